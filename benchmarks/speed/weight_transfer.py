@@ -6,7 +6,7 @@
 Each sampler is slimrl's server in a process of its own on the same machine, and idle. The time begins with weights in
 the trainer's memory, and ends when all samplers have their version. Files are written once, and read and copied by all;
 a broadcast goes along a tree, and is received and copied by all. One by one is what it would take if each were sent
-the weights in a group of its own.
+the weights in a group of its own. An adapter of rank 16 goes alone, and is merged into the weights by all.
 """
 
 import shutil
@@ -25,14 +25,16 @@ from typing import Any
 import torch
 
 from benchmarks.harness.measure import common_arguments, machine_facts, markdown_table, write_result
-from slimrl.config.model import ModelConfig
+from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.inference.remote_client import RemoteClient
 from slimrl.inference.server_link import SamplerAddress
 from slimrl.inference.weight_sender import WeightSender
 from slimrl.models.load import Policy, load_policy, save_weights
+from slimrl.models.lora import AdapterForm, adapter_form, adapter_tensors
 
 PORT, CONTEXT_LEN, START_S = 8393, 256, 120.0
-WAYS = "files", "gloo", "gloo one by one"
+RANK = 16
+WAYS = "files", "gloo", "gloo one by one", "adapter, files", "adapter, gloo"
 
 
 def main() -> None:
@@ -41,20 +43,20 @@ def main() -> None:
     arguments = parser.parse_args()
     facts, content = machine_facts(), {}
     for dtype in arguments.dtype:
-        policy = load_policy(
-            ModelConfig(name=arguments.model, device="cpu", dtype=dtype, num_threads=arguments.threads)
-        )
+        config = ModelConfig(name=arguments.model, device="cpu", dtype=dtype, num_threads=arguments.threads)
+        policy = load_policy(config)
+        adapted = load_policy(config.model_copy(update={"lora": LoraConfig(rank=RANK)}))
         for num in arguments.samplers:
             with ExitStack() as held:
                 directory = Path(held.enter_context(tempfile.TemporaryDirectory()))
                 clients = [held.enter_context(sampler(arguments.model, dtype, PORT + place)) for place in range(num)]
                 name = dtype if arguments.samplers == [1] else f"{dtype}, {num} samplers"
-                content[name] = measure(policy, clients, directory, arguments.repetitions)
+                content[name] = measure(policy, adapted, clients, directory, arguments.repetitions)
     rows = [
         [name, f"{of['megabytes']:.0f}", *(f"{of[way]['median_s']:.2f}" for way in WAYS)]
         for name, of in content.items()
     ]
-    print(f"\n{markdown_table(('weights', 'MB', 'files, s', 'gloo, s', 'gloo one by one, s'), rows)}")
+    print(f"\n{markdown_table(('weights', 'MB', *(f'{way}, s' for way in WAYS)), rows)}")
     write_result(arguments.output, facts, {"summary": content}, {})
 
 
@@ -74,15 +76,19 @@ def sampler(model: str, dtype: str, port: int) -> Iterator[RemoteClient]:
         process.wait()
 
 
-def measure(policy: Policy, clients: Sequence[RemoteClient], directory: Path, repetitions: int) -> dict[str, Any]:
-    """The times of all ways, in turn."""
+def measure(
+    policy: Policy, adapted: Policy, clients: Sequence[RemoteClient], directory: Path, repetitions: int
+) -> dict[str, Any]:
+    """The times of all ways: of the adapter first, as whole weights replace those that it is merged into."""
     tensors = {name: parameter.detach() for name, parameter in policy.module.named_parameters()}
     versions = iter(range(1, 10**6))
     times: dict[str, list[float]] = {way: [] for way in WAYS}
 
-    def by_files() -> None:
+    form, pairs = adapter_form(adapted.module), adapter_tensors(adapted.module)
+
+    def by_files(policy: Policy, adapter: AdapterForm | None = None) -> None:
         version = next(versions)
-        save_weights(policy, directory / f"{version}")
+        save_weights(policy, directory / f"{version}", adapter=adapter)
         with ThreadPoolExecutor(len(clients)) as pool:
             list(pool.map(lambda client: client.update_weights(directory / f"{version}", version), clients))
         shutil.rmtree(directory / f"{version}")
@@ -93,7 +99,12 @@ def measure(policy: Policy, clients: Sequence[RemoteClient], directory: Path, re
         return time.perf_counter() - began
 
     for _ in range(repetitions):
-        times["files"].append(seconds(by_files))
+        times["adapter, files"].append(seconds(lambda: by_files(adapted, form)))
+    with WeightSender(clients, "127.0.0.1", torch.device("cpu")) as sender:
+        for _ in range(repetitions):
+            times["adapter, gloo"].append(seconds(lambda: sender.send(pairs, next(versions), form)))
+    for _ in range(repetitions):
+        times["files"].append(seconds(lambda: by_files(policy)))
     with WeightSender(clients, "127.0.0.1", torch.device("cpu")) as sender:
         for _ in range(repetitions):
             times["gloo"].append(seconds(lambda: sender.send(tensors, next(versions))))
@@ -106,6 +117,7 @@ def measure(policy: Policy, clients: Sequence[RemoteClient], directory: Path, re
     times["gloo one by one"] = times["gloo one by one"] or times["gloo"]
     return {
         "megabytes": sum(tensor.nbytes for tensor in tensors.values()) / 1e6,
+        "adapter_megabytes": sum(tensor.nbytes for tensor in pairs.values()) / 1e6,
         **{
             name: {"median_s": round(statistics.median(all_s), 3), "all_s": [round(one, 3) for one in all_s]}
             for name, all_s in times.items()
