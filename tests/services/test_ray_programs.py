@@ -242,6 +242,11 @@ def test_the_rank_that_was_lost_is_the_cause_and_not_one_that_misses_it() -> Non
     assert ranks.new_lines() == ["first", "sampler-0: third"]
 
 
+@pytest.fixture(autouse=True)
+def looks_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_programs, "LOOK_S", 0.0)
+
+
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RayPrograms, FakeRay, list[str]]:
     ray, notes = FakeRay(), list[str]()

@@ -20,7 +20,7 @@ from slimrl.services.programs import ADDRESS, End
 
 ALIKE = ("torch", "transformers", "tokenizers", "numpy", "safetensors")  # packages that all nodes must have alike
 THREADS = "OMP_NUM_THREADS"
-POLL_S, TICK_S = 0.5, 0.05
+POLL_S, TICK_S = 1.0, 0.2
 
 
 class ProgramHost:

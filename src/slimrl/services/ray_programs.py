@@ -23,6 +23,7 @@ CONNECT_S = 10.0
 STOP_S = 30.0  # for a program to end by itself
 WITHOUT_NODE_S = 1.0  # for one that waits for a node, or is about to start
 POLL_S = 0.2
+LOOK_S = 0.3  # between two looks at whether a program has answered: each costs the parts on this machine time
 SAY_S = 30.0  # of waiting, before it is told
 
 
@@ -49,7 +50,7 @@ class RayProgram:
     ) -> None:
         self.name, self._ray, self._actor, self._start = name, ray, actor, start
         self._waits_for, self._note, self._since = waits_for, note, time.monotonic()
-        self._said = self._since
+        self._said, self._looked = self._since, 0.0
         self._asked, self._has_started, self._address = start(), False, ""
         self._members: list[tuple[str, int]] = []
         self._lines: list[str] = []
@@ -95,7 +96,10 @@ class RayProgram:
         self._ray.kill(self._actor)
 
     def _advance(self) -> None:
-        """Take what has been answered since the last call, and ask on. Waits for nothing."""
+        """Take what has been answered since the last look, and ask on. Waits for nothing."""
+        if time.monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = time.monotonic()
         while self._end is None:
             if not self._ray.wait([self._asked], timeout=0)[0]:
                 self._say_what_it_waits_for()
