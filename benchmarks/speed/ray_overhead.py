@@ -5,10 +5,13 @@
 
 The recipe of reverse_text from one warm-up, at level 0, with one sampler and one trainer. The placements take turns, so
 that a change of the machine's load meets all of them; seconds of a step are medians after the first `--skip`, and the
-start is the time from the command to the end of its first step. Writes `benchmarks/results/ray_overhead.json`.
+start is the time from the command to the end of its first step. As these vary from one round to the next, what watches
+the parts is counted besides: the CPU seconds for each step of `rl` itself, and of Ray's processes. Writes
+`benchmarks/results/ray_overhead.json`.
 """
 
 import argparse
+import os
 import shutil
 import statistics
 import subprocess
@@ -22,6 +25,7 @@ from benchmarks.harness.runs import drop_weights, flags
 from benchmarks.harness.warmup import warm_up
 from slimrl.launch.run_dir import METRICS
 from slimrl.monitor.sinks import read_metrics
+from slimrl.services.process_tree import find_process_tree, start_time
 
 PLACEMENTS: dict[str, dict[str, Any]] = {
     "one process": {"deployment.type": "one-process"},
@@ -46,18 +50,66 @@ def run(name: str, number: int, weights: Path, arguments: argparse.Namespace) ->
         **PLACEMENTS[name],
     }
     words = ["rl", "@", str(ROOT / "examples/reverse_text/rl.toml"), *flags(settings)]
-    began, first = time.monotonic(), 0.0
+    began, first, around, last = time.monotonic(), 0.0, Around(), 0
     with (arguments.runs / "last.log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-m", "slimrl", *words], stdout=log, stderr=log)
         while process.poll() is None:
             time.sleep(0.05)
-            if not first and (directory / METRICS).exists() and step_seconds(directory):
+            num = len(step_seconds(directory)) if (directory / METRICS).exists() else 0
+            if num and not first:
                 first = time.monotonic() - began
+            if num > last:
+                last = num
+                around.look(process.pid)
     if process.returncode:
         raise SystemExit(f"the run has ended with {process.returncode}; see {arguments.runs / 'last.log'}")
     seconds = step_seconds(directory)[arguments.skip :]
     drop_weights(directory)
-    return {"step_s": statistics.median(seconds), "start_s": first, "in_all_s": time.monotonic() - began}
+    return {
+        "step_s": statistics.median(seconds),
+        "start_s": first,
+        "in_all_s": time.monotonic() - began,
+        "around_cpu_s": around.seconds / max(1, last - 1),
+    }
+
+
+class Around:
+    """Adds up the CPU seconds of a run's processes that are none of its parts, from the first look on."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, float] = {}
+        self._last: dict[int, float] = {}
+        self._has_looked = False
+
+    def look(self, pid: int) -> None:
+        """Look at the descendants of the process of `rl`, and at that."""
+        found = {one: cpu_seconds(one) for one in find_process_tree({pid: start_time(pid)}) if not is_part(one)}
+        if not self._has_looked:
+            self._first, self._has_looked = found, True
+        self._last |= found
+
+    @property
+    def seconds(self) -> float:
+        """The seconds between the first look and the last."""
+        return sum(seconds - self._first.get(pid, 0.0) for pid, seconds in self._last.items())
+
+
+def is_part(pid: int) -> bool:
+    """Whether a process is a part of a run, or helps one."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    except OSError:
+        return False
+    return bool({"inference", "orchestrator", "trainer"} & set(words))
+
+
+def cpu_seconds(pid: int) -> float:
+    """The CPU seconds that a process has used; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def step_seconds(directory: Path) -> list[float]:
@@ -86,12 +138,18 @@ def main() -> None:
     }
     base = medians["processes"]["step_s"]
     rows = [
-        [name, f"{one['step_s']:.2f}", f"{one['step_s'] / base:.3f}", f"{one['start_s']:.0f}", f"{one['in_all_s']:.0f}"]
+        [
+            name,
+            f"{one['step_s']:.2f}",
+            f"{one['step_s'] / base:.3f}",
+            f"{one['around_cpu_s']:.2f}" if name != "one process" else "",
+            f"{one['start_s']:.0f}",
+            f"{one['in_all_s']:.0f}",
+        ]
         for name, one in medians.items()
     ]
-    print(
-        markdown_table(["placement", "a step, s", "of that as processes", "until the first step, s", "in all, s"], rows)
-    )
+    titles = "placement", "a step, s", "of that as processes", "CPU s around it", "until the first step, s", "in all, s"
+    print(markdown_table(titles, rows))
     settings = {name: vars(arguments)[name] for name in ("rounds", "steps", "skip", "threads")}
     content = {"settings": settings, "medians": medians, "runs": measured}
     write_result(RESULTS / "ray_overhead.json", machine, content, {str(arguments.runs): "RUNS"})

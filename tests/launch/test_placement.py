@@ -188,3 +188,9 @@ def test_on_ray_each_node_places_its_own_part(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     config = place(config, lambda line: None, "trainer")
     assert (config.deployment.type, config.trainer_gpu_ids) == ("processes", [0])
+
+
+def test_a_vllm_on_a_cluster_shares_the_model_out_among_the_gpus_that_it_sees(monkeypatch):
+    config, _ = placed(0, monkeypatch, "--deployment.type", "ray", "--inference.backend", "vllm")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert place(config, lambda line: None, "inference").inference_gpu_ids == [0, 1, 2, 3]

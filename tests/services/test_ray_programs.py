@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -243,8 +243,10 @@ def test_the_rank_that_was_lost_is_the_cause_and_not_one_that_misses_it() -> Non
 
 
 @pytest.fixture(autouse=True)
-def looks_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_programs, "LOOK_S", 0.0)
+def looks_always() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_programs, "LOOK_S", 0.0)
+        yield
 
 
 @pytest.fixture
