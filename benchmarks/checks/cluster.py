@@ -75,12 +75,13 @@ def main() -> None:
     run = train(output_dir)
     check = check_curve(output_dir)
     lines = {step: metrics for step, metrics in read_metrics(output_dir / "metrics.jsonl") if "time/step_s" in metrics}
+    summary = json.loads((output_dir / "summary.json").read_text(encoding="utf-8"))
     content = {
         "settings": SETTINGS,
         "minutes": round((time.monotonic() - began) / 60, 1),
         "events": run.events,
         "curve": {"verdict": check.verdict, "recipe": check.recipe.name, "seeds": check.recipe.num_seeds},
-        "held_out": json.loads((output_dir / "summary.json").read_text(encoding="utf-8")).get("held_out", {}),
+        "held_out": {stage["name"]: stage["held_out"] for stage in summary["stages"]},
         "steps_trained_once": sorted(lines) == list(range(max(lines) + 1)),
         "largest_mismatch_kl": max(metrics.get("guard/mismatch_kl", 0.0) for metrics in lines.values()),
         "step_s": [round(metrics["time/step_s"], 1) for _, metrics in sorted(lines.items())],
