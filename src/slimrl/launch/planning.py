@@ -95,7 +95,8 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
     Raises UserError where the run cannot fit this machine, unless `plan` is `warn`.
     """
     left = what_is_left(config)
-    if config.plan == "off" or not left.max_steps:
+    # The nodes of a cluster have other memory than this machine, and other speeds.
+    if config.plan == "off" or not left.max_steps or config.deployment.type == "ray":
         return None
     try:
         plan, refusal = _foresee(left)
