@@ -101,13 +101,13 @@ class Chaos:
         """Do one thing, see that the run trains on or says why it does not, and keep what came of it."""
         self.run.await_that(lambda: self.run.num_steps() >= 1, PATIENCE_S)
         time.sleep(self._rng.uniform(0.0, 6.0))
-        began = time.monotonic()
+        began, num_said = time.monotonic(), len(self.run.said)
         undo = self._actions(what)
         step = self.run.num_steps()
         entry: dict[str, Any] = {"what": what, "at_step": step}
         while self.run.num_steps() <= step + 1:
             if self.run.process.poll() is not None:
-                entry["ended_with"] = causes(self.run.said)
+                entry["ended_with"] = causes(self.run.said[num_said:])
                 undo()
                 undo = lambda: None  # noqa: E731
                 self.run = self._start(resume=True)

@@ -29,8 +29,8 @@ class ClusterRun:
         self.events: list[dict[str, Any]] = []
         self._from = self._log.stat().st_size if self._log.exists() else 0
         command = [sys.executable, "-m", "slimrl", "rl", *words, *flags({**settings, "output_dir": output_dir})]
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(inside(command), stdout=log, stderr=log)
+        with self._log.open("ab") as output:
+            self.process = subprocess.Popen(inside(command), stdout=output, stderr=output)
 
     @property
     def said(self) -> str:

@@ -39,10 +39,8 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     can_be_apart = resolved.argv is not None and find_spec("uvicorn") is not None
     config = place(resolved.config, console.note, can_be_apart=can_be_apart)
     config = without_needless_warm_up(config, console.note)
-    if config.deployment.type == "ray":
-        return supervise(config, resolved.argv, console.note)
     plan = foretell(config, console.note)
-    if config.deployment.type == "processes":
+    if config.deployment.are_apart:
         return supervise(config, resolved.argv, console.note)
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         keep_plan(plan, output_dir)

@@ -15,6 +15,5 @@ def run_supervisor(resolved: Resolved[RLConfig]) -> int:
     note, resolved = RunConsole().note, with_pinned_model(resolved)
     config = place(resolved.config, note)
     # The trainer says whether there is a warm-up, and keeps the plan in the directory, which it opens.
-    if config.deployment.type != "ray":  # whose nodes have other memory than this machine
-        foretell(without_needless_warm_up(config, lambda text: None), note)
+    foretell(without_needless_warm_up(config, lambda text: None), note)
     return supervise(config, resolved.argv, note)

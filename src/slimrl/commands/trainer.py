@@ -52,7 +52,8 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
                 f"deployment.num_trainers = {num}, and {ranks.num} was started: start them by `torchrun "
                 f"--nproc-per-node {num} -m slimrl.trainer.rl.train`."
             )
-        run_on_first(ranks, lambda: keep_plan(foretell_quietly(placed), output_dir))
+        if resolved.config.deployment.type != "ray":
+            run_on_first(ranks, lambda: keep_plan(foretell_quietly(placed), output_dir))
         past = read_progress(output_dir) if config.resume else None
         entry = held.enter_context(roster.reserve("trainer", lock_patience_s(resolved.config))) if ranks.leads else None
         first = past.step if past else 0

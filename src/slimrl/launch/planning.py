@@ -89,13 +89,14 @@ def expect_workload(config: Configs) -> Workload:
 
 
 def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
-    """Print a plan of a placed run in two lines. None if `plan` is off, or if the planner fails, which a note says and
-    which ends no run.
+    """Print a plan of a placed run in two lines. None if `plan` is off, if the run is on a cluster, or if
+    the planner fails, which a note says and which ends no run.
 
     Raises UserError where the run cannot fit this machine, unless `plan` is `warn`.
     """
     left = what_is_left(config)
-    if config.plan == "off" or not left.max_steps:
+    # The nodes of a cluster have other memory than this machine, and other speeds.
+    if config.plan == "off" or not left.max_steps or config.deployment.type == "ray":
         return None
     try:
         plan, refusal = _foresee(left)
