@@ -107,7 +107,8 @@ class Chaos:
         entry: dict[str, Any] = {"what": what, "at_step": step}
         while self.run.num_steps() <= step + 1:
             if self.run.process.poll() is not None:
-                entry["ended_with"] = causes(self.run.said[num_said:])
+                said = self.run.said[num_said:].replace(str(self._output_dir.parent), "RUNS")
+                entry["ended_with"] = causes(said)
                 undo()
                 undo = lambda: None  # noqa: E731
                 self.run = self._start(resume=True)
