@@ -137,16 +137,6 @@ def test_two_samplers_learn_what_one_does(alone, tiny_dir, tmp_path):
     assert learned(tmp_path / "run") == learned(alone)
 
 
-def test_a_queue_brings_another_sampler(tiny_dir, tmp_path):
-    output_dir = tmp_path / "run"
-    queue = "--inference.max_slots", "1", "--deployment.max_samplers", "2", "--max_async_level", "1"
-    run = Started(flags(tiny_dir, output_dir, *queue, "--max_steps", "1000"), tmp_path / "log")
-    run.until(lambda: "2 samplers are wanted, in place of 1" in run.said)
-    run.until(lambda: len(Roster(output_dir).members("inference")) == 2)
-    run.process.send_signal(signal.SIGINT)
-    assert run.wait() == 130
-
-
 def test_two_trainer_ranks_learn_what_one_process_does(alone, tiny_dir, tmp_path):
     run = Started(flags(tiny_dir, tmp_path / "run", "--deployment.num_trainers", "2"), tmp_path / "run.log")
     assert run.wait() == 0, run.said
