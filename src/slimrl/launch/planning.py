@@ -89,8 +89,8 @@ def expect_workload(config: Configs) -> Workload:
 
 
 def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
-    """Print a plan of a placed run in two lines. None if `plan` is off, if the run is on a cluster, or if
-    the planner fails, which a note says and which ends no run.
+    """Print a plan of a placed run in two lines. None if `plan` is off, if the run is on a cluster, or if the
+    planner fails, which a note says and which ends no run.
 
     Raises UserError where the run cannot fit this machine, unless `plan` is `warn`.
     """
