@@ -16,8 +16,7 @@ from safetensors.torch import load_file, save_file
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
-from slimrl.inference.server import admin
-from slimrl.inference.server.weights import copy_weights
+from slimrl.inference.server.base_weights import BaseWeights
 from slimrl.models.adapter import read_adapter
 from slimrl.models.load import load_policy, save_policy
 from slimrl.models.lora import merge_parameters
@@ -199,9 +198,10 @@ def test_the_name_changes_before_the_weights_do(
 
         def watched(*arguments: Any) -> Any:
             names.append(server.service.name)
-            return copy_weights(*arguments)
+            return put(*arguments)
 
-        monkeypatch.setattr(admin, "copy_weights", watched)
+        put = BaseWeights.put
+        monkeypatch.setattr(BaseWeights, "put", watched)
         http.post("/load_lora_adapter", json={"lora_name": "ada", "lora_path": str(tmp_path)})
         http.post("/unload_lora_adapter", json={"lora_name": "ada"})
     assert names == ["ada", "tiny"]

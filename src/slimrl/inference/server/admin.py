@@ -12,17 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
+from slimrl.inference.server.base_weights import NO_ADAPTER, BaseWeights
 from slimrl.inference.server.bodies import AbortBody, LoadAdapterBody, UnloadAdapterBody, UpdateBody
 from slimrl.inference.server.errors import ApiError, bad_request
 from slimrl.inference.server.service import Service
 from slimrl.inference.server.transfer import WeightTransfer
-from slimrl.inference.server.weights import copy_weights
 from slimrl.inference.server.worker import PauseMode
-from slimrl.models.adapter import Adapter, merge, read_adapter
+from slimrl.models.adapter import Adapter, read_adapter
 
 
 class Administration:
@@ -31,7 +29,7 @@ class Administration:
     def __init__(self, service: Service, transfer: WeightTransfer) -> None:
         self._service = service
         self._transfer = transfer
-        self._base: dict[str, Tensor] = {}  # the matrices that the adapter has changed, before the merge
+        self._base = BaseWeights()
 
     async def pause(self, mode: PauseMode) -> dict[str, Any]:
         """Stop sampling until `/resume`."""
@@ -75,7 +73,7 @@ class Administration:
             if body.lora_name == service.base_name:
                 raise bad_request("An adapter cannot have the name of the base model.", "lora_name")
             try:
-                adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module, self._base)
+                adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module, self._base.kept)
             except (UserError, ValueError, OSError) as error:
                 raise bad_request(str(error), "lora_path") from None
             with self._serve_as(body.lora_name):
@@ -90,7 +88,7 @@ class Administration:
             if service.adapter != body.lora_name:
                 raise ApiError(404, f"The adapter `{body.lora_name}` is not loaded.", param="lora_name")
             with self._serve_as(""):
-                await service.thread.call(lambda engine: self._replace(engine, None, body.version))
+                await service.thread.call(lambda engine: self._replace(engine, NO_ADAPTER, body.version))
         return f"Success: LoRA adapter '{body.lora_name}' removed successfully."
 
     @contextmanager
@@ -104,26 +102,10 @@ class Administration:
             self._service.adapter = before
             raise
 
-    def _replace(self, engine: Engine, adapter: Adapter | None, version: int | None) -> None:
-        """Merge the adapter into the base model's weights, or restore these. If it raises, nothing has changed."""
-        module, present = self._service.model.policy.module, engine.version
-        pairs = adapter.pairs if adapter else {}
-        parameters = dict(module.named_parameters())
-        # Copies of all matrices that change, to restore if merging or publishing fails.
-        before = {name: parameters[name].detach().clone() for name in {*self._base, *pairs}}
-        # What the old adapter changed comes from `_base`; what only the new one changes is still the base model's.
-        base = before | self._base
-        merged = merge(adapter, base) if adapter else {}
-        try:
-            copy_weights(base | merged, module)
-            engine.publish(max(present, 0) + 1 if version is None else version)
-        except BaseException:
-            # Publishing again also clears the cache of what the failed weights may have computed.
-            copy_weights(before, module)
-            engine.publish(present)
-            raise
-        # Only after success: what the new adapter changed, as it was in the base model.
-        self._base = {name: base[name] for name in pairs}
+    def _replace(self, engine: Engine, adapter: Adapter, version: int | None) -> None:
+        """Merge the adapter into the base model's weights. If it raises, nothing has changed."""
+        number = max(engine.version, 0) + 1 if version is None else version
+        self._base.put(adapter, engine, self._service.model.policy.module, number)
 
     def _status(self, status: str) -> dict[str, Any]:
         return {"status": status, "version": self._service.engine.version}

@@ -1,4 +1,4 @@
-"""The weights that a server was started with, into which the adapters of a training run are merged."""
+"""The weights that adapters are merged into, one in place of the other: those of the start, in a training run."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
+from slimrl.inference.engine import Engine
 from slimrl.models.adapter import Adapter, merge
 from slimrl.models.lora import base_fingerprint
+
+NO_ADAPTER = Adapter(1.0, {})
 
 
 class BaseWeights:
@@ -16,7 +19,7 @@ class BaseWeights:
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
-        self._present = Adapter(1.0, {})
+        self._present = NO_ADAPTER
         self._fingerprint = ""
         self._are_lost = False
 
@@ -27,7 +30,7 @@ class BaseWeights:
 
     def lose(self) -> None:
         """Note that the served model has been given whole weights, so it is no base of adapters any more."""
-        self._kept, self._present, self._are_lost = {}, Adapter(1.0, {}), True
+        self._kept, self._present, self._are_lost = {}, NO_ADAPTER, True
 
     def check(self, adapter: Adapter, module: nn.Module) -> None:
         """Raises UserError unless the weights of the start are there, and are those that the adapter was trained on."""
@@ -45,18 +48,23 @@ class BaseWeights:
             )
 
     @torch.no_grad()
-    def put(self, adapter: Adapter, module: nn.Module) -> None:
-        """Merge an adapter into the base model in place of an earlier one. Raises UserError if that gives numbers that
-        are not finite; then the served model has the weights that it had."""
-        parameters = dict(module.named_parameters())
+    def put(self, adapter: Adapter, engine: Engine, module: nn.Module, version: int) -> None:
+        """Merge an adapter into the base model in place of an earlier one, and publish that as `version`. If it raises,
+        nothing has changed; it raises UserError if that gives numbers that are not finite."""
+        parameters, before = dict(module.named_parameters()), engine.version
         for name in adapter.pairs.keys() - self._kept.keys():
             self._kept[name] = _copy_to_cpu(parameters[name])
         try:
             self._write(adapter, parameters)
+            engine.publish(version)
+            self._present = adapter
         except BaseException:
             self._write(self._present, parameters)
+            engine.publish(before)  # clears the cache of what the failed weights may have computed
             raise
-        self._present = adapter
+        finally:
+            # All others are in the module as they were in the base model.
+            self._kept = {name: self._kept[name] for name in self._present.pairs}
 
     def _write(self, adapter: Adapter, parameters: Mapping[str, Tensor]) -> None:
         """Write one matrix after the other, where the trainer has merged its own: a GPU may have no room for all."""

@@ -146,11 +146,12 @@ class WeightTransfer:
             self._base.lose()
 
         def apply(engine: Engine) -> None:
+            number = engine.version if version is None else version
             if adapter:
-                self._base.put(adapter, module)
+                self._base.put(adapter, engine, module, number)
             else:
                 copy_weights(weights.tensors, module)
-            engine.publish(engine.version if version is None else version)
+                engine.publish(number)
 
         try:
             await self._service.thread.call(apply)
