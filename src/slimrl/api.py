@@ -5,13 +5,10 @@ done, it returns what the run has written; a mistake of the user's raises `UserE
 notebook, interrupts a run, and `resume=True` continues it.
 """
 
-import asyncio
-import ctypes
 import inspect
 import json
 import math
 import os
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +120,7 @@ def _run(
 ) -> Path:
     """Runs a command and returns its output directory."""
     resolved = _resolve(config_class, sources, settings)
-    _call_outside_event_loop(lambda: run(resolved))
+    run(resolved)
     return Path(vars(resolved.config)["output_dir"])
 
 
@@ -161,37 +158,6 @@ def _plain(value: Any) -> Any:
         # In this process, whose objects it may share.
         return {"id": f"{value.__module__}:{value.__qualname__}", "worker": "none"}
     return str(value) if isinstance(value, Path) else value
-
-
-def _call_outside_event_loop(run: Callable[[], object]) -> None:
-    """Calls `run`, in a thread of its own where an event loop runs in this one, as in a notebook: episodes are played
-    by `asyncio.run`, which a running loop refuses."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        run()
-        return
-    failures: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            run()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=target, name="slimrl")
-    thread.start()
-    try:
-        thread.join()
-    except KeyboardInterrupt:
-        # Python delivers Ctrl-C to the main thread alone; the run is told in its own, and ends as from a terminal.
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
-        )
-        thread.join()
-        raise
-    if failures:
-        raise failures[0]
 
 
 def _read_training(output_dir: Path) -> TrainingResult:

@@ -223,7 +223,7 @@ def test_an_error_in_the_thread_ends_the_step():
             run.play(range(1))
 
 
-def test_an_environment_that_waits_in_c_ends_the_run_with_its_place(monkeypatch: pytest.MonkeyPatch):
+def test_an_environment_that_holds_the_thread_ends_the_run_with_its_place(monkeypatch: pytest.MonkeyPatch):
     slept = []
 
     class Blocks(Digits):
@@ -234,7 +234,7 @@ def test_an_environment_that_waits_in_c_ends_the_run_with_its_place(monkeypatch:
             return await super().step(reply)
 
     monkeypatch.setattr("slimrl.orchestrator.pool.ALIVE_S", 0.02)
-    monkeypatch.setattr("slimrl.orchestrator.pool.LEAST_S", 0.0)
+    monkeypatch.setattr("slimrl.orchestrator.pool.HELD_S", 0.0)
     with playing(level=1) as run:
         run.orchestrator.tasksets[0].make = lambda task: Blocks(task, *run.kinds)
         run.orchestrator._pool._context = replace(run.orchestrator._pool._context, limits=EpisodeLimits(4, 64, 0.05))

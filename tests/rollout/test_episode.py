@@ -4,7 +4,6 @@ import asyncio
 import json
 import math
 import re
-import signal
 
 import pytest
 
@@ -174,34 +173,21 @@ def test_an_environment_that_fails_is_a_named_drop(fault):
     assert math.isnan(rollout.reward)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        *("waits for ever", "polls for ever", "computes for ever", "computes for ever and catches exceptions"),
-        *(f"{does} for ever and catches everything" for does in ("waits", "polls", "computes")),
-    ],
-)
-def test_an_environment_that_never_ends_is_dropped_and_the_knob_named(fault):
+# What catches everything also catches the end of its own coroutine, of which Python complains.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("catches", ["", " and catches everything"])
+@pytest.mark.parametrize("does", ["waits", "polls"])
+def test_an_environment_that_never_ends_is_dropped_and_the_knob_named(does, catches):
+    fault = f"{does} for ever{catches}"
     rollout = play(lambda task: Misbehaves(fault), ScriptedClient([reply("A")]), timeout_s=0.05)
     assert rollout.failure == "timeout"
     assert "longer than episode_timeout_s = 0.05 s" in rollout.failure_detail
 
 
-def test_an_environment_that_is_interrupted_can_tidy_up():
-    environment = Misbehaves("tidies up when interrupted")
+def test_an_environment_that_is_cancelled_can_tidy_up():
+    environment = Misbehaves("tidies up when cancelled")
     rollout = play(lambda task: environment, ScriptedClient([reply("A")]), timeout_s=0.05)
     assert (rollout.failure, environment.tidy) == ("timeout", [True])
-
-
-def test_the_alarm_is_given_back_as_it_was():
-    before = signal.getsignal(signal.SIGALRM)
-    play(
-        lambda task: Misbehaves("computes for ever and catches everything"),
-        ScriptedClient([reply("A")]),
-        timeout_s=0.05,
-    )
-    assert signal.getsignal(signal.SIGALRM) == before
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 class NotAsync:
@@ -236,7 +222,7 @@ def test_a_mistake_in_the_configuration_stops_the_run():
 
 
 def test_one_bad_episode_spoils_no_other_and_the_order_is_kept():
-    faults = ["", "step raises", "computes for ever", "", "waits for ever", "constructor raises", ""]
+    faults = ["", "step raises", "polls for ever", "", "waits for ever", "constructor raises", ""]
     specs = [make_attempt(lambda task, fault=fault: Misbehaves(fault)) for fault in faults]
     context = make_context(ScriptedClient([reply("A")]), timeout_s=0.5)
     rollouts = [rollout for (rollout,) in asyncio.run(run_groups([[one] for one in specs], context))]

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from slimrl.environments.base import FailureKinds, Preparing, Taskset
 from slimrl.errors import RolloutError, UserError, describe, nearest
+from slimrl.io.loop_thread import call_outside_loop
 from slimrl.io.settings import check_args
 from slimrl.types import Rollout, Split, Task
 
@@ -157,7 +158,7 @@ def call_user_code(failure: str, call: Callable[[], T]) -> T:
     """What a call into a user's code gives. Raises UserError for anything that the code raises, which begins with
     `failure`: what it did not do."""
     try:
-        return call()
+        return call_outside_loop(call)
     except (UserError, KeyboardInterrupt):
         raise
     except RolloutError as error:

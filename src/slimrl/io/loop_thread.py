@@ -65,6 +65,44 @@ class LoopThread:
         self._end()
 
 
+def is_in_loop() -> bool:
+    """Return True if an event loop runs in this thread, as in a notebook: asyncio refuses a second one there."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def run_in_thread(
+    name: str,
+    work: Coroutine[Any, Any, T],
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> T:
+    """Run a coroutine in a thread of its own, and wait for its result. Ctrl-C cancels it."""
+    thread = LoopThread(name, new_loop)
+    try:
+        return thread.wait(work)
+    finally:
+        thread.close()
+
+
+def call_outside_loop(call: Callable[[], T]) -> T:
+    """Call code that may run an event loop of its own; in another thread if one runs in this thread already."""
+    if not is_in_loop():
+        return call()
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:  # raised where the result is awaited
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="outside loop", daemon=True).start()
+    return result.result()
+
+
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     """Runs the loop until it is stopped: the whole life of the thread."""
     try:

@@ -7,8 +7,6 @@ which groups there are is decided and written down by the thread that calls the 
 
 import asyncio
 import queue
-import sys
-import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,16 +14,13 @@ from dataclasses import dataclass
 from slimrl.errors import UserError
 from slimrl.io.loop_thread import LoopThread
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
-from slimrl.rollout.failures import place_in
-from slimrl.rollout.interruption import overdue_s
+from slimrl.rollout.held import HELD_S, describe_held, held_s
 from slimrl.rollout.loop import EpisodeLoop, run_episodes
 from slimrl.rollout.places import Places, run_groups
 from slimrl.types import Rollout
 
 Games = list[list[EpisodeSpec]]
 ALIVE_S = 1.0  # between two looks at whether the thread still lives
-# What waits in C is given so many times `episode_timeout_s`, and so many seconds, to come back.
-MOST_LIMITS, LEAST_S = 4, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +122,8 @@ class Pool:
 
     def _check_not_held(self, thread: int) -> None:
         """Raise UserError if an environment holds the thread of the episodes, where nothing can interrupt it."""
-        limit_s = self._context.limits.timeout_s
-        if (late_s := overdue_s(thread)) > max(MOST_LIMITS * limit_s, LEAST_S):
-            frame = sys._current_frames().get(thread)
-            raise UserError(
-                f"an environment has held the run for {limit_s + late_s:.0f} s"
-                f"{place_in(traceback.extract_stack(frame))}: it waits outside of Python, where episode_timeout_s = "
-                f'{limit_s:g} s cannot interrupt it. Set `worker = "process"` in its [[orchestrator.env]], where that '
-                "costs an episode, or have it await what takes long, and continue with `--resume`."
-            )
+        if (seconds := held_s(thread)) > max(HELD_S, 2 * self._context.limits.timeout_s):
+            raise UserError(f"{describe_held(thread, seconds)}, and continue with `--resume`.")
 
     def _play_round(self) -> None:
         flights = list(self._in_flight.values())

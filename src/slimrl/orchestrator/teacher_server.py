@@ -14,6 +14,7 @@ from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion, FinishReason
 from slimrl.io.http import BUSY, PASSING, backoff_s, http_client, import_httpx, read_api_key, redact_key
+from slimrl.io.loop_thread import call_outside_loop
 from slimrl.types import Sample, SamplingParams
 
 AGAIN = "The run stops before the update; once the server is well, it continues with `--resume`."
@@ -40,7 +41,7 @@ class ServerTeacher:
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
         """The log-probabilities; see `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
-        return asyncio.run(self._score_all(samples))
+        return call_outside_loop(lambda: asyncio.run(self._score_all(samples)))
 
     async def _score_all(self, samples: Sequence[Sample]) -> list[list[float]]:
         slots = asyncio.Semaphore(self._config.num_concurrent)
@@ -55,7 +56,7 @@ class ServerTeacher:
     def check_vocabulary(self, texts: Mapping[int, str]) -> None:
         """Raise UserError if the server's texts of these token ids are other texts: it would score other words. A
         server that reports ids alone cannot be checked."""
-        names = asyncio.run(self._names(list(texts)))
+        names = call_outside_loop(lambda: asyncio.run(self._names(list(texts))))
         named = [(name, text) for name, text in zip(names, texts.values(), strict=True) if not name.startswith(ID)]
         other = [f"{name!r} for {text!r}" for name, text in named if _word(name) != _word(text)]
         # A few may differ between equal vocabularies, as servers have their own ways to show a token.

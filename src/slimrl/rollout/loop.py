@@ -2,6 +2,9 @@
 
 An environment may cancel the tasks that it has started, and time-outs within it cancel its own episode while that
 waits. A context variable tells whose code runs: tasks and callbacks inherit it from the code that makes them.
+
+Code that never returns to the loop cannot be interrupted here: nothing is injected into a thread. An environment that
+may hang belongs in a worker process, which is ended (`held.py` watches those that run in this process).
 """
 
 import asyncio
@@ -12,6 +15,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from selectors import BaseSelector
 from typing import Any, TypeVar
+
+from slimrl.io.loop_thread import is_in_loop, run_in_thread
+from slimrl.rollout.held import held, held_s, report_held
 
 T = TypeVar("T")
 
@@ -24,7 +30,8 @@ def environment_code() -> Iterator[None]:
     """Marks what runs inside as code of the environment of the current task's episode."""
     token = _episode.set(asyncio.current_task())
     try:
-        yield
+        with held():
+            yield
     finally:
         _episode.reset(token)
 
@@ -61,16 +68,21 @@ class EpisodeLoop(asyncio.SelectorEventLoop):
 
 
 def run_episodes(main: Coroutine[Any, Any, T]) -> T:
-    """What the coroutine gives, as by `asyncio.run`, in an `EpisodeLoop`. Ctrl-C cancels it, and raises
-    KeyboardInterrupt."""
-    with asyncio.Runner(loop_factory=EpisodeLoop) as runner:
+    """Run a coroutine in an `EpisodeLoop`, and return its result. Ctrl-C cancels it, and raises KeyboardInterrupt.
+
+    Where a loop runs in this thread already, as in a notebook, the episodes have a thread of their own.
+    """
+    if is_in_loop():
+        return run_in_thread("episodes", main, EpisodeLoop)
+    with asyncio.Runner(loop_factory=EpisodeLoop) as runner, report_held(threading.get_ident()):
         loop, own = runner.get_loop(), copy_context()
         task = loop.create_task(main)
         was_interrupted = False
 
         def interrupt(_signum: int, _frame: object) -> None:
             nonlocal was_interrupted
-            if was_interrupted or task.done():
+            # A cancellation would not reach an environment's code that does not return to the loop.
+            if was_interrupted or task.done() or held_s(threading.get_ident()):
                 raise KeyboardInterrupt
             was_interrupted = True
             own.run(task.cancel)  # the signal may have come while an environment's code ran

@@ -14,7 +14,6 @@ from typing import Any
 from slimrl.environments.base import Environment, Script
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
-from slimrl.rollout.interruption import without_alarm
 from slimrl.rollout.worker.process import LOST, WorkerProcess
 from slimrl.rollout.worker.program import Start, start_here
 from slimrl.rollout.worker.seat import Seat
@@ -209,9 +208,8 @@ class RemoteTaskset:
 
 
 def _close_all(seats: list[Seat]) -> None:
-    with without_alarm():  # Python may collect the taskset in the midst of an episode, which would be blamed for this
-        for seat in seats:
-            seat.close()
+    for seat in seats:
+        seat.close()
 
 
 class _WithScripts(RemoteTaskset):

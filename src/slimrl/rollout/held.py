@@ -1,0 +1,82 @@
+"""Watches environments that hold the thread of their episodes, which nothing can interrupt: since when, and where."""
+
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HELD_S = 30.0  # report an environment that holds the thread longer than this
+LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+OURS = str(Path(__file__).parent)
+
+_entered: dict[int, float | None] = {}  # by thread: the time at which it entered an environment's code
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Marks a block as an environment's code, which holds this thread."""
+    with _entering(time.monotonic()):
+        yield
+
+
+@contextmanager
+def bounded_wait() -> Iterator[None]:
+    """Marks a block inside an environment's code as a wait of slimrl itself, which has a limit of its own."""
+    with _entering(None):
+        yield
+
+
+@contextmanager
+def _entering(now: float | None) -> Iterator[None]:
+    thread = threading.get_ident()
+    before = _entered.get(thread)
+    _entered[thread] = now
+    try:
+        yield
+    finally:
+        _entered[thread] = before and time.monotonic()
+
+
+def held_s(thread: int) -> float:
+    """Seconds since a thread entered an environment's code, 0 if it is outside; `thread` as of `get_ident`."""
+    entered = _entered.get(thread)
+    return time.monotonic() - entered if entered else 0.0
+
+
+@contextmanager
+def report_held(thread: int) -> Iterator[None]:
+    """Log the first environment that holds a thread for longer than `HELD_S` while the block runs."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(1.0):
+            if (seconds := held_s(thread)) > HELD_S:
+                print(f"{describe_held(thread, seconds)}, or press Ctrl-C.", file=sys.stderr, flush=True)
+                return
+
+    watcher = threading.Thread(target=watch, name="held episodes", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+def describe_held(thread: int, seconds: float) -> str:
+    """The message for an environment that holds a thread: how long, where, and what to do."""
+    place = place_in(traceback.extract_stack(sys._current_frames().get(thread)))
+    return (
+        f"an environment has held the run for {seconds:.0f} s{place}: code in the run's own process cannot be "
+        'interrupted. Set `worker = "process"` in its [[orchestrator.env]], where that costs an episode'
+    )
+
+
+def place_in(stack: traceback.StackSummary) -> str:
+    """The innermost line of a stack in the user's own code, in brackets; empty if all lines are of libraries."""
+    frames = [frame for frame in stack if not frame.filename.startswith((*LIBRARIES, "<", OURS))]
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
