@@ -28,10 +28,11 @@ def test_the_environment_in_the_readme_plays_an_episode(tmp_path):
 
 
 def test_the_two_commands_are_there_and_continuous_integration_runs_the_second() -> None:
-    assert "pip install uv && uv run rl @ examples/reverse_text/rl.toml" in README
-    assert "pip install uv && uv run --group test pytest" in README
+    setup = "python3 -m venv .venv && . .venv/bin/activate && pip install uv"
+    assert f"\n{setup} && uv run rl @ examples/reverse_text/rl.toml\n" in README
+    assert f"\n{setup} && uv run --group test pytest\n" in README
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert "pip install uv" in lines and "check uv run --group test pytest" in lines
+    assert setup in lines and "check uv run --group test pytest" in lines
 
 
 def test_nothing_on_the_first_screen_is_longer_than_three_lines() -> None:
