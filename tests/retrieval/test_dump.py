@@ -10,7 +10,7 @@ from slimrl.retrieval.prepare import Source, prepare_corpus
 from slimrl.retrieval.sources import read_pages
 from tests.retrieval.test_index import Bars
 
-mwparserfromhell = pytest.importorskip("mwparserfromhell", reason="the extra [search] is not installed")
+mwparserfromhell = pytest.importorskip("mwparserfromhell", reason="the extra [wikitext] is not installed")
 DUMPS = Path(__file__).parent / "dumps"
 
 

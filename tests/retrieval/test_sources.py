@@ -112,7 +112,7 @@ def test_a_heading_in_a_code_fence_is_no_title(tmp_path):
 
 
 def test_a_folder_of_files_of_every_kind(tmp_path):
-    pytest.importorskip("mwparserfromhell", reason="the extra [search] is not installed")
+    pytest.importorskip("mwparserfromhell", reason="the extra [wikitext] is not installed")
     datasets = pytest.importorskip("datasets", reason="the extra [data] is not installed")
     written(tmp_path / "one.jsonl", {"id": "one", "title": "One"})
     (tmp_path / "more").mkdir()
@@ -128,7 +128,7 @@ def test_a_folder_of_files_of_every_kind(tmp_path):
 
 
 def test_titles_of_a_dump_that_differ_in_capitals_have_ids_of_their_own(tmp_path):
-    pytest.importorskip("mwparserfromhell", reason="the extra [search] is not installed")
+    pytest.importorskip("mwparserfromhell", reason="the extra [wikitext] is not installed")
     titles = ["Red meat", "Red Meat", "Red meat 2", "RED MEAT"]
     pages = "".join(f"<page><title>{t}</title><ns>0</ns><revision><text/></revision></page>" for t in titles)
     for part in ("a.xml", "b.xml"):
@@ -141,7 +141,7 @@ def test_titles_of_a_dump_that_differ_in_capitals_have_ids_of_their_own(tmp_path
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_mediawiki_dump(tmp_path, packed: bool):
-    pytest.importorskip("mwparserfromhell", reason="the extra [search] is not installed")
+    pytest.importorskip("mwparserfromhell", reason="the extra [wikitext] is not installed")
     path = tmp_path / ("wiki.xml.bz2" if packed else "wiki.xml")
     path.write_bytes(bz2.compress(DUMP.encode()) if packed else DUMP.encode())
     ampere, odyssey = pages_of(path)
@@ -163,7 +163,7 @@ def test_a_mediawiki_dump(tmp_path, packed: bool):
 
 
 def test_half_a_dump_is_an_error_after_its_whole_pages(tmp_path):
-    pytest.importorskip("mwparserfromhell", reason="the extra [search] is not installed")
+    pytest.importorskip("mwparserfromhell", reason="the extra [wikitext] is not installed")
     (tmp_path / "wiki.xml").write_text(DUMP[: DUMP.index("<page><title>2001")])
     pages = read_pages(str(tmp_path / "wiki.xml"), "`corpus`", nothing_left_out)
     assert next(pages).id == "ampere"

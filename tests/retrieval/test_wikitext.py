@@ -5,7 +5,7 @@ import pytest
 from slimrl.retrieval.namespaces import Wiki
 from slimrl.retrieval.wikitext import markdown_of
 
-pytest.importorskip("mwparserfromhell", reason="the extra [search] is not installed")
+pytest.importorskip("mwparserfromhell", reason="the extra [wikitext] is not installed")
 
 
 def text_of(wikitext: str, language: str = "en") -> str:

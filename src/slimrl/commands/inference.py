@@ -16,6 +16,7 @@ from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
 from slimrl.inference.server.app import make_app
 from slimrl.inference.server.service import Service
+from slimrl.io.daemon import has_blocked_calls
 from slimrl.io.http_server import HttpServer, listen
 from slimrl.io.ports import free_port
 from slimrl.launch.placement import device_of, place
@@ -98,8 +99,8 @@ def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
                 print("stopping: the engine has ended; what stands above says why", flush=True)
                 return FAILED
         print("stopping: no new requests are taken", flush=True)
-    if not server.service.thread.loaded.done():
-        # The loading thread is inside PyTorch. A normal exit of Python would end it there, and the process would abort.
+    if not server.service.thread.loaded.done() or has_blocked_calls():
+        # A thread is inside PyTorch. A normal exit of Python would end it there, and the process would abort.
         sys.stdout.flush()
         os._exit(0)
     return 0

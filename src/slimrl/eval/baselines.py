@@ -4,13 +4,11 @@ A script writes a whole conversation. Its assistant turns are then played, token
 of a model, so that the same limits, the same environment and the same judge decide about it.
 """
 
-import asyncio
 import math
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 
 from slimrl.environments.base import Taskset
@@ -18,6 +16,7 @@ from slimrl.environments.scripts import play_script
 from slimrl.errors import RolloutError
 from slimrl.eval.evaluate import EvalPolicy
 from slimrl.inference.client import Completion, FinishReason
+from slimrl.io.daemon import call_in_daemon
 from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
 from slimrl.rollout.failures import run_with_timeout
@@ -58,7 +57,10 @@ def make_script_policy(script: Script, context: RolloutContext) -> EvalPolicy:
 
     async def play(spec: EpisodeSpec) -> Rollout:
         try:
-            conversation = await run_with_timeout(_play_in_thread(script, spec), "script", context.limits.timeout_s)
+            # A script may run an event loop of its own, and may never return.
+            play_it = partial(script, spec.taskset, spec.task, spec.sampling.seed)
+            told = call_in_daemon(play_it, f"script {spec.task.id}")
+            conversation = await run_with_timeout(told, "script", context.limits.timeout_s)
         except RolloutError as error:
             task_id, reason, detail = spec.task.id, error.reason, error.detail
             failed = StopReason.FAILED
@@ -67,22 +69,6 @@ def make_script_policy(script: Script, context: RolloutContext) -> EvalPolicy:
         return await run_episode(spec, replace(context, client=client))
 
     return EvalPolicy(play, context.num_concurrent, context.chat.full_text)
-
-
-async def _play_in_thread(script: Script, spec: EpisodeSpec) -> list[Message]:
-    """The script's conversation on a task, computed in a thread, as a script may run an event loop of its own."""
-    # The program waits at its end for the threads of asyncio's pool, and a script may never return: so a daemon.
-    told: Future[list[Message]] = Future()
-
-    def work() -> None:
-        told.set_running_or_notify_cancel()
-        try:
-            told.set_result(script(spec.taskset, spec.task, spec.sampling.seed))
-        except BaseException as error:  # raised where the conversation is awaited
-            told.set_exception(error)
-
-    threading.Thread(target=work, name=f"script {spec.task.id}", daemon=True).start()
-    return await asyncio.wrap_future(told)
 
 
 OWN = "script:"  # before the name of a script that is neither `expert` nor `random`

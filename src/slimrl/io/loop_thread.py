@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from slimrl.io.daemon import start_in_daemon
+
 T = TypeVar("T")
 CLOSE_S = 2.0
 
@@ -89,18 +91,7 @@ def run_in_thread(
 
 def call_outside_loop(call: Callable[[], T]) -> T:
     """Call code that may run an event loop of its own; in another thread if one runs in this thread already."""
-    if not is_in_loop():
-        return call()
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:  # raised where the result is awaited
-            result.set_exception(error)
-
-    threading.Thread(target=run, name="outside loop", daemon=True).start()
-    return result.result()
+    return start_in_daemon(call, "outside loop").result() if is_in_loop() else call()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

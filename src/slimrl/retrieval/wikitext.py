@@ -43,7 +43,7 @@ class UnreadableError(Exception):
 def markdown_of(wikitext: str, wiki: Wiki) -> str:
     """The readable part of an article of a wiki as markdown.
 
-    Raises UnreadableError where the parser fails, and UserError without the extra `search`.
+    Raises UnreadableError where the parser fails, and UserError without the extra `wikitext`.
     """
     parser = _parser()
     try:
@@ -154,5 +154,5 @@ def _parser() -> Any:
     try:
         import mwparserfromhell
     except ImportError as error:
-        raise UserError(f"reading a MediaWiki dump needs `mwparserfromhell`: {install_hint('search')}.") from error
+        raise UserError(f"reading a MediaWiki dump needs `mwparserfromhell`: {install_hint('wikitext')}.") from error
     return mwparserfromhell

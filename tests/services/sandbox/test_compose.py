@@ -19,8 +19,7 @@ import pytest
 import yaml
 from dotenv import dotenv_values
 
-from slimrl.sandbox.base import Limits
-from slimrl.sandbox.local import BubblewrapSandbox
+from slimrl.sandbox.client import HttpSandbox
 from slimrl.sandbox.server import gateways, make_app
 
 DOCKER = Path(__file__).parents[3] / "docker"
@@ -102,8 +101,7 @@ def test_the_command_of_the_container_serves_this_machine_without_a_token(isolat
 )
 def test_without_a_token_only_this_machine_is_answered(peer: str, headers: dict[str, str], status: int) -> None:
     async def ask() -> int:
-        sandbox = BubblewrapSandbox({}, Limits(), num_spare=0)
-        app = make_app(sandbox, {}, "", forwarders={"172.18.0.1"})
+        app = make_app(HttpSandbox("http://127.0.0.1:9"), {}, "", forwarders={"172.18.0.1"})
         transport = httpx.ASGITransport(app, client=(peer, 4000))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as http:
             return (await http.get("/tools", headers=headers)).status_code

@@ -174,7 +174,7 @@ def difference(first: Played, other: Played) -> str:
             for rollout in (one, two)
         )
         return " and then ".join(outcomes)
-    if one.turn_rewards != two.turn_rewards:
+    if list(map(repr, one.turn_rewards)) != list(map(repr, two.turn_rewards)):
         return f"the rewards {_numbers(one.turn_rewards)} and then {_numbers(two.turn_rewards)}"
     for place, (here, there) in enumerate(zip(one.messages, two.messages, strict=False)):
         if here != there:

@@ -46,9 +46,9 @@ class Played:
 
     @property
     def course(self) -> tuple[object, ...]:
-        """What another episode with the same replies must have in common with this one."""
+        """The outcome that another episode with the same replies must share. Rewards are texts: nan equals no number."""
         rollout = self.rollout
-        return rollout.failure, rollout.turn_rewards, rollout.stop_reason, rollout.messages
+        return rollout.failure, tuple(map(repr, rollout.turn_rewards)), rollout.stop_reason, rollout.messages
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ finish the parts wait in memory, so an update that breaks off changes nothing; t
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,12 +26,14 @@ from slimrl.inference.server.weights import (
     read_weights,
     weight_checksums,
 )
+from slimrl.io.daemon import call_in_daemon
 from slimrl.models.adapter import Adapter, is_adapter, known_weights, make_adapter, read_adapter
 from slimrl.models.lora import AdapterForm
 from slimrl.models.tensor_file import ALL_DTYPES
 from slimrl.transport.broadcast import GROUP_S, Kinds, Meeting, WeightGroup
 
 TRAINER = "the broadcast"
+GRACE_S = 10.0  # for PyTorch to report its own time-out before ours
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in ALL_DTYPES.values()}
 
 
@@ -74,7 +77,12 @@ class WeightTransfer:
                 self._group.close()
                 self._group = None
             try:
-                self._group = await asyncio.to_thread(WeightGroup, meeting)
+                # PyTorch waits for the other members where nothing interrupts it, and for a silent one without an end.
+                async with asyncio.timeout(GROUP_S + GRACE_S):
+                    self._group = await call_in_daemon(partial(WeightGroup, meeting), "weight group")
+            except TimeoutError:
+                where = f"{info.master_address}:{info.master_port}"
+                raise bad_request(f"The trainer at {where} was silent for {GROUP_S:g} s.", "init_info") from None
             except UserError as error:
                 raise bad_request(str(error), "init_info") from None
 
@@ -91,7 +99,8 @@ class WeightTransfer:
             if staged is None:
                 raise bad_request("There is no update to continue: POST /start_weight_update comes first.")
             try:
-                self._staged = staged.with_part(await asyncio.to_thread(self._read, info))
+                part = await call_in_daemon(partial(self._read, info), "weight update")
+                self._staged = staged.with_part(part)
             except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
                 raise bad_request(str(error), "update_info") from None
 
