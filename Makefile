@@ -1,11 +1,11 @@
 # `make check` is what continuous integration runs (.ci/run), less the installation of uv.
-.PHONY: check format lint types floors tests environments browser verifiers openenv site viewer fix
+.PHONY: check format lint types floors tests bare environments browser verifiers openenv site viewer fix
 
 # The group has the tools and what the tests need; `uv run rl` installs neither.
 RUN = uv run --group dev
 KERNELS = $(wildcard src/slimrl/models/native/*.cpp src/slimrl/models/native/*.h src/slimrl/models/native/*.inc)
 
-check: format lint types floors tests environments browser site
+check: format lint types floors tests bare environments browser site
 
 format:
 	$(RUN) ruff format --check .
@@ -24,6 +24,11 @@ floors:
 tests:
 	$(RUN) pytest
 	$(RUN) pytest -m slow
+
+# The fast tests without compiler, bubblewrap and browser, and on another Python where this machine can make one.
+bare:
+	.ci/bare uv run --group test pytest
+	.ci/fresh_machine trixie
 
 # The viewer's page in the system's Chromium.
 browser:

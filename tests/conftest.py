@@ -1,7 +1,9 @@
 """How the tests run, and fixtures for every part: no network, a process for each core and one thread in each, one tiny
 model directory for a whole process."""
 
+import atexit
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -14,7 +16,10 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["SLIMRL_PLAN"] = "off"  # planning a tiny model takes longer than a step of it; tests of plans plan
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is first imported: it reads this once
-os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="slimrl-tests-")  # likewise, and out of the user's cache
+WORKER = "PYTEST_XDIST_WORKER"  # is in the environment of the processes that the tests are shared out to
+if WORKER not in os.environ:  # likewise, out of the user's cache, and one for all
+    os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="slimrl-tests-")
+    atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 # Where Python may leave no bytecode beside its sources, each command that a test starts would compile PyTorch anew.
 if sys.dont_write_bytecode:
@@ -28,7 +33,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 import pytest
 
-WORKER = "PYTEST_XDIST_WORKER"  # is in the environment of the processes that the tests are shared out to
 MAX_WORKERS = 4  # each holds PyTorch and starts servers of its own, and so takes a gigabyte and more
 
 
