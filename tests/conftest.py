@@ -16,8 +16,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["SLIMRL_PLAN"] = "off"  # planning a tiny model takes longer than a step of it; tests of plans plan
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is first imported: it reads this once
-WORKER = "PYTEST_XDIST_WORKER"  # is in the environment of the processes that the tests are shared out to
-if WORKER not in os.environ:  # likewise, out of the user's cache, and one for all
+if "PYTEST_XDIST_WORKER" not in os.environ:  # likewise, out of the user's cache, and one for all
     os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="slimrl-tests-")
     atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
@@ -33,6 +32,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 import pytest
 
+WORKER = "PYTEST_XDIST_WORKER"  # is in the environment of the processes that the tests are shared out to
 MAX_WORKERS = 4  # each holds PyTorch and starts servers of its own, and so takes a gigabyte and more
 
 

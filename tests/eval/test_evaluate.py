@@ -60,12 +60,12 @@ def test_failures_are_counted_and_left_out_of_the_mean():
 
 
 def test_the_same_seed_gives_the_same_result_and_another_seed_another():
-    assert evaluated(seed=3) == evaluated(seed=3)
+    assert repr(evaluated(seed=3)) == repr(evaluated(seed=3))  # in which nan equals itself
     assert evaluated(seed=3).rollouts != evaluated(seed=4).rollouts
 
 
 def test_a_task_is_played_alike_however_many_others_there_are():
-    assert evaluated(num=10).rollouts == evaluated().rollouts[:10]
+    assert repr(evaluated(num=10).rollouts) == repr(evaluated().rollouts[:10])
 
 
 def test_every_task_has_a_seed_of_its_own():

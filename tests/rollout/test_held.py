@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slimrl.rollout.held import bounded_wait, held, held_s, report_held
+from slimrl.rollout.held import bounded_wait, held_s, hold_thread, report_held
 
 SPINS = """
 from slimrl import Task, Turn
@@ -47,7 +47,7 @@ def test_ctrl_c_ends_a_command_that_an_environment_holds(tmp_path: Path) -> None
 def test_the_time_in_an_environments_code_is_measured_but_not_slimrls_own_waits() -> None:
     thread = threading.get_ident()
     assert held_s(thread) == 0.0
-    with held():
+    with hold_thread():
         time.sleep(0.02)
         assert held_s(thread) >= 0.02
         with bounded_wait():
@@ -60,7 +60,7 @@ def test_a_thread_that_is_held_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("slimrl.rollout.held.HELD_S", 0.0)
-    with report_held(threading.get_ident()), held():
+    with report_held(threading.get_ident()), hold_thread():
         time.sleep(1.3)
     (line,) = capsys.readouterr().err.splitlines()
     assert "held the run for 1 s (test_held.py:" in line and 'worker = "process"' in line

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import sqlite3
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -93,6 +94,7 @@ class VerdictCache:
             # Each statement commits by itself. A judge opens and closes the file in one thread and uses it in another.
             database = sqlite3.connect(self._path, timeout=30, isolation_level=None, check_same_thread=False)
             self._database = database
+            weakref.finalize(self, database.close)
             database.text_factory = bytes  # a damaged text is no UTF-8
             database.execute("PRAGMA journal_mode = WAL")
             database.execute(CREATE)

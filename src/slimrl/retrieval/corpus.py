@@ -7,6 +7,8 @@ knows nothing of the pages' source or of search.
 
 import hashlib
 import sqlite3
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -48,8 +50,9 @@ class Corpus:
         # A corpus of an earlier version has no checksum.
         if sums_of(path).exists() and (damage := find_damage(path.parent, sums=sums_of(path).name)):
             raise StaleError(f"the corpus {path} is damaged: {damage}", command)
-        # Safe in several threads: SQLite serialises their calls, and nothing is written.
-        self._database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        self._database = _open(path)
+        weakref.finalize(self, self._database.close)
+        self._lock = threading.Lock()  # threads share prepared statements, and would read one another's rows
         try:
             about = dict(self._database.execute("SELECT name, value FROM about"))
         except sqlite3.DatabaseError as error:
@@ -62,20 +65,26 @@ class Corpus:
         return self._length
 
     def __contains__(self, page_id: object) -> bool:
-        return self._database.execute("SELECT 1 FROM page WHERE id = ?", (page_id,)).fetchone() is not None
+        return isinstance(page_id, str) and self.page(page_id) is not None
 
     def page(self, page_id: str) -> Page | None:
         """The page with an id, or None if there is none."""
-        row = self._database.execute("SELECT id, title, content FROM page WHERE id = ?", (page_id,)).fetchone()
+        with self._lock:
+            row = self._database.execute("SELECT id, title, content FROM page WHERE id = ?", (page_id,)).fetchone()
         return None if row is None else Page(*row)
 
     def titles(self) -> Iterator[tuple[str, str]]:
         """(id, title) of every page, in the order in which they were added."""
-        yield from self._database.execute("SELECT id, title FROM page ORDER BY number")
+        with closing(_open(self.path)) as database:
+            yield from database.execute("SELECT id, title FROM page ORDER BY number")
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
 
 
 def sums_of(path: Path) -> Path:

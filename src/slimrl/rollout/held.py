@@ -17,7 +17,7 @@ _entered: dict[int, float | None] = {}  # by thread: the time at which it entere
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def hold_thread() -> Iterator[None]:
     """Marks a block as an environment's code, which holds this thread."""
     with _entering(time.monotonic()):
         yield

@@ -17,7 +17,7 @@ from selectors import BaseSelector
 from typing import Any, TypeVar
 
 from slimrl.io.loop_thread import is_in_loop, run_in_thread
-from slimrl.rollout.held import held, held_s, report_held
+from slimrl.rollout.held import held_s, hold_thread, report_held
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def environment_code() -> Iterator[None]:
     """Marks what runs inside as code of the environment of the current task's episode."""
     token = _episode.set(asyncio.current_task())
     try:
-        with held():
+        with hold_thread():
             yield
     finally:
         _episode.reset(token)

@@ -55,7 +55,7 @@ def test_calls_are_read_where_there_are_tools():
 
 
 def test_a_call_that_nobody_could_read_is_text():
-    for arguments in ('"' + "[" * 5_000 + '"', '{"a":' * 5_000 + "1" + "}" * 5_000):
+    for arguments in ('"' + "[" * 100_000 + '"', '{"a":' * 100_000 + "1" + "}" * 100_000):
         reply = f'<tool_call>\n{{"name": "add", "arguments": {arguments}}}\n</tool_call>'
         assert read_reply(reply, has_tools=True, number=1) == Said("assistant", reply)
 

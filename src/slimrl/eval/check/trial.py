@@ -46,7 +46,7 @@ class Played:
 
     @property
     def course(self) -> tuple[object, ...]:
-        """The outcome that another episode with the same replies must share. Rewards are texts: nan equals no number."""
+        """The outcome that another episode with the same replies must share. Rewards are texts: nan is not itself."""
         rollout = self.rollout
         return rollout.failure, tuple(map(repr, rollout.turn_rewards)), rollout.stop_reason, rollout.messages
 
