@@ -4,11 +4,11 @@ import os
 
 from dotenv import load_dotenv
 
-from slimrl.scripts.wiki_search import Variables, indexed_directory
+from slimrl.scripts.wiki_search import Variables, find_index_directory
 from slimrl.services.sandbox.container import main
 from slimrl.services.script import run_script
 
 if __name__ == "__main__":
     load_dotenv()
-    directory = indexed_directory(Variables.of(os.environ))
+    directory = find_index_directory(Variables.of(os.environ))
     run_script(lambda argv: main(argv, directory))

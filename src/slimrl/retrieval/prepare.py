@@ -97,7 +97,7 @@ def directory_of(source: Source, data_dir: str) -> Path:
     return cache_root() / "wiki" / f"{path.stem}-{digest}"
 
 
-def generated_in(directory: Path) -> Source | None:
+def find_generated(directory: Path) -> Source | None:
     """The source of the generated corpus in a directory; None if there is none, or one of other pages."""
     found = DESCRIPTION.match(read_source(directory / CORPUS))
     return found and Source(GENERATED, int(found[1]), int(found[2]))

@@ -22,7 +22,7 @@ from slimrl.io.cache import say
 from slimrl.io.files import replace_file, without_nan
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Sink, read_metrics
-from slimrl.retrieval.prepare import GENERATED, INDEX, Source, directory_of, generated_in
+from slimrl.retrieval.prepare import GENERATED, INDEX, Source, directory_of, find_generated
 
 OLLAMA = "http://localhost:11434/v1"
 FEW_PAGES = 10  # the number of generated pages with DEV=1
@@ -75,10 +75,10 @@ def default_source(argv: Sequence[str], variables: Variables) -> Source:
         data_dir = parser.parse_known_args(argv)[0].data_dir
     except argparse.ArgumentError:  # the parser of all flags reports it
         return variables.source
-    return generated_in(directory_of(variables.source, data_dir)) or variables.source
+    return find_generated(directory_of(variables.source, data_dir)) or variables.source
 
 
-def indexed_directory(variables: Variables) -> Path:
+def find_index_directory(variables: Variables) -> Path:
     """The data directory. Without DATA_DIR it is the first directory in the cache that has an index: DEV=1 may have
     been set when it was built, and not now."""
     sources = (variables.source, Source(GENERATED), Source(GENERATED, FEW_PAGES))
@@ -110,6 +110,7 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     check_source(options, variables, source)
 
     def start(resolved: Resolved[RLConfig]) -> int:
+        check_extra()
         from slimrl.commands.rl import run_rl
         from slimrl.launch.run_dir import METRICS
         from slimrl.monitor.live import LivePlot, open_window
@@ -126,6 +127,12 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
     # Of two equal flags the last one wins.
     return run_command(RLConfig, [*train_flags(options, variables), *more], start, environ)
+
+
+def check_extra() -> None:
+    """Raises UserError without the packages for search, before a model is fetched or planned."""
+    if not _is_installed("chromadb") or not _is_installed("sentence_transformers"):
+        raise UserError(f"wiki-search needs the extra [search]: {install_hint('search')}.")
 
 
 def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
@@ -192,6 +199,7 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     flags = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
 
     def start(resolved: Resolved[EvalRunConfig]) -> int:
+        check_extra()
         from slimrl.commands.eval import run_eval
 
         return run_eval(resolved)
