@@ -42,6 +42,7 @@ def status_of(script: str, arguments: tuple[str, ...], monkeypatch: pytest.Monke
         ("plot_metrics", "--output --no-show"),
         ("run_environment", "--stop --container"),
         ("setup_environment", "--data-dir --skip-index --docker-only"),
+        ("setup_chroma", "--data-dir --skip-index --docker-only"),
     ],
 )  # fmt: skip
 def test_help_names_every_flag(script: str, flags: str, monkeypatch: pytest.MonkeyPatch, capsys):
