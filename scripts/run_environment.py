@@ -4,13 +4,11 @@ import os
 
 from dotenv import load_dotenv
 
-from slimrl.retrieval.prepare import GENERATED, Source, directory_of
-from slimrl.scripts.wiki_search import Variables
+from slimrl.scripts.wiki_search import Variables, find_index_directory
 from slimrl.services.sandbox.container import main
 from slimrl.services.script import run_script
 
 if __name__ == "__main__":
     load_dotenv()
-    variables = Variables.of(os.environ)
-    source = Source(GENERATED, variables.num_pages)
-    run_script(lambda argv: main(argv, directory_of(source, variables.data_dir)))
+    directory = find_index_directory(Variables.of(os.environ))
+    run_script(lambda argv: main(argv, directory))

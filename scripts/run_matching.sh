@@ -10,6 +10,14 @@
 
 set -euo pipefail
 
+# Before anything else: help needs neither Ray nor SLIME.
+if [[ "${1:-}" == --help || "${1:-}" == -h ]]; then
+    sed -n '2,/^$/s/^# \{0,1\}//p' "$0"
+    printf '\nVariables, with their defaults:\n'
+    sed -nE 's/^([A-Z_]+)="(\$\(absolute ")?\$\{[A-Z_]+:-([^"]*)\}"(\)")?( *#.*)?$/  \1=\3\5/p' "$0"
+    exit 0
+fi
+
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 
 # Ray's job runs where `ray start` ran, which may be anywhere: every path is made absolute here.

@@ -8,8 +8,13 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+# Two packages of the tests. A pytest of another Python, or one without the group, would fail in every file.
+if find_spec("torch") is None or find_spec("xdist") is None:
+    sys.exit("error: the packages that the tests need are not installed: use `uv run --group test pytest`.")
 
 # Before torch is first imported. Tiny models gain nothing from threads, results must not depend on the machine's number
 # of cores, and the other cores belong to the other processes. The commands that tests start inherit it.

@@ -42,6 +42,7 @@ def status_of(script: str, arguments: tuple[str, ...], monkeypatch: pytest.Monke
         ("plot_metrics", "--output --no-show"),
         ("run_environment", "--stop --container"),
         ("setup_environment", "--data-dir --skip-index --docker-only"),
+        ("setup_chroma", "--data-dir --skip-index --docker-only"),
     ],
 )  # fmt: skip
 def test_help_names_every_flag(script: str, flags: str, monkeypatch: pytest.MonkeyPatch, capsys):
@@ -109,6 +110,33 @@ def test_a_dry_run_shows_the_settings_and_leaves_nothing(tmp_path: Path, monkeyp
         assert status_of(script, ("--dry-run",), monkeypatch) == 0
         assert shown in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("built", "used"), [("1", ""), ("", "1")])
+def test_the_corpus_in_the_data_directory_is_used(built: str, used: str, tmp_path: Path, monkeypatch, capsys):
+    """Whether DEV=1 was set when the corpus was built, or is now."""
+    monkeypatch.setattr("dotenv.load_dotenv", lambda: None)  # a developer's own .env
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("DEV", built)
+    monkeypatch.setattr(sys, "argv", ["setup_environment.py", "--skip-index"])
+    runpy.run_path(str(ROOT / "scripts/setup_environment.py"), run_name="__main__")
+    num_pages, num_others = (10, 1000) if built else (1000, 10)
+    monkeypatch.setenv("DEV", used)
+    for script, few, many in (("train", 2, 20), ("eval", 2, 100)):
+        capsys.readouterr()
+        assert status_of(script, ("--dry-run",), monkeypatch) == 0
+        shown = capsys.readouterr()
+        assert f"num_pages = {num_pages}," in shown.out and f"num_test = {few if built else many}" in shown.out
+        assert f"using the corpus in {tmp_path / 'data'}: {num_pages:,} generated pages" in shown.err
+        assert status_of(script, ("--dry-run", "--num-pages", str(num_others)), monkeypatch) == 0
+        shown = capsys.readouterr()
+        assert f"num_pages = {num_others}," in shown.out and "using the corpus" not in shown.err
+
+
+@pytest.mark.parametrize("name", ["val", "validation"])
+def test_the_validation_split_has_a_short_name(name: str, tmp_path: Path, monkeypatch, capsys):
+    assert status_of("eval", ("--split", name, "--dry-run"), monkeypatch) == 0
+    assert 'split = "validation"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [("train", "--model_name"), ("eval", "--model")])

@@ -71,11 +71,15 @@ def test_more_questions_than_there_are_is_told(few_pages, tiny_dir: Path):
         evaluate(["--model", str(tiny_dir), "--num_samples", "500"], few_pages)
 
 
-def test_the_corpus_that_was_set_up_with_another_seed_is_named(few_pages, tiny_dir: Path):
+def test_the_corpus_that_was_set_up_with_another_seed_is_used_unless_a_flag_names_one(
+    few_pages, tiny_dir: Path, capsys
+):
     flags = ["--model", str(tiny_dir), "--max_new_tokens", "8", "--max_turns", "1", "--baselines", ""]
     assert evaluate([*flags, "--corpus-seed", "3", "--model.dtype", "float32"], few_pages) == 0
+    assert evaluate([*flags, "--model.dtype", "float32", "--output_dir", "again"], few_pages) == 0
+    assert "10 generated pages, seed 3" in capsys.readouterr().err
     with pytest.raises(UserError, match="made from generated, 10 pages, seed 3"):
-        evaluate(flags, few_pages)
+        evaluate([*flags, "--corpus-seed", "4"], few_pages)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """The judge that `.env` or the environment names: whether it answers, and has the model."""
 
-import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from slimrl.errors import UserError
+from dotenv import dotenv_values
+
 from slimrl.io.http import check_address, read_api_key
 from slimrl.io.model_list import list_models
 from slimrl.monitor.findings import Finding, Level
@@ -30,13 +30,7 @@ def probe() -> list[Finding]:
 
 
 def read_env_file(path: Path) -> Mapping[str, str]:
-    """The variables in a `.env`, as the scripts read it; none without the package that reads it."""
-    if not path.is_file():
-        return {}
-    if importlib.util.find_spec("dotenv") is None:
-        raise UserError(".env is here, and the package python-dotenv that reads it is not: it comes with [search].")
-    from dotenv import dotenv_values  # an extra: only here
-
+    """The variables in a `.env`, as the scripts read it; empty without the file."""
     return {name: value for name, value in dotenv_values(path).items() if value is not None}
 
 

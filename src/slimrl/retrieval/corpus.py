@@ -87,6 +87,18 @@ def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
 
 
+def read_source(path: Path) -> str:
+    """The source of the corpus in a file, as `build_corpus` received it; empty without a readable file."""
+    if not path.is_file():
+        return ""
+    try:
+        with closing(_open(path)) as database:
+            found = database.execute("SELECT value FROM about WHERE name = 'source'").fetchone()
+    except sqlite3.DatabaseError:
+        return ""
+    return str(found[0]) if found else ""
+
+
 def sums_of(path: Path) -> Path:
     """The file with the checksum of a corpus."""
     return path.with_name(f"{path.name}.sha256")

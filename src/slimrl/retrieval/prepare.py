@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
-from slimrl.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus
+from slimrl.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus, read_source
 from slimrl.retrieval.dump import READER, OnLeftOut
 from slimrl.retrieval.embedding import Embedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
@@ -25,6 +26,7 @@ from slimrl.retrieval.sources import DUMP, files_of, read_pages
 CORPUS, INDEX = "corpus.sqlite", ".chroma_db"  # in the directory of a corpus
 GENERATED = "generated"
 MAX_NAMED = 100  # pages that a line names
+DESCRIPTION = re.compile(rf"{GENERATED}, (\d+) pages, seed (-?\d+), ")  # begins the stamp of a generated corpus
 NUM_STAMPED = 20  # pages whose digest identifies the code that generates a corpus: two cycles of all kinds
 
 
@@ -93,6 +95,12 @@ def directory_of(source: Source, data_dir: str) -> Path:
     path = Path(os.path.expanduser(source.name))
     digest = hashlib.sha256(str(path.resolve() if path.exists() else source.name).encode()).hexdigest()[:12]
     return cache_root() / "wiki" / f"{path.stem}-{digest}"
+
+
+def find_generated(directory: Path) -> Source | None:
+    """The source of the generated corpus in a directory; None if there is none, or one of other pages."""
+    found = DESCRIPTION.match(read_source(directory / CORPUS))
+    return found and Source(GENERATED, int(found[1]), int(found[2]))
 
 
 def _digest(folder: Path, files: Sequence[Path]) -> str:

@@ -17,8 +17,12 @@ from slimrl.errors import UserError, visible
 from slimrl.sandbox.base import Limits, Tools
 from slimrl.sandbox.isolation import UNSAFE
 from slimrl.sandbox.local import BubblewrapSandbox
-from slimrl.sandbox.server import MAX_QUEUE, gateways, make_app, serve
 from slimrl.sandbox.sessions import Keeping
+
+try:
+    from slimrl.sandbox.server import MAX_QUEUE, gateways, make_app, serve
+except UserError as error:  # the extra is missing
+    sys.exit(f"slimrl: {error}")
 
 DEFAULT_PORT = "8080"
 

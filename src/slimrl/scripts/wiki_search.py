@@ -1,7 +1,8 @@
 """`scripts/train.py` and `scripts/eval.py` for `wiki-search`, as command lines of `rl` and `eval`.
 
-Both take pages and questions from the same flags, and defaults from `.env` or the environment variables. A command is
-imported when its settings are known to be valid, so that help and mistakes need not wait for PyTorch.
+Both take pages and questions from the same flags, and defaults from `.env` or the environment variables. Without a flag
+for other pages they use the generated corpus in the data directory. A command is imported when its settings are known
+to be valid, so that help and mistakes need not wait for PyTorch.
 """
 
 import argparse
@@ -21,15 +22,15 @@ from slimrl.io.cache import say
 from slimrl.io.files import replace_file, without_nan
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Sink, read_metrics
-from slimrl.retrieval.prepare import GENERATED, Source
+from slimrl.retrieval.prepare import GENERATED, INDEX, Source, directory_of, find_generated
 
 OLLAMA = "http://localhost:11434/v1"
 FEW_PAGES = 10  # the number of generated pages with DEV=1
 SEED = 0  # the seed of a generated corpus
 STOP = ["</tool>", "</answer>"]
 SEQ_LEN = 2048
-NUM_HELD_OUT = 20
-NUM_EVALUATED, FEW_EVALUATED = 100, 2  # few with DEV=1, whose pages give at most 30 questions
+NUM_HELD_OUT, NUM_EVALUATED = 20, 100  # fewer where there are few pages
+PAGES_PER_QUESTION = 5  # of a held-out split: ten pages give at most 30 questions, and a tenth of them is held out
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +58,44 @@ class Variables:
 
     @property
     def num_pages(self) -> int:
-        """The number of pages of a generated corpus, unless a flag says otherwise."""
+        """The number of pages of a new generated corpus, unless a flag says otherwise."""
         return FEW_PAGES if self.is_dev else Source(GENERATED).num_pages
 
+    @property
+    def source(self) -> Source:
+        """The source of a new generated corpus, unless a flag says otherwise."""
+        return Source(GENERATED, self.num_pages, SEED)
 
-def add_source_flags(parser: argparse.ArgumentParser, variables: Variables) -> None:
+
+def default_source(argv: Sequence[str], variables: Variables) -> Source:
+    """The generated corpus in the data directory, or the source of a new one."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--data-dir", default=variables.data_dir)
+    try:
+        data_dir = parser.parse_known_args(argv)[0].data_dir
+    except argparse.ArgumentError:  # the parser of all flags reports it
+        return variables.source
+    return find_generated(directory_of(variables.source, data_dir)) or variables.source
+
+
+def find_index_directory(variables: Variables) -> Path:
+    """The data directory. Without DATA_DIR it is the first directory in the cache that has an index: DEV=1 may have
+    been set when it was built, and not now."""
+    sources = (variables.source, Source(GENERATED), Source(GENERATED, FEW_PAGES))
+    directories = [directory_of(source, variables.data_dir) for source in sources]
+    return next((directory for directory in directories if (directory / INDEX).is_dir()), directories[0])
+
+
+def add_source_flags(parser: argparse.ArgumentParser, variables: Variables, source: Source) -> None:
     """Adds the flags for pages and questions, the same as those of `scripts/setup_environment.py`."""
     parser.add_argument("--corpus", default=GENERATED, help="pages, as for setup_environment.py")
     parser.add_argument("--questions", default="", help="questions on a corpus of one's own: .jsonl, .parquet, Hub")
-    parser.add_argument("--num-pages", type=int, default=variables.num_pages, help="of a generated corpus")
+    parser.add_argument("--num-pages", type=int, default=source.num_pages, help="of a generated corpus")
     parser.add_argument(
-        "--corpus-seed", type=int, default=SEED, help="of a generated corpus and its questions; --seed is the run's"
+        "--corpus-seed",
+        type=int,
+        default=source.seed,
+        help="of a generated corpus and its questions; --seed is the run's",
     )
     parser.add_argument(
         "--data-dir", default=variables.data_dir, help="where corpus and index lie; $DATA_DIR, or the cache"
@@ -77,9 +105,12 @@ def add_source_flags(parser: argparse.ArgumentParser, variables: Variables) -> N
 def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs `scripts/train.py`: REINFORCE with one question a step and a few rollouts on it. Returns the exit status."""
     variables = Variables.of(environ)
-    options, more = _train_parser(variables).parse_known_args(argv)
+    source = default_source(argv, variables)
+    options, more = _train_parser(variables, source).parse_known_args(argv)
+    check_source(options, variables, source)
 
     def start(resolved: Resolved[RLConfig]) -> int:
+        check_extra()
         from slimrl.commands.rl import run_rl
         from slimrl.launch.run_dir import METRICS
         from slimrl.monitor.live import LivePlot, open_window
@@ -98,10 +129,16 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return run_command(RLConfig, [*train_flags(options, variables), *more], start, environ)
 
 
+def check_extra() -> None:
+    """Raises UserError without the packages for search, before a model is fetched or planned."""
+    if not _is_installed("chromadb") or not _is_installed("sentence_transformers"):
+        raise UserError(f"wiki-search needs the extra [search]: {install_hint('search')}.")
+
+
 def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
     """The command line of `rl` with the settings of `scripts/train.py`."""
     rollouts = options.num_rollouts
-    num_held_out = FEW_EVALUATED if variables.is_dev else NUM_HELD_OUT
+    num_held_out = _num_questions(NUM_HELD_OUT, options.num_pages)
     env = environment(options, variables, num_train=options.num_samples, num_test=num_held_out)
     settings = {
         "max_steps": options.num_samples * options.num_epochs,
@@ -141,7 +178,9 @@ def _is_installed(package: str) -> bool:
 def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs `scripts/eval.py`. Returns the exit status."""
     variables = Variables.of(environ)
-    options, more = _eval_parser(variables).parse_known_args(argv)
+    source = default_source(argv, variables)
+    options, more = _eval_parser(variables, source).parse_known_args(argv)
+    check_source(options, variables, source)
     env = environment(options, variables, num_train=options.num_samples, num_test=options.num_samples)
     settings = {
         "env": json.dumps([env]),
@@ -160,6 +199,7 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     flags = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
 
     def start(resolved: Resolved[EvalRunConfig]) -> int:
+        check_extra()
         from slimrl.commands.eval import run_eval
 
         return run_eval(resolved)
@@ -167,20 +207,35 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return run_command(EvalRunConfig, [*flags, *more], start, environ)
 
 
-def environment(options: argparse.Namespace, variables: Variables, num_train: int, num_test: int) -> dict[str, Any]:
-    """The section `[[env]]` of `wiki-search` with the chosen pages, questions and judge. Raises UserError for a flag
+def check_source(options: argparse.Namespace, variables: Variables, source: Source) -> None:
+    """Log the use of an existing corpus that the variables alone would not have chosen. Raises UserError for a flag
     that cannot act."""
+    is_default = (options.num_pages, options.corpus_seed) == (source.num_pages, source.seed)
+    if options.corpus != GENERATED and not is_default:
+        raise UserError(
+            f"--num-pages and --corpus-seed are of a generated corpus, and the pages are to come from "
+            f"{options.corpus}: leave them away."
+        )
+    if options.corpus == GENERATED and is_default and source != variables.source:
+        say(
+            f"using the corpus in {options.data_dir}: {source.num_pages:,} generated pages, seed {source.seed} "
+            "(--num-pages and --corpus-seed ask for another)"
+        )
+
+
+def _num_questions(most: int, num_pages: int) -> int:
+    """The number of held-out questions to use by default: at most `most`, and as many as the pages surely have."""
+    return min(most, max(2, num_pages // PAGES_PER_QUESTION))
+
+
+def environment(options: argparse.Namespace, variables: Variables, num_train: int, num_test: int) -> dict[str, Any]:
+    """The section `[[env]]` of `wiki-search` with the chosen pages, questions and judge."""
     args: dict[str, Any] = {"corpus": options.corpus}
     if options.questions:
         args |= {"questions": options.questions}
     if options.corpus == GENERATED:
         args |= {"num_pages": options.num_pages, "seed": options.corpus_seed}
         args |= {"num_train": num_train, "num_test": num_test}
-    elif (options.num_pages, options.corpus_seed) != (variables.num_pages, SEED):
-        raise UserError(
-            f"--num-pages and --corpus-seed are of a generated corpus, and the pages are to come from "
-            f"{options.corpus}: leave them away."
-        )
     if options.data_dir:
         args["data_dir"] = options.data_dir
     if options.judge_model:
@@ -188,7 +243,7 @@ def environment(options: argparse.Namespace, variables: Variables, num_train: in
     return {"id": "wiki-search", "args": args}
 
 
-def _train_parser(variables: Variables) -> argparse.ArgumentParser:
+def _train_parser(variables: Variables, source: Source) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         allow_abbrev=False,
         prog="train.py",
@@ -205,11 +260,11 @@ def _train_parser(variables: Variables) -> argparse.ArgumentParser:
     parser.add_argument("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
     parser.add_argument("--model_name", default="smollm2-135m", help="a Hub id, a directory, a .gguf file")
     parser.add_argument("--live-plot", action="store_true", help="draw RUN/live.png, and a window, while it trains")
-    _finish(parser, variables)
+    _finish(parser, variables, source)
     return parser
 
 
-def _eval_parser(variables: Variables) -> argparse.ArgumentParser:
+def _eval_parser(variables: Variables, source: Source) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         allow_abbrev=False,
         prog="eval.py",
@@ -221,17 +276,18 @@ def _eval_parser(variables: Variables) -> argparse.ArgumentParser:
     parser.add_argument(
         "--split",
         default="test",
+        type=lambda name: "validation" if name == "val" else name,
         choices=("train", "validation", "test"),
-        help="which questions; training sees train's",
+        help="which questions; training sees train's; `val` is validation",
     )
-    num_samples = FEW_EVALUATED if variables.is_dev else NUM_EVALUATED
+    num_samples = _num_questions(NUM_EVALUATED, source.num_pages)
     parser.add_argument("--num_samples", type=_count, default=num_samples, help="questions")
     parser.add_argument("--max_turns", type=_count, default=10, help="replies of the model to a question")
     parser.add_argument("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
     parser.add_argument(
         "--baselines", default="random,expert", help="compare with these, by commas: random, expert, other models"
     )
-    _finish(parser, variables)
+    _finish(parser, variables, source)
     return parser
 
 
@@ -242,12 +298,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _finish(parser: argparse.ArgumentParser, variables: Variables) -> None:
+def _finish(parser: argparse.ArgumentParser, variables: Variables, source: Source) -> None:
     """Adds the flags that both programs have, and shows all defaults in the help."""
     parser.add_argument(
         "--judge_model", default=variables.judge_model, help="the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL"
     )
-    add_source_flags(parser, variables)
+    add_source_flags(parser, variables, source)
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
 
 
