@@ -23,6 +23,7 @@ from slimrl.launch.placement import device_of, place
 from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.vllm import run_vllm
 from slimrl.models.device import dtype_name
+from slimrl.models.native.build import why_slow
 from slimrl.monitor.console import RunConsole
 from slimrl.transport.roster import Roster
 from slimrl.transport.run_files import RunFiles
@@ -92,6 +93,8 @@ def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
     with _signals() as stopped, InferenceServer(config, stopped) as server:
         if not stopped.is_set():
             print(server.describe(), flush=True)
+            if server.service.model.policy.device.type == "cpu" and (reason := why_slow()):
+                print(reason, flush=True)
             announce(server.address)
         while not stopped.wait(POLL_S):
             server.check_alive()

@@ -10,19 +10,25 @@ import torch
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root
 from slimrl.models.native import ops
-from slimrl.models.native.build import compile_kernels, find_compiler
+from slimrl.models.native.build import compile_kernels, find_compiler, first_error
 from slimrl.monitor.findings import Finding, Level
 
 TIMEOUT_S = 10.0
-INSTALL = "`apt install g++` (Debian, Ubuntu), `dnf install gcc-c++` (Fedora), `xcode-select --install` (macOS)"
+INSTALL = (
+    "`uv sync --inexact --extra compiler` or `pip install 'slimrl[compiler]'` (Linux), `apt install g++` (Debian, "
+    "Ubuntu), `dnf install gcc-c++` (Fedora), `xcode-select --install` (macOS)"
+)
+NONE = (
+    "there is none: no kernels for this CPU, so a step takes up to twice as long there; and on a GPU no "
+    "FlexAttention, whose Triton needs one too"
+)
 
 
 def probe() -> list[Finding]:
     """Findings on the compiler and on the kernels."""
     compiler = find_compiler()
     if compiler is None:
-        text = "there is none: no kernels for this CPU, and on a GPU no FlexAttention, whose Triton needs one too"
-        return [Finding("compiler", Level.NOTE, text, f"{INSTALL}, or name one in $CXX")]
+        return [Finding("compiler", Level.NOTE, NONE, f"{INSTALL}, or name one in $CXX")]
     found = [_compiler(compiler)]
     return [*found, kernels_finding(compiler)] if found[0].level is Level.OK else found
 
@@ -44,9 +50,9 @@ def kernels_finding(compiler: list[str]) -> Finding:
     except UserError as error:  # which says what to do about the cache
         return Finding("kernels", Level.PROBLEM, str(error))
     except (OSError, subprocess.SubprocessError) as error:
-        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
         text = (
-            f"they cannot be compiled, so that PyTorch's operations are used, which takes up to twice as long: {said}"
+            "they cannot be compiled, so PyTorch's operations are used, which takes up to twice as long: "
+            f"{first_error(error)}"
         )
         return Finding("kernels", Level.PROBLEM, text, f"Another compiler, named in $CXX; or {INSTALL}")
     seconds = time.perf_counter() - began

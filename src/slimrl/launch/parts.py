@@ -30,6 +30,7 @@ from slimrl.launch.tasksets import load_tasksets
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy
+from slimrl.models.native.build import why_slow
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Sink
 from slimrl.monitor.trackers import TrackedRun, tensorboard_sink, trackio_sink, wandb_sink
@@ -139,6 +140,8 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
         f"{policy.source} on {policy.device}, {torch.get_num_threads()} threads, {dtype_name(policy.dtype)}"
         + (f" (measured GFLOP/s: {measured})" if measured else "")
     )
+    if policy.device.type == "cpu" and (reason := why_slow()):
+        console.note_once(reason, "yellow")
     if policy.chat.date:
         console.note(f"the chat template writes a date: {policy.chat.date} in every prompt, also after `--resume`")
     elif config.date != "auto":

@@ -58,6 +58,7 @@ class RunConsole:
         spare = self._rich.width - BAR_LINE if self.is_live and not self._rich.options.ascii_only else 0
         self.spark_width = max(0, min(24, spare))
         self._progress = _progress(self._rich) if self.is_live else None
+        self._noted: set[str] = set()  # by `note_once`
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line that stays above the bars. `text` is not read as rich's markup."""
@@ -65,6 +66,12 @@ class RunConsole:
         # A character that the log's encoding lacks must not end the run.
         printable = visible(text).encode(encoding, "backslashreplace").decode(encoding)
         self._rich.print(Text(printable, style=style), soft_wrap=True)
+
+    def note_once(self, text: str, style: str = "") -> None:
+        """Print a line as `note` does, unless this console has printed it before."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self.note(text, style)
 
     def show(self, renderable: RenderableType) -> None:
         """Print a rich table or panel, without colours or control characters if this is no terminal."""

@@ -1,16 +1,23 @@
-"""The kernels are compiled once, also by several processes at the same time, and a failure is a warning."""
+"""The kernels are compiled once, also by several processes at the same time, and a failure is a line of the console."""
 
 import ctypes
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
+from slimrl.config.model import ModelConfig
 from slimrl.io.cache import cache_root
-from slimrl.models.native import build
+from slimrl.launch.parts import open_policy
+from slimrl.models.native import build, ops, zig
+from slimrl.monitor.console import RunConsole
+from tests.models.native.cases import random
 
 SMALL = 'extern "C" int answer() { return 42; }\n'
 
@@ -18,9 +25,9 @@ SMALL = 'extern "C" int answer() { return 42; }\n'
 @pytest.fixture
 def no_library() -> Iterator[None]:
     """Forget the loaded library before and after, as in a fresh process."""
-    build.library.cache_clear()
+    build.load.cache_clear()
     yield
-    build.library.cache_clear()
+    build.load.cache_clear()
 
 
 @pytest.fixture
@@ -103,14 +110,68 @@ def test_the_processor_is_named_by_what_it_can_do() -> None:
     assert build._cpu() in Path("/proc/cpuinfo").read_text().splitlines()
 
 
-def test_without_a_compiler_a_warning_says_how_to_get_one(
-    no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def no_compiler(no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No compiler on the PATH, and no package with one."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.warns(UserWarning, match=r"No C\+\+ compiler found.*`apt install g\+\+`.*\$CXX"):
-        assert build.library() is None
-    assert build.library() is None  # and is not said again
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+
+
+def test_without_a_compiler_one_line_names_the_ways_to_get_one(
+    no_compiler: None, recwarn: pytest.WarningsRecorder
+) -> None:
+    assert build.library() is None
+    line = build.why_slow()
+    assert "no C++ compiler" in line and "\n" not in line
+    assert all(way in line for way in ("uv run --extra compiler", "pip install 'slimrl[compiler]'", "apt install g++"))
+    assert not recwarn.list
+
+
+def test_a_run_prints_the_line_once(no_compiler: None, tiny_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, console = ModelConfig(name=str(tiny_dir), device="cpu", dtype="float32"), RunConsole()
+    for _ in range(2):
+        open_policy(config, console)
+    assert capsys.readouterr().out.splitlines().count(build.why_slow()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ziglang is used on Linux alone")
+def test_the_package_ziglang_is_the_last_compiler_of_all(
+    no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("ziglang", reason="needs `uv sync --inexact --extra compiler`")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.find_compiler() == zig.find_zig()
+    script(tmp_path / "g++", "exit 0")
+    assert build.find_compiler() == ["g++"]
+    monkeypatch.setenv("CXX", "own")
+    assert build.find_compiler() == ["own"]
+
+
+@pytest.mark.slow
+def test_kernels_of_ziglang_compute_the_same(no_library: None, kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ziglang", reason="needs `uv sync --inexact --extra compiler`")
+    command = zig.find_zig()
+    if command is None or zig.is_zig(compiler()):
+        pytest.skip("needs Linux and another compiler to compare with")
+    torch.set_num_threads(2)
+    try:
+        theirs = outputs_of_kernels()
+        monkeypatch.setenv("CXX", shlex.join(command))
+        build.load.cache_clear()
+        assert build.library() is not None, build.why_slow()
+        for one, other in zip(theirs, outputs_of_kernels(), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    finally:
+        torch.set_num_threads(1)
+
+
+def outputs_of_kernels() -> list[Tensor]:
+    """Results of kernels whose loops are shared out to threads statically and dynamically."""
+    logits, rows = random(50, 999, dtype=torch.float32), random(600, 64, dtype=torch.float32)
+    targets = torch.arange(50)
+    return [ops.norm(rows, torch.ones(64), 1e-5), *ops.logprobs(logits, targets, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -129,25 +190,22 @@ def test_without_a_compiler_a_warning_says_how_to_get_one(
     ],
     ids=["useless", "failing", "lazy", "lying"],
 )
-def test_a_compiler_that_fails_is_quoted_in_a_warning(
+def test_a_compiler_that_fails_is_quoted_in_the_line(
     text: str, said: str, no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     own = script(tmp_path / "own", text)
     monkeypatch.setenv("CXX", f"{own} -fast")
     monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
-    with pytest.warns(UserWarning, match=r"could not be compiled with `\S*own -fast`") as caught:
-        assert build.library() is None
-    (message,) = [str(warning.message) for warning in caught]
-    assert said in message
-    assert "b'" not in message
+    assert build.library() is None
+    line = build.why_slow()
+    assert f"`{own} -fast` failed" in line and said in line
+    assert "b'" not in line and "\n" not in line
 
 
-def test_a_compiler_that_does_not_exist_is_named_in_a_warning(
-    no_library: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_that_does_not_exist_is_named_in_the_line(no_library: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.warns(UserWarning, match=r"(?s)could not be compiled with `no-such-compiler`.*No such file"):
-        assert build.library() is None
+    assert build.library() is None
+    assert "`no-such-compiler` failed" in build.why_slow() and "No such file" in build.why_slow()
 
 
 def test_nothing_is_left_of_a_compilation_that_failed(small_source: Path, tmp_path: Path) -> None:

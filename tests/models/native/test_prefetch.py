@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slimrl.models.native import build
+from slimrl.models.native import build, zig
 
 # The prefetch instruction is replaced by one that prints the line that it was given.
 PROGRAM = """
@@ -39,7 +39,7 @@ int main() {
 
 def found_compiler() -> list[str]:
     compiler = build.find_compiler()
-    if compiler is None or platform.machine() not in ("x86_64", "AMD64"):
+    if compiler is None or zig.is_zig(compiler) or platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip("there is no compiler for the kernels that prefetch")
     return compiler
 

@@ -2,8 +2,6 @@
 //
 // A cache is (slots, capacity, heads * size) numbers, `capacity` a multiple of 32. Every 32 positions form a block, and
 // within a block each head has its own part, in the orders of `scores.h`.
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>

@@ -1,7 +1,7 @@
 """Compiles the C++ kernels in this directory for the present CPU, once, and loads them. Knows nothing of tensors.
 
-Needs a C++ compiler with OpenMP (`apt install g++`). Without one slimrl runs on PyTorch's own operations: the same
-results, to rounding, in more time.
+Needs a C++ compiler with OpenMP (`apt install g++`), or the package ziglang. Without one slimrl runs on PyTorch's own
+operations: the same results, to rounding, in more time.
 """
 
 import ctypes
@@ -12,50 +12,70 @@ import platform
 import shlex
 import shutil
 import subprocess
-import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from slimrl.errors import UserError
 from slimrl.io.cache import build_once, cache_root, say
+from slimrl.models.native import zig
 
 HERE = Path(__file__).parent
 SOURCES = ("each_dtype.cpp", "products.cpp", "attention.cpp", "packed.cpp", "decoder.cpp")
 # No option that lets results depend on how a compiler regroups sums, or forgets what is not finite.
-FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 TIMEOUT_S = 300
 LIBRARY = "kernels.so"
+MOST_QUOTED = 200  # characters of a compiler's error
+REMEDY = "Install one: `uv run --extra compiler ...`, `pip install 'slimrl[compiler]'` or `apt install g++`"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The loaded library, or the reason why there is none."""
+
+    library: ctypes.CDLL | None
+    fault: str = ""
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
-    """The compiled kernels; None, after a warning that says why, if they cannot be compiled."""
+def load() -> Kernels:
+    """Compile the kernels unless the cache has them, and load them."""
     compiler = find_compiler()
     if compiler is None:
-        warnings.warn(
-            "No C++ compiler found, so slimrl computes with PyTorch's operations alone, which takes up to twice as "
-            "long. Install one (Debian: `apt install g++`) or name one in $CXX.",
-            stacklevel=2,
-        )
-        return None
+        return Kernels(None, f"no C++ compiler found. {REMEDY}")
     try:
-        return ctypes.CDLL(str(compile_kernels(compiler, cache_root() / "kernels")))
+        return Kernels(ctypes.CDLL(str(compile_kernels(compiler, cache_root() / "kernels"))))
     except (OSError, subprocess.SubprocessError, UserError) as error:
-        detail = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
-        warnings.warn(
-            f"slimrl's kernels could not be compiled with `{shlex.join(compiler)}`, so it computes with PyTorch's "
-            f"operations alone, which takes up to twice as long. The compiler said:\n{detail[-2000:]}",
-            stacklevel=2,
-        )
-        return None
+        return Kernels(None, f"`{shlex.join(compiler)}` failed: {first_error(error)}. See `slimrl doctor`.")
+
+
+def library() -> ctypes.CDLL | None:
+    """The compiled kernels; None if they cannot be compiled."""
+    return load().library
+
+
+def why_slow() -> str:
+    """A line for the console that explains why there are no kernels, and how to get them; empty if there are."""
+    fault = load().fault
+    return f"no fast CPU kernels, so steps take up to twice as long: {fault}" if fault else ""
+
+
+def first_error(error: Exception) -> str:
+    """The line in which a compiler names its first error, or the message of another exception."""
+    if not isinstance(error, subprocess.CalledProcessError):
+        return str(error)
+    lines = [line.strip() for line in error.stderr.splitlines() if line.strip()] or [str(error)]
+    return next((line for line in lines if "error" in line.lower()), lines[-1])[:MOST_QUOTED]
 
 
 def find_compiler() -> list[str] | None:
-    """The command of the C++ compiler: that in $CXX, or the first of g++, c++ and clang++ that is installed."""
+    """Find the C++ compiler: $CXX, or the first of g++, c++ and clang++ on the PATH, or the package ziglang."""
     if chosen := shlex.split(os.environ.get("CXX", "")):
         return chosen
-    return next(([name] for name in ("g++", "c++", "clang++") if shutil.which(name)), None)
+    installed = next(([name] for name in ("g++", "c++", "clang++") if shutil.which(name)), None)
+    return installed or zig.find_zig()
 
 
 def compile_kernels(compiler: list[str], directory: Path) -> Path:
@@ -76,8 +96,12 @@ def compile_kernels(compiler: list[str], directory: Path) -> Path:
 
     def build(temporary: Path) -> None:
         say("compiling the kernels for this CPU, once")
-        full = [*command, *(str(HERE / name) for name in SOURCES), "-o", str(temporary / LIBRARY)]
-        subprocess.run(full, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
+        sources = [str(HERE / name) for name in SOURCES]
+        if zig.is_zig(compiler):
+            zig.compile_and_link(command, [*sources, str(HERE / zig.SOURCE)], temporary / LIBRARY, TIMEOUT_S)
+        else:
+            full = [*command, "-shared", *sources, "-o", str(temporary / LIBRARY)]
+            subprocess.run(full, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
         (temporary / LIBRARY).stat()  # raises for a compiler that made nothing and says that all is well
 
     name = digest.hexdigest()

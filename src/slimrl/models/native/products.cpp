@@ -6,8 +6,6 @@
 //
 // So that less memory is read, the weights can be int8, with a scale for each output. The rows are int16 then, split
 // into upper and lower bytes, for each of which there is an int8 instruction.
-#include <omp.h>
-
 #include <algorithm>
 #include <vector>
 

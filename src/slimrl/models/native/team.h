@@ -6,6 +6,13 @@
 
 #include "tiles.h"
 
+#if __has_include(<omp.h>)
+#include <omp.h>
+#else  // of ziglang: see `openmp.cpp`
+extern "C" int omp_get_num_threads();
+extern "C" int omp_get_thread_num();
+#endif
+
 #ifdef HAS_TILES
 // The weights of a linear layer in the order of `pack` in `products.cpp`.
 struct Weights {
