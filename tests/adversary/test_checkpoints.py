@@ -28,6 +28,8 @@ from tests.orchestrator.test_orchestrator import Table
 from tests.trainer.policies import tiny_policy
 from tests.trainer.test_checkpoint import optimizer_after, progress, saved
 
+pytestmark = pytest.mark.slow
+
 FILES = ("state.pt", "progress.json", "run/metrics.jsonl", SUMS)
 cheap = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 

@@ -34,6 +34,8 @@ from slimrl.types import Rollout, SamplingParams, Task, Turn
 from tests.adversary.hostile import Hostile, frame
 from tests.rollout.scripted import TOKENIZER, ScriptedClient, make_context
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).with_name("hostile.py")
 TIMEOUT_S = 1.0
 GOOD = "is good"

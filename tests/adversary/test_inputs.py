@@ -142,6 +142,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_settings_beyond_all_measure_are_refused_in_a_line(name, tmp_path, monkeypatch, capsys):
     text, said = FILES[name]
@@ -407,6 +408,7 @@ def test_a_template_that_takes_too_much_is_refused(tiny_dir, monkeypatch):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["add_generation_prompt", "tools", "messages|length > 4", "not add_generation_prompt"])
 def test_a_template_is_tried_in_the_ways_in_which_it_is_used(when, tiny_dir, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(tiny_dir)

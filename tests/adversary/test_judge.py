@@ -25,6 +25,8 @@ from slimrl.judges.word_match import matches
 from slimrl.judges.words import normalise
 from tests.io.replying import Answer, completion, server
 
+pytestmark = pytest.mark.slow
+
 drawn = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 NAMES = st.sampled_from(["Ada", "Bari", "Cork", "Drava", "Elm", "Fara", "Gotha", "Hemkra", "Iona", "Jena", "Lodz"])
 PLAIN = st.sampled_from([*sorted(FILLERS - {"m", "s"}), *"stand", "teach", "begin", "river", "seat", "win"])

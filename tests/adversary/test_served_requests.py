@@ -11,6 +11,8 @@ import pytest
 from slimrl.commands.inference import InferenceServer
 from tests.inference.server.conftest import serving
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}])
 def test_no_route_but_health_answers_a_web_page(server: InferenceServer, headers: dict[str, str]) -> None:

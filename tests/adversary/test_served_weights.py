@@ -23,6 +23,8 @@ from slimrl.models.adapter import read_adapter
 from slimrl.models.tensor_file import MAX_HEADER_BYTES, TensorFile
 from tests.adversary.test_served_requests import server  # noqa: F401  # a fixture
 
+pytestmark = pytest.mark.slow
+
 NAME, INDEX = "model.safetensors", "model.safetensors.index.json"
 SIZE = 1000
 

@@ -25,6 +25,8 @@ from slimrl.io.http_connection import MAX_HEAD_BYTES, Connections
 from slimrl.io.http_guard import Guard
 from slimrl.io.http_server import HttpServer, Listener, listen
 
+pytestmark = pytest.mark.slow
+
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 

@@ -138,6 +138,7 @@ def test_a_finished_one_is_extended_without_playing_again(finished: Path, tiny_d
     assert (output_dir / "held_out" / "vs_expert_scripted.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_with_fewer_examples_those_that_are_asked_count_and_the_others_stay(tiny_dir: Path, tmp_path: Path, capsys):
     assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "9", "--temperatures", "[0.0]")) == 0
     file = tmp_path / "held_out" / "eval_greedy.jsonl"
@@ -158,6 +159,7 @@ def test_with_fewer_examples_those_that_are_asked_count_and_the_others_stay(tiny
     assert "of 5 episodes failed" in (tmp_path / "failures.md").read_text()
 
 
+@pytest.mark.slow
 def test_another_model_is_a_baseline_in_every_way_of_decoding(tiny_dir: Path, tmp_path: Path):
     other = tiny_model_dir(tmp_path, "qwen3")
     flags = ("--num_examples", "4", "--baselines", json.dumps([str(other), "random"]))
@@ -174,6 +176,7 @@ def test_episodes_of_other_settings_are_not_taken_together(finished: Path, tiny_
     assert (finished / "results.json").exists()
 
 
+@pytest.mark.slow
 def test_another_evaluation_in_the_directory_leaves_nothing_of_the_first(tiny_dir: Path, tmp_path: Path):
     assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "2")) == 0
     assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "2", "--temperatures", "[0.5]")) == 0
@@ -196,6 +199,7 @@ def test_mistakes_are_told_before_anything_slow(tiny_dir: Path, tmp_path: Path, 
     assert not (tmp_path / "out" / "held_out").exists()
 
 
+@pytest.mark.slow
 def test_a_split_with_fewer_tasks_than_asked_for_is_said(
     tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ def test_examples_overwrite_nothing(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert path.read_text() == "my own labels\n"
 
 
+@pytest.mark.slow
 def test_judges_stand_side_by_side_and_failures_are_counted_apart(
     answers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -78,6 +78,7 @@ def test_eval_repeats_the_last_evaluation(finished: Path, tmp_path: Path) -> Non
     assert again["held_out"] == before["held_out"]
 
 
+@pytest.mark.slow
 def test_sft_trains_adapters_and_says_what_is_unusual(
     tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

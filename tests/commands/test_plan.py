@@ -49,6 +49,7 @@ def test_plan_reads_nothing_but_the_config(large: Path, capsys: pytest.CaptureFi
         assert part in shown
 
 
+@pytest.mark.slow
 def test_plan_goes_on_to_what_would_fit(large: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(plan_words(large, "--on", "a100,h200x1")) == 1
     shown = capsys.readouterr().out
@@ -57,6 +58,7 @@ def test_plan_goes_on_to_what_would_fit(large: Path, capsys: pytest.CaptureFixtu
     assert "--model.lora.rank 16 saves" in shown
 
 
+@pytest.mark.slow
 def test_plan_of_a_file_of_sft(large: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "sft.toml"
     file.write_text(f'[model]\nname = "{large}"\n[data]\ntype = "expert"\nenv = "reverse-text"\n')
@@ -158,6 +160,7 @@ def test_an_expert_that_fails_refuses_no_run(tiny_dir: Path, monkeypatch: pytest
     assert planning.expect_workload(rl_config(tiny_dir)).source.startswith("assumed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["", "reverse-text"])
 def test_no_code_of_the_users_is_called_for_a_plan(first: str, tiny_dir: Path, tmp_path: Path) -> None:
     file, trace = tmp_path / "mine.py", tmp_path / "called"
@@ -169,6 +172,7 @@ def test_no_code_of_the_users_is_called_for_a_plan(first: str, tiny_dir: Path, t
     assert not trace.exists()
 
 
+@pytest.mark.slow
 def test_a_run_of_processes_leaves_its_plan_to_the_trainer(
     tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +218,7 @@ def test_the_closing_table_sets_the_prediction_beside_the_truth(
     assert summary["measured"]["step_s"] > 0
 
 
+@pytest.mark.slow
 def test_plan_of_a_run_that_is_resumed_is_for_the_steps_that_are_left(
     tmp_path: Path, large: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,8 @@ from slimrl.plan.pipeline import plots
 from tests.commands.test_rl import rl_flags
 from tests.plan.test_plan import LARGE
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("simpy", reason="needs the extra `simulate`")
 
 STEPS = 4

@@ -159,6 +159,7 @@ def test_a_failing_episode_says_why_and_is_closed(
     await_closed(capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", ["", "/quit\n", "a\n\n/quit\n", "a\n\n", "a\n\nhalf a reply\n/quit\n"])
 def test_leaving_in_the_middle_closes_the_episode(typed: str, own: str, capsys: pytest.CaptureFixture[str]) -> None:
     seen = played(["--id", own], typed)
@@ -223,6 +224,7 @@ def test_the_seed_decides_the_order_and_a_task_goes_first() -> None:
         assert order("--task", name) == ["train/7", *(task for task in order() if task != "train/7")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -275,6 +277,7 @@ def command(argv: list[str], typed: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow
 def test_the_command_takes_the_environment_as_its_first_word() -> None:
     done = command(["reverse_text", "--task", "train/w5b4o3t"], "<reversed_text>t3o4b5w</reversed_text>\n\n")
     assert (done.returncode, done.stderr) == (0, "")
@@ -290,6 +293,7 @@ def test_a_whole_matching_game_through_pipes() -> None:
     assert "The episode is over. Reward: " in done.stdout
 
 
+@pytest.mark.slow
 def test_the_command_names_a_mistake() -> None:
     done = command(["reverse-txt"], "")
     assert (done.returncode, done.stdout) == (2, "")

@@ -155,6 +155,7 @@ def test_a_model_without_a_place_is_refused(argv: list[str], message: str) -> No
     assert message in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_matching_game_against_a_model() -> None:
     propose = "[propose] Proposal:\nBLEU: Ava\nElectra: Daniel\nGloVe: Sofia"
     argv = ["--id", "matching-game", "--args.n", "3", "--args.partner", "self", "--task", "0"]

@@ -135,6 +135,7 @@ def test_a_whole_matching_game() -> None:
         person.close()
 
 
+@pytest.mark.slow
 def test_ctrl_d_ends_a_reply_and_then_the_game(person: AtTerminal) -> None:
     person.until("\n> ")
     person.types("t3o4b5w\n")
@@ -161,6 +162,7 @@ def test_ctrl_c_leaves_with_one_line(person: AtTerminal) -> None:
     assert "Traceback" not in person.seen
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_while_the_environment_works(tmp_path: Path) -> None:
     path = tmp_path / "slow.py"
     path.write_text(

@@ -141,6 +141,7 @@ def test_an_evaluation_does_not_replace_a_training_run(finished, capsys):
     assert (finished / "config.toml").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_resumed_run_points_out_what_was_changed(finished, tiny_dir, tmp_path, capsys):
     shutil.copytree(finished, tmp_path / "run")
     assert run(rl_flags(tiny_dir, tmp_path / "run", "--resume", "--trainer.optim.weight_decay", "0.5")) == 0
@@ -239,6 +240,7 @@ def test_a_bad_episode_is_dropped_and_the_run_goes_on(tiny_dir, tmp_path, bad_en
         assert metrics["rollout/num"] == metrics["rollout/num_trained"] + dropped
 
 
+@pytest.mark.slow
 def test_an_environment_that_is_never_done_ends_at_max_turns(tiny_dir, tmp_path, bad_environment):
     assert run(flags_for(tiny_dir, tmp_path, bad_environment, "endless")) == 0
     metrics = read_metrics(tmp_path / "run" / "metrics.jsonl")[0][1]

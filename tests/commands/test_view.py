@@ -49,6 +49,7 @@ def wait_for(condition):
     pytest.fail("it did not happen within ten seconds")
 
 
+@pytest.mark.slow
 def test_a_run_that_grows_is_shown_as_it_grows(tmp_path):
     path = make_run(tmp_path / "run")
 
@@ -79,6 +80,7 @@ def test_a_signal_ends_it_cleanly(tmp_path, number):
         assert process.stderr.read() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 @pytest.mark.parametrize("on_terminal", [False, True])
 def test_other_machines_are_told_how_to_log_in_and_no_log_gets_the_key(tmp_path, monkeypatch, on_terminal):
@@ -130,6 +132,7 @@ def test_several_runs_and_directories_of_runs_are_shown_under_names_of_their_own
         assert sorted(one["id"] for one in get(address, "/api/runs")) == ["b", "x-a", "y-a"]
 
 
+@pytest.mark.slow
 def test_it_loads_neither_pytorch_nor_transformers_nor_an_extra():
     unwanted = {"torch", "transformers", "fastapi", "starlette", "matplotlib", "scipy"}
     program = f"import sys, slimrl.commands.view; print(*sorted({unwanted!r} & sys.modules.keys()))"

@@ -67,6 +67,7 @@ def waits_of_steps(engine: Engine, waits: Waits) -> Iterator[list[str]]:
         yield list(waits.places)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3", pytest.param("gemma3", marks=pytest.mark.slow)])
 def test_each_step_waits_once_for_the_tokens_it_sampled(family):
     with fake_cuda() as waits:

@@ -88,6 +88,7 @@ def sampled(engine: Engine, seed: int) -> list[Request]:
     return requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_slots", "family"), [(1, "llama"), (3, "qwen3"), (5, "gemma3"), (1, "gemma3")])
 def test_graphs_change_no_token(family: str, num_slots: int, recorder: Repeated, monkeypatch: pytest.MonkeyPatch):
     by_graphs = sampled(Engine(module_of(family), frozenset([2]), num_slots, 320), seed=num_slots)

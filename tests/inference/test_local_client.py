@@ -53,6 +53,7 @@ def test_requests_from_several_loops_share_the_engine(sampler: Sampler):
     assert [len(one.result(timeout=20).token_ids) for one in asked] == [20, 20]
 
 
+@pytest.mark.slow
 def test_a_paused_engine_does_nothing_and_goes_on_with_newer_weights(sampler: Sampler):
     asked = sampler.ask(SamplingParams(max_tokens=300, seed=1))
     sampler.wait_for(5)

@@ -65,6 +65,7 @@ def finished(engine: Engine, requests: list[tuple[list[int], SamplingParams]]):
     return sequences, steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "seed"), [("llama", 0), ("qwen3", 1), ("gemma3", 2), ("gemma3", 0)])
 def test_tokens_and_logprobs_are_those_without_guessing(family, seed):
     module, requests = module_of(family), random_requests(random.Random(seed))

@@ -149,6 +149,7 @@ def test_routes_that_answer_in_another_form_are_named(path: str, monkeypatch: py
         (client.checksums if path == "weight_checker" else client.check)()
 
 
+@pytest.mark.slow
 def test_cancelling_frees_the_place_at_the_server(tiny_dir: Path) -> None:
     async def scenario(client: RemoteClient) -> None:
         task = asyncio.create_task(client.sample(PROMPT, GREEDY))

@@ -183,6 +183,7 @@ class Slow(Sampler):
         return super().update_weights(asked)
 
 
+@pytest.mark.slow
 def test_no_token_is_older_than_the_version_when_it_was_asked_for(samplers: Samplers, begin) -> None:
     for seed in range(3):
         samplers.come(f"a{seed}", Slow(seed))
@@ -376,6 +377,7 @@ def test_one_that_is_silent_when_it_gets_weights_is_given_up_too(samplers: Sampl
     assert sample(replicas).versions == (5, 5)
 
 
+@pytest.mark.slow
 def test_a_sampler_is_not_used_until_it_holds_what_was_broadcast(samplers: Samplers) -> None:
     first, second = samplers.come("a"), samplers.come("b")
     replicas = samplers.client(2)

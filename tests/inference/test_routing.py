@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from slimrl.inference import routing
 from slimrl.inference.routing import BLOCK, SLACK, Router
 
@@ -63,6 +65,7 @@ def test_what_a_replica_was_sent_long_ago_is_forgotten(monkeypatch):
     assert router.choose(prompt(3), {"a": 1, "b": 0}) == "a"
 
 
+@pytest.mark.slow
 def test_whatever_comes_load_stays_even_and_the_longest_match_is_taken_where_it_may():
     rng = random.Random(0)
     for _ in range(8):

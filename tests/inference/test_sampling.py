@@ -38,6 +38,7 @@ def test_greedy_takes_the_argmax_and_reports_the_plain_log_probability():
     assert logprobs == pytest.approx(logits.log_softmax(-1).amax(-1).tolist(), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "kept"),
     [

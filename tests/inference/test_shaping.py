@@ -55,6 +55,7 @@ def text_of(request: Request) -> str:
     return str(tiny_tokenizer().decode([token for token in request.completion_ids if token != STOP]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_schema_is_obeyed_by_a_model_without_sense(trip: Grammar, dtype: torch.dtype) -> None:
     engine = engine_of(dtype=dtype)

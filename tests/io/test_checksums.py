@@ -69,6 +69,7 @@ def test_checksums_of_another_program_are_compared(tmp_path: Path, mark: str) ->
         assert find_damage(directory) == f"its {SUMS} is missing or damaged"
 
 
+@pytest.mark.slow
 def test_no_byte_of_the_checksums_can_be_changed_or_left_out(tmp_path: Path) -> None:
     directory = sealed(tmp_path / "step_1")
     whole = (directory / SUMS).read_bytes()

@@ -36,6 +36,7 @@ def config(tmp_path: Path) -> ModelConfig:
     return ModelConfig(name=str(directory), device="cpu", dtype="float32", num_threads=1)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_gives_the_same_prompts(config: ModelConfig, tmp_path: Path, monkeypatch, capsys) -> None:
     run = tmp_path / "run"
     monkeypatch.setattr(template, "date", clock_at(date(2026, 3, 5)))

@@ -217,6 +217,7 @@ def test_weights_in_files_lack_nobody(samplers, tmp_path, monkeypatch):
     assert saved == [files_of(tmp_path).weights_path(4)] and not published.lack_samplers()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "is_alone"),
     [

@@ -16,6 +16,8 @@ import pytest
 
 from slimrl.cli import run
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).with_name("slurm_programs")
 FILE = Path(__file__).parents[2] / "examples/reverse_text/rl.toml"
 PATIENCE_S = 30

@@ -139,6 +139,7 @@ def test_a_server_scores_as_the_weights_of_this_process_do(tiny_dir):
         assert ours == pytest.approx(theirs, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_same_weights_with_the_same_context_give_no_signal(tiny_dir, environment, tmp_path):
     parts = parts_of(flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", *PURE), tmp_path)
     teacher = ModuleTeacher(lambda: parts.policy.module, 4096, partial(make_room, parts))
@@ -183,6 +184,7 @@ def test_a_larger_model_scores_as_transformers_does(tiny_dir, larger_dir, enviro
         assert ours == pytest.approx(theirs, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["policy", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("model", "larger model"))]
 )
@@ -226,6 +228,7 @@ def test_the_teacher_of_a_frozen_start_is_the_warmed_up_model(tiny_dir, tmp_path
     assert abs(metrics["distill/reverse_kl"]) < 1e-5  # of the policy at the first step, which it is a copy of
 
 
+@pytest.mark.slow
 def test_a_teacher_with_another_vocabulary_is_refused(tiny_dir, environment, tmp_path):
     other = tiny_model_dir(tmp_path, "qwen3", vocab_size=290)
     parts = parts_of(
@@ -243,6 +246,7 @@ def test_more_context_for_several_roles_at_once_is_refused(tiny_dir, tmp_path):
         make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.parametrize("argv", [["--teacher.device", "cuda:1"], ["--teacher.device", "cuda"]])
 def test_a_gpu_that_is_not_there_is_told_by_its_key(tiny_dir, environment, tmp_path, argv):

@@ -166,6 +166,7 @@ SCALED: dict[str, tuple[dict[str, Any], More]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "family"), [*zip(SCALED, cycle(("llama", "qwen3")), strict=False)])
 def test_scaled_positions_give_the_logits_of_transformers_own_scaling(family: str, name: str, tmp_path: Path) -> None:
     rope, more = SCALED[name]
@@ -177,6 +178,7 @@ def test_scaled_positions_give_the_logits_of_transformers_own_scaling(family: st
         assert (logits(module) - logits(unscaled)).abs().max() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "name"), [("qwen2", "yarn"), ("qwen2", "linear"), ("phi3", "longrope"), ("phi3", "none")]
 )
@@ -251,6 +253,7 @@ def test_keys_that_change_nothing_are_let_pass(keys: dict[str, Any], tmp_path: P
     assert torch.equal(logits(module), logits(tiny_module("llama").eval()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "named"),
     [

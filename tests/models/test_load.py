@@ -46,6 +46,7 @@ def test_module_is_ready_to_sample_and_to_train(tiny_dir: Path, dtype: str) -> N
     assert policy.chat.stop_ids == {2}
 
 
+@pytest.mark.slow
 def test_automatic_dtype_comes_with_its_measurement(tiny_dir: Path) -> None:
     policy = load_policy(ModelConfig(name=str(tiny_dir), device="cpu"))
     assert policy.dtype in (torch.bfloat16, torch.float32)
@@ -71,6 +72,7 @@ def test_saved_policy_is_the_same_policy(tmp_path: Path, family: str, dtype: str
     assert tokenizer.encode("a 1\né") == policy.tokenizer.encode("a 1\né")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tied_embeddings_are_saved_once_and_stay_tied(tmp_path: Path, family: str) -> None:
     policy = policy_from(tiny_model_dir(tmp_path, family))

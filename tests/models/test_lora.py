@@ -153,6 +153,7 @@ def test_what_is_saved_loads_in_plain_peft_and_in_plain_transformers(tmp_path: P
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_adapters_directory_is_a_model(tmp_path: Path, tiny_dir: Path, dtype: str) -> None:
     policy = adapted_policy(tiny_dir, dtype)
@@ -173,6 +174,7 @@ def test_an_adapters_directory_is_a_model(tmp_path: Path, tiny_dir: Path, dtype:
         load_policy(ModelConfig(name=str(adapter), device="cpu"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of transformers, by PEFT
 @pytest.mark.parametrize("given", ["relative", "packaged", pytest.param("gguf", marks=pytest.mark.slow)])
 def test_an_adapter_names_a_base_that_peft_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:

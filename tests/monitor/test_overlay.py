@@ -73,6 +73,7 @@ def test_smoothing_is_chosen_and_zero_leaves_values_as_they_are(tmp_path):
     assert axes.lines[1].get_ydata()[0] == pytest.approx(0.125)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["svg", "pdf", "webp"])
 def test_the_ending_of_the_file_is_its_format(tmp_path, ending):
     directory, picture = write_run(tmp_path / "run", **{"loss/policy": math.nan}), tmp_path / "new" / f"a.{ending}"

@@ -49,6 +49,7 @@ def test_every_temperature_of_the_held_out_evaluation_is_drawn(tmp_path):
     assert len({handle.lines[0].get_color() for handle in handles}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_steps", [1, 2])
 @pytest.mark.parametrize("nonfinite", [True, False])
 def test_short_and_broken_runs_are_drawn_too(tmp_path, num_steps, nonfinite):

@@ -55,6 +55,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "place", "name"),
     [

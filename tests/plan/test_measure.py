@@ -32,6 +32,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", ["0", "4"])
 def test_speeds_are_measured_once_and_then_known(model: Path, lora: str) -> None:
     pytest.importorskip("peft")

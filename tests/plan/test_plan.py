@@ -82,6 +82,7 @@ def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
     assert verdict(plan).startswith("It does not fit")
 
 
+@pytest.mark.slow
 def test_proposals_are_put_together_where_none_suffices(large: Path) -> None:
     made = planner(settings(large, "--seq_len", "8192", "--inference.max_slots", "128"))
     plan = made.on(find_machines("rtx4090x1")[0])
@@ -125,6 +126,7 @@ def test_a_teacher_and_a_reference_are_counted(large: Path) -> None:
     assert part(on(other, "h200x1"), "teacher") > 16e9
 
 
+@pytest.mark.slow
 def test_processes_on_one_host_share_its_memory() -> None:
     apart = planner(settings("smollm2-135m", "--deployment.type", "processes", "--deployment.num_trainers", "2"))
     (place,) = apart.on(cpu(24)).places
@@ -133,6 +135,7 @@ def test_processes_on_one_host_share_its_memory() -> None:
     assert place.least > 4 * BASE
 
 
+@pytest.mark.slow
 def test_a_sampler_keeps_what_adapters_are_merged_into(large: Path) -> None:
     apart = "--model.lora.rank", "8", "--model.dtype", "bfloat16", "--deployment.type", "processes"
     (place,) = planner(settings("smollm2-135m", *apart)).on(cpu(24)).places
@@ -146,6 +149,7 @@ def test_a_sampler_keeps_what_adapters_are_merged_into(large: Path) -> None:
     assert not part(vllm, "matrices under the adapter")
 
 
+@pytest.mark.slow
 def test_memory_at_most_is_that_of_full_conversations() -> None:
     (place,) = planner(settings("smollm2-135m", "--seq_len", "128")).on(cpu(64)).places
     assert place.most > place.expected > place.least
@@ -192,6 +196,7 @@ def test_questions_without_tools_are_answered_once(tmp_path: Path, args: str, re
     assert {len(lengths) for lengths in workload.replies} == {replies}
 
 
+@pytest.mark.slow
 def test_times_add_up_by_hand() -> None:
     config = settings("smollm2-135m", "--max_steps", "10", "--eval.num_examples", "4", "--eval.temperatures", "[0.0]")
     # Two rollouts of 2 and 4 sampled tokens: four steps of the engine, of which two have both and two have one.
@@ -212,6 +217,7 @@ def test_times_add_up_by_hand() -> None:
     assert times.run["2 evaluations of 4 episodes"] == pytest.approx(2 * sampling)
 
 
+@pytest.mark.slow
 def test_two_lines_say_memory_and_time() -> None:
     memory, time = two_lines(planner(settings("smollm2-135m")).on(cpu(24)))
     assert memory.startswith("plan: ")
@@ -220,6 +226,7 @@ def test_two_lines_say_memory_and_time() -> None:
     assert "to the end" in time
 
 
+@pytest.mark.slow
 def test_a_cache_that_is_a_small_part_of_a_gpu_stays_while_the_model_trains() -> None:
     def phase(machine: str) -> str:
         parts = (one for place in on(settings("smollm2-135m", "--seq_len", "4096"), machine).places

@@ -101,6 +101,7 @@ def test_a_gguf_file_has_its_size(tmp_path: Path) -> None:
     assert size_by_name(str(tmp_path / "a-7b.gguf")) == 1234
 
 
+@pytest.mark.slow
 def test_a_judge_on_this_machine_takes_main_memory() -> None:
     plan = planner(judged(base_url=NOBODY, model="qwen2.5:7b")).on(cpu(64))
     assert of_judge(plan) == pytest.approx(size_by_name("qwen2.5:7b") + RUNTIME)
@@ -231,6 +232,7 @@ def test_settings_that_are_no_server_are_left_to_their_environment() -> None:
     assert not served_models(asked("wiki-search", {"judge": {"min_f1": 0.9}}))
 
 
+@pytest.mark.slow
 def test_a_judge_that_sleeps_makes_room_on_its_gpu() -> None:
     awake, asleep = (
         planner(

@@ -152,6 +152,7 @@ def test_activations_are_those_that_autograd_keeps(dtype: torch.dtype, recompute
         assert found == pytest.approx(expected, rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_step_on_a_gpu_needs_what_fake_tensors_count() -> None:
     """Against `gpu_memory.json`: all of a step's tensors on the device `cuda`, counted one by one."""
     for found in json.loads(GPU_MEMORY.read_text(encoding="utf-8"))["results"]:

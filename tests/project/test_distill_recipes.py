@@ -11,6 +11,8 @@ from slimrl.config.run import COMMANDS, RLConfig
 from slimrl.monitor.sinks import read_metrics
 from tests.tiny import tiny_model_dir
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 DIRECTORY = ROOT / "experiments" / "context_distill"
 RECIPES = {"rl.toml": "rl", "gpu.toml": "rl", "eval.toml": "eval"}

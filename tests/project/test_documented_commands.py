@@ -11,6 +11,7 @@ RL = ["rl", "@", "examples/reverse_text/rl.toml"]
 DISTILL = ["rl", "@", "experiments/context_distill/rl.toml"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "argv",
     [

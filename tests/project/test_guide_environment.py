@@ -135,6 +135,7 @@ def test_the_tricks_of_the_page_gain_nothing(taskset: Any) -> None:
     assert sum(turn.reward for turn in endless) == 0.0 and endless[-1].metrics["prices_known"] == 1
 
 
+@pytest.mark.slow
 def test_it_is_played_in_the_terminal(first_step: Path) -> None:
     (command,) = commands("slimrl", "play")
     replies = "<price>{}</price>\n\n/quit\n"

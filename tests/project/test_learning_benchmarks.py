@@ -151,6 +151,7 @@ def test_the_recipe_itself_can_be_stale() -> None:
     staleness.refuse_what_stale_runs_lack(load(RLConfig, ["@", REVERSE_TEXT], {}).config)
 
 
+@pytest.mark.slow
 def test_stale_rollouts_differ_from_the_policy_that_they_train(tiny_dir: Path, tmp_path: Path) -> None:
     settings = {
         "model.name": tiny_dir,

@@ -16,6 +16,8 @@ from slimrl.monitor.sinks import read_metrics
 from tests.io.replying import Answer, Asked, completion, server
 from tests.tiny import tiny_model_dir
 
+pytestmark = pytest.mark.slow
+
 RECIPES = Path(__file__).parents[2] / "examples" / "matching_game"
 ARCHITECTURES = {"rl.toml": "llama", "gpu.toml": "qwen3"}
 FIRST_OF_TRAINING = 3  # of the partner's requests: one asks whether it is there, two are of the evaluation

@@ -45,6 +45,7 @@ def slimrl(package: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_new_loss_is_a_choice_like_any_other(package: Path) -> None:
     recipe = ["@", "examples/reverse_text/rl.toml", "--trainer.loss.policy", "masked"]
     shown = slimrl(package, "rl", "--dry-run", *recipe, "--trainer.loss.delta", "4.0")

@@ -13,6 +13,8 @@ from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
 from tests.tiny import tiny_model_dir
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 RECIPES = {"rl.toml": "rl", "gpu.toml": "rl", "sft.toml": "sft", "eval.toml": "eval"}
 ARCHITECTURES = {"rl.toml": "llama", "gpu.toml": "qwen3"}

@@ -28,6 +28,7 @@ def test_it_is_the_same_for_the_same_seed_and_another_for_another():
     assert some(Encyclopedia(200), 50) == some(Encyclopedia(200), 50)
 
 
+@pytest.mark.slow
 def test_every_page_has_an_id_and_a_title_of_its_own():
     pages = pages_of(10_000)
     assert len(pages) == 10_000 and len({page.title for page in pages.values()}) == 10_000

@@ -111,6 +111,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slimrl.retrieval.index.BATCH", 100)
 
 
+@pytest.mark.slow
 def test_building_again_does_nothing(tmp_path, small_batches: None):
     corpus, embedder, bars = numbered(tmp_path, 250), Letters(), Bars()
     assert build_index(tmp_path / "chroma", corpus, embedder, bars) == 250
@@ -182,6 +183,7 @@ def test_vectors_come_back_as_they_were(tmp_path):
             np.testing.assert_array_equal(found, batch)
 
 
+@pytest.mark.slow
 def test_a_stale_index_is_refused_until_it_is_rebuilt(tmp_path):
     directory, corpus = tmp_path / "chroma", corpus_of(tmp_path)
     build_index(directory, corpus, Letters(), Bars())
@@ -198,6 +200,7 @@ def test_a_stale_index_is_refused_until_it_is_rebuilt(tmp_path):
         TitleIndex(directory, other, Letters("new"))
 
 
+@pytest.mark.slow
 def test_an_index_that_is_rebuilt_while_it_is_open_answers_anew(tmp_path):
     directory, corpus = tmp_path / "chroma", corpus_of(tmp_path)
     build_index(directory, corpus, Letters(), Bars())
@@ -228,6 +231,7 @@ def test_what_is_no_index_is_named(tmp_path):
         TitleIndex(directory, corpus, Letters())
 
 
+@pytest.mark.slow
 def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path):
     corpus, directory = numbered(tmp_path, 1000), tmp_path / "chroma"
     build_index(directory, corpus, Letters(), Bars())
@@ -242,6 +246,7 @@ def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path):
     assert TitleIndex(directory, corpus, Letters()).search("Page 7")[0] == ("page_7", "Page 7")
 
 
+@pytest.mark.slow
 def test_what_a_killed_rebuild_leaves_is_never_taken_for_whole(tmp_path):
     corpus, directory = corpus_of(tmp_path), tmp_path / "chroma"
     build_index(directory, corpus, Letters(), Bars())

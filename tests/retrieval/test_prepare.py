@@ -43,6 +43,7 @@ def test_a_second_process_waits_for_the_first(tmp_path):
     assert len(prepare_corpus(tmp_path, SMALL, Bars())) == 20
 
 
+@pytest.mark.slow
 def test_what_is_stale_is_told_with_the_command_that_mends_it(tmp_path):
     corpus = prepare_corpus(tmp_path, SMALL, Bars())
     prepare_index(tmp_path, corpus, Letters(), Bars())

@@ -47,6 +47,7 @@ def test_the_splits_are_those_of_the_environment_and_share_no_game(tmp_path: Pat
         assert "after 12 messages" in json.loads(file.read_text().splitlines()[0])["prompt"]
 
 
+@pytest.mark.slow
 def test_without_an_output_the_file_lies_in_data(tmp_path: Path) -> None:
     done = subprocess.run([*COMMAND, "--num_games", "2", "--n", "2"], capture_output=True, text=True, cwd=tmp_path)
     assert "2 games in data/games.jsonl" in done.stdout
@@ -102,6 +103,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("blow", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_run_that_is_stopped_leaves_no_half_file(tmp_path: Path, blow: signal.Signals) -> None:

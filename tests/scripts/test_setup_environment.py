@@ -82,6 +82,7 @@ def set_up(monkeypatch: pytest.MonkeyPatch, capsys):
     return run_here
 
 
+@pytest.mark.slow
 def test_pages_and_index_of_another_corpus_are_replaced(tmp_path: Path, set_up):
     assert "building it anew" not in set_up(tmp_path, "--num-pages", "10")
     said = set_up(tmp_path, "--num-pages", "20")
@@ -93,6 +94,7 @@ def test_pages_and_index_of_another_corpus_are_replaced(tmp_path: Path, set_up):
     assert "another embedder" in set_up(tmp_path, "--corpus", str(pages), "--embedder", "another")
 
 
+@pytest.mark.slow
 def test_an_index_that_was_deleted_or_damaged_is_built_again(tmp_path: Path, set_up):
     set_up(tmp_path, "--num-pages", "10")
     shutil.rmtree(tmp_path / ".chroma_db")

@@ -51,6 +51,7 @@ def test_help_names_every_flag(script: str, flags: str, monkeypatch: pytest.Monk
     assert [flag for flag in flags.split() if flag not in shown] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "arguments", "said"),
     [

@@ -39,6 +39,7 @@ def test_training_leaves_a_run_with_metrics_plots_and_checkpoints(few_pages, tin
     assert "no window: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_evaluation_stands_beside_baselines(few_pages, tiny_dir: Path):
     flags = ["--model", str(tiny_dir), "--num_samples", "3", "--max_new_tokens", "100", "--max_turns", "4"]
     assert evaluate([*flags, "--split", "validation", "--model.dtype", "float32"], few_pages) == 0
@@ -58,6 +59,7 @@ def test_evaluation_stands_beside_baselines(few_pages, tiny_dir: Path):
     )
 
 
+@pytest.mark.slow
 def test_few_pages_are_asked_about_as_far_as_they_go(few_pages, tiny_dir: Path):
     flags = ["--model", str(tiny_dir), "--max_new_tokens", "8", "--max_turns", "2", "--baselines", ""]
     assert evaluate([*flags, "--model.dtype", "float32"], few_pages) == 0

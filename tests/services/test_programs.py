@@ -167,6 +167,7 @@ def test_what_it_has_started_is_killed_where_it_does_not_end_and_told(
     assert f"; killed, as they did not end when asked to: {child}\n" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_it_has_left_behind_is_named_and_can_be_stopped(with_a_child, port, tmp_path, monkeypatch):
     monkeypatch.setattr(process, "STOP_S", 0.3)
     program, number = with_a_child
@@ -207,6 +208,7 @@ def test_one_that_is_not_ready_yet_is_waited_for(program, port, tmp_path):
     assert verdict(port) is True
 
 
+@pytest.mark.slow
 def test_in_the_foreground_a_second_interrupt_ends_what_heeds_none(program, port, tmp_path):
     deaf = tmp_path / "bin" / "deaf"
     deaf.write_text(f'#!/bin/sh\ntrap \'\' INT\nexec "{program}" "$@"\n')
@@ -383,6 +385,7 @@ def test_an_installation_that_fails_says_what_to_do(port, tmp_path, monkeypatch)
         llama_cpp.main([])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["run_llamacpp.py", "run_vllm.py"])
 def test_the_script_is_a_door(script: str, tmp_path: Path):
     command = [sys.executable, str(ROOT / "scripts" / script)]

@@ -15,6 +15,8 @@ from slimrl.sharing.card import write_card
 from slimrl.sharing.facts import read_facts, shareable
 from tests.sharing.runs import KEY, finished_run, save_weights
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_card_has_the_runs_numbers_as_text_and_as_metadata(tmp_path):
     run = finished_run(tmp_path / "my_run")

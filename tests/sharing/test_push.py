@@ -14,6 +14,8 @@ from slimrl.io.checksums import find_damage
 from tests.sharing.fake_hub import TOKEN, fake_hub
 from tests.sharing.runs import KEY, finished_run
 
+pytestmark = pytest.mark.slow
+
 
 def push(*words, endpoint="http://127.0.0.1:9", token=TOKEN, **variables):
     """The command's exit status, output and errors."""

@@ -68,6 +68,7 @@ def test_blocks_that_are_left_out_hold_nothing_and_full_ones_everything(seed, wi
                 assert some[row, column] == pairs.any() and full[row, column] == pairs.all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize(("num_heads", "num_key_heads"), [(4, 4), (6, 2)])
 def test_values_and_gradients_are_those_of_masked_attention(num_heads, num_key_heads, window, unfused):

@@ -62,6 +62,7 @@ def test_no_divergence_and_no_gradient_from_the_weights_themselves():
     assert all(float(part.abs().max()) < 1e-6 for part in gradient.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batch_tokens", [10_000, 60, 1])
 def test_the_divergence_pulls_towards_the_reference(micro_batch_tokens):
     samples = [replace(sample, advantages_T=(0.0,) * len(sample.token_ids_T)) for sample in random_samples(1)]
@@ -90,6 +91,7 @@ def earned(samples):
     return changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batch_tokens", [10_000, 60, 1])
 def test_a_critic_gives_advantages_by_gae_and_learns_the_returns(micro_batch_tokens):
     samples, loss = earned(random_samples(2)), LossConfig(type="ppo", advantage="gae", gamma=0.99)

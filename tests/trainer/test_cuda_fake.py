@@ -44,6 +44,7 @@ def waits_of_step(module: nn.Module, loss: LossConfig, waits: Waits) -> list[str
     return waits.places
 
 
+@pytest.mark.slow
 def test_a_step_waits_twice_for_the_gpu_however_many_packs_it_has():
     with fake_cuda() as waits:
         assert waits_of_step(module_on_cuda("qwen3"), LossConfig(), waits) == ALWAYS
@@ -89,6 +90,7 @@ def test_a_reference_adds_one_wait_for_its_metric():
     assert found == [ALWAYS[0], "trainer/aux_losses.py take", ALWAYS[1]]
 
 
+@pytest.mark.slow
 def test_a_value_head_waits_in_each_pack_for_advantages_that_a_loop_computes():
     """Each advantage depends on the one behind it. What is read is small: three numbers for each trained token."""
     with fake_cuda() as waits:

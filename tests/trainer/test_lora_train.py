@@ -59,6 +59,7 @@ def numbers(module: nn.Module) -> list[Tensor]:
 
 
 # By the fast forwards, and by PEFT's.
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "dtype"), [("llama", "bfloat16"), ("llama", "float32"), ("gemma3", "bfloat16")])
 def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path: Path, family: str, dtype: str) -> None:
     model, whole, halves = tiny_model_dir(tmp_path, family), tmp_path / "whole", tmp_path / "halves"
@@ -71,6 +72,7 @@ def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path: Path, fa
     assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
 
 
+@pytest.mark.slow
 def test_the_base_stays_and_what_is_merged_follows_the_pairs(tmp_path: Path, tiny_dir: Path) -> None:
     state = state_of(tiny_dir, tmp_path)
     module = state.policy.module
@@ -88,6 +90,7 @@ def test_the_base_stays_and_what_is_merged_follows_the_pairs(tmp_path: Path, tin
     assert all(torch.equal(parameter, expected[name]) for name, parameter in saved.module.named_parameters())
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_the_pairs_alone_and_is_of_no_other_rank(tmp_path: Path, tiny_dir: Path) -> None:
     state = run(state_of(tiny_dir, tmp_path), tmp_path)
     masters = state.optimizer.state_dict()["parameters"]

@@ -305,6 +305,7 @@ def test_a_dry_run_writes_rows_with_control_characters_as_escapes(
     assert "\x1b" not in out and "\\x1b[2Jb" in out
 
 
+@pytest.mark.slow
 def test_texts_are_trained_on(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"text": f"story {number}"} for number in range(40)])
     model = str(tiny_model_dir(tmp_path, "llama"))

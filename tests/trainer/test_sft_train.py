@@ -98,6 +98,7 @@ def test_the_validation_loss_of_a_step_is_of_the_weights_before_it(tmp_path):
     assert after_two[0] == after_two[1]
 
 
+@pytest.mark.slow
 def test_the_time_of_a_step_is_that_of_training_alone(tmp_path, monkeypatch):
     def slow(*args) -> float:
         time.sleep(0.5)
@@ -111,6 +112,7 @@ def test_the_time_of_a_step_is_that_of_training_alone(tmp_path, monkeypatch):
     assert line["time/step_s"] < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["expert", "file"])
 def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path, source):
     data = None
@@ -151,6 +153,7 @@ def test_only_the_assistants_words_are_trained(tmp_path):
     assert text.endswith("</reversed_text><|im_end|>")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batch_tokens", [1, 60, 10_000])
 def test_loss_and_gradient_are_the_mean_over_tokens_however_they_are_split(tmp_path, micro_batch_tokens):
     samples, state, reference = random_samples(2), tiny_state(), reference_module("llama")

@@ -22,6 +22,7 @@ def status_of(loop: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) 
     return int(ended.value.code or 0)
 
 
+@pytest.mark.slow
 def test_the_loop_of_reinforcement_learning_trains(
     tmp_path: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

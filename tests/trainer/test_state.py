@@ -33,6 +33,7 @@ def run(state, output_dir, num_steps, ckpt):
         save_if_due(state, output_dir, num_steps, ckpt)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("interval", "expected"), [(0, [5]), (2, [4, 5]), (5, [5]), (1, [4, 5])])
 def test_saves_at_the_interval_and_at_the_end_and_keeps_the_newest(tmp_path, interval, expected):
     run(tiny_state(), tmp_path, 5, CkptConfig(interval_steps=interval, keep=2))

@@ -45,6 +45,7 @@ def byte_fallback(tmp_path):
     return tokenizer, tmp_path / "tokenizer.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_pieces_of_a_real_tokenizer_are_its_text(packaged, text):
     tokenizer, path = packaged

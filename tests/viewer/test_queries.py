@@ -77,6 +77,7 @@ def make_condition(rng):
     return {"field": "text", "op": "has", "value": rng.choice((*WORDS, "red b", "%", "_"))}
 
 
+@pytest.mark.slow
 def test_filters_and_orders_agree_with_python(run):
     rows, rng = everything(run), random.Random(1)
     for _ in range(300):

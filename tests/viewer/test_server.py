@@ -168,6 +168,7 @@ def test_a_wrong_question_is_answered_by_a_sentence(port, target, status):
     assert error[0] in string.ascii_uppercase + "`" and error.endswith(".")
 
 
+@pytest.mark.slow
 def test_no_query_gets_another_answer_than_data_or_a_sentence(port):
     rng = random.Random(5)
     routes = ["metrics", "files", "rollouts", "groups", "group", "rollout", "task"]
@@ -301,6 +302,7 @@ def test_more_connections_than_there_are_places_are_closed_and_places_come_back(
             pytest.fail("no place came back")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts_come_back_as_the_data_they_are(tmp_path, text):
     more = {

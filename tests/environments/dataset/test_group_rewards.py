@@ -73,6 +73,7 @@ def test_a_taskset_without_comparisons_is_left_alone(tmp_path):
     assert add_group_rewards(group, draw(taskset)) == group
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shortest", pytest.param("breaks", marks=pytest.mark.slow)])
 def test_a_worker_compares_as_this_process_does(tmp_path, name):
     here = compared(tmp_path, name)

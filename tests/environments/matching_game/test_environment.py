@@ -137,6 +137,7 @@ def test_another_seed_makes_other_games_in_the_same_splits():
     assert all(split_of(deal_in(task)) == "test" for task in two.tasks("test"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("role", "thoughts"), [(1, True), pytest.param(2, False, marks=pytest.mark.slow)])
 def test_demonstrations_end_well_and_show_rejections_and_last_messages(role: int, thoughts: bool):
     args = {"role": role, "thoughts": thoughts, "num_train": 80}
@@ -280,6 +281,7 @@ def worst(deal: Deal) -> tuple[int, ...]:
 # What does not pay. The partner's own part of it is tested beside `environments/matching_game/rules/shy_partner.py`.
 
 
+@pytest.mark.slow
 def test_proposing_at_once_whatever_looks_best_and_then_second_best_earns_less_than_asking():
     taskset = made()
 

@@ -291,6 +291,7 @@ ESCAPES: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
 def test_a_key_that_the_server_escapes_is_in_nothing_either(escape: Callable[[str], str], monkeypatch):
     key = "c2VjcmV0/c2VjcmV0/c2VjcmV0+MDE=="

@@ -12,6 +12,8 @@ from slimrl.rollout.failures import run_with_timeout
 from tests.environments.openenv.fake_server import READY, observation, serving
 from tests.environments.openenv.players import play
 
+pytestmark = pytest.mark.slow
+
 BAD = {
     "no JSON": "garbage",
     "bytes": b"\x00\xff",

@@ -198,11 +198,13 @@ def conversation(name: str, number: int) -> list[str]:
     return [message["content"] for message in taskset.scripts["random"](taskset.tasks("train")[number], 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Mastermind-v0", "TowerOfHanoi-v0"])
 def test_a_player_at_random_that_finds_no_valid_move_makes_another_and_loses(name):
     assert mean_reward(games(name), "random", 3) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["KuhnPoker-v0", "GuessTheNumber-v0", "2048-v0-mega-easy", "Blackjack-v0"])
 def test_games_played_at_once_go_as_they_go_alone(name):
     alone = {number: conversation(name, number) for number in (0, 1)}

@@ -21,6 +21,7 @@ def call(name, **arguments):
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
+@pytest.mark.slow
 def test_one_turn_is_scored_by_the_rubric():
     taskset = load_taskset(ID, {})
     task = tasks_of(taskset, "train")[0]

@@ -223,6 +223,7 @@ def odd_pages(made: Made, directory: Path, way: str) -> tuple[WikiSearch, Task]:
     return taskset, taskset.tasks("train")[0]
 
 
+@pytest.mark.slow
 def test_odd_pages_behave(made: Made, tmp_path: Path, way: str):
     taskset, task = odd_pages(made, tmp_path, way)
 
@@ -252,6 +253,7 @@ def test_odd_pages_behave(made: Made, tmp_path: Path, way: str):
     assert "Error" not in empty
 
 
+@pytest.mark.slow
 def test_an_id_can_be_copied_into_a_call_as_it_is_shown(made: Made, tmp_path: Path, way: str):
     taskset, task = odd_pages(made, tmp_path, way)
     begins = {"tags": "'page_id': ", "native": '"page_id": ', "code": "'page_id': "}[way]
@@ -265,6 +267,7 @@ def test_an_id_can_be_copied_into_a_call_as_it_is_shown(made: Made, tmp_path: Pa
         assert turn.metrics["invalid_calls"] == 0, read(turn)
 
 
+@pytest.mark.slow
 def test_a_page_of_a_megabyte_is_read_to_the_limit(made: Made, tmp_path: Path, way: str):
     taskset, task = odd_pages(made, tmp_path, way)
     rollout = episode(taskset, task, [call(way, "read_section", "huge:huge"), "<answer>ape</answer>"])
@@ -274,6 +277,7 @@ def test_a_page_of_a_megabyte_is_read_to_the_limit(made: Made, tmp_path: Path, w
     assert len(TOKENIZER.encode(said)) < 1000 + 100
 
 
+@pytest.mark.slow
 def test_what_a_tool_says_is_cut_at_tokens(made: Made, tmp_path: Path, way: str):
     taskset, task = odd_pages(made, tmp_path, way)
     cut = made(format=way, max_tool_tokens=50, corpus=taskset.corpus, questions=taskset.questions, num_results=20)
@@ -285,6 +289,7 @@ def test_what_a_tool_says_is_cut_at_tokens(made: Made, tmp_path: Path, way: str)
     assert len(TOKENIZER.encode(short)) < 50 + 80 < len(TOKENIZER.encode(whole))  # around it stand tags and the note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limits", "is_full"), [({"max_turns": 3}, False), ({"seq_len": 3000}, True)])
 def test_an_unfinished_episode_earns_nothing_and_is_counted(
     made: Made, way: str, limits: dict[str, int], is_full: bool

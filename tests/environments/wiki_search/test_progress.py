@@ -15,6 +15,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.slow
 def test_the_build_is_reported_once_on_standard_error(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

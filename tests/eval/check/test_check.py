@@ -44,6 +44,7 @@ def marks_of(fault: type, subject: str) -> list[pytest.MarkDecorator]:
     return [] if is_quick else [pytest.mark.slow]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "subject"),
     [
@@ -57,6 +58,7 @@ def test_a_planted_fault_is_found_and_no_other(fault: type, subject: str) -> Non
     assert all(one.remedy for one in findings if one.level is Level.PROBLEM)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("good", [planted.Double, planted.TwoTurns, planted.WithTool])
 def test_the_environment_in_which_faults_are_planted_has_none(good: type) -> None:
     findings = checked(good())
@@ -101,6 +103,7 @@ def test_an_environment_is_named_in_every_way(capsys: pytest.CaptureFixture[str]
         assert 'id = "reverse-text"' in out and 'args = {style = "word"}' in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -117,6 +120,7 @@ def test_a_mistake_is_told_in_a_line(argv: list[str], message: str, capsys: pyte
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_table_shows_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", f"{FILE}:PaysForSilence", "--num_examples", "2"]) == 1
     out = capsys.readouterr().out

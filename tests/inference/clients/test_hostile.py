@@ -14,6 +14,8 @@ import pytest
 
 from tests.inference.clients.serving import Reference, Server, metric, wait_for
 
+pytestmark = pytest.mark.slow
+
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 TOOL = {"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}

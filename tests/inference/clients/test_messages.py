@@ -119,6 +119,7 @@ def test_what_is_not_here_is_refused_by_name(parrot: Server, change: dict[str, A
     assert words in refusal(reply, 400, "invalid_request_error")
 
 
+@pytest.mark.slow
 def test_other_errors_have_the_same_form(parrot: Server, tiny_dir: Path) -> None:
     unknown = httpx.post(f"{parrot.v1}/messages", json=SUM | {"model": "gpt-9"})
     assert "gpt-9" in refusal(unknown, 404, "not_found_error")

@@ -229,6 +229,7 @@ def test_giving_up_frees_the_slot(server: Server) -> None:
         wait_for(server, "num_requests_waiting", 0)
 
 
+@pytest.mark.slow
 def test_many_requests_at_once_are_each_answered_as_alone(server: Server, reference: Reference) -> None:
     prompts = [reference.encode(f"{word} {index}") for index in range(8) for word in ("The", "user", "What is")]
     expected = [reference.greedy(prompt, 16) for prompt in prompts]

@@ -69,6 +69,7 @@ def test_instructions_come_first_and_are_not_kept(client: OpenAI, parrot: Server
     assert kept < tokens(input="fox", previous_response_id=last[-2], instructions="the dog and the fox")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tools", [[], [FUNCTION]], ids=["text", "call"])
 def test_a_stream_adds_up_to_the_whole(client: OpenAI, tools: list[Any]) -> None:
     whole = client.responses.create(**SUM, tools=tools)

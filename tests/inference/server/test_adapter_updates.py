@@ -53,6 +53,7 @@ def http(tiny_dir: Path) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_version_is_merged_into_the_weights_of_the_start(tiny_dir: Path, tmp_path: Path, dtype: str):
     all_linear, few = adapted(tiny_dir, dtype), adapted(tiny_dir, dtype, targets=["q_proj"])
@@ -76,6 +77,7 @@ def test_every_version_is_merged_into_the_weights_of_the_start(tiny_dir: Path, t
     assert sizes[0] < sizes[1] / 2
 
 
+@pytest.mark.slow
 def test_an_adapter_for_weights_that_are_gone_is_refused_and_changes_nothing(tiny_dir: Path, tmp_path: Path):
     policy = adapted(tiny_dir)
     train(policy, 0)
@@ -114,6 +116,7 @@ def test_no_adapter_alone_is_taken_while_another_is_served(http: httpx.Client, t
     assert http.post("/unload_lora_adapter", json={"lora_name": "ada"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_broadcast_adapter_that_does_not_fit_is_refused_before_it_is_received(tiny_dir: Path):
     policy = adapted(tiny_dir)
     form, tensors = adapter_form(policy.module), adapter_tensors(policy.module)
@@ -126,6 +129,7 @@ def test_a_broadcast_adapter_that_does_not_fit_is_refused_before_it_is_received(
         sender.send({**tensors, "nobody": torch.zeros(3)}, 1, form)
 
 
+@pytest.mark.slow
 def test_an_adapter_of_other_weights_is_refused(tiny_dir: Path, tmp_path: Path):
     other = adapted(tiny_dir)
     with torch.no_grad():
@@ -140,6 +144,7 @@ def test_an_adapter_of_other_weights_is_refused(tiny_dir: Path, tmp_path: Path):
         assert_equal(served(server), before)
 
 
+@pytest.mark.slow
 def test_an_adapter_that_gives_no_finite_numbers_leaves_the_one_before(tiny_dir: Path, tmp_path: Path):
     policy = adapted(tiny_dir)
     form = adapter_form(policy.module)
@@ -170,6 +175,7 @@ def test_what_was_received_for_other_weights_is_not_finished(http: httpx.Client,
     assert refused.status_code == 400 and "There is no update to finish" in refused.json()["error"]["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

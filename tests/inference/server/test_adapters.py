@@ -70,6 +70,7 @@ def answer(http: httpx.Client, model: str) -> dict[str, Any]:
     return reply.json()["choices"][0]
 
 
+@pytest.mark.slow
 def test_an_adapter_answers_as_peft_does_and_leaves_no_trace(tiny_dir: Path, tmp_path: Path) -> None:
     first = make_adapter(tmp_path / "first", 1)
     second = make_adapter(tmp_path / "second", 2, use_rslora=True)
@@ -108,6 +109,7 @@ def test_an_adapter_answers_as_peft_does_and_leaves_no_trace(tiny_dir: Path, tmp
         assert set(again["token_versions"]) == {7}
 
 
+@pytest.mark.slow
 def test_an_adapter_that_was_trained_here_is_served_as_it_was_sampled(tiny_dir: Path, tmp_path: Path) -> None:
     lora = LoraConfig(rank=4, alpha=8.0)
     policy = load_policy(ModelConfig(name=str(tiny_dir), dtype="float32", device="cpu", num_threads=1, lora=lora))

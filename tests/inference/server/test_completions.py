@@ -73,6 +73,7 @@ def test_greedy_tokens_and_log_probabilities_are_the_engines(http: httpx.Client,
         assert reply["usage"]["completion_tokens"] == len(expected.completion_ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "extra",
     [

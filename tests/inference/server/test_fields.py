@@ -149,6 +149,7 @@ def test_generate_stops_at_the_end_of_the_context(http: httpx.Client) -> None:
         assert reply.json()["error"]["code"] == "context_length_exceeded"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny", "Qwen/Qwen3-0.6B", "/a/path/weights/step_3", "wörter und leerzeichen"])
 def test_a_model_is_found_by_its_name(tiny_dir: Path, name: str) -> None:
     with serving(tiny_dir, served_model_name=name) as server, httpx.Client(base_url=server.address) as http:

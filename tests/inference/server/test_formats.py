@@ -99,6 +99,7 @@ def test_a_format_is_cut_off_by_its_length(http: httpx.Client) -> None:
     assert ask(http, guided_regex="a{50}", max_tokens=3)["finish_reason"] == "length"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_calls_are_forced(http: httpx.Client, seed: int) -> None:
     required = ask(http, tools=TOOLS, tool_choice="required", parallel_tool_calls=False, seed=seed)
@@ -153,6 +154,7 @@ def test_what_cannot_be_obeyed_is_refused_in_a_line(http: httpx.Client) -> None:
     assert "logit_bias" in refusal(http, logit_bias={"300": 1})
 
 
+@pytest.mark.slow
 def test_hostile_schemas_leave_the_server_alive(http: httpx.Client) -> None:
     deep: dict[str, Any] = {"type": "integer"}
     for number in range(7):
@@ -174,6 +176,7 @@ def test_hostile_schemas_leave_the_server_alive(http: httpx.Client) -> None:
     assert ask(http, guided_choice=["yes"])["message"]["content"] == "yes"
 
 
+@pytest.mark.slow
 def test_strict_is_not_in_the_prompt_and_penalties_change_the_reply(http: httpx.Client) -> None:
     def sampled(**fields: Any) -> Any:
         reply = http.post(CHAT, json={"messages": USER, "seed": 1, "max_tokens": 24, "temperature": 0, **fields})

@@ -285,6 +285,7 @@ def test_many_clients_some_of_whom_leave_all_get_the_right_answer(server: Infere
     eventually(lambda: idle(server))
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_a_signal_ends_it(tiny_dir: Path) -> None:
     argv = ["inference", "--port", "0", "--model.name", str(tiny_dir), "--model.dtype", "float32", "--max_slots", "2"]
     argv += ["--context_len", "64", "--served_model_name", "tiny"]

@@ -79,6 +79,7 @@ def test_a_pause_that_aborts_ends_requests_with_what_they_have(own: InferenceSer
         assert later.result()["finish_reason"] == "length"
 
 
+@pytest.mark.slow
 def test_a_pause_that_waits_lets_requests_end_and_holds_new_ones(own: InferenceServer, rl: httpx.Client) -> None:
     with ThreadPoolExecutor() as pool:
         running = started(own, pool, rl)

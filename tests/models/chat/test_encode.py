@@ -42,6 +42,7 @@ def whole(tokenizer, messages, **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", TOKENIZERS)
 @pytest.mark.parametrize("template", CLOSING)
 def test_a_supervised_conversation_has_the_tokens_of_the_whole(family: str, template: str) -> None:

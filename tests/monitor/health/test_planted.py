@@ -34,6 +34,7 @@ def train(fault: Pathology, model: Path, output_dir: Path) -> list[dict]:
 QUICK = ("zero-variance rewards",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [pytest.param(one, id=one.name, marks=[pytest.mark.slow] if one.name not in QUICK else []) for one in PATHOLOGIES],

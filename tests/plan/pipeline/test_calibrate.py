@@ -35,6 +35,7 @@ def made_by(placement: Placement, costs: Costs) -> RecordedRun:
     return RecordedRun(placement, RECIPE, uneven(), [metrics])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", [ALONE, replace(ALONE, level=1)], ids=["level 0", "level 1"])
 def test_speeds_are_found_again_in_a_run(placement: Placement) -> None:
     found = calibrate(SPEEDS, made_by(placement, TRUTH))

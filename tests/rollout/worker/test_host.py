@@ -88,6 +88,7 @@ def test_several_environments_compute_at_once(address: str) -> None:
     assert asyncio.run(both()) < 1.7  # each takes a second, in which it lets nothing else of its process go on
 
 
+@pytest.mark.slow
 def test_an_episode_is_opened_while_another_one_of_its_process_computes(address: str) -> None:
     remote = load("Computing", address, address, file=SLOW)
     first, second, third = (remote.environment(task) for task in tasks_of(remote, "train")[:3])

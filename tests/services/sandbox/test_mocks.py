@@ -43,6 +43,7 @@ def test_the_checks_fail_where_tools_do_not_work(isolated: None) -> None:
     assert [check.passed for check in asyncio.run(with_other_tools())] == [False, True, False, True, True, True]
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
     monkeypatch.setenv("PATH", "")  # where bubblewrap would be looked for
     monkeypatch.setattr("slimrl.services.sandbox.mocks.PLACE", "nowhere:tools")

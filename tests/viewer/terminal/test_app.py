@@ -14,6 +14,8 @@ from slimrl.viewer.terminal.tokens import conversation, largest, style_of
 from tests.tiny import tiny_tokenizer
 from tests.viewer.made import indexed, make_run, record_of, refresh, write_step
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "[red]no markup[/red] \x1b[2J \u202e"
 
 

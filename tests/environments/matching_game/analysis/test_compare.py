@@ -26,6 +26,8 @@ from slimrl.monitor.plots import FEW
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, rollout_to_json, write_rollouts
 from slimrl.types import Message, Rollout
 
+pytestmark = pytest.mark.slow
+
 PNG = b"\x89PNG"
 
 

@@ -203,6 +203,7 @@ def test_it_does_not_pay(cheat: Cheat, seat: int, size: int) -> None:
     assert mean_reward(games) < min(OWN_VIEW, honest(size, seat) - 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "seat"),
     [(3, 0), (8, 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((4, 1), (5, 0), (6, 1), (7, 0)))],

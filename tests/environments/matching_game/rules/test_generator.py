@@ -135,6 +135,7 @@ def test_best_scores_are_distributed_as_those_of_blind_sampling() -> None:
     assert ks_2samp([d.best for d in our_games()], [best(table) for table, _, _ in blind_games()]).pvalue > ALPHA
 
 
+@pytest.mark.slow
 def test_shares_found_alone_are_distributed_as_those_of_blind_sampling() -> None:
     ours = [d.score(d.own_best(player)) for d in our_games() for player in (0, 1)]
     theirs = [own(table, known) / best(table) for table, *masks in blind_games() for known in masks]

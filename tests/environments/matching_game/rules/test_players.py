@@ -53,6 +53,7 @@ def test_the_marks_of_reference_are_met_at_eight() -> None:
     assert fmean(two_telling_players(deals)) > 0.97
 
 
+@pytest.mark.slow
 def test_the_marks_of_reference_are_met_by_upstream_s_own_deals() -> None:
     deals = tuple(upstream_deal(seed) for seed in range(6))
     own = [*own_proposals(deals, 0), *own_proposals(deals, 1)]

@@ -180,6 +180,7 @@ def test_it_is_the_same_under_the_same_seed() -> None:
     assert first == second
 
 
+@pytest.mark.slow
 def test_it_accepts_its_own_optimum_at_once_unless_it_misjudges_its_scale() -> None:
     answers = [
         shy_at(deal, player).reply(proposal(deal, deal.own_best(player)))
@@ -320,6 +321,7 @@ def test_a_text_that_is_no_act_is_a_message() -> None:
         assert shy_at(deal).reply(text).startswith("[message] ")
 
 
+@pytest.mark.slow
 def test_a_game_with_it_comes_to_an_end_in_time() -> None:
     for seat in (0, 1):
         games = [against_shy(deal, Asker(deal, seat, 16), seat) for deal in some_deals(4, 40)]
