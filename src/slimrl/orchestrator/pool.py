@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from slimrl.errors import UserError
 from slimrl.io.loop_thread import LoopThread
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
-from slimrl.rollout.held import HELD_S, describe_held, held_s
+from slimrl.rollout.held import HELD_S, describe_held, hold_s
 from slimrl.rollout.loop import EpisodeLoop, run_episodes
 from slimrl.rollout.places import Places, run_groups
 from slimrl.types import Rollout
@@ -122,7 +122,7 @@ class Pool:
 
     def _check_not_held(self, thread: int) -> None:
         """Raise UserError if an environment holds the thread of the episodes, where nothing can interrupt it."""
-        if (seconds := held_s(thread)) > max(HELD_S, 2 * self._context.limits.timeout_s):
+        if (seconds := hold_s(thread)) > max(HELD_S, 2 * self._context.limits.timeout_s):
             raise UserError(f"{describe_held(thread, seconds)}, and continue with `--resume`.")
 
     def _play_round(self) -> None:

@@ -19,19 +19,19 @@ _entered: dict[int, float | None] = {}  # by thread: the time at which it entere
 @contextmanager
 def hold_thread() -> Iterator[None]:
     """Marks a block as an environment's code, which holds this thread."""
-    with _entering(time.monotonic()):
+    with _enter(time.monotonic()):
         yield
 
 
 @contextmanager
-def bounded_wait() -> Iterator[None]:
+def release_thread() -> Iterator[None]:
     """Marks a block inside an environment's code as a wait of slimrl itself, which has a limit of its own."""
-    with _entering(None):
+    with _enter(None):
         yield
 
 
 @contextmanager
-def _entering(now: float | None) -> Iterator[None]:
+def _enter(now: float | None) -> Iterator[None]:
     thread = threading.get_ident()
     before = _entered.get(thread)
     _entered[thread] = now
@@ -41,7 +41,7 @@ def _entering(now: float | None) -> Iterator[None]:
         _entered[thread] = before and time.monotonic()
 
 
-def held_s(thread: int) -> float:
+def hold_s(thread: int) -> float:
     """Seconds since a thread entered an environment's code, 0 if it is outside; `thread` as of `get_ident`."""
     entered = _entered.get(thread)
     return time.monotonic() - entered if entered else 0.0
@@ -54,7 +54,7 @@ def report_held(thread: int) -> Iterator[None]:
 
     def watch() -> None:
         while not is_over.wait(1.0):
-            if (seconds := held_s(thread)) > HELD_S:
+            if (seconds := hold_s(thread)) > HELD_S:
                 print(f"{describe_held(thread, seconds)}, or press Ctrl-C.", file=sys.stderr, flush=True)
                 return
 

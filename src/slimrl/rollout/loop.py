@@ -17,7 +17,7 @@ from selectors import BaseSelector
 from typing import Any, TypeVar
 
 from slimrl.io.loop_thread import is_in_loop, run_in_thread
-from slimrl.rollout.held import held_s, hold_thread, report_held
+from slimrl.rollout.held import hold_s, hold_thread, report_held
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ def run_episodes(main: Coroutine[Any, Any, T]) -> T:
         def interrupt(_signum: int, _frame: object) -> None:
             nonlocal was_interrupted
             # A cancellation would not reach an environment's code that does not return to the loop.
-            if was_interrupted or task.done() or held_s(threading.get_ident()):
+            if was_interrupted or task.done() or hold_s(threading.get_ident()):
                 raise KeyboardInterrupt
             was_interrupted = True
             own.run(task.cancel)  # the signal may have come while an environment's code ran

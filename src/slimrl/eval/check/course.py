@@ -143,11 +143,11 @@ def json_play_finding(pairs: Sequence[tuple[Played, Played]]) -> Finding | None:
 def hold_finding(plays: Sequence[Sequence[Played]]) -> Finding:
     """Whether a call holds the event loop for long; each element has the plays of one episode."""
     calls = [(plays_of_one[0], call) for plays_of_one in plays for call in _fastest(plays_of_one)]
-    one, worst = max(calls, key=lambda pair: pair[1].held_s)
-    text = f"a call holds all other episodes for {worst.held_s * 1000:.1f} ms at most"
-    if worst.held_s < HELD_NOTE_S:
+    one, worst = max(calls, key=lambda pair: pair[1].hold_s)
+    text = f"a call holds all other episodes for {worst.hold_s * 1000:.1f} ms at most"
+    if worst.hold_s < HELD_NOTE_S:
         return Finding("blocking", Level.OK, text)
-    level = Level.NOTE if worst.held_s < HELD_PROBLEM_S else Level.PROBLEM
+    level = Level.NOTE if worst.hold_s < HELD_PROBLEM_S else Level.PROBLEM
     remedy = "Await what waits (`asyncio.sleep`, an async client), and hand long work to `asyncio.to_thread`."
     return Finding("blocking", level, f"{text} ({worst.name} of {_describe(one)})", remedy)
 

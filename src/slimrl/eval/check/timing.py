@@ -26,7 +26,7 @@ class Call:
 
     name: str
     seconds: float
-    held_s: float
+    hold_s: float
 
 
 @dataclass(slots=True)
@@ -97,6 +97,6 @@ def fastest(plays: Sequence[Sequence[Call]]) -> list[Call]:
     """The calls of an episode that was played several times the same way, each as fast as it ever was: other programs
     of the machine only slow them down."""
     return [
-        Call(calls[0].name, min(call.seconds for call in calls), min(call.held_s for call in calls))
+        Call(calls[0].name, min(call.seconds for call in calls), min(call.hold_s for call in calls))
         for calls in zip(*plays, strict=False)
     ]

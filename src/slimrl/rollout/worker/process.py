@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from slimrl.errors import RolloutError, UserError, visible
-from slimrl.rollout.held import bounded_wait
+from slimrl.rollout.held import release_thread
 from slimrl.rollout.worker.program import LOST_STATUS, Program, Start, start_here
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
 
@@ -90,7 +90,7 @@ class WorkerProcess:
     def ask(self, do: str, limit_s: float | None = None, **fields: Any) -> Any:
         """The worker's answer, waited for at most `limit_s` seconds from its last sign of life, or without a limit."""
         call = self._post(do, fields)
-        with bounded_wait():
+        with release_thread():
             if not self._wait(call.answer.done, limit_s):
                 self._give_up(call, limit_s)
         return call.answer.result()
@@ -127,7 +127,7 @@ class WorkerProcess:
         return self._timeout_s + min(GRACE_S, self._timeout_s)
 
     def _wait_until_quiet(self, call: _Call) -> None:
-        with bounded_wait():
+        with release_thread():
             if not self._wait(lambda: self._quiet >= call.number, self._limit_s):
                 self._give_up(call, self._limit_s)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from slimrl.errors import RolloutError, UserError
-from slimrl.rollout.held import bounded_wait
+from slimrl.rollout.held import release_thread
 from slimrl.rollout.worker.process import WorkerProcess
 
 MAX_DEATHS = 64  # in a row, without a step that was answered, before the next training step
@@ -32,7 +32,7 @@ class Seat:
         """The process, which is started if there is none or it has ended. Raises RolloutError if that fails, or has
         happened too often."""
         if not (found := self._found) or found.is_over:
-            with bounded_wait(), self._starting:
+            with release_thread(), self._starting:
                 if not self._found or self._found.is_over:
                     self._found = self._start_again()
                 return self._found
