@@ -5,6 +5,7 @@ All methods raise sqlite3.Error if the file cannot be read or written. Each batc
 
 import hashlib
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ class VectorFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._database = sqlite3.connect(path, isolation_level=None)  # autocommit: each batch is a transaction
+        weakref.finalize(self, self._database.close)
         self._database.execute(
             "CREATE TABLE IF NOT EXISTS vectors "
             "(number INTEGER PRIMARY KEY, length INTEGER NOT NULL, data BLOB NOT NULL, sha256 BLOB NOT NULL)"

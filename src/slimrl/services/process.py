@@ -263,7 +263,10 @@ def _is_healthy(url: str) -> bool:
     try:
         with DIRECTLY.open(f"{url}/health", timeout=5.0) as reply:
             return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError, http.client.HTTPException):  # not listening yet, or 503 while it loads
+    except urllib.error.HTTPError as error:  # 503 while it loads
+        error.close()
+        return False
+    except (OSError, http.client.HTTPException):  # not listening yet
         return False
 
 

@@ -56,7 +56,7 @@ def test_a_function_is_called_and_its_result_read(client: OpenAI) -> None:
 
 def test_instructions_come_first_and_are_not_kept(client: OpenAI, parrot: Server) -> None:
     def tokens(**extra: Any) -> int:
-        reply = client.responses.create(model="tiny", max_output_tokens=1, **extra)
+        reply = client.responses.create(model="tiny", max_output_tokens=1, temperature=0, **extra)
         assert reply.usage and reply.status == "incomplete"
         assert reply.incomplete_details and reply.incomplete_details.reason == "max_output_tokens"
         last.append(reply.id)
