@@ -1,5 +1,6 @@
 """What each probe makes of what it has seen; no test depends on the machine that it runs on."""
 
+import sys
 import threading
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -118,6 +119,7 @@ def test_a_compiler_that_is_missing_or_fails_is_told(tmp_path: Path, monkeypatch
     assert kernels.level is PROBLEM and "no such header" in kernels.found
     monkeypatch.setenv("CXX", "")
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "ziglang", None)
     (none,) = kernels_probe.probe()
     assert none.level is NOTE
 

@@ -8,8 +8,11 @@ import pytest
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.launch.planning import make_planner
+from slimrl.models.native import ops
 from slimrl.plan.devices import Device, Machine
 from slimrl.plan.measure import measure, pieces_of, recall_speeds
+from slimrl.plan.plan import Plan
+from slimrl.plan.report import two_lines
 from slimrl.plan.timing import rough_speeds
 from slimrl.plan.workload import row_of, sample_of
 
@@ -66,6 +69,21 @@ def test_estimates_follow_bandwidth_and_operations(model: Path) -> None:
     fast = rough_speeds(demand, Device("CPU", "cpu", 24e9, 4e10, 1e12, 8e11), planner.basis.workload)
     assert fast.train == pytest.approx(slow.train / 4)
     assert fast.update == pytest.approx(slow.update / 2)
+
+
+def test_without_kernels_a_step_is_expected_to_take_twice_as_long(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--model.name", str(model), "--model.dtype", "float32", "--orchestrator.env.0.id", "reverse-text"]
+    planner = make_planner(load(RLConfig, words, {}).config, 0.8e9)
+
+    def plan_where(has_kernels: bool) -> Plan:
+        monkeypatch.setattr(ops, "available", lambda tensor: has_kernels)
+        return planner.on(MACHINE)
+
+    fast, slow = plan_where(True), plan_where(False)
+    assert slow.speeds.train > 1.5 * fast.speeds.train
+    assert slow.speeds.decode_row > 1.5 * fast.speeds.decode_row
+    assert "without the C++ kernels" in two_lines(slow)[1]
+    assert "without the C++ kernels" not in two_lines(fast)[1]
 
 
 def test_attention_is_told_apart_by_pieces_with_as_much_work_and_fewer_pairs() -> None:

@@ -25,7 +25,7 @@ def two_lines(plan: Plan) -> list[str]:
     )
     times = plan.times
     long = f"plan: about {_duration(times.step_s)} a step, {_duration(times.run_s)} to the end"
-    return [memory, f"{long} ({plan.speeds.source}; most goes to {times.bottleneck})"]
+    return [memory, f"{long} ({_source(plan)}; most goes to {times.bottleneck})"]
 
 
 def explain_refusal(plan: Plan, found: Sequence[Proposal], setting: str) -> str:
@@ -114,7 +114,7 @@ def _disk_line(plan: Plan) -> list[str]:
 
 def _time_lines(plan: Plan) -> Iterator[str]:
     times, workload = plan.times, plan.workload
-    yield f"time ({plan.speeds.source}; {workload.source})"
+    yield f"time ({_source(plan)}; {workload.source})"
     sampled = f", {workload.num_sampled:,.0f} of them sampled" if isinstance(plan.config, RLConfig) else ""
     yield f"  a step has {workload.num:,.0f} conversations of {workload.mean_length:,.0f} tokens{sampled}"
     yield from _rows((name, _duration(seconds)) for name, seconds in times.step.items() if seconds)
@@ -123,6 +123,13 @@ def _time_lines(plan: Plan) -> Iterator[str]:
     yield from _rows((name, _duration(seconds)) for name, seconds in times.run.items() if seconds)
     yield f"  {'to the end':<{WIDTH}}{_duration(times.run_s):>10}"
     yield ""
+
+
+def _source(plan: Plan) -> str:
+    """How the times are known, and whether they are those of a CPU without the C++ kernels."""
+    compute = plan.demand.compute
+    lacks_kernels = compute.kind == "cpu" and not compute.has_kernels
+    return plan.speeds.source + (", without the C++ kernels" if lacks_kernels else "")
 
 
 def _rows(rows: Iterable[tuple[str, str]]) -> list[str]:

@@ -13,11 +13,14 @@ from slimrl.plan.devices import Device
 from slimrl.plan.memory import Demand
 from slimrl.plan.workload import Row, Workload
 
-# The shares of a device's bandwidth and operations that are reached. Those of a CPU are of slimrl's kernels, from steps
-# of reverse_text on two cores; those of a GPU are usual for transformers' layers, and were not measured.
-REACHED = {"cpu": (0.9, 0.75), "cuda": (0.6, 0.35)}
-DECODE_OVERHEAD_S = {"cpu": 1e-3, "cuda": 2.5e-3}  # of one engine step: Python, and on a GPU launches and a wait
-LAUNCHES_S = {"cpu": 0.0, "cuda": 2.5e-3}  # of a layer's operations, forward and backward, however few the tokens
+# The shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. Those of
+# a CPU are from steps of reverse_text on two cores; those of a GPU are usual for transformers' layers, and were not
+# measured.
+REACHED = {"cpu": (0.9, 0.75), "plain": (0.45, 0.375), "cuda": (0.6, 0.35)}
+# Of one engine step: Python, and on a GPU launches and a wait.
+DECODE_OVERHEAD_S = {"cpu": 1e-3, "plain": 1e-3, "cuda": 2.5e-3}
+# Of a layer's operations, forward and backward, however few the tokens.
+LAUNCHES_S = {"cpu": 0.0, "plain": 0.0, "cuda": 2.5e-3}
 LOAD_S = 8.0  # Python's imports and the weights
 DISK = 3e8  # bytes a second, synced
 
@@ -80,7 +83,8 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
     The update reads and writes 14 bytes a weight.
     """
     shape, compute = demand.shape, demand.compute
-    bandwidth_share, flops_share = REACHED[compute.kind]
+    way = "plain" if compute.kind == "cpu" and not compute.has_kernels else compute.kind
+    bandwidth_share, flops_share = REACHED[way]
     bandwidth = bandwidth_share * device.bandwidth
     flops = flops_share * (device.flops if compute.bytes == sizes.HALF else device.float_flops)
     keys = 2 * compute.bytes * shape.layers * shape.key * workload.mean_length
@@ -88,13 +92,13 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
     passes = (4 if demand.is_adapter else 6) + 2 * demand.recompute
     again = 2 * 3 * shape.layers * shape.hidden * shape.inner if compute.fuses(shape) else 0  # of the MLP's insides
     return Speeds(
-        decode_step=compute.bytes * shape.active / bandwidth + DECODE_OVERHEAD_S[compute.kind],
+        decode_step=compute.bytes * shape.active / bandwidth + DECODE_OVERHEAD_S[way],
         decode_row=2 * shape.active / flops + (keys + logits) / bandwidth,
         prefill=2 * shape.active / flops,
         train=(passes * (shape.active - shape.head) + again) / flops,
         update=2 * 14 * demand.num_trained / bandwidth,
         source="estimated from bandwidth and operations",
-        pack=LAUNCHES_S[compute.kind] * shape.layers,
+        pack=LAUNCHES_S[way] * shape.layers,
         head=passes * shape.head / flops,
         attend=12 * shape.layers * shape.query / flops,
     )
