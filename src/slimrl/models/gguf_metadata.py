@@ -227,6 +227,8 @@ def _read_rope(fields: dict[str, Any], keys: _Keys, tensors: Mapping[str, list[f
     rotary = keys.get("rope.dimension_count", width)
     if "partial_rotary_factor" in full:
         full["partial_rotary_factor"] = rotary / width
+        if "partial_rotary_factor" in fields:  # transformers 5.0 takes this one
+            fields["partial_rotary_factor"] = rotary / width
     elif rotary != width:
         raise ValueError(f"only {rotary} of the {width} dimensions of a head are rotated (rope.dimension_count)")
     kind = keys.get("rope.scaling.type", "linear")

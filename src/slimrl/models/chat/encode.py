@@ -81,7 +81,7 @@ class TextEncoder:
         return cast(list[int], self._tokenizer.encode(text, add_special_tokens=False))
 
     def _encode_spelled(self, text: str) -> list[int]:
-        """The token ids of a text in which nothing counts as an added token: the steps of the tokenizer behind those."""
+        """The token ids of a text in which nothing counts as an added token: the steps behind those."""
         backend = cast(Any, self._tokenizer).backend_tokenizer
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
