@@ -32,6 +32,7 @@ from tests.models.gguf_files import More, write_gguf
 from tests.tiny import tiny_module, tiny_tokenizer, with_random_norms
 
 THETA = 10000.0
+CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}  # of Gemma 2
 HEAD = 8
 
 
@@ -210,11 +211,10 @@ def test_forward_of_slimrl_scales_positions_too(name: str, tmp_path: Path) -> No
 
 def test_gemma_2_has_caps_and_every_second_layer_a_window(tmp_path: Path) -> None:
     fields = tiny_module("gemma3").config.to_dict()
-    for name in ("model_type", "architectures", "rope_parameters"):
+    for name in ("model_type", "architectures", "rope_parameters", *CAPS):
         fields.pop(name)
     original = with_random_norms(Gemma2ForCausalLM(Gemma2Config(**fields))).eval()
-    keys = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-    module = converted(write_gguf(tmp_path / "g.gguf", original, tiny_tokenizer(), more=More(keys)))
+    module = converted(write_gguf(tmp_path / "g.gguf", original, tiny_tokenizer(), more=More(CAPS)))
     torch.testing.assert_close(logits(module), logits(original), atol=2e-5, rtol=1e-4)
 
 
