@@ -8,10 +8,10 @@ import pytest
 import regex
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
-from transformers.integrations.gguf.reader import read_gguf_metadata
 
 from slimrl.errors import UserError
 from slimrl.models.gguf import convert
+from slimrl.models.gguf_header import read_header
 from slimrl.models.packaged import find_packaged_file
 from slimrl.models.resolve import resolve
 from tests.models.gguf_files import write_gguf
@@ -119,7 +119,7 @@ def test_unknown_pre_tokenizer_is_refused_instead_of_guessed(tmp_path: Path, ori
 
 def naive_ids(path: Path, texts: tuple[str, ...]) -> list[list[int]]:
     """llama.cpp's algorithm for `smollm` on the file's own vocabulary and merges, written as plainly as possible."""
-    metadata, _ = read_gguf_metadata(str(path), ("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
+    metadata = read_header(path).metadata
     vocabulary = {token: index for index, token in enumerate(metadata["tokenizer.ggml.tokens"])}
     ranks = {merge: rank for rank, merge in enumerate(metadata["tokenizer.ggml.merges"])}
     control = [token for token, index in vocabulary.items() if index < 17]

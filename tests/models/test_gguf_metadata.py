@@ -11,11 +11,15 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    Gemma2Config,
+    Gemma2ForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from slimrl.config.model import ModelConfig
@@ -28,6 +32,7 @@ from tests.models.gguf_files import More, write_gguf
 from tests.tiny import tiny_module, tiny_tokenizer, with_random_norms
 
 THETA = 10000.0
+CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}  # of Gemma 2
 HEAD = 8
 
 
@@ -52,6 +57,8 @@ def scaled_module(family: str, rope: dict[str, Any]) -> PreTrainedModel:
     plain = plain_module(family)
     config = type(plain.config).from_dict(plain.config.to_dict())
     config.rope_parameters = rope
+    if "partial_rotary_factor" in rope:  # where transformers 5.0 looks for it
+        config.partial_rotary_factor = rope["partial_rotary_factor"]
     module = type(plain)(config)
     module.load_state_dict(plain.state_dict())
     return module.eval()
@@ -202,6 +209,26 @@ def test_forward_of_slimrl_scales_positions_too(name: str, tmp_path: Path) -> No
     with torch.inference_mode():
         ours = head_logits(module, last_hidden(module, tokens, positions, None))
     torch.testing.assert_close(ours, logits(original), atol=2e-4, rtol=1e-3)
+
+
+def test_gemma_2_has_caps_and_every_second_layer_a_window(tmp_path: Path) -> None:
+    fields = tiny_module("gemma3").config.to_dict()
+    for name in ("model_type", "architectures", "rope_parameters", *CAPS):
+        fields.pop(name)
+    original = with_random_norms(Gemma2ForCausalLM(Gemma2Config(**fields))).eval()
+    module = converted(write_gguf(tmp_path / "g.gguf", original, tiny_tokenizer(), more=More(CAPS)))
+    torch.testing.assert_close(logits(module), logits(original), atol=2e-5, rtol=1e-4)
+
+
+def test_experts_are_put_together(tmp_path: Path) -> None:
+    fields = tiny_module("qwen3").config.to_dict()
+    for name in ("model_type", "architectures", "layer_types"):
+        fields.pop(name)
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    original = with_random_norms(Qwen3MoeForCausalLM(Qwen3MoeConfig(**fields, **experts, norm_topk_prob=True))).eval()
+    keys = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16}
+    module = converted(write_gguf(tmp_path / "m.gguf", original, tiny_tokenizer(), more=More(keys)))
+    torch.testing.assert_close(logits(module), logits(original), atol=2e-5, rtol=1e-4)
 
 
 def test_scaling_of_published_llamas_keeps_its_name(tmp_path: Path) -> None:

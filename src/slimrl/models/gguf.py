@@ -1,53 +1,51 @@
 """Converts a `.gguf` file to a directory in Hugging Face format, once, in the cache. Knows nothing of chat or training.
 
-transformers reads (dequantizes) the weights and the tokenizer. This module adds a check that the file is complete and
-that no tensor of it is left over, and the cache; `gguf_metadata.py` and `gguf_tokenizer.py` add what transformers
-passes over.
+`gguf_header.py`, `gguf_metadata.py` and `gguf_tokenizer.py` read the file; the package gguf names and dequantizes the
+tensors. Nothing here depends on how transformers reads such files, which changes from one version to the next.
 """
 
+import struct
 import time
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.integrations.gguf.reader import GgufHeader, read_gguf_metadata
-from transformers.modeling_gguf_pytorch_utils import (
-    TENSOR_PROCESSORS,
-    TensorProcessor,
-    get_gguf_hf_weights_map,
-    load_gguf_checkpoint,
-)
+from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from slimrl.errors import UserError
 from slimrl.io.cache import build_once, cache_root, say
 from slimrl.io.checksums import file_sha256
 from slimrl.io.regular_file import open_regular
-from slimrl.models.gguf_metadata import ROPE_TENSORS, check_metadata, check_sizes, complete_config
-from slimrl.models.gguf_tokenizer import gguf_tokenizer, stop_ids
+from slimrl.models.gguf_header import GgufHeader, GgufTensor, read_header
+from slimrl.models.gguf_metadata import ROPE_TENSORS, build_config, check_metadata, check_sizes
+from slimrl.models.gguf_tokenizer import build_tokenizer, stop_ids
 from slimrl.models.quiet import no_progress_bars
 
 # The version of the conversion: cache entries that another version built are rebuilt.
 RECIPE = "gguf-2"
 
 GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
+# A tensor of transformers that is two in the file, one above the other for each expert.
+EXPERTS = ("mlp.experts.gate_up_proj", ("ffn_gate_exps", "ffn_up_exps"))
 
 
 def convert(path: Path) -> Path:
     """The cached directory with this `.gguf` file in Hugging Face format; the file is converted if it is missing.
 
-    Raises UserError if the file is not a complete GGUF file, or of a kind that transformers cannot read.
+    Raises UserError if the file is not a complete GGUF file, or of a kind that cannot be read here.
     """
-    _check_whole(path)
+    header = _check_whole(path)
     directory = cache_root() / "models" / f"{path.stem}-{file_sha256(path)[:16]}"
-    return build_once(directory, lambda temporary: _convert_into(path, temporary), RECIPE)
+    return build_once(directory, lambda temporary: _convert_into(path, header, temporary), RECIPE)
 
 
-def _check_whole(path: Path) -> None:
-    """Raise UserError if the header cannot be read, or if a tensor that it lists lies outside the file or on another.
-    Takes a few milliseconds."""
+def _check_whole(path: Path) -> GgufHeader:
+    """The header. Raises UserError if it cannot be read, or if a tensor that it lists lies outside the file or on
+    another. Takes about a tenth of a second."""
     with open_regular(path) as file:
         magic = file.read(4)
     if magic != b"GGUF":
@@ -57,14 +55,13 @@ def _check_whole(path: Path) -> None:
         )
     size = path.stat().st_size
     try:
-        header = GgufHeader.from_file(str(path))
-    except Exception as error:  # of many kinds, depending on where it is cut off or overwritten
-        # A ValueError is what transformers raises itself; its own subclasses come from Python.
-        if type(error) is ValueError:
-            raise UserError(f"{path} cannot be used: {error}") from error
+        header = read_header(path)
+    except (struct.error, UnicodeDecodeError, TypeError) as error:
         raise UserError(f"{path} is cut off or damaged: its header cannot be read. Download it again.") from error
-    ranges = sorted((tensor.offset, tensor.offset + tensor.nbytes) for tensor in header.tensors)
-    needed = header.data_start + max((end for _, end in ranges), default=0)
+    except ValueError as error:
+        raise UserError(f"{path} cannot be used: {error}") from error
+    ranges = sorted((tensor.start, tensor.start + tensor.num_bytes) for tensor in header.tensors)
+    needed = max((end for _, end in ranges), default=header.data_start)
     if not header.tensors or size < needed:
         raise UserError(
             f"{path} is cut off: its header lists {len(header.tensors)} tensors that end at byte {needed:,}, but the "
@@ -73,21 +70,20 @@ def _check_whole(path: Path) -> None:
     names = {tensor.name for tensor in header.tensors}
     if len(names) < len(header.tensors) or any(one[1] > other[0] for one, other in pairwise(ranges)):
         raise UserError(f"{path} is damaged: two of its tensors are in one place, or have one name. Download it again.")
+    return header
 
 
-def _convert_into(path: Path, directory: Path) -> None:
+def _convert_into(path: Path, header: GgufHeader, directory: Path) -> None:
     size_mb = path.stat().st_size / 1e6
     say(f"Converting {path.name} ({size_mb:.0f} MB) to safetensors; this happens once and takes half a minute ...")
     start = time.perf_counter()
     try:
-        with no_progress_bars():
-            tokenizer = gguf_tokenizer(path)
-            module = _module(path)
-    except Exception as error:  # of many kinds: whatever transformers stumbles over, the file is at fault
+        tokenizer = build_tokenizer(header.metadata)
+        module = _module(path, header)
+    except Exception as error:  # of many kinds: whatever stumbles over it, the file is at fault
         raise UserError(
-            f"{path} is a whole GGUF file, but of a kind that transformers cannot convert: "
-            f"{_describe(error)}. Use the model's directory in Hugging Face format (config.json, safetensors, "
-            "tokenizer) instead."
+            f"{path} is a whole GGUF file, but of a kind that cannot be converted: {_describe(error)}. Use the model's "
+            "directory in Hugging Face format (config.json, safetensors, tokenizer) instead."
         ) from error
     with no_progress_bars():
         module.save_pretrained(directory)
@@ -101,28 +97,43 @@ def _describe(error: Exception) -> str:
     return str(error) if isinstance(error, (ValueError, NotImplementedError)) else f"{type(error).__name__}: {error}"
 
 
-def _module(path: Path) -> Any:
+def gguf_config(path: Path) -> Any:
+    """The config of the model in a `.gguf` file, read from its header alone. Raises UserError as `convert` does."""
+    header = _check_whole(path)
+    try:
+        return _config(path, header)
+    except Exception as error:  # of many kinds: whatever stumbles over it, the file is at fault
+        raise UserError(f"{path} has a header that cannot be used: {_describe(error)}.") from error
+
+
+def _config(path: Path, header: GgufHeader) -> Any:
+    check_metadata(header.metadata)
+    check_sizes(header.metadata, [tensor.shape for tensor in header.tensors])
+    rope = {tensor.name: tensor for tensor in header.tensors if tensor.name in ROPE_TENSORS}
+    factors = {name: _read_tensor(path, tensor).tolist() for name, tensor in rope.items()}
+    return build_config(
+        header.metadata, factors, tied="output.weight" not in {tensor.name for tensor in header.tensors}
+    )
+
+
+def _module(path: Path, header: GgufHeader) -> Any:
     """The model with the file's tensors, dequantized, in the dtype that it is saved in.
 
     Quantized files become bfloat16: 4 or 8 bits lost far more than bfloat16's rounding does, the models were published
     in bfloat16, it halves disk space and loading time, and the policy at step 0 is then the same on machines that
     compute in bfloat16 and in float32. Files with matrices that are not quantized become float32, to lose nothing.
     """
-    header = GgufHeader.from_file(str(path))
-    config, metadata = _config(path, header)
+    config = _config(path, header)
     # On the meta device: no memory is allocated and nothing initialised before the tensors are assigned.
     with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        module: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     # Matrices decide: norms and biases are float32 even in quantized files.
     matrices = [tensor for tensor in header.tensors if len(tensor.shape) > 1]
-    exact = any(tensor.ggml_type in (GGML_F32, GGML_F16) for tensor in matrices)
+    exact = any(tensor.type in (GGML_F32, GGML_F16) for tensor in matrices)
     dtype = torch.float32 if exact else torch.bfloat16
-    # Not `from_pretrained(gguf_file=...)`: that needs `accelerate`, and refuses to save the module that it returns.
-    names: Any = _NamesOnly(module)
-    _check_places(header, names)
-    tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=names, torch_dtype=dtype)["tensors"]
     own = module.state_dict()
-    if wrong := [name for name, tensor in tensors.items() if name in own and tensor.shape != own[name].shape]:
+    tensors = _tensors(path, header, _sources(header, config, list(own)), dtype)
+    if wrong := [name for name, tensor in tensors.items() if tensor.shape != own[name].shape]:
         found, wanted = list(tensors[wrong[0]].shape), list(own[wrong[0]].shape)
         raise ValueError(f"{wrong[0]} has the shape {found}, and by its metadata it should have {wanted}")
     module.load_state_dict(tensors, strict=False, assign=True)
@@ -130,61 +141,71 @@ def _module(path: Path) -> Any:
     module.tie_weights()
     if missing := [name for name, parameter in module.named_parameters() if parameter.is_meta]:
         raise ValueError(f"{len(missing)} of the architecture's tensors are not in it, such as {missing[0]}")
-    ids = stop_ids(metadata)
+    ids = stop_ids(header.metadata)
     module.generation_config.eos_token_id = ids[0] if len(ids) == 1 else ids or None
     return module
 
 
-def gguf_config(path: Path) -> Any:
-    """The config of the model in a `.gguf` file, read from its header alone. Raises UserError as `convert` does."""
-    _check_whole(path)
-    try:
-        return _config(path, GgufHeader.from_file(str(path)))[0]
-    except Exception as error:  # of many kinds: whatever transformers stumbles over, the file is at fault
-        raise UserError(f"{path} has a header that transformers cannot use: {_describe(error)}.") from error
+def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str, list[GgufTensor]]:
+    """The tensors of the file that each tensor of the model is made of; the model's are left out that it lacks.
 
-
-def _config(path: Path, header: GgufHeader) -> tuple[Any, dict[str, Any]]:
-    """The config that the header gives, and the header's metadata."""
-    metadata, _ = read_gguf_metadata(str(path))
-    check_metadata(metadata)
-    check_sizes(metadata, [tensor.shape for tensor in header.tensors])
-    found = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
-    return complete_config(found, metadata, _rope_tensors(path, header)), metadata
-
-
-def _rope_tensors(path: Path, header: GgufHeader) -> dict[str, list[float]]:
-    """The factors of rotary frequencies by the names of their tensors; empty if the file has none."""
-    found = {}
-    for tensor in header.tensors:
-        if tensor.name in ROPE_TENSORS:
-            start = header.data_start + tensor.offset
-            values = np.fromfile(path, np.uint8, tensor.nbytes, offset=start)
-            found[tensor.name] = values.view(np.float16 if tensor.ggml_type == GGML_F16 else np.float32).tolist()
-    return found
-
-
-def _check_places(header: GgufHeader, names: Any) -> None:
-    """Raise ValueError if a tensor of the file has no place in the model: transformers would leave it out."""
-    processor = TENSOR_PROCESSORS.get(header.architecture, TensorProcessor)(config=names.config.to_dict())
-    places = get_gguf_hf_weights_map(names, processor)
-    homeless = [tensor.name for tensor in header.tensors if tensor.name not in places]
-    # The tensors of experts lie together in a file, under names without an ending.
-    left = [name for name in homeless if name not in ROPE_TENSORS and name.removesuffix(".weight") not in places]
-    if left:
-        raise ValueError(f"{len(left)} of its tensors have no place in the architecture, such as {left[0]}")
-
-
-class _NamesOnly:
-    """The part of a model that `load_gguf_checkpoint` reads, without children.
-
-    For each submodule it would build a table of tensor names, which takes most of its time; it needs the outermost
-    one only.
+    Raises ValueError if a tensor of the file has no place in the model.
     """
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
-    def __init__(self, module: Any) -> None:
-        self.config = module.config
-        self.state_dict = module.state_dict
+    [architecture] = [number for number, name in MODEL_ARCH_NAMES.items() if name == header.architecture]
+    table = get_tensor_name_map(architecture, config.num_hidden_layers)
+    left = {tensor.name: tensor for tensor in header.tensors if tensor.name not in ROPE_TENSORS}
+    sources = {}
+    for name in names:
+        stem, _, ending = name.rpartition(".")
+        if ending not in ("weight", "bias"):
+            stem, ending = name, "weight"
+        if stem.endswith(EXPERTS[0]):
+            layer = stem.split(".")[2]
+            wanted = [f"blk.{layer}.{part}.weight" for part in EXPERTS[1]]
+        else:
+            wanted = [f"{table.get_name(stem)}.{ending}"]
+        if found := [left.pop(one) for one in wanted if one in left]:
+            sources[name] = found
+    if left:
+        raise ValueError(f"{len(left)} of its tensors have no place in the architecture, such as {min(left)}")
+    return sources
 
-    def named_children(self) -> tuple[()]:  # the name is PyTorch's
-        return ()
+
+def _tensors(
+    path: Path, header: GgufHeader, sources: Mapping[str, Sequence[GgufTensor]], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """The model's tensors as transformers has them."""
+    heads = {"q_proj": "attention.head_count", "k_proj": "attention.head_count_kv"}
+    tensors = {}
+    for name, parts in sources.items():
+        values = np.concatenate([_read_tensor(path, part) for part in parts], axis=-2 if len(parts) > 1 else 0)
+        kind = name.split(".")[-2]
+        if header.architecture == "llama" and kind in heads:
+            all_heads = header.metadata["llama.attention.head_count"]
+            values = _halves(values, header.metadata.get(f"llama.{heads[kind]}", all_heads))
+        elif header.architecture.startswith("gemma") and name.endswith("norm.weight"):
+            values = values - 1  # where llama.cpp multiplies by a weight, transformers does by one plus a weight
+        tensors[name] = torch.from_numpy(values).to(dtype)
+    return tensors
+
+
+def _halves(values: np.ndarray, num_heads: int) -> np.ndarray:
+    """The rows of Llama's queries or keys in the order of Hugging Face.
+
+    It rotates a row with the one half a head away, and llama.cpp with its neighbour.
+    """
+    rows, columns = values.shape
+    return values.reshape(num_heads, -1, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def _read_tensor(path: Path, tensor: GgufTensor) -> np.ndarray:
+    """The numbers of a tensor, dequantized to float32."""
+    # Slow to import, as in `gguf_header.py`.
+    from gguf import GGMLQuantizationType, dequantize
+
+    stored = np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.start)
+    rows = stored.reshape(*tensor.shape[:-1], -1) if stored.size else stored
+    values: np.ndarray = dequantize(rows, GGMLQuantizationType(tensor.type))
+    return values

@@ -1,7 +1,6 @@
-"""Accounts for a GGUF file's metadata: whatever llama.cpp would compute with is carried over, or the file is refused.
+"""Builds the config of a GGUF file's model from its metadata: every key that changes a number is read, or refused.
 
-transformers reads the keys that give a model its shape, and passes over all others. This module reads those that
-change what the model computes, above all the scaling of rotary positions. Raises ValueError for the rest, by name.
+Raises ValueError, with the key's name, for a key that transformers' config cannot express.
 """
 
 import math
@@ -10,16 +9,41 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig
-from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
+from transformers import AutoConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 # Tensors that hold no weights: a divisor for every rotary frequency, for all positions or for short and long contexts.
 FREQUENCIES, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 ROPE_TENSORS = frozenset({FREQUENCIES, LONG, SHORT})
 
-# Architectures whose mapping transformers has under another name.
-RENAMED = {"qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "minimax-m2": "minimax_m2"}
+# llama.cpp's architectures that can be read, to the `model_type` of transformers.
+MODEL_TYPES = {
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3moe": "qwen3_moe",
+    "gemma2": "gemma2",
+    "gemma3": "gemma3_text",
+    "phi3": "phi3",
+}
+# Keys that every file has, to the settings of a config.
+SHAPE = {
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+}
+# Keys of one architecture, and settings that its files leave out.
+OWN_KEYS = {
+    "gemma2": {"attention.sliding_window": "sliding_window"},
+    "gemma3": {"attention.sliding_window": "sliding_window"},
+    "qwen3moe": {"expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"},
+}
+# The roles of tokens in a config, and in a file.
+TOKENS = {"bos": "bos", "eos": "eos", "pad": "padding"}
+OWN_SETTINGS = {"qwen3moe": {"norm_topk_prob": True}}  # llama.cpp, src/models/qwen3moe.cpp
 # Keys that describe the file and change no number.
 DESCRIPTIVE = frozenset({"vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "pooling_type"})
 # Keys to the setting of the config that means the same, where a config has it.
@@ -29,7 +53,6 @@ SETTINGS = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
     "expert_feed_forward_length": "moe_intermediate_size",
-    "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
 }
 # Keys with the values that leave the computation as it is without them.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -65,7 +88,6 @@ SIZES = (
     "expert_count",
     "expert_used_count",
     "expert_feed_forward_length",
-    "expert_shared_feed_forward_length",
 )
 # What every published Llama with `rope_type = "llama3"` has, besides a factor of its own.
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -86,11 +108,15 @@ class _Keys:
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Raise ValueError for a file that transformers cannot read, before it stumbles over it."""
+    """Raise ValueError for a file in parts, of an unknown architecture, or whose layers differ in shape."""
     if (count := metadata.get("split.count", 0)) > 1:
         raise ValueError(f"it is one of {count} parts; join them with `llama-gguf-split --merge`")
     architecture, keys = _keys_of(metadata)
-    if lists := sorted(key for key in keys.read if isinstance(keys.values.get(key), list)):
+    if architecture not in MODEL_TYPES:
+        raise ValueError(f"its architecture {architecture:.40} is not known here (known: {', '.join(MODEL_TYPES)})")
+    if missing := [key for key in SHAPE if key not in keys.values]:
+        raise ValueError(f"its metadata lacks {architecture}.{missing[0]}")
+    if lists := sorted(key for key in (*SHAPE, "attention.head_count_kv") if isinstance(keys.values.get(key), list)):
         raise ValueError(f"{architecture}.{lists[0]} differs from layer to layer")
 
 
@@ -106,16 +132,27 @@ def check_sizes(metadata: Mapping[str, Any], shapes: Sequence[tuple[int, ...]]) 
             raise ValueError(f"{architecture}.{name} is {value!r:.40}, and by its tensors it is at most {limit}")
 
 
-def complete_config(
-    config: PreTrainedConfig, metadata: Mapping[str, Any], rope_tensors: Mapping[str, list[float]]
-) -> PreTrainedConfig:
-    """The config with all that the metadata and the tensors of rotary factors say beyond what transformers read."""
+def build_config(metadata: Mapping[str, Any], rope_tensors: Mapping[str, list[float]], tied: bool) -> PreTrainedConfig:
+    """The config of a file that `check_metadata` let pass.
+
+    `rope_tensors` are the file's tensors of rotary factors; `tied` is whether the embeddings are also the LM head.
+    """
     architecture, keys = _keys_of(metadata)
+    known = SHAPE | OWN_KEYS.get(architecture, {})
+    settings = {setting: keys.get(key, None) for key, setting in known.items() if key in keys.values}
+    # A missing id is none: a default of the config's class would be another model's.
+    ids = {f"{role}_token_id": metadata.get(f"tokenizer.ggml.{name}_token_id") for role, name in TOKENS.items()}
+    config = AutoConfig.for_model(
+        MODEL_TYPES[architecture],
+        **settings,
+        **ids,
+        **OWN_SETTINGS.get(architecture, {}),
+        num_key_value_heads=keys.get("attention.head_count_kv", settings["num_attention_heads"]),
+        vocab_size=keys.get("vocab_size", len(metadata["tokenizer.ggml.tokens"])),
+        tie_word_embeddings=tied,
+    )
     fields = config.to_dict()
-    # Some configs have names of their own for these two.
-    shape = {name: fields.get(config.attribute_map.get(name, name)) for name in ("hidden_size", "num_attention_heads")}
-    if all(shape.values()):
-        _read_attention(fields, keys, shape["hidden_size"] // shape["num_attention_heads"])
+    _read_attention(fields, keys, fields["hidden_size"] // fields["num_attention_heads"])
     _read_settings(fields, keys)
     _read_layers(fields, keys)
     if "query_pre_attn_scalar" in fields:
@@ -123,22 +160,16 @@ def complete_config(
         fields["query_pre_attn_scalar"] = (
             fields["hidden_size"] // fields["num_attention_heads"] if largest else fields["head_dim"]
         )
-    if fields.get("rope_parameters"):
-        _read_rope(fields, keys, rope_tensors)
-    elif rope_tensors:
-        raise ValueError(f"it has {min(rope_tensors)}, and {architecture} has no rotary positions")
+    _read_rope(fields, keys, rope_tensors)
     _refuse_unread(architecture, keys)
     return type(config).from_dict(fields)
 
 
 def _keys_of(metadata: Mapping[str, Any]) -> tuple[str, _Keys]:
-    """The architecture, and its keys, of which those count as read that transformers reads."""
     architecture = str(metadata["general.architecture"])
     start = f"{architecture}."
-    mapping = GGUF_CONFIG_MAPPING.get(RENAMED.get(architecture, architecture), {})
-    read = DESCRIPTIVE | {key for key, setting in mapping.items() if setting is not None}
     values = {key[len(start) :]: value for key, value in metadata.items() if key.startswith(start)}
-    return architecture, _Keys(values, set(read))
+    return architecture, _Keys(values, set(DESCRIPTIVE))
 
 
 def _read_attention(fields: dict[str, Any], keys: _Keys, width: int) -> None:
@@ -196,6 +227,8 @@ def _read_rope(fields: dict[str, Any], keys: _Keys, tensors: Mapping[str, list[f
     rotary = keys.get("rope.dimension_count", width)
     if "partial_rotary_factor" in full:
         full["partial_rotary_factor"] = rotary / width
+        if "partial_rotary_factor" in fields:  # transformers 5.0 takes this one
+            fields["partial_rotary_factor"] = rotary / width
     elif rotary != width:
         raise ValueError(f"only {rotary} of the {width} dimensions of a head are rotated (rope.dimension_count)")
     kind = keys.get("rope.scaling.type", "linear")

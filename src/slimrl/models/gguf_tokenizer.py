@@ -1,29 +1,47 @@
-"""Builds the tokenizer of a GGUF file: transformers' own, mended where the file says what transformers passes over.
+"""Builds the tokenizer of a GGUF file from its metadata, so that text is split as llama.cpp splits it.
 
-Raises ValueError for what would split text otherwise than llama.cpp does.
+Raises ValueError for a tokenizer that would split text otherwise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
-from transformers.integrations.gguf.reader import read_gguf_metadata
 
-# `tokenizer.ggml.pre` names the pre-tokenizer, which splits text before BPE merges. transformers knows some values and
-# treats all others as GPT-2's. These split off every digit first (llama.cpp, `llm_tokenizer_bpe`) ...
+from slimrl.models.gguf_header import read_header
+
+# How text is split before BPE merges, by the value of `tokenizer.ggml.pre` (llama.cpp, `llm_tokenizer_bpe`). These
+# split off every digit, then split like GPT-2 ...
 SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
-# ... and for these GPT-2's is right. Any other would be split wrongly without a warning, so it is refused.
+# ... these split like GPT-2 ...
 PLAIN_GPT2 = frozenset({"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "trillion", "granite-docling"})
-# These take a word that is a token as it stands, without merges, and begin with the BOS token unless the file says no.
+# ... these begin with the BOS token unless the file says no, and take a word that is a token as it stands ...
 LIKE_LLAMA3 = frozenset(
     {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
 )
+# ... and each of these splits by a pattern, which is also in the `tokenizer.json` of the models. Any other would be
+# split wrongly without a warning, so it is refused.
+WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+LOWER = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+UPPER = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+LLAMA3 = rf"{CONTRACTIONS}|{WORDS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{SPACES}"
+QWEN2 = rf"{CONTRACTIONS}|{WORDS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{SPACES}"
+TEKKEN = rf"{LOWER}|{UPPER}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{SPACES}"
+GPT4O = rf"{LOWER}{CONTRACTIONS}?|{UPPER}{CONTRACTIONS}?|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{SPACES}"
+PATTERNS = {
+    **dict.fromkeys(LIKE_LLAMA3 | {"jina-v5-nano", "dbrx", "smaug-bpe"}, LLAMA3),
+    "tekken": TEKKEN,
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"), QWEN2),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), GPT4O),
+}
+CONTROL, USER_DEFINED = 3, 4  # types of tokens that are never cut: markers, and words like `<think>`
 
 TEMPLATE = "tokenizer.chat_template"
-# Keys behind `tokenizer.` that are read here or by transformers, or that change nothing.
+# Keys behind `tokenizer.` that are read here, or that change nothing.
 KNOWN = frozenset(
     {
         "chat_template",
@@ -33,21 +51,39 @@ KNOWN = frozenset(
         *(f"ggml.{key}" for key in ("add_bos_token", "add_eos_token", "add_sep_token", "add_space_prefix")),
     }
 )
-# What ends a reply: the end of the text, of a turn, and of a message.
+# The roles of tokens, as transformers and GGUF name them.
+ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+# The tokens that end a reply: the end of the text, of a turn, and of a message.
 STOPS = ("eos", "eot", "eom")
 
 
 def gguf_tokenizer(path: Path) -> Any:
     """The tokenizer of a `.gguf` file, with its chat templates."""
-    metadata, _ = read_gguf_metadata(str(path), ("tokenizer.chat_templates",))
+    return build_tokenizer(read_header(path).metadata)
+
+
+def build_tokenizer(metadata: Mapping[str, Any]) -> Any:
+    """The tokenizer that a file's metadata describes, with its chat templates."""
     _refuse_unknown(metadata)
-    # Not AutoTokenizer: the result is the same, but it reads the whole file once more to name the architecture.
-    tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
     match metadata.get("tokenizer.ggml.model"):
         case "gpt2":
-            _mend_bpe(tokenizer, metadata)
+            backend, begins_with_bos = _byte_level(metadata)
         case "llama":
-            _mend_sentencepiece(tokenizer, metadata)
+            backend, begins_with_bos = _sentencepiece(metadata), True
+        case kind:
+            raise ValueError(f"its tokenizer `{kind}` is not known here")
+    _add_whole_tokens(backend, metadata)
+    tokens = metadata["tokenizer.ggml.tokens"]
+    ids = {role: metadata.get(f"tokenizer.ggml.{name}_token_id") for role, name in ROLES.items()}
+    roles = {role: tokens[token] for role, token in ids.items() if token is not None}
+    tokenizer: Any = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        clean_up_tokenization_spaces=False,
+        add_bos_token="bos_token" in roles and metadata.get("tokenizer.ggml.add_bos_token", begins_with_bos),
+        add_eos_token="eos_token" in roles and metadata.get("tokenizer.ggml.add_eos_token", False),
+        **roles,
+    )
+    tokenizer.chat_template = metadata.get(TEMPLATE)
     if names := metadata.get("tokenizer.chat_templates"):
         named = {name: metadata[f"{TEMPLATE}.{name}"] for name in names if f"{TEMPLATE}.{name}" in metadata}
         tokenizer.chat_template = ({"default": metadata[TEMPLATE]} if TEMPLATE in metadata else {}) | named
@@ -60,30 +96,85 @@ def stop_ids(metadata: Mapping[str, Any]) -> list[int]:
     return list(dict.fromkeys(token for token in found if token is not None))
 
 
-def _mend_bpe(tokenizer: Any, metadata: Mapping[str, Any]) -> None:
-    backend = tokenizer.backend_tokenizer
+def _byte_level(metadata: Mapping[str, Any]) -> tuple[Tokenizer, bool]:
+    """BPE over bytes, and whether a text begins with the BOS token if the file does not say."""
     kind = metadata.get("tokenizer.ggml.pre", "gpt-2")
-    if kind in SINGLE_DIGITS:
-        backend.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        )
-    elif kind not in PLAIN_GPT2 and kind not in GGUF_PRE_TOKENIZER_SPLITS:
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if kind in PATTERNS:
+        split = pre_tokenizers.Split(Regex(PATTERNS[kind]), behavior="isolated")
+        steps = [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    elif kind in SINGLE_DIGITS:
+        steps = [pre_tokenizers.Digits(individual_digits=True), byte_level]
+    elif kind in PLAIN_GPT2:
+        steps = [byte_level]
+    else:
         raise ValueError(f"its pre-tokenizer `{kind}` is not known here")
-    if kind in LIKE_LLAMA3:
-        model = backend.model
-        model.ignore_merges = True
-        backend.model = model
-        if "tokenizer.ggml.add_bos_token" not in metadata and tokenizer.bos_token is not None:
-            tokenizer.add_bos_token = True
-            tokenizer.update_post_processor()
+    merges = [(left, right) for left, _, right in (m.partition(" ") for m in metadata["tokenizer.ggml.merges"])]
+    vocabulary = _vocabulary(metadata["tokenizer.ggml.tokens"])
+    backend = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=kind in LIKE_LLAMA3))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    backend.decoder = decoders.ByteLevel()
+    return backend, kind in LIKE_LLAMA3
 
 
-def _mend_sentencepiece(tokenizer: Any, metadata: Mapping[str, Any]) -> None:
-    # Gemma's has no such prefix, whatever the file says.
-    gemma = str(metadata["general.architecture"]).startswith("gemma")
-    if not gemma and metadata.get("tokenizer.ggml.add_space_prefix") is False:
-        tokenizer.backend_tokenizer.normalizer = None
-        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
+    """BPE over characters, in which a space is `▁` and an unknown character is cut into bytes."""
+    architecture = str(metadata["general.architecture"])
+    gemma = architecture.startswith("gemma")
+    # Gemma's files have runs of spaces as they are.
+    tokens = [token.replace(" ", "▁") if not token.strip(" ") else token for token in metadata["tokenizer.ggml.tokens"]]
+    # The better of two merges is that of the higher score; for Gemma, that of the earlier token.
+    scores = [-float(index) for index in range(len(tokens))] if gemma else metadata["tokenizer.ggml.scores"]
+    unknown = metadata.get("tokenizer.ggml.unknown_token_id")
+    backend = Tokenizer(
+        models.BPE(
+            _vocabulary(tokens),
+            _merges(tokens, scores),
+            unk_token=None if unknown is None else tokens[unknown],
+            fuse_unk=True,
+            byte_fallback=True,
+        )
+    )
+    # Gemma has no space in front, whatever the file says.
+    prefixed = not gemma and metadata.get("tokenizer.ggml.add_space_prefix", True)
+    if architecture == "phi3" and prefixed:  # it puts one in front of spaces, too
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first" if prefixed else "never", split=False)
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if prefixed else steps)
+    return backend
+
+
+def _vocabulary(tokens: Sequence[str]) -> dict[str, int]:
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    if len(vocabulary) < len(tokens):
+        raise ValueError("two of its tokens are the same text")
+    return vocabulary
+
+
+def _merges(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, str]]:
+    """Every cut of a token into two others, the best first."""
+    known = frozenset(tokens)
+    cuts = (
+        (-score, token[:cut], token[cut:])
+        for token, score in zip(tokens, scores, strict=True)
+        for cut in range(1, len(token))
+        if token[:cut] in known and token[cut:] in known
+    )
+    ranked = sorted(cuts, key=lambda cut: (cut[0], -len(cut[1]), -len(cut[2])))
+    return [(left, right) for _, left, right in ranked]
+
+
+def _add_whole_tokens(backend: Tokenizer, metadata: Mapping[str, Any]) -> None:
+    """Add the tokens that are found in a text before anything is split."""
+    tokens, kinds = metadata["tokenizer.ggml.tokens"], metadata.get("tokenizer.ggml.token_type", [])
+    for token, kind in zip(tokens, kinds, strict=False):
+        added = AddedToken(token, normalized=False, special=kind == CONTROL)
+        if kind == CONTROL:
+            backend.add_special_tokens([added])
+        elif kind == USER_DEFINED and backend.token_to_id(token) is not None:
+            backend.add_tokens([added])
 
 
 def _refuse_unknown(metadata: Mapping[str, Any]) -> None:
@@ -94,4 +185,4 @@ def _refuse_unknown(metadata: Mapping[str, Any]) -> None:
         # SentencePiece's unigram models alone read these two; a false switch does nothing.
         unigram = name in ("ggml.remove_extra_whitespaces", "ggml.precompiled_charsmap")
         if name != key and not known and not unigram and value is not False:
-            raise ValueError(f"its metadata has {key} = {value}, which would be lost")
+            raise ValueError(f"its metadata has {key} = {value!r:.80}, which would be lost")

@@ -1,0 +1,121 @@
+"""Reads the header of a GGUF file: its metadata, and where each tensor lies. Reads no weights.
+
+Written after the format's specification (ggml, docs/gguf.md). `gguf.GGUFReader` makes an array of each word of a
+vocabulary, and never ends where a damaged file claims 2^60 values.
+"""
+
+import mmap
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+VERSIONS = (2, 3)
+ALIGNMENT = 32  # bytes, unless the file says otherwise
+STRING, ARRAY = 8, 9
+# The other types of values, as the `struct` module names them.
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """A tensor of the file. The last length of `shape` is the fastest; `start` counts from the file's first byte."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: int  # of `gguf.GGMLQuantizationType`
+    start: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """The metadata by key (arrays are lists), the tensors in the file's order, and where the weights begin."""
+
+    metadata: dict[str, Any]
+    tensors: tuple[GgufTensor, ...]
+    data_start: int
+
+    @property
+    def architecture(self) -> str:
+        return str(self.metadata["general.architecture"])
+
+
+def read_header(path: Path) -> GgufHeader:
+    """Parse the header. Raises ValueError for a kind of file that is not read here, and `struct.error`,
+    UnicodeDecodeError or TypeError for a damaged one."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return _Cursor(content).read_header()
+
+
+class _Cursor:
+    """A position in the file. Each read raises `struct.error` at the file's end, before it allocates anything."""
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self.content = content
+        self.position = 4  # behind the magic
+
+    def read_header(self) -> GgufHeader:
+        version, num_tensors, num_keys = self._unpack("IQQ")
+        if version not in VERSIONS:
+            raise ValueError(f"it is of GGUF version {version}, and {VERSIONS} can be read")
+        metadata: dict[str, Any] = {}
+        for _ in range(num_keys):
+            key = self._string()
+            metadata[key] = self._value(*self._unpack("I"))
+        if "general.architecture" not in metadata:
+            raise ValueError("its metadata has no general.architecture")
+        entries = [self._tensor() for _ in range(num_tensors)]
+        alignment = metadata.get("general.alignment", ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise TypeError(f"general.alignment is {alignment!r:.40}")
+        start = -(-self.position // alignment) * alignment
+        tensors = (
+            GgufTensor(name, shape, kind, start + at, _num_bytes(kind, shape)) for name, shape, kind, at in entries
+        )
+        return GgufHeader(metadata, tuple(tensors), start)
+
+    def _unpack(self, layout: str) -> tuple[Any, ...]:
+        values = struct.unpack_from(f"<{layout}", self.content, self.position)
+        self.position += struct.calcsize(f"<{layout}")
+        return values
+
+    def _string(self) -> str:
+        (length,) = self._unpack("Q")
+        (text,) = self._unpack(f"{length}s")
+        return str(text, "utf-8")
+
+    def _value(self, kind: int) -> Any:
+        if kind == STRING:
+            return self._string()
+        if kind != ARRAY:
+            return self._unpack(_scalar(kind))[0]
+        kind, length = self._unpack("IQ")
+        if kind == STRING:
+            return [self._string() for _ in range(length)]
+        return list(self._unpack(f"{length}{_scalar(kind)}"))
+
+    def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+        name = self._string()
+        (num_dimensions,) = self._unpack("I")
+        lengths = self._unpack(f"{num_dimensions}Q")
+        kind, offset = self._unpack("IQ")
+        return name, lengths[::-1], kind, offset
+
+
+def _scalar(kind: int) -> str:
+    if kind not in SCALARS:
+        raise ValueError(f"its metadata has a value of type {kind}, which is not known here")
+    return SCALARS[kind]
+
+
+def _num_bytes(kind: int, shape: tuple[int, ...]) -> int:
+    # The package is slow to import and only needed where a GGUF file is read: only here, and where weights are read.
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    try:
+        per_block, block_bytes = map(int, GGML_QUANT_SIZES[GGMLQuantizationType(kind)])
+    except (ValueError, KeyError):
+        raise ValueError(f"it has tensors of type {kind}, which the package gguf does not know") from None
+    return prod(shape) // per_block * block_bytes
