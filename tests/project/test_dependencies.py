@@ -12,7 +12,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Modules that are named otherwise than their distribution, or belong to one that must have exactly their version.
-DISTRIBUTIONS = {"yaml": "pyyaml", "pydantic_core": "pydantic", "starlette": "fastapi", "h11": "uvicorn"}
+DISTRIBUTIONS = {
+    "yaml": "pyyaml",
+    "dotenv": "python_dotenv",
+    "pydantic_core": "pydantic",
+    "starlette": "fastapi",
+    "h11": "uvicorn",
+}
 # Programs and plug-ins for environments of their own import these.
 ELSEWHERE = {"vllm", "xllamacpp"}
 

@@ -21,6 +21,7 @@ from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import TrainState, start
 from slimrl.transport.base import Batch
 from slimrl.types import Sample, SamplingParams
+from tests.models.native.cases import skip_without_kernels
 from tests.tiny import tiny_model_dir
 from tests.trainer.test_rl_train import lines_of
 
@@ -74,6 +75,7 @@ def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path: Path, fa
 
 @pytest.mark.slow
 def test_the_base_stays_and_what_is_merged_follows_the_pairs(tmp_path: Path, tiny_dir: Path) -> None:
+    skip_without_kernels()
     state = state_of(tiny_dir, tmp_path)
     module = state.policy.module
     frozen = {name: p.detach().clone() for name, p in module.named_parameters() if not p.requires_grad}
