@@ -13,8 +13,8 @@ from slimrl.plan.devices import Device
 from slimrl.plan.memory import Demand
 from slimrl.plan.workload import Row, Workload
 
-# The shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. Those of
-# a CPU are from steps of reverse_text on two cores; those of a GPU are usual for transformers' layers, and were not
+# The shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. Those
+# of a CPU are from steps of reverse_text on two cores. Those of a GPU are usual for transformers' layers, and were not
 # measured.
 REACHED = {"cpu": (0.9, 0.75), "plain": (0.45, 0.375), "cuda": (0.6, 0.35)}
 # Of one engine step: Python, and on a GPU launches and a wait.
