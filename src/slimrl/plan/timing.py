@@ -13,9 +13,9 @@ from slimrl.plan.devices import Device
 from slimrl.plan.memory import Demand
 from slimrl.plan.workload import Row, Workload
 
-# The shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. The
-# shares of a CPU are from steps of reverse_text on two cores; those of a GPU are usual for transformers' layers, and
-# were not measured.
+# The shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. Those
+# of a CPU are from steps of reverse_text on two cores. Those of a GPU are usual for transformers' layers, and were not
+# measured.
 REACHED = {"cpu": (0.9, 0.75), "plain": (0.45, 0.375), "cuda": (0.6, 0.35)}
 # Of one engine step: Python, and on a GPU launches and a wait.
 DECODE_OVERHEAD_S = {"cpu": 1e-3, "plain": 1e-3, "cuda": 2.5e-3}
