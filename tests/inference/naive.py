@@ -30,7 +30,8 @@ def naive_greedy(
     fed, tokens, logprobs = list(prompt), [], []
     for version in versions:
         module.load_state_dict(weights[version])
-        logits = module(input_ids=torch.tensor([fed]), past_key_values=cache, use_cache=True).logits[0, -1]
+        # By position: transformers calls the cache `cache` since 5.24, and `past_key_values` before.
+        logits = module(torch.tensor([fed]), None, None, cache, use_cache=True).logits[0, -1]
         logprobs_V = logits.float().log_softmax(-1)
         fed = [int(logprobs_V.argmax())]
         tokens += fed
