@@ -12,6 +12,7 @@ from slimrl.errors import UserError
 from slimrl.models.check import check_forward
 from slimrl.models.forward.attention import ATTENTION
 from slimrl.models.forward.training import layer_output
+from tests.models.native.cases import skip_without_kernels
 from tests.tiny import FAMILIES, tiny_module
 
 
@@ -150,12 +151,14 @@ def a_tenth_more(layer: Any, config: Any, hidden: Tensor, rotary: Any, plan: Any
 def test_a_layer_for_training_of_another_model_is_refused(
     other: Callable[..., Tensor], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    skip_without_kernels()  # the forward for training is not used then
     monkeypatch.setattr("slimrl.models.check.layer_output", other)
     with pytest.raises(UserError, match="forward for training is not that of LlamaForCausalLM"):
         check_forward(module_of("llama", dtype))
 
 
 def test_a_norm_for_training_of_another_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_without_kernels()
     monkeypatch.setattr("slimrl.models.check.apply_norm", lambda x, norm: x / x.norm(dim=-1, keepdim=True))
     with pytest.raises(UserError, match="forward for training is not that of LlamaForCausalLM"):
         check_forward(module_of("llama"))

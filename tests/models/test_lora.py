@@ -26,6 +26,7 @@ from slimrl.models.resolve import loadable_name
 from tests.models.forward.test_fused import logits
 from tests.models.forward.test_training import computed
 from tests.models.gguf_files import write_gguf
+from tests.models.native.cases import skip_without_kernels
 from tests.tiny import FAMILIES, tiny_model_dir, tiny_module, tiny_tokenizer
 
 LINEARS = 2 * 7  # of a tiny model
@@ -75,6 +76,7 @@ def test_a_fresh_adapter_changes_nothing_and_is_the_same_every_time(tmp_path: Pa
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_the_fast_forwards_are_pefts(tmp_path: Path, family: str) -> None:
+    skip_without_kernels()
     module = move(adapted_policy(tiny_model_dir(tmp_path, family)).module)
     assert can_fuse(module) and isinstance(sampling_forward(module), FusedForward)
     torch.testing.assert_close(logits(FusedForward(module)), logits(ModuleForward(module)), rtol=0, atol=1e-4)
@@ -98,6 +100,7 @@ def test_some_matrices_alone_can_be_adapted(tiny_dir: Path) -> None:
 
 
 def test_in_bfloat16_sampler_and_trainer_read_one_matrix(tiny_dir: Path) -> None:
+    skip_without_kernels()
     module = move(adapted_policy(tiny_dir, "bfloat16").module, 0.05)
     query = module.get_decoder().layers[0].self_attn.q_proj
     assert linear_of(query).weight.dtype == torch.bfloat16

@@ -10,6 +10,7 @@ from slimrl.models.forward.fused import can_fuse
 from slimrl.models.forward.module import last_hidden
 from slimrl.models.forward.training import training_hidden
 from tests.models.forward.test_fused import Causal, policy
+from tests.models.native.cases import skip_without_kernels
 from tests.tiny import with_random_norms
 
 
@@ -27,6 +28,7 @@ def computed(forward, module: nn.Module, seed: int = 1) -> tuple[Tensor, dict[st
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_values_and_gradients_equal_the_modules(architecture):
+    skip_without_kernels()
     module = policy(architecture)
     assert can_fuse(module)
     ours, our_gradients = computed(training_hidden, module)
