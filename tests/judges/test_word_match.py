@@ -1,7 +1,7 @@
 """Which answers count as the reference."""
 
 from pathlib import Path
-from time import process_time
+from time import thread_time
 
 import pytest
 
@@ -244,6 +244,6 @@ def test_marks_without_a_letter_are_judged(mark: str):
 @pytest.mark.parametrize("part", ["!", "! ", "- ", "1,", "(", "<"])
 def test_a_long_answer_takes_time_in_proportion_to_its_length(part: str):
     text = part * (16_000 // len(part))
-    start = process_time()
+    start = thread_time()
     assert not matches(text, ["University of Vienna"], "Where?") and not matches(f"{text}x Rome", ["Rome"])
-    assert process_time() - start < 1.5  # 0.1; 3 where it grows with the square
+    assert thread_time() - start < 1.5  # 0.1; 3 where it grows with the square

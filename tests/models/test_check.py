@@ -151,7 +151,7 @@ def a_tenth_more(layer: Any, config: Any, hidden: Tensor, rotary: Any, plan: Any
 def test_a_layer_for_training_of_another_model_is_refused(
     other: Callable[..., Tensor], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    skip_without_kernels()
+    skip_without_kernels()  # the forward for training is not used then
     monkeypatch.setattr("slimrl.models.check.layer_output", other)
     with pytest.raises(UserError, match="forward for training is not that of LlamaForCausalLM"):
         check_forward(module_of("llama", dtype))

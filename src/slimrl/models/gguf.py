@@ -26,7 +26,7 @@ from slimrl.models.gguf_tokenizer import build_tokenizer, stop_ids
 from slimrl.models.quiet import no_progress_bars
 
 # The version of the conversion: cache entries that another version built are rebuilt.
-RECIPE = "gguf-2"
+RECIPE = "gguf-3"
 
 GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
 # A tensor of transformers that is two in the file, one above the other for each expert.

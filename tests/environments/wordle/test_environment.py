@@ -334,7 +334,7 @@ def test_bad_args_are_told(args: dict, said: str) -> None:
 
 
 def test_tags_without_end_are_read_in_no_time() -> None:
-    began = time.process_time()
+    began = time.thread_time()
     assert find_guess("<guess>" * 100_000) is None
     assert find_guess("<guess>" * 100_000 + "</guess>") == "<guess>" * 99_999
-    assert time.process_time() - began < 1
+    assert time.thread_time() - began < 1

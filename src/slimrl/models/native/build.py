@@ -66,7 +66,8 @@ def first_error(error: Exception) -> str:
     """The line in which a compiler names its first error, or the message of another exception."""
     if not isinstance(error, subprocess.CalledProcessError):
         return str(error)
-    lines = [line.strip() for line in error.stderr.splitlines() if line.strip()] or [str(error)]
+    said: str = error.stderr
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or [str(error)]
     return next((line for line in lines if "error" in line.lower()), lines[-1])[:MOST_QUOTED]
 
 
