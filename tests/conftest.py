@@ -2,6 +2,7 @@
 model directory for a whole process."""
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -61,6 +62,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def names_a_directory(config: pytest.Config) -> bool:
     """`testpaths` count as named if nothing is."""
     return any((config.invocation_params.dir / name).is_dir() for name in config.args)
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of garbage collections what has been loaded: each would look at millions of objects that stay."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
