@@ -36,6 +36,8 @@ from slimrl.monitor.sinks import read_metrics
 from slimrl.retrieval.embedding import SentenceEmbedder
 from slimrl.trainer.checkpoint import progress_in
 
+pytestmark = pytest.mark.slow
+
 # A colour, the clipboard, an 8-bit command, an order of letters, a deletion, a carriage return, what nobody sees.
 ESCAPES = "\x1b[31m", "\x1b]52;c;aGk=\x07", "\x9b2J", "\u202egpj.exe", "a\u2066b", "\x7f\x08", "ok\rno", "l\u200br"
 

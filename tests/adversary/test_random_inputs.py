@@ -64,6 +64,7 @@ def test_any_text_is_settings_or_none(text):
         assert isinstance(find_excess_value(tree), str)
 
 
+@pytest.mark.slow
 @MANY
 @given(st.dictionaries(st.text(min_size=1, max_size=5), DATA, max_size=4))
 def test_json_is_read_as_it_is(tree):

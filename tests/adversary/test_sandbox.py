@@ -32,6 +32,8 @@ from slimrl.sandbox.sessions import Keeping
 from slimrl.sandbox.watch import Watch
 from tests.sandbox.conftest import Run, isolated, run, run_all  # noqa: F401  # fixtures
 
+pytestmark = pytest.mark.slow
+
 PRIVATE = "mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS"
 
 

@@ -41,6 +41,7 @@ def plan_words(model: Path, *more: str) -> list[str]:
     return ["plan", "--model.name", str(model), "--orchestrator.env.0.id", "reverse-text", *more]
 
 
+@pytest.mark.slow
 def test_plan_reads_nothing_but_the_config(large: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(plan_words(large, "--no-measure", "--on", "h200x1")) == 0
     shown = capsys.readouterr().out

@@ -96,6 +96,7 @@ def person() -> Iterator[AtTerminal]:
     person.close()
 
 
+@pytest.mark.slow
 def test_a_whole_game_with_panels(person: AtTerminal) -> None:
     shown = person.until("\n> ")
     assert "╭─ system ─" in shown and "╭─ user ─" in shown

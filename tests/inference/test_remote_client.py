@@ -64,6 +64,7 @@ def tiny_weights(tiny_dir: Path, directory: Path, factor: float) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_slimrls_own_server_gives_the_engines_tokens(tiny_dir: Path, tmp_path: Path) -> None:
     with serving(tiny_dir) as own, client_of(own.address, "slimrl") as client:
         first = sample(client)
@@ -115,6 +116,7 @@ def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp
         assert both[1].result().logprobs == pytest.approx(right.logprobs, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_weights_of_another_run_are_refused_until_the_run_gives_its_own(tmp_path: Path) -> None:
     vllm = FakeVllm()
     with fake(vllm) as (client, _):
@@ -128,6 +130,7 @@ def test_weights_of_another_run_are_refused_until_the_run_gives_its_own(tmp_path
         assert sample(client).versions == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["slimrl", "vllm"])
 @pytest.mark.parametrize("card", [{"id": "m", "owned_by": "llamacpp"}, {"owned_by": "slimrl"}, None])
 def test_a_server_of_another_kind_is_named_by_what_it_answers(backend: Any, card: Any) -> None:
@@ -294,6 +297,7 @@ class Wrong(FakeVllm):
         return self._reply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [

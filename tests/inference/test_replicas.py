@@ -133,6 +133,7 @@ def test_all_samplers_take_new_weights_and_share_the_requests(samplers: Samplers
     assert not samplers.notes
 
 
+@pytest.mark.slow
 def test_a_sampler_that_comes_late_has_the_newest_weights_before_it_samples(samplers: Samplers, begin) -> None:
     samplers.come("a")
     replicas = samplers.client(1)
@@ -152,6 +153,7 @@ def test_a_sampler_that_comes_late_has_the_newest_weights_before_it_samples(samp
     assert any("takes part from now on" in note for note in samplers.notes)
 
 
+@pytest.mark.slow
 def test_the_version_is_raised_only_when_every_sampler_has_the_weights(samplers: Samplers, begin) -> None:
     quick, slow = samplers.come("a"), samplers.come("b")
     replicas = samplers.client(2)
@@ -247,6 +249,7 @@ def test_requests_outlive_samplers_that_come_and_go_all_the_time(samplers: Sampl
     assert all(one.result(20) > 0 for one in sampling)
 
 
+@pytest.mark.slow
 def test_without_a_sampler_requests_wait_for_one_that_comes(samplers: Samplers, begin) -> None:
     first = samplers.come("a")
     replicas = samplers.client(1)
@@ -285,6 +288,7 @@ class Stubborn(Sampler):
         return super().update_weights(asked) if self.has_room else Answer(500, {"error": "no room"})
 
 
+@pytest.mark.slow
 def test_weights_that_one_of_several_refuses_are_an_error(samplers: Samplers) -> None:
     samplers.come("a")
     stubborn = samplers.come("b", Stubborn())
@@ -314,6 +318,7 @@ def test_where_all_refuse_the_cause_is_raised_at_once(samplers: Samplers) -> Non
         sample(replicas)
 
 
+@pytest.mark.slow
 def test_one_that_is_silent_is_given_up_while_others_are_there(samplers: Samplers) -> None:
     hangs, good = samplers.come("a", timeout_s=0.3), samplers.come("b", timeout_s=0.3)
     replicas = samplers.client(2)
@@ -391,6 +396,7 @@ def test_a_sampler_is_not_used_until_it_holds_what_was_broadcast(samplers: Sampl
     wait_until(lambda: num_ready(replicas) == 2)
 
 
+@pytest.mark.slow
 def test_one_that_comes_late_waits_until_the_trainer_broadcasts_again(samplers: Samplers) -> None:
     first = samplers.come("a")
     replicas = samplers.client(1)

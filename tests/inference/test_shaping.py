@@ -103,6 +103,7 @@ def test_what_is_too_long_is_cut_off_and_what_just_fits_is_whole(compiler: Gramm
     assert text_of(fits) == "abcdefgh"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lookup_tokens", [0, 4])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_free_rows_beside_shaped_ones_stay_bit_for_bit_the_same(

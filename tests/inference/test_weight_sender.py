@@ -44,6 +44,7 @@ def test_two_samplers_get_the_weights_of_a_broadcast_and_their_version(tiny_dir:
         assert set(completion.versions) == {2}
 
 
+@pytest.mark.slow
 def test_a_sampler_that_refuses_the_weights_is_named(tiny_dir: Path) -> None:
     with (
         samplers(tiny_dir, 1) as clients,

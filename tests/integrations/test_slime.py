@@ -135,6 +135,7 @@ def test_a_whole_game_is_the_one_that_the_expert_shows(tiny_dir: Path) -> None:
     assert result.response == CHAT.full_text(result.tokens[len(said[0].prompt) :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["context", "response"])
 def test_a_game_is_cut_at_the_limit_that_comes_first(limit: str, tiny_dir: Path) -> None:
     whole, _ = played(tiny_dir, lambda text, turn: "[accept]", sample_of())
@@ -478,6 +479,7 @@ def test_what_a_run_leaves_is_analyzed(tiny_dir: Path, tmp_path: Path) -> None:
     assert all(path.is_file() for path in written)
 
 
+@pytest.mark.slow
 def test_where_games_are_recorded_is_a_setting(tiny_dir: Path, tmp_path: Path) -> None:
     def play(sample: Sample, **args: Any) -> None:
         played(tiny_dir, lambda text, turn: "[reject]", sample, **args)

@@ -12,6 +12,8 @@ from slimrl.io import download as download_module
 from slimrl.io.wheel_file import wheel_file
 from tests.io.fake_index import WANTED, WEIGHTS, WHEEL, FakeIndex, serving_index
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

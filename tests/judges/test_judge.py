@@ -262,6 +262,7 @@ def test_a_refused_constraint_is_no_try(tmp_path):
     assert ["structured_outputs" in one.body for one in asked] == [False, True, False, False]
 
 
+@pytest.mark.slow
 def test_a_busy_server_is_asked_again_more_often_than_one_that_errs(tmp_path):
     broken = Answer(500, {}, {"Retry-After": "0.01"})
     answers = iter([Answer(200, b"<html>"), broken, *[BUSY] * 6, completion("yes")])

@@ -241,6 +241,7 @@ def test_marks_without_a_letter_are_judged(mark: str):
     assert not matches(mark, ["Rome"]) and not matches("Rome", [mark])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["!", "! ", "- ", "1,", "(", "<"])
 def test_a_long_answer_takes_time_in_proportion_to_its_length(part: str):
     text = part * (16_000 // len(part))

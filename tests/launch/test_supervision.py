@@ -20,6 +20,8 @@ from slimrl.launch.supervision import Supervision, describe_parts, supervise
 from slimrl.services.programs import End, Needs, describe_status
 from slimrl.transport.roster import Roster
 
+pytestmark = pytest.mark.slow
+
 ENV = ["--orchestrator.env.0.id", "reverse-text", "--max_async_level", "1"]
 PAIR = ("trainer", "orchestrator")
 

@@ -176,6 +176,7 @@ def larger_dir(tiny_dir, tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 def test_a_larger_model_scores_as_transformers_does(tiny_dir, larger_dir, environment, tmp_path):
     teacher = ["--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE]
     parts = parts_of(flags(tiny_dir, environment, tmp_path, *teacher), tmp_path)

@@ -26,6 +26,7 @@ def logits(module: torch.nn.Module) -> torch.Tensor:
         return module(input_ids=torch.arange(3, 40)[None]).logits[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_any_family_loads_with_the_logits_of_plain_transformers(tmp_path: Path, family: str) -> None:
     directory = tiny_model_dir(tmp_path, family)
@@ -91,6 +92,7 @@ def test_saving_again_replaces_the_directory(tmp_path: Path, tiny_dir: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_weights_alone_are_those_of_the_policy_and_are_not_sealed(tmp_path: Path, family: str) -> None:
     policy = policy_from(tiny_model_dir(tmp_path / "model", family))

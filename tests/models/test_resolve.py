@@ -41,6 +41,7 @@ def test_sharded_directory_is_complete(copy: Path) -> None:
         resolve(str(copy))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("index", "content"),
     [

@@ -17,6 +17,8 @@ from slimrl.monitor.curve_check import REWARD, check_curve, compare
 from slimrl.monitor.reference import all_recipes, reference_curves
 from slimrl.monitor.sinks import JsonlSink, Monitor
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 RECIPES = {recipe.name: recipe for recipe in all_recipes()}
 SEEDS = [(name, seed) for name, recipe in RECIPES.items() for seed in range(recipe.num_seeds)]

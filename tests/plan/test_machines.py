@@ -19,6 +19,8 @@ from slimrl.plan.report import full_report
 from slimrl.plan.shape import read_shape
 from tests.fake_root import fake_root
 
+pytestmark = pytest.mark.slow
+
 TOTAL = 8 * 2**30
 
 

@@ -59,6 +59,7 @@ def part(plan: Plan, name: str) -> float:
     )
 
 
+@pytest.mark.slow
 def test_a_model_of_8_billion_weights_takes_12_bytes_a_weight(large: Path) -> None:
     plan = on(settings(large), "h200x1")
     assert plan.demand.shape.weights == 8_030_261_248
@@ -67,6 +68,7 @@ def test_a_model_of_8_billion_weights_takes_12_bytes_a_weight(large: Path) -> No
     assert not plan.cannot_fit
 
 
+@pytest.mark.slow
 def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
     made = planner(settings(large))
     plan = made.on(find_machines("a100x1")[0])
@@ -158,6 +160,7 @@ def test_memory_at_most_is_that_of_full_conversations() -> None:
     assert "not if every conversation" in verdict(short)
 
 
+@pytest.mark.slow
 def test_sft_has_no_engine(large: Path) -> None:
     words = ["--model.name", str(large), "--data.type", "expert", "--data.env.id", "reverse-text"]
     plan = on(load(SFTConfig, words, {}).config, "h200x1")

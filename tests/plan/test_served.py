@@ -20,6 +20,8 @@ from slimrl.plan.served import RUNTIME, served_models, size_by_name
 from tests.io.replying import Answer, Asked, server
 from tests.plan.test_plan import cpu, planner, settings
 
+pytestmark = pytest.mark.slow
+
 NOBODY = "http://127.0.0.1:9/v1"  # the port of a service that no machine of today runs
 MODEL = "smollm2-135m"
 

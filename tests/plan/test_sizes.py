@@ -133,6 +133,7 @@ def test_the_engine_holds_what_is_foretold(dtype: torch.dtype) -> None:
         assert copied == pytest.approx(sizes.engine_copies(shape, compute), rel=0.1)  # whole panels of 32 outputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_activations_are_those_that_autograd_keeps(dtype: torch.dtype, recompute: bool) -> None:

@@ -122,6 +122,7 @@ def test_another_warm_up_is_not_that_of_the_recorded_run() -> None:
     assert "recorded" not in expect_workload(recipe("wordle", "--warmup.max_steps", "1")).source
 
 
+@pytest.mark.slow
 def test_each_turn_costs_a_prefill_and_each_wave_its_decoding() -> None:
     config = settings("smollm2-135m", "--orchestrator.batch_size", "4", "--orchestrator.rollouts_per_example", "2")
     mask = [False, True, True, False, True]

@@ -37,6 +37,7 @@ def test_a_dependency_of_the_core_is_a_range(requirement: str) -> None:
     assert not re.search(r"={2,3}|~=", versions)
 
 
+@pytest.mark.slow
 def test_packages_that_are_imported_are_dependencies_or_extras() -> None:
     extras = [requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra]
     listed = {name_of(requirement) for requirement in [*PROJECT["dependencies"], *extras]}
@@ -51,6 +52,7 @@ def test_packages_that_are_imported_are_dependencies_or_extras() -> None:
     assert {DISTRIBUTIONS.get(name, name) for name in others} <= listed
 
 
+@pytest.mark.slow
 def test_reading_gguf_is_loaded_where_a_file_is_read_alone() -> None:
     program = "import sys, slimrl.models.load, slimrl.models.skeleton; print('gguf' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -19,6 +19,7 @@ def test_docstrings_are_sentences() -> None:
     assert {name: places for name, places in found.items() if places} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["inference", "trainer", "models"])
 def test_where_a_reader_decodes_a_comment_stands(package: str) -> None:
     shares = [comment_share(path.read_text(encoding="utf-8")) for path in sources(package)]

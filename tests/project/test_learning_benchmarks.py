@@ -21,6 +21,8 @@ from slimrl.trainer.optim import MasterAdamW
 from slimrl.transport.base import Batch
 from slimrl.types import Sample
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 REVERSE_TEXT = str(ROOT / "examples" / "reverse_text" / "rl.toml")
 TINY = ["--orchestrator.batch_size", "8", "--orchestrator.rollouts_per_example", "4", "--seq_len", "512"]

@@ -10,6 +10,8 @@ from slimrl.sandbox.base import Execution
 from slimrl.sandbox.local import BubblewrapSandbox
 from tests.sandbox.conftest import TOOLS, Run, run_all
 
+pytestmark = pytest.mark.slow
+
 SECRET = "the-secret-of-the-host"
 
 

@@ -11,6 +11,8 @@ from slimrl.sandbox.base import Execution
 from slimrl.sandbox.local import BubblewrapSandbox
 from tests.sandbox.conftest import TOOLS, Run, processes_in
 
+pytestmark = pytest.mark.slow
+
 ROOT = "import os\nprint('root', os.stat('/').st_dev, flush=True)\n"
 
 

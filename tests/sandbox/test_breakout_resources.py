@@ -9,6 +9,8 @@ import pytest
 from slimrl.sandbox.output import MAX_BYTES
 from tests.sandbox.conftest import Run, run_all
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_memory_bomb(run: Run) -> None:
     assert "MemoryError" in run("x = bytearray(10**10)").error

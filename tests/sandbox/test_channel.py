@@ -18,6 +18,7 @@ def wait(): time.sleep(30)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "complaint"),
     [
@@ -73,6 +74,7 @@ def test_a_forged_end_ends_only_the_code(run: Run) -> None:
     assert (execution.stdout, execution.error) == ("a\n", "mine")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("close", ["channel.close()", "channel.shutdown(socket.SHUT_RDWR)", "os.closerange(3, 256)"])
 def test_a_closed_channel_is_the_codes_own_loss(run: Run, close: str) -> None:
     execution = run(f"{PRELUDE}\n{close}\nprint('after')\n")

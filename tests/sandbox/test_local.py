@@ -106,6 +106,7 @@ def test_a_result_that_is_too_large_is_told(run: Run) -> None:
     assert "larger than 1 MiB" in run("large('')", tools={"large": lambda _: "x" * 2**21}).error
 
 
+@pytest.mark.slow
 def test_a_tool_that_hangs_ends_with_the_time(run: Run) -> None:
     execution = run("hang('')", tools={"hang": lambda _: time.sleep(1.5)}, timeout_s=0.3)
     assert "timeout_s = 0.3" in execution.error and execution.duration_s < 1.5
@@ -128,6 +129,7 @@ def test_files_do_not_live_on_without_a_session(isolated: None) -> None:
     assert "FileNotFoundError" in run_all(["open('a', 'w')", "open('a')"])[1].error
 
 
+@pytest.mark.slow
 def test_a_session_that_is_not_used_is_thrown_away(isolated: None) -> None:
     _, _, late = run_all(
         ["open('a', 'w')", "import time; time.sleep(0.3)", "open('a')"], session_id="s", keeping=Keeping(ttl_s=60)
@@ -223,6 +225,7 @@ def test_a_time_out_of_nothing_is_refused(isolated: None) -> None:
         run_all(["print(1)"], timeout_s=0.0)
 
 
+@pytest.mark.slow
 def test_cpu_time_ends(run: Run) -> None:
     assert run("while True: pass", cpu_s=1).error == "the code used more than cpu_s = 1 s of CPU time, and was ended"
 

@@ -77,6 +77,7 @@ def test_code_runs(server: Serving) -> None:
     assert reply["stdout"] == "A\n" and "ZeroDivisionError" in reply["error"]
 
 
+@pytest.mark.slow
 def test_the_client_is_a_sandbox(server: Serving) -> None:
     async def scenario() -> list[Execution]:
         async with HttpSandbox(server.address, server.token) as sandbox:

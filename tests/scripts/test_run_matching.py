@@ -100,6 +100,7 @@ def test_the_guide_and_the_script_check_the_same() -> None:
     assert len(checks(SCRIPT)) == 1 and checks(SCRIPT) == checks(ROOT / "docs/slime.md")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "missing", ["httpx", "pydantic", pytest.param("scipy", marks=pytest.mark.slow), "transformers"]
 )

@@ -73,6 +73,7 @@ def test_more_questions_than_there_are_is_told(few_pages, tiny_dir: Path):
         evaluate(["--model", str(tiny_dir), "--num_samples", "500"], few_pages)
 
 
+@pytest.mark.slow
 def test_the_corpus_that_was_set_up_with_another_seed_is_used_unless_a_flag_names_one(
     few_pages, tiny_dir: Path, capsys
 ):
@@ -84,6 +85,7 @@ def test_the_corpus_that_was_set_up_with_another_seed_is_used_unless_a_flag_name
         evaluate([*flags, "--corpus-seed", "4"], few_pages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

@@ -56,6 +56,7 @@ def test_help_needs_no_extra(tmp_path: Path) -> None:
     assert ended == [f"{script} --help status 0" for script in SCRIPTS], done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "extra"),
     [
@@ -78,6 +79,7 @@ def test_help_of_the_training_with_slime_needs_no_ray() -> None:
         assert "SLIME_ROOT=$HOME/slime  " in done.stdout and "  NUM_GPUS=8\n" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["xdist", "torch"])
 def test_pytest_names_the_command_with_the_tests_packages(missing: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(BLOCK.format(modules=[missing]))

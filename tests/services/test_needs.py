@@ -63,6 +63,7 @@ def test_without_an_index_nothing_is_begun(tmp_path, monkeypatch):
     assert not (tmp_path / "cache" / "programs").exists()
 
 
+@pytest.mark.slow
 def test_arguments_are_read_before_anything_slow_is_loaded():
     program = "import sys; from slimrl.services import llama_cpp, vllm; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

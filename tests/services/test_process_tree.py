@@ -17,6 +17,8 @@ import pytest
 from slimrl.services import process_tree as module
 from slimrl.services.process_tree import Process, end, find_marked, find_process_tree, processes, start_time
 
+pytestmark = pytest.mark.slow
+
 SLEEP = "import time; print(flush=True); time.sleep(100)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
 # Starts another, in a session of its own if asked to, and tells its number.

@@ -154,6 +154,7 @@ def heeds_no_signal_by_now(tmp_path: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_what_it_has_started_is_killed_where_it_does_not_end_and_told(
     with_a_child, port, tmp_path, monkeypatch, capsys
 ):
@@ -265,6 +266,7 @@ def test_what_cannot_be_remembered_is_not_left_running(more: list[str], program,
     assert not start_time(pids[0])
 
 
+@pytest.mark.slow
 def test_whether_it_is_ready_is_asked_without_a_proxy(program, port, monkeypatch):
     asked: list[str] = []
 

@@ -99,6 +99,7 @@ def test_a_value_head_waits_in_each_pack_for_advantages_that_a_loop_computes():
     assert found.count(ALWAYS[0]) == found.count(ALWAYS[1]) == 1
 
 
+@pytest.mark.slow
 def test_a_supervised_step_waits_for_its_loss_alone():
     with fake_cuda() as waits:
         module, tokenizer = module_on_cuda("llama"), tiny_tokenizer()

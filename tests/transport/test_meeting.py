@@ -53,6 +53,7 @@ def test_a_part_tells_the_others_what_they_need(tmp_path):
     assert roster.find("trainer") is None
 
 
+@pytest.mark.slow
 def test_a_part_of_another_process_is_found_and_is_there_once(tmp_path, trainer):
     found = Roster(tmp_path).find("trainer")
     assert found and found["pid"] == str(trainer.pid)
@@ -72,6 +73,7 @@ def test_the_record_of_a_killed_part_says_nothing(tmp_path, trainer):
         assert roster.find("trainer")
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_part_that_dies_is_told_its_name(tmp_path, trainer):
     files = files_of(tmp_path)
     files.await_part("trainer")

@@ -9,6 +9,8 @@ from slimrl.models.packaged import find_packaged_file
 from slimrl.viewer.pieces import Pieces, find_tokenizer
 from tests.tiny import tiny_tokenizer
 
+pytestmark = pytest.mark.slow
+
 TEXTS = (
     "plain words, and  spaces\n\n\ttabs",
     "emoji 👩‍👩‍👧‍👦 🏳️‍🌈 🙂 in the middle",

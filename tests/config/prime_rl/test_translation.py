@@ -161,6 +161,7 @@ def test_the_file_of_the_original_design_reads_as_it_stands(tmp_path):
     assert not notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table", "config_class"), [(RL_KEYS, RLConfig), (SFT_KEYS, SFTConfig)])
 def test_every_new_name_is_a_setting(table: Table, config_class: type[CommandConfig]):
     """Each rule is tried with values of several types; whatever name it gives must exist."""

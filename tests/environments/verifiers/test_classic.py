@@ -31,6 +31,7 @@ def test_one_turn_is_scored_by_the_rubric():
     assert play(taskset, task, ["nobody"])[1][0].reward == 0.0
 
 
+@pytest.mark.slow
 def test_several_turns():
     taskset = load_taskset(ID, {"kind": "several"})
     task = tasks_of(taskset, "train")[0]

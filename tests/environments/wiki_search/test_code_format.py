@@ -204,6 +204,7 @@ def sleeping(made: Made, program: str) -> tuple[EpisodeSpec, ScriptedClient]:
     return spec, ScriptedClient([[*reply, TOKENIZER.eos_token_id]])
 
 
+@pytest.mark.slow
 def test_a_cancelled_episode_takes_its_processes_along(made: Made, nothing_left: None):
     spec, client = sleeping(made, "import time; time.sleep(60)")
     cancelled(lambda: run_episode(spec, make_context(client, seq_len=10_000)), after_s=0.7)

@@ -106,6 +106,7 @@ def test_the_expert_solves_questions_in_the_loop(made: Made, way: str):
         assert CHAT.encode_conversation(recorded) == (token_ids, mask)
 
 
+@pytest.mark.slow
 def test_questions_of_two_hops_are_solved_too(made: Made, way: str):
     taskset = made(format=way, hops=2)
     for task in taskset.tasks("test")[:3]:
@@ -127,6 +128,7 @@ WRONG_CALLS = (
 )
 
 
+@pytest.mark.slow
 def test_a_tools_error_is_text_and_the_episode_goes_on(made: Made, way: str):
     taskset = made(format=way)
     task = taskset.tasks("test")[0]

@@ -3,11 +3,15 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from slimrl.environments.wiki_search.judge_examples import RIGHT, WRONG, kind_of, make_labelled_answers
 from slimrl.judges.calibration import calibrate
 from slimrl.judges.judge import MatchJudge
 from slimrl.judges.labelled import read_labelled
 from slimrl.retrieval.encyclopedia import Encyclopedia
+
+pytestmark = pytest.mark.slow
 
 
 def test_made_up_answers_are_the_same_every_time_and_half_of_them_right():

@@ -69,6 +69,7 @@ def test_a_tool_is_used_and_its_result_read(parrot: Server) -> None:
     assert count(parrot, tools=[TOOL]) > count(parrot, system="the dog")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tools", [[], [TOOL]], ids=["text", "call"])
 def test_a_stream_adds_up_to_the_whole(parrot: Server, tools: list[Any]) -> None:
     whole, events = create(parrot, tools=tools), events_of(parrot, tools=tools)

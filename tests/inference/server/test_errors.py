@@ -272,6 +272,7 @@ def test_a_context_longer_than_the_models_is_refused(tiny_dir: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_weights_that_cannot_be_quantized_end_the_server(tiny_dir: Path) -> None:
     with pytest.raises(UserError, match="`quantization = int8` needs"), serving(tiny_dir, quantization="int8"):
         pass

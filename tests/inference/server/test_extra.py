@@ -11,6 +11,7 @@ def run(program: str, *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", missing + program, *argv], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_command_names_the_extra() -> None:
     done = run("from slimrl.cli import main; sys.exit(main())", "inference")
     assert done.returncode == 2

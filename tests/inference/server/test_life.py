@@ -68,6 +68,7 @@ def test_a_client_that_goes_away_frees_its_slots_running_or_waiting(server: Infe
     assert server.service.metrics.disconnects._value.get() > before
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_429_and_says_when_to_come_back(tiny_dir: Path) -> None:
     with serving(tiny_dir, max_slots=1, max_queue=2) as server, httpx.Client(base_url=server.address) as http:
         http.post("/pause")
@@ -244,6 +245,7 @@ def test_a_cache_that_does_not_fit_ends_the_server_before_it_serves(
         pass
 
 
+@pytest.mark.slow
 def test_metrics_count_what_happened(tiny_dir: Path) -> None:
     with serving(tiny_dir) as server, httpx.Client(base_url=server.address) as http:
         for _ in range(2):

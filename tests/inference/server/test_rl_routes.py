@@ -136,6 +136,7 @@ def test_an_update_in_steps_changes_weights_at_its_end(
     assert post(rl, "/weight_checker", {"action": "checksum"})["checksums"] == before
 
 
+@pytest.mark.slow
 def test_a_version_is_default_until_one_is_given(tiny_dir: Path) -> None:
     with serving(tiny_dir) as fresh, httpx.Client(base_url=fresh.address, timeout=30) as rl:
         assert rl.get("/weight_info").json() == {"weight_version": "default"}

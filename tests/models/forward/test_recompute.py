@@ -26,6 +26,7 @@ def gradients_and_kept_bytes(module: nn.Module, recompute: bool) -> tuple[dict[s
     return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}, sum(kept.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
 def test_the_gradient_is_the_same_and_less_is_kept(family: str, rank: int) -> None:

@@ -41,6 +41,7 @@ def test_values_and_gradients_equal_the_modules(architecture):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_in_bfloat16_the_gradients_are_as_near_to_float32_as_the_modules(architecture):
     module, exact_module = policy(architecture).to(torch.bfloat16), policy(architecture).to(torch.bfloat16).float()

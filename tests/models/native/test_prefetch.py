@@ -8,6 +8,8 @@ import pytest
 
 from slimrl.models.native import build, zig
 
+pytestmark = pytest.mark.slow
+
 # The prefetch instruction is replaced by one that prints the line that it was given.
 PROGRAM = """
 #include <immintrin.h>

@@ -27,6 +27,7 @@ def uniforms(N: int) -> list[float]:
     return torch.rand(N, generator=torch.Generator().manual_seed(1), dtype=torch.float64).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
 @pytest.mark.parametrize(("V", "N"), [(1, 5), (2, 200), (511, 500), (512, 500), (513, 500), (49152, 40)])
@@ -47,6 +48,7 @@ def test_it_draws_what_pytorch_draws(V, N, temperature, dtype, monkeypatch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
 def test_tokens_follow_the_tempered_softmax(temperature, dtype):

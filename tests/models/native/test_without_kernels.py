@@ -37,6 +37,7 @@ def sampled_and_trained(family: str) -> tuple[list[list[int]], list[float], dict
     return [request.completion_ids for request in requests], logprobs, module.state_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
 def test_a_policy_samples_and_learns_the_same(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, logprobs, weights = sampled_and_trained(family)

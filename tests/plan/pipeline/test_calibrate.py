@@ -14,6 +14,8 @@ from slimrl.plan.pipeline.report import cost_of, pipeline_report
 from slimrl.types import Metrics
 from tests.plan.pipeline.made import ALONE, COSTS, RECIPE, SPEEDS, equal, uneven
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("simpy", reason="needs the extra `simulate`")
 
 TRUTH = replace(COSTS, sampling=3.0, training=0.5)

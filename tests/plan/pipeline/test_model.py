@@ -135,6 +135,7 @@ def test_groups_without_signal_are_replaced_up_to_the_bound() -> None:
     assert never.step_s == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @every_placement
 def test_no_token_is_older_than_the_bound_and_every_rollout_is_accounted_for(placement: Placement) -> None:
     for seed in range(3):

@@ -132,6 +132,7 @@ def test_an_environment_that_takes_too_much_memory_is_ended_and_another_comes(ad
         assert asyncio.run(another.step("go on")).done
 
 
+@pytest.mark.slow
 def test_a_host_that_is_lost_loses_no_episode(address: str, host: tuple[subprocess.Popen[str], str]) -> None:
     process, theirs = host
     places = [theirs]

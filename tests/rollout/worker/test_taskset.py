@@ -48,6 +48,7 @@ def workers() -> list[int]:
     return [pid for pid, one in processes().items() if one.parent == os.getpid() and not one.ended]
 
 
+@pytest.mark.slow
 def test_episodes_in_a_worker_are_those_of_the_runs_own_process() -> None:
     for name in ("Market", "Full"):
         remote, here = load(name), load_taskset(f"{FILE}:{name}", {})

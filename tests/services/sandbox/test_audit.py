@@ -39,6 +39,7 @@ def results(chosen: Sequence[Exploit], isolation: Literal["bubblewrap", "none"])
     return {check.name: check for check in asyncio.run(scenario())}
 
 
+@pytest.mark.slow
 def test_isolation_holds_what_it_alone_can_hold(isolated: None, port: int) -> None:
     found = results([exploit for exploit in exploits(port) if exploit.name not in HELD_ANYWAY], "bubblewrap")
     assert [check for check in found.values() if not check.passed] == []

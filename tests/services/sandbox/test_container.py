@@ -82,6 +82,7 @@ def test_podman_compose_alone_starts_and_removes_a_container(tmp_path: Path, por
     assert len(asked(log, "down")) == 1
 
 
+@pytest.mark.slow
 def test_a_container_that_cannot_be_removed_is_told(tmp_path: Path, port: int) -> None:
     engine(tmp_path, status=3)
     main(["--container", "--data-dir", str(tmp_path)], tmp_path)

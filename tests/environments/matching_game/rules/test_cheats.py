@@ -27,6 +27,8 @@ from slimrl.environments.matching_game.rules.players import (
 from slimrl.environments.matching_game.rules.protocol import format_act
 from tests.environments.matching_game.rules.deals import against_shy, mean_reward, some_deals
 
+pytestmark = pytest.mark.slow
+
 NUM_DEALS = {3: 60, 4: 40, 5: 25, 6: 25, 7: 25, 8: 25}
 # The mark of who does not listen: what looks best to one alone, between equals at random, is worth 0.79 with three
 # papers and 0.83 with eight, if it is accepted (see test_players.py); a proposal at random 0.71 and 0.61.

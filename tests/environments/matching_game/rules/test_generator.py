@@ -24,6 +24,8 @@ from slimrl.environments.matching_game.rules.generator import (
 )
 from slimrl.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 # Each of the six statistical tests below fails once in a thousand seeds where all is well; seeds are fixed.
 ALPHA = 0.001
 SIZE = 3
