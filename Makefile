@@ -17,9 +17,9 @@ lint:
 types:
 	$(RUN) mypy
 
-# Who may import whom, and how large things may be; part of the tests, first because it takes a second.
+# Who may import whom, and how large things may be: part of the slow tests, and seconds when alone.
 floors:
-	$(RUN) pytest -q tests/project/test_floors.py tests/project/test_sizes.py tests/project/test_docs.py
+	$(RUN) pytest -q -m '' tests/project/test_floors.py tests/project/test_sizes.py tests/project/test_docs.py tests/project/test_language.py
 
 tests:
 	$(RUN) pytest

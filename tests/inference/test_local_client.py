@@ -1,6 +1,7 @@
 """The client of an engine in the same process, with a thread of its own: it can be paused between two steps."""
 
 import asyncio
+import gc
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -111,3 +112,18 @@ def test_without_a_thread_pausing_changes_nothing():
     client.pause()
     client.sample_on(10)
     assert len(asyncio.run(client.sample(PROMPT, SamplingParams(max_tokens=5))).token_ids) == 5
+
+
+def test_ctrl_c_within_a_step_is_raised_and_not_logged_as_well(monkeypatch: pytest.MonkeyPatch, caplog):
+    engine = Engine(policy_module("llama"), frozenset(), num_slots=2, capacity=64)
+    client = LocalClient(engine, str)
+
+    def interrupted() -> list[Request]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(client.sample(PROMPT, SamplingParams(max_tokens=5)))
+    del client
+    gc.collect()
+    assert caplog.text == ""

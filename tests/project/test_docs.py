@@ -15,6 +15,8 @@ from slimrl.config.serve import ServeConfig
 from slimrl.monitor.metrics import METRICS
 from tests.project.test_floors import FLOORS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/slimrl"
 STRUCTURE = ROOT / "docs/structure.md"

@@ -8,6 +8,8 @@ import pytest
 from slimrl.config.reading.load import load
 from slimrl.config.run import COMMANDS, RLConfig
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 IGNORED = {".venv", ".openenv", "outputs", "runs", "data", "wandb", "dist", "build"}
 

@@ -179,14 +179,17 @@ def own_sources() -> dict[str, str]:
     return sources
 
 
+@pytest.mark.slow
 def test_every_import_goes_down() -> None:
     assert violations(own_sources()) == []
 
 
+@pytest.mark.slow
 def test_every_module_has_a_floor() -> None:
     assert [module for module in own_sources() if not unit_of(module)] == []
 
 
+@pytest.mark.slow
 def test_every_floor_is_inhabited() -> None:
     assert {unit_of(module) for module in own_sources()} == set(FLOORS)
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.project.language import comment_share, functions, is_participle, no_sentences, participles, sources
 
+pytestmark = pytest.mark.slow
+
 MAX_PARTICIPLES = 0.01
 MIN_COMMENTS = 0.05
 
@@ -19,7 +21,6 @@ def test_docstrings_are_sentences() -> None:
     assert {name: places for name, places in found.items() if places} == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("package", ["inference", "trainer", "models"])
 def test_where_a_reader_decodes_a_comment_stands(package: str) -> None:
     shares = [comment_share(path.read_text(encoding="utf-8")) for path in sources(package)]

@@ -66,6 +66,8 @@ class LocalClient:
         # One driver task steps the engine for all open requests; it ends when the engine is idle.
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
+            # A Ctrl-C within a step ends the loop that runs it. Nobody awaits the driver, and asyncio would log it.
+            self._driver.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             return await future
         finally:
