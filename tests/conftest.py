@@ -70,6 +70,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # or packages in C would report at exit what they take for leaks
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.option.markexpr == "not slow":
         terminalreporter.write_line("Tests marked slow were left out; `-m slow` runs these, and `-m ''` all.")
