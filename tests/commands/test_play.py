@@ -143,10 +143,14 @@ def await_closed(capsys: pytest.CaptureFixture[str]) -> None:
     ("fault", "reason"),
     [
         ("start raises", "environment_error): ZeroDivisionError: by zero"),
-        ("none", "environment_error): step() must return a Turn, not NoneType"),
-        ("no number", "nonfinite_reward): the environment gave reward nan"),
-        ("metric", "environment_error): ValueError"),
-        ("no message", "environment_error): a message needs a role and a text as content, not 'go on'"),
+        pytest.param("none", "environment_error): step() must return a Turn, not NoneType", marks=pytest.mark.slow),
+        pytest.param("no number", "nonfinite_reward): the environment gave reward nan", marks=pytest.mark.slow),
+        pytest.param("metric", "environment_error): ValueError", marks=pytest.mark.slow),
+        pytest.param(
+            "no message",
+            "environment_error): a message needs a role and a text as content, not 'go on'",
+            marks=pytest.mark.slow,
+        ),
         ("hangs", "timeout): the environment took longer than episode_timeout_s = 0.2 s"),
     ],
 )

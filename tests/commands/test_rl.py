@@ -149,13 +149,9 @@ def test_a_resumed_run_points_out_what_was_changed(finished, tiny_dir, tmp_path,
     assert "trainer.optim.weight_decay: 0.0 -> 0.5" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("watched", "lines"),
-    [
-        pytest.param("warmup/metrics.jsonl", 1, marks=pytest.mark.slow),
-        pytest.param("metrics.jsonl", 1, marks=pytest.mark.slow),
-        ("metrics.jsonl", 4),
-    ],
+    ("watched", "lines"), [("warmup/metrics.jsonl", 1), ("metrics.jsonl", 1), ("metrics.jsonl", 4)]
 )
 def test_a_killed_run_resumes_bit_for_bit(finished, tiny_dir, tmp_path, watched, lines):
     output_dir = tmp_path / "run"

@@ -71,7 +71,7 @@ def test_a_run_that_grows_is_shown_as_it_grows(tmp_path):
             assert page.headers["Content-Type"].startswith("text/html")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_ends_it_cleanly(tmp_path, number):
     with viewing(make_run(tmp_path / "run")) as (process, address):
         get(address, "/api/runs")

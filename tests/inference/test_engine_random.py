@@ -79,7 +79,7 @@ class Case:
             self.engine.step()
 
 
-@pytest.mark.parametrize("updates", [False, True], ids=["fixed", "updated"])
+@pytest.mark.parametrize("updates", [pytest.param(False, marks=pytest.mark.slow), True], ids=["fixed", "updated"])
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_circumstance_changes_a_sequences_greedy_tokens(family: str, seed: int, updates: bool) -> None:

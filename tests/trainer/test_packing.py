@@ -40,7 +40,11 @@ def packed_logprobs(module, samples: list[Sample], max_tokens: int) -> list[torc
 MANY_KEYS = [0, EVERYTHING]  # by parts, and padded
 BUDGETS = [EVERYTHING, 50, 1]
 # Every two of the three go together.
-CASES = [(f, b, MANY_KEYS[(i + j) % 2]) for i, f in enumerate(FAMILIES) for j, b in enumerate(BUDGETS)]
+CASES = [
+    pytest.param(f, b, MANY_KEYS[(i + j) % 2], marks=[pytest.mark.slow] if i != j else [])
+    for i, f in enumerate(FAMILIES)
+    for j, b in enumerate(BUDGETS)
+]
 
 
 @pytest.mark.parametrize(("family", "max_tokens", "many_keys"), CASES)

@@ -14,7 +14,7 @@ from slimrl.inference.server.bodies import ChatMessage, Tool
 from slimrl.inference.server.conversation import PromptWriter
 from tests.tiny import tiny_tokenizer
 
-STEPS = 64
+STEPS = 80
 ADD: dict[str, Any] = {
     "type": "function",
     "function": {
@@ -85,7 +85,7 @@ def _learn(prompts: list[list[int]], replies: list[list[int]]) -> LlamaForCausal
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = LlamaForCausalLM(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-3, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.0)
     for _ in range(STEPS):
         for prompt, reply in zip(prompts, replies, strict=True):
             ids = torch.tensor([prompt + reply])
