@@ -75,8 +75,8 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if config.option.markexpr == "not slow":
-        terminalreporter.write_line("Tests marked slow were left out; `-m slow` runs these, and `-m ''` all.")
+    if config.option.markexpr == "not slow and not nightly":
+        terminalreporter.write_line("Left out: tests marked slow (`-m slow` runs these) or nightly (`-m nightly`).")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -127,7 +127,7 @@ def test_importing_slimrl_loads_nothing_heavy() -> None:
     assert result.stdout.split() == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_result_shows_what_came_out(tiny_dir: Path, tmp_path: Path) -> None:
     settings = {**SETTINGS, "model.name": tiny_dir, "output_dir": tmp_path / "run", "env": Shout, "max_steps": 1}
     result = slimrl.rl(**settings)

@@ -55,7 +55,7 @@ def test_a_resumed_run_gives_the_same_numbers(finished: Path, tiny_dir: Path, tm
     assert ours == theirs
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("weights", ["files", "broadcast"])
 def test_samplers_that_are_sent_the_adapter_alone_sample_the_same(
     weights: str, finished: Path, tiny_dir: Path, tmp_path: Path

@@ -19,7 +19,6 @@ from slimrl.services.process_tree import start_time
 from slimrl.transport.roster import Roster
 from tests.commands.test_rl import STEPS, rl_flags
 
-pytestmark = pytest.mark.slow  # three processes load PyTorch each
 PARTS = ("trainer", "orchestrator", "sampler-0")
 
 
@@ -104,12 +103,14 @@ def apart(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output_dir
 
 
+@pytest.mark.slow
 def test_three_processes_do_what_one_does(alone, apart):
     assert learned(apart) == learned(alone)
     summary = json.loads((apart / "summary.json").read_text(encoding="utf-8"))
     assert summary["predicted"]["peak_gb"] > 0 and (apart / "training.png").exists()
 
 
+@pytest.mark.nightly
 def test_a_run_whose_rl_was_killed_is_resumed(alone, tiny_dir, tmp_path):
     output_dir = tmp_path / "run"
     first = Started(flags(tiny_dir, output_dir), tmp_path / "first.log")
@@ -127,6 +128,7 @@ def test_a_run_whose_rl_was_killed_is_resumed(alone, tiny_dir, tmp_path):
     assert learned(output_dir) == learned(alone)
 
 
+@pytest.mark.nightly
 def test_two_samplers_learn_what_one_does(alone, tiny_dir, tmp_path):
     run = Started(flags(tiny_dir, tmp_path / "run", "--deployment.num_samplers", "2"), tmp_path / "run.log")
     run.await_step(tmp_path / "run", 0)
@@ -137,6 +139,7 @@ def test_two_samplers_learn_what_one_does(alone, tiny_dir, tmp_path):
     assert learned(tmp_path / "run") == learned(alone)
 
 
+@pytest.mark.nightly
 def test_two_trainer_ranks_learn_what_one_process_does(alone, tiny_dir, tmp_path):
     run = Started(flags(tiny_dir, tmp_path / "run", "--deployment.num_trainers", "2"), tmp_path / "run.log")
     assert run.wait() == 0, run.said
@@ -148,12 +151,14 @@ def test_two_trainer_ranks_learn_what_one_process_does(alone, tiny_dir, tmp_path
             assert lines[step]["guard/mismatch_kl"] < 1e-6
 
 
+@pytest.mark.nightly
 def test_a_part_that_refuses_its_settings_ends_the_run_at_once(tiny_dir, tmp_path):
     run = Started(flags(tiny_dir, tmp_path / "run", "--seq_len", "99999"), tmp_path / "run.log")
     assert run.wait() == 2 and "positions that" in run.said and "(process" in run.said
     assert "again" not in run.said and "go on from" not in run.said
 
 
+@pytest.mark.nightly
 def test_a_stopped_sampler_is_named_within_its_time_out(tiny_dir, tmp_path):
     run = Started(
         flags(tiny_dir, tmp_path / "run", "--inference.timeout_s", "3", "--max_steps", "50"), tmp_path / "run.log"
@@ -166,6 +171,7 @@ def test_a_stopped_sampler_is_named_within_its_time_out(tiny_dir, tmp_path):
     assert not any(start_time(pid) for pid in parts.values())
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_all_and_says_how_to_continue(tiny_dir, tmp_path):
     run = Started(flags(tiny_dir, tmp_path / "run", "--max_steps", "50"), tmp_path / "run.log")
     parts = run.pids()

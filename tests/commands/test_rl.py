@@ -149,9 +149,13 @@ def test_a_resumed_run_points_out_what_was_changed(finished, tiny_dir, tmp_path,
     assert "trainer.optim.weight_decay: 0.0 -> 0.5" in out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("watched", "lines"), [("warmup/metrics.jsonl", 1), ("metrics.jsonl", 1), ("metrics.jsonl", 4)]
+    ("watched", "lines"),
+    [
+        pytest.param("warmup/metrics.jsonl", 1, marks=pytest.mark.nightly),
+        pytest.param("metrics.jsonl", 1, marks=pytest.mark.nightly),
+        pytest.param("metrics.jsonl", 4, marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_run_resumes_bit_for_bit(finished, tiny_dir, tmp_path, watched, lines):
     output_dir = tmp_path / "run"
@@ -224,7 +228,7 @@ def flags_for(tiny_dir: Path, tmp_path: Path, env: str, how: str) -> list[str]:
         ("raise", "environment_error"),
         ("nan", "nonfinite_reward"),
         pytest.param("hang", "timeout", marks=pytest.mark.slow),
-        pytest.param("loop", "timeout", marks=pytest.mark.slow),
+        pytest.param("loop", "timeout", marks=pytest.mark.nightly),
     ],
 )
 def test_a_bad_episode_is_dropped_and_the_run_goes_on(tiny_dir, tmp_path, bad_environment, how, reason):

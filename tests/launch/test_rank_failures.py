@@ -79,7 +79,7 @@ def trainer(tiny_dir: Path, output_dir: Path, max_steps: int) -> list[str]:
     return ["trainer", "@", config, *flags, "--ckpt.interval_steps", "0", "--output_dir", str(output_dir)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_share_errors_and_name_the_one_that_is_gone() -> None:
     processes = start_ranks(2, ["-c", TALKS])
     first, second = outputs_of(processes)
@@ -87,7 +87,7 @@ def test_processes_share_errors_and_name_the_one_that_is_gone() -> None:
     assert processes[1].returncode == 9 and not second, second
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_rank_that_is_stopped_is_not_waited_for_for_ever() -> None:
     first, stopped = start_ranks(2, ["-c", STOPS])
     try:
@@ -113,7 +113,7 @@ def test_a_rank_that_is_killed_in_a_step_ends_the_others(tmp_path: Path, tiny_di
     assert processes[0].returncode == 2 and f"rank 1 (pid {processes[1].pid}) of 2 ended" in output, output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_ranks_say_why_when_one_cannot_write(tmp_path: Path, tiny_dir: Path) -> None:
     # More than the weights and less than a shard, so that the writing of shards fails in the leading process alone.
     processes = start_ranks(2, ["-c", LIMITED, "0", "200_000", *trainer(tiny_dir, tmp_path, 1)])

@@ -80,7 +80,7 @@ class OnRay:
             time.sleep(0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_survives_a_node_and_has_as_many_samplers_as_are_wanted(nodes, tiny_dir, tmp_path, capsys):
     with OnRay(tiny_dir, tmp_path / "run", nodes.address) as one:
         one.await_step(4)
@@ -102,7 +102,7 @@ def test_a_run_survives_a_node_and_has_as_many_samplers_as_are_wanted(nodes, tin
         assert lost != one.where("trainer")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_ends_with_its_programs_when_it_is_interrupted(nodes, tiny_dir, tmp_path):
     with OnRay(tiny_dir, tmp_path / "run", nodes.address) as one:
         one.await_step(1)
@@ -110,7 +110,7 @@ def test_a_run_ends_with_its_programs_when_it_is_interrupted(nodes, tiny_dir, tm
         assert not Roster(one.output_dir).members("inference") and not Roster(one.output_dir).find("trainer")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_on_a_cluster_trains_all_its_steps_and_ends(nodes, tiny_dir, tmp_path):
     with OnRay(tiny_dir, tmp_path / "run", nodes.address, "--max_steps", "3") as one:
         assert one.process.wait(240) == 0, one.said

@@ -74,7 +74,7 @@ def test_who_is_refused_changes_nothing(tmp_path: Path):
         assert (tmp_path / "config.toml").read_bytes() == settings
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_run_can_be_taken_up(tmp_path: Path):
     arguments = [sys.executable, "-c", HOLD, str(DEBUG), str(tmp_path)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as holder:

@@ -185,9 +185,12 @@ def test_a_larger_model_scores_as_transformers_does(tiny_dir, larger_dir, enviro
         assert ours == pytest.approx(theirs, abs=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["policy", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("model", "larger model"))]
+    "kind",
+    [
+        pytest.param("policy", marks=pytest.mark.slow),
+        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("model", "larger model")),
+    ],
 )
 def test_a_run_distils_and_resumes_to_the_last_bit(tiny_dir, larger_dir, environment, tmp_path, kind):
     if kind == "larger model":
@@ -414,7 +417,7 @@ def test_a_server_that_is_away_or_slow_is_told_by_the_key_of_the_time():
         released.set()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_whose_teacher_dies_goes_on_when_it_is_back(tiny_dir, environment, tmp_path, capsys):
     def teacher(url: str) -> list[str]:
         more = ["--teacher.type", "server", "--teacher.base_url", url, "--teacher.model", "tiny"]
@@ -437,7 +440,7 @@ def test_a_run_whose_teacher_dies_goes_on_when_it_is_back(tiny_dir, environment,
     assert reproducible(tmp_path / "broken") == reproducible(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_probe_measures_student_teacher_and_their_distance(tiny_dir, environment, tmp_path):
     argv = flags(tiny_dir, environment, tmp_path, "--teacher.type", "policy", *HINT)
     assert run(["probe", *argv]) == 0

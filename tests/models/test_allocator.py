@@ -87,14 +87,14 @@ def page_faults(mode: str) -> int:
     return int(run(SCRIPT, mode))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @ONLY_GLIBC
 def test_a_process_that_keeps_its_memory_does_not_ask_for_it_again():
     assert page_faults("keep") < 100
     assert page_faults("return") > 200  # each tensor is 32 huge pages or 15,625 small ones
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @ONLY_GLIBC
 def test_a_process_that_has_grown_gives_back_what_it_does_not_use():
     run(GROWN)
@@ -102,7 +102,7 @@ def test_a_process_that_has_grown_gives_back_what_it_does_not_use():
 
 @ONLY_GLIBC
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="products by oneDNN are for x86")
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_few_products_are_kept():
     *_, last_again, first_again = run(PRODUCTS, ONEDNN_VERBOSE="profile_create").split("tokens ")
     assert "create:cache_hit" in last_again and "create:cache_miss" not in last_again
@@ -110,6 +110,6 @@ def test_few_products_are_kept():
 
 
 @ONLY_GLIBC
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_returned_is_not_kept_by_a_model_that_is_loaded_later() -> None:
     run(RETURNED)

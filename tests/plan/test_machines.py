@@ -85,7 +85,6 @@ def test_supervised_training_is_planned_for_its_gpu(two_gpus: None, tmp_path: Pa
     assert (place.device, place.capacity) == ("cuda:1", 80e9)
 
 
-@pytest.mark.slow
 def test_a_model_on_the_cpu_is_planned_by_the_cpu_where_there_are_gpus(two_gpus: None, tmp_path: Path) -> None:
     words = ["--model.name", "smollm2-135m", "--model.device", "cpu", "--orchestrator.env.0.id", "reverse-text"]
     config = load(RLConfig, words, {}).config

@@ -94,7 +94,7 @@ def test_attention_is_told_apart_by_pieces_with_as_much_work_and_fewer_pairs() -
     assert pieces.pairs < row.pairs / 8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_long_rollouts_have_a_time_of_attention(model: Path) -> None:
     words = ["--model.name", str(model), "--model.dtype", "float32", "--orchestrator.env.0.id", "alphabet-sort"]
     words += ["--orchestrator.env.0.args.num_examples", "4", "--seq_len", "1024", "--orchestrator.batch_size", "8"]

@@ -117,7 +117,7 @@ def test_on_several_gpus_ranks_share_weights_and_the_sampler_has_its_own(large: 
     assert "cuda:4" in "\n".join(full_report(four, []))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_teacher_and_a_reference_are_counted(large: Path) -> None:
     plain = on(settings(large), "h200x1")
     taught = on(settings(large, "--teacher.type", "model", "--trainer.loss.kl_beta", "0.1"), "h200x1")
@@ -137,7 +137,7 @@ def test_processes_on_one_host_share_its_memory() -> None:
     assert place.least > 4 * BASE
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_sampler_keeps_what_adapters_are_merged_into(large: Path) -> None:
     apart = "--model.lora.rank", "8", "--model.dtype", "bfloat16", "--deployment.type", "processes"
     (place,) = planner(settings("smollm2-135m", *apart)).on(cpu(24)).places

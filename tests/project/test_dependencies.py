@@ -52,7 +52,7 @@ def test_packages_that_are_imported_are_dependencies_or_extras() -> None:
     assert {DISTRIBUTIONS.get(name, name) for name in others} <= listed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_reading_gguf_is_loaded_where_a_file_is_read_alone() -> None:
     program = "import sys, slimrl.models.load, slimrl.models.skeleton; print('gguf' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

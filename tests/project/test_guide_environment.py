@@ -176,7 +176,7 @@ def shortened(command: list[str], model: Path) -> list[str]:
     return [*command, *(text for key, value in settings.items() for text in (f"--{key}", str(value)))]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_models_are_evaluated(market: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(market)
     base, with_baselines = commands("eval")
@@ -188,7 +188,7 @@ def test_the_models_are_evaluated(market: Path, tiny_dir: Path, monkeypatch: pyt
     assert "random" in found and str(tiny_dir) in found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_recipe_trains(market: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(market)
     shown, whole = commands("rl")
@@ -205,7 +205,7 @@ def test_the_recipe_trains(market: Path, tiny_dir: Path, monkeypatch: pytest.Mon
     assert first.rollout.messages[0]["content"].startswith("Find out which is cheapest.")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_environment_is_tried(market: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(market)
     (command,) = commands("slimrl", "check")

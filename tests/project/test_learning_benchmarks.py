@@ -21,7 +21,7 @@ from slimrl.trainer.optim import MasterAdamW
 from slimrl.transport.base import Batch
 from slimrl.types import Sample
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[2]
 REVERSE_TEXT = str(ROOT / "examples" / "reverse_text" / "rl.toml")
@@ -111,7 +111,6 @@ def test_losses_share_fresh_runs_where_every_ratio_is_1_and_nowhere_else() -> No
         assert len(found) == (7 if dtype == "float32" else 8)
 
 
-@pytest.mark.slow
 def test_algorithms_are_compared_and_finished_runs_not_repeated(tiny_dir: Path, tmp_path: Path) -> None:
     output, picture, runs = tmp_path / "algorithms.json", tmp_path / "curves.png", tmp_path / "runs"
     command = [sys.executable, "-m", "benchmarks.learning.algorithms", "--weights", str(tiny_dir), "--dtype", "float32"]

@@ -57,7 +57,7 @@ def test_the_new_loss_is_a_choice_like_any_other(package: Path) -> None:
     assert 'with trainer.loss.type = "aipo" the policy is here "masked"' in refused.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_new_loss_makes_a_training_step(package: Path, tiny_dir: Path, tmp_path: Path) -> None:
     flags = ["--model.name", str(tiny_dir), "--model.dtype", "float32", "--max_steps", "1", "--trainer.loss.policy"]
     output = ["--output_dir", str(tmp_path / "run")]

@@ -155,7 +155,7 @@ build_index(directory / "chroma", corpus, Letters(delay_s=0.05), Bars(lambda: pr
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_build_that_is_killed_again_and_again_goes_on_and_ends_whole(tmp_path):
     corpus, rng = numbered(tmp_path, 10_000), random.Random(0)
     for parts in (3, 5, 9, 4, 8):  # what is there, the vectors that are missing, and 10 for the collection

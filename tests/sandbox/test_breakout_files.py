@@ -94,7 +94,6 @@ def test_leaving_by_the_parents_of_the_working_directory(run: Run, secret: Path)
     assert run(code).stdout == "/ False\n"
 
 
-@pytest.mark.slow
 def test_reading_the_files_of_other_sessions(isolated: None) -> None:
     look = (
         "import os\n"

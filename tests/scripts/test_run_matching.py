@@ -101,9 +101,7 @@ def test_the_guide_and_the_script_check_the_same() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "missing", ["httpx", "pydantic", pytest.param("scipy", marks=pytest.mark.slow), "transformers"]
-)
+@pytest.mark.parametrize("missing", ["httpx", "pydantic", "scipy", "transformers"])
 def test_a_package_that_is_missing_is_named_before_anything_is_started(missing: str, tmp_path: Path) -> None:
     (tmp_path / f"{missing}.py").write_text(f"raise ImportError('there is no {missing}')")
     command = [sys.executable, "-c", *checks(SCRIPT)]
@@ -112,7 +110,7 @@ def test_a_package_that_is_missing_is_named_before_anything_is_started(missing: 
     assert done.returncode != 0 and f"there is no {missing}" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nothing_is_said_where_nothing_is_missing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", *checks(SCRIPT)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

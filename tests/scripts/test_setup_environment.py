@@ -23,7 +23,7 @@ def run(directory: Path, *arguments: str, **environment: str) -> subprocess.Comp
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_builds_once_and_another_in_its_place(tmp_path):
     first = run(tmp_path, "--num-pages", "30")
     assert first.returncode == 0, first.stderr
@@ -36,7 +36,7 @@ def test_it_builds_once_and_another_in_its_place(tmp_path):
     assert "made from generated, 30 pages, seed 0" in other.stdout and "10 pages in" in other.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_while_it_embeds_it_goes_on(tmp_path):
     command = [sys.executable, str(ROOT / "scripts" / "setup_environment.py"), "--data-dir", str(tmp_path)]
     with subprocess.Popen([*command, "--num-pages", "2000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

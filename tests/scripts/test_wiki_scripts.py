@@ -169,7 +169,7 @@ def test_a_run_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys)
     assert status_of("plot_metrics", (str(tmp_path),), monkeypatch) == 0  # no window is no failure
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_server_is_started_tested_and_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     if not Path("/usr/bin/bwrap").exists():
         pytest.skip("bubblewrap is not installed")

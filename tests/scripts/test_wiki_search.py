@@ -24,7 +24,7 @@ def few_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]
     return {"DEV": "1", "DATA_DIR": str(tmp_path / "data")}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_training_leaves_a_run_with_metrics_plots_and_checkpoints(few_pages, tiny_dir: Path, capsys):
     flags = ["--model_name", str(tiny_dir), "--max_new_tokens", "8", "--num_epochs", "2", "--live-plot"]
     assert train([*flags, "--model.dtype", "float32", "--model.num_threads", "1"], few_pages) == 0
@@ -39,7 +39,7 @@ def test_training_leaves_a_run_with_metrics_plots_and_checkpoints(few_pages, tin
     assert "no window: " in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_evaluation_stands_beside_baselines(few_pages, tiny_dir: Path):
     flags = ["--model", str(tiny_dir), "--num_samples", "3", "--max_new_tokens", "100", "--max_turns", "4"]
     assert evaluate([*flags, "--split", "validation", "--model.dtype", "float32"], few_pages) == 0

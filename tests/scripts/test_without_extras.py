@@ -56,14 +56,13 @@ def test_help_needs_no_extra(tmp_path: Path) -> None:
     assert ended == [f"{script} --help status 0" for script in SCRIPTS], done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "extra"),
     [
-        ("setup_environment.py", "search"),
-        pytest.param("train.py", "search", marks=pytest.mark.slow),
-        pytest.param("eval.py", "search", marks=pytest.mark.slow),
-        pytest.param("test_sandbox.py", "server", marks=pytest.mark.slow),
+        pytest.param("setup_environment.py", "search", marks=pytest.mark.slow),
+        pytest.param("train.py", "search", marks=pytest.mark.nightly),
+        pytest.param("eval.py", "search", marks=pytest.mark.nightly),
+        pytest.param("test_sandbox.py", "server", marks=pytest.mark.nightly),
     ],
 )
 def test_the_command_that_installs_a_missing_extra_is_named(script: str, extra: str, tmp_path: Path) -> None:

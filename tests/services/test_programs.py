@@ -361,7 +361,7 @@ def test_a_program_that_is_not_there_is_named(port):
         llama_cpp.main(["--program", "/nowhere/llama-server"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_without_a_program_its_package_is_installed_apart_and_once(port, tmp_path, monkeypatch, capsys):
     """With a package of the same name that holds the stand-in, and no index to look for another."""
     wheel(tmp_path / "wheels")
@@ -378,7 +378,7 @@ def test_without_a_program_its_package_is_installed_apart_and_once(port, tmp_pat
     assert (tmp_path / "cache" / "programs" / "xllamacpp-1.0" / "bin" / "python").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_installation_that_fails_says_what_to_do(port, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")

@@ -158,7 +158,6 @@ def test_ones_own_readme_goes_as_it_is(tmp_path):
         assert hub.files("me/a")["README.md"] == b"---\nlicense: mit\n---\nMine.\n"
 
 
-@pytest.mark.slow
 def test_failures_name_what_to_do(run, tmp_path):
     with fake_hub() as hub:
         status, _, errors = push(run, "me/a", endpoint=hub.endpoint, token="", home=str(tmp_path))

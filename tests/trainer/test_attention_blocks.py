@@ -85,7 +85,7 @@ def test_values_and_gradients_are_those_of_masked_attention(num_heads, num_key_h
         torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("window", [0, 16])
 def test_the_compiled_kernel_computes_the_listed_blocks_alone(window, monkeypatch):
     """The kernel for a CPU reads the same map of blocks as that for a GPU: a block that it lacks would be missing."""

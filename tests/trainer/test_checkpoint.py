@@ -205,7 +205,7 @@ print(load_checkpoint(output_dir, optimizer).step)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_full_disk_is_a_user_error_and_the_earlier_checkpoint_stays(tmp_path):
     command = [sys.executable, "-W", "error", "-c", FULL_DISK, str(tmp_path)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)

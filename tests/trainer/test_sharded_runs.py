@@ -11,8 +11,6 @@ from slimrl.monitor.sinks import read_metrics
 from slimrl.types import Metrics
 from tests.ranks import ROOT, run_all, torchrun
 
-pytestmark = pytest.mark.slow
-
 RL, SFT = (str(ROOT / "configs" / "debug" / loop / "train.toml") for loop in ("rl", "sft"))
 LR = 1e-3
 ONE = ("-m", "slimrl")
@@ -35,6 +33,7 @@ def logged(output_dir: Path, name: str) -> list[float]:
     return [metrics[name] for _, metrics in lines if name in metrics]
 
 
+@pytest.mark.slow
 def test_torchrun_trains_as_one_process_does_and_logs_once(tmp_path: Path, tiny_dir: Path) -> None:
     flags = ["@", RL, *settings(tiny_dir, 3, "--trainer.optim.lr", str(LR))]
     by_path = torchrun(2, "src/slimrl/trainer/rl/train.py")
@@ -49,6 +48,7 @@ def test_torchrun_trains_as_one_process_does_and_logs_once(tmp_path: Path, tiny_
     assert all(torch.equal(loaded.state_dict()[name], tensor) for name, tensor in saved.items())
 
 
+@pytest.mark.nightly
 def test_four_save_adapters_and_value_head_and_two_go_on(tmp_path: Path, tiny_dir: Path) -> None:
     lora = ["--model.lora.rank", "4", "--trainer.activation_checkpointing", "true", "--trainer.optim.lr", str(LR)]
     loss = ["--trainer.loss.type", "ppo", "--trainer.loss.advantage", "gae", "--trainer.loss.kl_beta", "0.1"]
@@ -63,6 +63,7 @@ def test_four_save_adapters_and_value_head_and_two_go_on(tmp_path: Path, tiny_di
     assert_same_weights(tmp_path / "shared" / "weights" / "step_2", tmp_path / "one" / "weights" / "step_2")
 
 
+@pytest.mark.nightly
 def test_supervised_training_is_shared(tmp_path: Path, tiny_dir: Path) -> None:
     flags = ["@", SFT, *settings(tiny_dir, 2, "--optim.lr", str(LR), "--activation_checkpointing", "true")]
     run_all([[*ONE, "sft", *flags, str(tmp_path / "one")], [*torchrun(2, *ONE), "sft", *flags, str(tmp_path / "two")]])

@@ -30,7 +30,7 @@ def sampler(tmp_path):
         process.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_sampler_has_a_place_with_a_number(tmp_path):
     roster = Roster(tmp_path)
     with ExitStack() as held:

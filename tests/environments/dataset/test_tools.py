@@ -266,7 +266,7 @@ def served(tmp_path_factory):
         server.close()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tools_of_an_mcp_server_are_called(served):
     assert said(served, "<tool>add(2, 3)</tool>")[1] == "<result>\n5\n</result>"
     assert "must be an integer" in said(served, "<tool>add('2')</tool>")[1]

@@ -34,7 +34,7 @@ HOSTILE = {
 GAMES = ["TicTacToe-v0", "Nim-v0", "KuhnPoker-v0", "ConnectFour-v0", "GuessTheNumber-v0", "Othello-v0", "Sokoban-v0"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", GAMES)
 def test_hostile_replies_earn_nothing(name):
     taskset = games(name)

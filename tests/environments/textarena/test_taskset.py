@@ -119,7 +119,7 @@ def test_a_random_opponent_listens_to_nobody():
     assert board[0] == board[1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "args"),
     [
@@ -133,7 +133,7 @@ def test_the_expert_is_better_than_chance(name, args):
     assert mean_reward(taskset, "expert") > max(0.9, mean_reward(taskset, "random") + 0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["Nim-v0", "TicTacToe-v0", "ConnectFour-v0"])
 def test_a_scripted_opponent_is_harder_than_a_random_one(name):
     random_one, scripted = (games(name, opponent=opponent, player="both") for opponent in ("random", "scripted"))
@@ -198,7 +198,7 @@ def conversation(name: str, number: int) -> list[str]:
     return [message["content"] for message in taskset.scripts["random"](taskset.tasks("train")[number], 0)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["Mastermind-v0", "TowerOfHanoi-v0"])
 def test_a_player_at_random_that_finds_no_valid_move_makes_another_and_loses(name):
     assert mean_reward(games(name), "random", 3) == 0.0

@@ -306,7 +306,7 @@ def test_an_unfinished_episode_earns_nothing_and_is_counted(
     assert taskset.failure_kind(rollout) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_somebody_who_calls_at_random_really_calls(made: Made, way: str):
     taskset = made(format=way)
     tools: set[str] = set()

@@ -39,16 +39,15 @@ WAITING = ("Sleeps", "Hangs", "NeverEnds")  # these take seconds
 FIRST = {subject: fault for fault, subject in reversed(planted.FAULTS.items())}  # of the faults with a subject
 
 
-def marks_of(fault: type, subject: str) -> list[pytest.MarkDecorator]:
+def mark_of(fault: type, subject: str) -> pytest.MarkDecorator:
     is_quick = fault is FIRST[subject] and fault.__name__ not in WAITING
-    return [] if is_quick else [pytest.mark.slow]
+    return pytest.mark.slow if is_quick else pytest.mark.nightly
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "subject"),
     [
-        pytest.param(fault, subject, id=fault.__name__, marks=marks_of(fault, subject))
+        pytest.param(fault, subject, id=fault.__name__, marks=mark_of(fault, subject))
         for fault, subject in planted.FAULTS.items()
     ],
 )
@@ -148,7 +147,7 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("argv", VARIANTS, ids=" ".join)
 def test_no_variant_of_a_built_in_environment_has_a_fault(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     status, findings = run_json([*argv, "--num_examples", "5"], capsys)

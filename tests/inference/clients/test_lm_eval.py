@@ -12,7 +12,6 @@ import pytest
 
 from tests.inference.clients.serving import Reference, Server
 
-pytestmark = pytest.mark.slow  # each imports all of lm-eval
 COMMON = """\
 dataset_path: json
 dataset_kwargs:
@@ -104,6 +103,7 @@ def lm_eval(server: Server, task_dir: Path, output: Path, *flags: str, tasks: Se
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "model_args",
     [{}, {"num_concurrent": 2, "tokenizer_backend": "huggingface"}],
@@ -126,6 +126,7 @@ def test_scores_are_the_engines(
         assert sample["filtered_resps"] == [reference.policy.chat.text(tokens).partition("e")[0]]
 
 
+@pytest.mark.slow
 def test_the_chat_template_is_the_servers(server: Server, reference: Reference, tmp_path: Path) -> None:
     # With `--log_samples` lm-eval 0.4.13 itself fails at chat prompts, so the right answers are what it should get.
     def reply(question: str) -> str:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.inference.clients.serving import Server, metric, served
 
-pytestmark = pytest.mark.slow  # a server of its own and a thousand requests
-EXAMPLES = 15
+pytestmark = pytest.mark.slow  # a server of its own and hundreds of requests
+EXAMPLES = 5
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def test_a_final_message_is_continued(http: httpx.Client) -> None:
     assert prompt.endswith("assistant\nThe capital")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_without_a_bound_a_reply_may_fill_the_context(http: httpx.Client) -> None:
     usage = chat(http, messages=MESSAGES, ignore_eos=True, temperature=0)["usage"]
     assert usage["total_tokens"] == CONTEXT_LEN

@@ -19,6 +19,6 @@ def test_the_command_names_the_extra() -> None:
     assert "uv sync --inexact --extra server" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_engine_does_without_it() -> None:
     assert run("import slimrl.inference.local_client, slimrl.launch.parts").returncode == 0

@@ -287,7 +287,7 @@ def test_many_clients_some_of_whom_leave_all_get_the_right_answer(server: Infere
     eventually(lambda: idle(server))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_serves_until_a_signal_ends_it(tiny_dir: Path) -> None:
     argv = ["inference", "--port", "0", "--model.name", str(tiny_dir), "--model.dtype", "float32", "--max_slots", "2"]
     argv += ["--context_len", "64", "--served_model_name", "tiny"]
@@ -303,7 +303,7 @@ def test_the_command_serves_until_a_signal_ends_it(tiny_dir: Path) -> None:
         assert process.wait(timeout=30) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_signal_ends_the_command_while_the_model_loads(tiny_dir: Path) -> None:
     """Ctrl-C here, and SIGTERM above: both set the same event."""
     with socket.socket() as probe:

@@ -224,7 +224,7 @@ assert build.library().answer() == 42
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_of_two_processes_that_need_a_library_at_once_one_compiles_it_and_both_get_it(
     small_source: Path, tmp_path: Path
 ) -> None:

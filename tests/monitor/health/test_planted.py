@@ -34,10 +34,12 @@ def train(fault: Pathology, model: Path, output_dir: Path) -> list[dict]:
 QUICK = ("zero-variance rewards",)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
-    [pytest.param(one, id=one.name, marks=[pytest.mark.slow] if one.name not in QUICK else []) for one in PATHOLOGIES],
+    [
+        pytest.param(one, id=one.name, marks=pytest.mark.slow if one.name in QUICK else pytest.mark.nightly)
+        for one in PATHOLOGIES
+    ],
 )
 def test_a_planted_fault_is_noticed_within_a_few_steps(fault, tiny_dir, tmp_path, capsys):
     alarms = train(fault, tiny_dir, tmp_path / "run")

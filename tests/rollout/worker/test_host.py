@@ -117,7 +117,7 @@ def test_a_host_that_closes_ends_its_workers() -> None:
     assert await_gone(worker)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_environment_that_takes_too_much_memory_is_ended_and_another_comes(address: str) -> None:
     for starts in ([start_here], [start_at(lambda: address, KEY, 5.0)]):
         remote = load_on_hosts(Source(f"{SLOW}:Leaking", {}, 20.0, memory_gb=0.4), starts)

@@ -31,7 +31,7 @@ class Throw:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_run_draws_what_an_uninterrupted_one_does(tiny_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     more = ("--orchestrator.env", f'[{{id="{tmp_path / "own.py"}:Dice"}}]', "--warmup.max_steps", "0")

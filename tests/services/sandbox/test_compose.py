@@ -71,7 +71,7 @@ def test_the_tools_alone_ask_for_the_script_that_knows_them() -> None:
     assert found == {"environment": {"SANDBOX_TOOLS": "a:b"}, "volumes": ["/abs/data:/data:ro"]}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_of_the_container_serves_this_machine_without_a_token(isolated: None) -> None:
     entry = re.search(r"^ENTRYPOINT (\[.*\])$", (DOCKER / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
     assert entry
