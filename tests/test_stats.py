@@ -32,6 +32,7 @@ def test_bootstrap_is_near_the_normal_interval_for_many_values():
     assert (estimate.low, estimate.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.004)
 
 
+@pytest.mark.slow
 def test_bootstrap_covers_the_true_mean_about_95_times_in_100():
     rng = np.random.default_rng(2)
     draws = [bootstrap(rng.beta(0.5, 1.5, size=60).tolist()) for _ in range(150)]

@@ -93,6 +93,7 @@ def test_help_needs_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--no-measure" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_rl_refuses_what_cannot_fit_before_anything_is_loaded(
     large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,6 +117,7 @@ def test_several_turns_earn_what_they_earn(own: str) -> None:
     assert "The episode is over. Reward: 0.75 (task train/" in seen and "  turns  2\n" in seen
 
 
+@pytest.mark.slow
 def test_tasks_follow_one_another_until_there_are_no_more(own: str) -> None:
     seen = played(["--id", own], "a\n\nb\n\n\n" * 5)
     assert seen.count("Another task?") == 4

@@ -125,6 +125,7 @@ def test_an_interrupted_run_is_never_taken_for_a_fresh_directory(tiny_dir, tmp_p
     assert "--resume" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_was_refused_before_it_began_is_not_in_the_way(tiny_dir, tmp_path, capsys):
     output_dir = tmp_path / "run"
     assert run(rl_flags(tiny_dir, output_dir, "--orchestrator.env", '[{id="reverse-text", args={min_words=-1}}]')) == 2
@@ -226,7 +227,7 @@ def flags_for(tiny_dir: Path, tmp_path: Path, env: str, how: str) -> list[str]:
     ("how", "reason"),
     [
         ("raise", "environment_error"),
-        ("nan", "nonfinite_reward"),
+        pytest.param("nan", "nonfinite_reward", marks=pytest.mark.slow),
         pytest.param("hang", "timeout", marks=pytest.mark.slow),
         pytest.param("loop", "timeout", marks=pytest.mark.nightly),
     ],
@@ -265,6 +266,7 @@ def test_a_truncated_gguf_is_named(tmp_path, capsys):
     assert "model.gguf" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_weights_that_cannot_be_quantized_are_refused_before_anything_is_sampled(tiny_dir, tmp_path, capsys):
     assert run(rl_flags(tiny_dir, tmp_path / "run", "--inference.quantization", "int8")) == 2
     assert "`quantization = int8` needs" in capsys.readouterr().err

@@ -32,6 +32,7 @@ def good() -> list[Finding]:
     return [Finding("good", Level.OK, "it is")]
 
 
+@pytest.mark.slow
 def test_the_machine_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     status = run(["doctor", "--json"])
     told = json.loads(capsys.readouterr().out)

@@ -71,6 +71,7 @@ def test_the_warning_names_the_tasks_and_the_remedy() -> None:
     assert shared_warning(Generated(1, 1000)) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env_id", "args"),
     [

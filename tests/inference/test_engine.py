@@ -52,7 +52,7 @@ def run_all(engine: Engine, requests: list[tuple[list[int], SamplingParams]], st
     return sequences
 
 
-@pytest.mark.parametrize("num_slots", [6, 40])
+@pytest.mark.parametrize("num_slots", [6, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_all_sequences_begin_with_is_read_once_and_nothing_else_changes(family, num_slots, monkeypatch):
     """With few slots they are read in place, with idle ones in between as some end; with many they are gathered."""

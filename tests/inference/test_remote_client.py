@@ -82,6 +82,7 @@ def test_slimrls_own_server_gives_the_engines_tokens(tiny_dir: Path, tmp_path: P
         assert sample(client, params) == sample(client, params)
 
 
+@pytest.mark.slow
 def test_a_server_that_was_started_again_gets_the_newest_weights_before_a_token_counts(
     tiny_dir: Path, tmp_path: Path
 ) -> None:
@@ -208,6 +209,7 @@ def test_vllm_that_was_started_again_gets_the_newest_weights_before_a_token_coun
         assert [one.path for one in asked].count("/update_weights") == 3  # the two, and once more for all six
 
 
+@pytest.mark.slow
 def test_a_restart_in_the_middle_of_an_update_is_survived(tmp_path: Path) -> None:
     class Restarting(FakeVllm):
         restarts = 1
@@ -346,6 +348,7 @@ def test_a_server_that_somebody_paused_is_named_within_its_time(tiny_dir: Path) 
             sample(client)
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_its_time_is_waited_for() -> None:
     class Slow(FakeVllm):
         def inference_v1_generate(self, asked: Asked) -> Answer:

@@ -117,6 +117,7 @@ def begin() -> Iterator[Callable[..., Future]]:
         yield pool.submit
 
 
+@pytest.mark.slow
 def test_all_samplers_take_new_weights_and_share_the_requests(samplers: Samplers) -> None:
     both = samplers.come("a"), samplers.come("b")
     replicas = samplers.client(2)
@@ -372,6 +373,7 @@ def test_one_that_is_silent_and_alone_is_an_error(samplers: Samplers) -> None:
         sample(replicas)
 
 
+@pytest.mark.slow
 def test_one_that_is_silent_when_it_gets_weights_is_given_up_too(samplers: Samplers) -> None:
     hangs, good = samplers.come("a", timeout_s=0.3), samplers.come("b")
     replicas = samplers.client(2)

@@ -122,6 +122,7 @@ def naive_scores(model: Path, temperature: float) -> list[list[float]]:
     return scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_weights_of_this_process_score_as_transformers_does(tiny_dir, environment, tmp_path, temperature):
     parts = parts_of(flags(tiny_dir, environment, tmp_path), tmp_path)
@@ -149,6 +150,7 @@ def test_the_same_weights_with_the_same_context_give_no_signal(tiny_dir, environ
     assert abs(batch.metrics["distill/reverse_kl"]) < 1e-5
 
 
+@pytest.mark.slow
 def test_the_expected_signal_is_minus_the_kl_of_student_from_teacher(tiny_dir, environment, tmp_path):
     """It gives all tokens of the vocabulary, one after the other, in the place of a single sampled token."""
     parts = parts_of(flags(tiny_dir, environment, tmp_path), tmp_path)

@@ -37,6 +37,7 @@ def merged_here(directory: Path, family: str) -> dict[str, torch.Tensor]:
     return parameters | merge(read_adapter(directory, module), parameters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "saving", "settings"),
     [

@@ -199,6 +199,7 @@ def test_neighbouring_families_are_scaled_too(family: str, name: str, tmp_path: 
     torch.testing.assert_close(logits(converted(path)), logits(original), atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama 3.1, small", "yarn with betas"])
 def test_forward_of_slimrl_scales_positions_too(name: str, tmp_path: Path) -> None:
     rope, more = SCALED[name]

@@ -54,7 +54,14 @@ def test_automatic_dtype_comes_with_its_measurement(tiny_dir: Path) -> None:
     assert policy.gflops.keys() == {"bfloat16", "float32"}
 
 
-@pytest.mark.parametrize(("family", "dtype"), [("llama", "float32"), ("qwen3", "bfloat16"), ("gemma3", "bfloat16")])
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [
+        ("llama", "float32"),
+        pytest.param("qwen3", "bfloat16", marks=pytest.mark.slow),
+        pytest.param("gemma3", "bfloat16", marks=pytest.mark.slow),
+    ],
+)
 def test_saved_policy_is_the_same_policy(tmp_path: Path, family: str, dtype: str) -> None:
     policy = policy_from(tiny_model_dir(tmp_path, family), dtype)
     with torch.no_grad():

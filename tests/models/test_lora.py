@@ -136,7 +136,14 @@ def test_what_is_too_small_for_bfloat16_still_counts_on_average() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of transformers, by PEFT
-@pytest.mark.parametrize(("family", "dtype"), [("llama", "float32"), ("qwen3", "bfloat16"), ("gemma3", "float32")])
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [
+        ("llama", "float32"),
+        pytest.param("qwen3", "bfloat16", marks=pytest.mark.slow),
+        pytest.param("gemma3", "float32", marks=pytest.mark.slow),
+    ],
+)
 def test_what_is_saved_loads_in_plain_peft_and_in_plain_transformers(tmp_path: Path, family: str, dtype: str) -> None:
     base = tiny_model_dir(tmp_path, family)
     policy = adapted_policy(base, dtype)

@@ -51,6 +51,7 @@ def test_speeds_are_measured_once_and_then_known(model: Path, lora: str) -> None
     assert planner.on(MACHINE, measures=True).speeds == speeds
 
 
+@pytest.mark.slow
 def test_a_large_model_is_measured_with_some_of_its_layers(model: Path) -> None:
     words = ["--model.name", str(model), "--model.dtype", "float32", "--data.type", "expert"]
     config = load(SFTConfig, [*words, "--data.env.id", "reverse-text", "--batch_size", "4"], {}).config
@@ -61,6 +62,7 @@ def test_a_large_model_is_measured_with_some_of_its_layers(model: Path) -> None:
     assert speeds.train > 0
 
 
+@pytest.mark.slow
 def test_estimates_follow_bandwidth_and_operations(model: Path) -> None:
     words = ["--model.name", str(model), "--model.dtype", "float32", "--orchestrator.env.0.id", "reverse-text"]
     planner = make_planner(load(RLConfig, words, {}).config, 0.8e9)

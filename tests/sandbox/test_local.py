@@ -216,6 +216,7 @@ def test_time_out(run: Run) -> None:
     assert 0.5 <= execution.duration_s < 10
 
 
+@pytest.mark.slow
 def test_the_sandbox_s_own_limit_of_time_holds(run: Run) -> None:
     assert "timeout_s = 0.3 s" in run("import time; time.sleep(9)", wall_s=0.3, timeout_s=100.0).error
 

@@ -107,6 +107,7 @@ def test_tools_can_be_called_one_by_one(server: Serving) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_fifty_clients_at_once_are_all_answered(locked: Serving) -> None:
     async def scenario() -> list[Execution]:
         async with HttpSandbox(locked.address, locked.token) as sandbox:
@@ -206,6 +207,7 @@ def example_tools(data_dir: os.PathLike[str]) -> dict[str, object]:
     return {"where": lambda _: str(data_dir)}
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_it_is_stopped(isolated: None, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "slimrl.sandbox", "--port", "0", "--tools", f"{__name__}:example_tools"]
     environment = {**os.environ, "SANDBOX_TOKEN": TOKEN, "DATA_DIR": "/some/data", "TMPDIR": str(tmp_path)}

@@ -15,6 +15,7 @@ SCRIPT = str(Path(__file__).parents[2] / "scripts" / "test_components.py")
 PASSED = "ALL TESTS PASSED!"
 
 
+@pytest.mark.slow
 def test_all_components_pass(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", [SCRIPT])
     with pytest.raises(SystemExit) as ended:

@@ -50,6 +50,7 @@ def run_with_core(directory: Path, *words: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
 
 
+@pytest.mark.slow
 def test_help_needs_no_extra(tmp_path: Path) -> None:
     done = run_with_core(tmp_path, "-c", RUN.format(commands=[[script, "--help"] for script in SCRIPTS]))
     ended = [line for line in done.stdout.splitlines() if " status " in line]

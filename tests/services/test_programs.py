@@ -298,6 +298,7 @@ def test_in_the_foreground_it_stays_and_can_be_stopped_from_elsewhere(program, p
     assert status == [-15]
 
 
+@pytest.mark.slow
 def test_vllm_gets_its_share_of_the_gpu_and_may_sleep(program, port, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("JUDGE_MODEL", "qwen2.5:7b")
     offline_with(monkeypatch, {"model.safetensors": tmp_path})

@@ -102,7 +102,7 @@ def test_a_checkpoint_holds_the_pairs_alone_and_is_of_no_other_rank(tmp_path: Pa
             state_of(tiny_dir, tmp_path, rank=rank, resume=True)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3"])
+@pytest.mark.parametrize("family", ["llama", pytest.param("gemma3", marks=pytest.mark.slow)])
 def test_what_the_engine_samples_is_what_the_trainer_computes(tmp_path: Path, family: str) -> None:
     state = state_of(tiny_model_dir(tmp_path, family), tmp_path, "float32")
     engine = Engine(state.policy.module, frozenset(), 2, 64)

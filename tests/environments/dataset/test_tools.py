@@ -316,6 +316,7 @@ def test_a_call_that_hangs_becomes_text(served):
     assert "no answer in 2 s" in said(served, "<tool>hang('x')</tool>")[1]
 
 
+@pytest.mark.slow
 def test_a_server_ends_with_its_taskset(served):
     pid = int(said(served, "<tool>pid()</tool>")[1].split("\n")[1])
     served._servers[0].close()

@@ -41,6 +41,7 @@ def test_several_turns():
     assert turns[-1].reward == 1.0
 
 
+@pytest.mark.slow
 def test_tools_are_called_natively():
     taskset = load_taskset(ID, {"kind": "tools"})
     task = next(task for task in tasks_of(taskset, "train") if "Oslo" in task.data["question"])

@@ -69,6 +69,7 @@ def said(reaction: Reaction) -> str:
     return message["content"].removeprefix("<output>\n").removesuffix("\n</output>")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "text", "calls"),
     [

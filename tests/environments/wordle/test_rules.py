@@ -165,6 +165,7 @@ def won_share(games: Sequence[Game]) -> float:
     return sum(game.is_won for game in games) / len(games)
 
 
+@pytest.mark.slow
 def test_the_solver_wins_more_than_95_of_100_held_out_games_and_never_contradicts_the_marks() -> None:
     answers = word_list().answers[:2000]
     solver = Solver(answers)

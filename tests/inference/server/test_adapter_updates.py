@@ -108,6 +108,7 @@ def test_an_adapter_alone_is_an_update_of_its_own(http: httpx.Client, tiny_dir: 
     assert refused.status_code == 400 and "an update of its own" in refused.json()["error"]["message"]
 
 
+@pytest.mark.slow
 def test_no_adapter_alone_is_taken_while_another_is_served(http: httpx.Client, tmp_path: Path):
     make_adapter(tmp_path, 1)
     assert http.post("/load_lora_adapter", json={"lora_name": "ada", "lora_path": str(tmp_path)}).status_code == 200
@@ -163,6 +164,7 @@ def test_an_adapter_that_gives_no_finite_numbers_leaves_the_one_before(tiny_dir:
         assert server.service.engine.version == 1
 
 
+@pytest.mark.slow
 def test_what_was_received_for_other_weights_is_not_finished(http: httpx.Client, tiny_dir: Path, tmp_path: Path):
     policy = adapted(tiny_dir)
     train(policy, 1)

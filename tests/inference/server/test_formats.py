@@ -70,7 +70,17 @@ def form(schema: Any, **more: Any) -> dict[str, Any]:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 0}, {"top_p": 0.9, "temperature": 2}], ids=str)
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {},
+        *(
+            pytest.param(more, marks=pytest.mark.slow)
+            for more in ({"temperature": 0}, {"top_p": 0.9, "temperature": 2})
+        ),
+    ],
+    ids=str,
+)
 def test_a_schema_is_obeyed(http: httpx.Client, fields: dict[str, Any], sampling: dict[str, Any]) -> None:
     choice = ask(http, **fields, **sampling)
     jsonschema.validate(json.loads(choice["message"]["content"]), TRIP)

@@ -67,6 +67,7 @@ def await_gone(pid: int) -> bool:
     return not start_time(pid)
 
 
+@pytest.mark.slow
 def test_episodes_at_two_hosts_are_those_of_the_runs_own_process(address: str) -> None:
     remote, here = load("Full", address, address), load_taskset(f"{FILE}:Full", {})
     remote.seed_generators("a")

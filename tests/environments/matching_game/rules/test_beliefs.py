@@ -33,6 +33,7 @@ def test_numbers_that_no_scale_explains_get_some_scale() -> None:
     assert 1 <= likely_scale([]) <= 10
 
 
+@pytest.mark.slow
 def test_own_values_are_nearly_the_true_ones() -> None:
     """Where the scale is near 1, almost any scale explains the numbers almost as well."""
     errors = [

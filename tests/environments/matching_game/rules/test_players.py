@@ -62,6 +62,7 @@ def test_the_marks_of_reference_are_met_by_upstream_s_own_deals() -> None:
     assert fmean(two_telling_players(deals)) > 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.slow), 10])
 def test_talking_is_worth_most_at_every_size(size: int) -> None:
     deals = some_deals(size, 40 if size < 8 else 4)
@@ -84,6 +85,7 @@ def test_who_asks_gets_from_a_shy_partner_what_nobody_gets_without_listening(siz
     assert told < (0.65 if size == 2 else 0.3)  # telling is not asking: a shy partner gives nothing for it
 
 
+@pytest.mark.slow
 def test_what_looks_best_to_one_alone_is_worth_more_where_ties_are_broken_at_random() -> None:
     """The rule is about one choice between equals, which the games are selected to make a poor one."""
     picked, at_random, anything = [], [], []
