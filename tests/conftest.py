@@ -48,9 +48,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
     Not by `addopts`: files and single tests start faster without workers, and `-p no:xdist` would not know `-n`.
     """
+    option = config.option
+    if getattr(option, "hypothesis_profile", "") is None:
+        option.hypothesis_profile = "ci"  # the same examples every time, however slow the machine
     if WORKER in os.environ or not config.pluginmanager.hasplugin("xdist"):
         return
-    option = config.option
     is_watched = option.usepdb or option.trace or option.capture == "no"  # workers have no terminal
     if option.numprocesses is None and not option.tx and not is_watched and names_a_directory(config):
         num_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

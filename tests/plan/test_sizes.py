@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 from torch import Tensor, nn
 from transformers import Qwen2Config, Qwen3Config, Qwen3ForCausalLM
 
@@ -89,7 +91,8 @@ def test_the_shape_on_the_meta_device_is_that_of_the_module(family: str) -> None
     assert real.weights == sum(parameter.numel() for parameter in module.parameters()) == meta.weights
     assert (real.matrices, real.head, real.tied, real.key) == (meta.matrices, meta.head, meta.tied, meta.key)
     assert real.key == 16  # two heads of keys of 8
-    assert meta.saved > 0
+    # Before 5.4, transformers computes no rotary positions on the meta device, and the plan takes an estimate.
+    assert meta.saved > 0 or Version(transformers.__version__) < Version("5.4")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -45,7 +45,9 @@ def skeleton(config: Any, num_layers: int = 0) -> nn.Module:
     """The module of a config on the meta device; with `num_layers`, of its first layers alone. Raises UserError for an
     architecture that is no causal LM."""
     with torch.device("meta"):
-        return build_module(with_layers(config, num_layers) if num_layers else config, torch.bfloat16)
+        module: Any = build_module(with_layers(config, num_layers) if num_layers else config, torch.bfloat16)
+    module.tie_weights()  # transformers 5.0 leaves it out on this device
+    return module  # type: ignore[no-any-return]
 
 
 def build_module(config: Any, dtype: torch.dtype) -> nn.Module:
