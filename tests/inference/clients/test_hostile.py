@@ -308,6 +308,7 @@ def test_requests_and_departures_at_random_leave_nothing_behind(server: Server, 
         list(pool.map(one, range(60)))
 
 
+@pytest.mark.slow
 def test_likeliest_prompt_tokens_score_exactly_as_their_top(parrot: Server, parrot_reference: Reference) -> None:
     # lm-eval compares the two numbers for equality.
     ids = parrot_reference.policy.chat.opening([{"role": "user", "content": "What is 20 + 22?"}])

@@ -44,6 +44,7 @@ def refusal(reply: httpx.Response, status: int, kind: str) -> str:
     return str(body["error"]["message"])
 
 
+@pytest.mark.slow
 def test_text_is_that_of_chat(parrot: Server) -> None:
     message = create(parrot)
     assert message["content"] == [{"type": "text", "text": SUM_ANSWER}]
@@ -55,6 +56,7 @@ def test_text_is_that_of_chat(parrot: Server) -> None:
     assert count(parrot) == chat["prompt_tokens"]
 
 
+@pytest.mark.slow
 def test_a_tool_is_used_and_its_result_read(parrot: Server) -> None:
     first = create(parrot, tools=[TOOL])
     (call,) = first["content"]
@@ -85,6 +87,7 @@ def test_a_stream_adds_up_to_the_whole(parrot: Server, tools: list[Any]) -> None
     assert ending["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
 
 
+@pytest.mark.slow
 def test_the_end_has_its_reason(parrot: Server) -> None:
     stopped = create(parrot, stop_sequences=["42", " is", "never"])
     assert stopped["content"][0]["text"] == "It"
@@ -93,11 +96,13 @@ def test_the_end_has_its_reason(parrot: Server) -> None:
     assert (cut["stop_reason"], cut["usage"]["output_tokens"]) == ("max_tokens", 2)
 
 
+@pytest.mark.slow
 def test_a_reply_goes_on_with_the_assistants_last_message(parrot: Server) -> None:
     message = create(parrot, messages=[*ASK, {"role": "assistant", "content": "It is"}])
     assert message["content"][0]["text"] == SUM_ANSWER.removeprefix("It is")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [

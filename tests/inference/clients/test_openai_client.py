@@ -82,6 +82,7 @@ def test_a_stream_says_what_the_whole_reply_says(server: Server) -> None:
     assert whole.choices[0].message.content != whole.choices[1].message.content
 
 
+@pytest.mark.slow
 def test_the_stream_helper_accumulates(parrot: Server) -> None:
     messages: list[Any] = [{"role": "user", "content": SUM_QUESTION}]
     with (
@@ -140,6 +141,7 @@ def test_a_stop_string_ends_the_text(server: Server) -> None:
     assert pieces[-1].finish_reason == "stop"
 
 
+@pytest.mark.slow
 def test_a_tool_is_called_and_its_result_read(parrot: Server) -> None:
     messages: list[Any] = [{"role": "user", "content": SUM_QUESTION}]
     with connect(parrot) as client:
@@ -159,6 +161,7 @@ def test_a_tool_is_called_and_its_result_read(parrot: Server) -> None:
     assert unwanted.choices[0].message.tool_calls is None
 
 
+@pytest.mark.slow
 def test_a_streamed_tool_call_is_accumulated(parrot: Server) -> None:
     with (
         connect(parrot) as client,

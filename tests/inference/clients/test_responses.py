@@ -54,6 +54,7 @@ def test_a_function_is_called_and_its_result_read(client: OpenAI) -> None:
     assert caught.value.code == "previous_response_not_found"
 
 
+@pytest.mark.slow
 def test_instructions_come_first_and_are_not_kept(client: OpenAI, parrot: Server) -> None:
     def tokens(**extra: Any) -> int:
         reply = client.responses.create(model="tiny", max_output_tokens=1, temperature=0, **extra)

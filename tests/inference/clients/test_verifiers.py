@@ -68,6 +68,7 @@ def assert_as_sampled(reference: Reference, trajectory: list[dict[str, Any]]) ->
         assert tokens["completion_logprobs"] == pytest.approx(scores, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_single_turn(parrot: Server, parrot_reference: Reference, client: str) -> None:
     environment = vf.SingleTurnEnv(dataset=dataset(SUM_QUESTION, SUM_ANSWER), rubric=vf.Rubric(funcs=[says]))
@@ -99,6 +100,7 @@ def assert_as_sampled_after(reference: Reference, tokens: dict[str, Any], start:
     assert tokens["completion_logprobs"][start:] == pytest.approx(scores[start:], abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_several_turns(parrot: Server, parrot_reference: Reference, client: str) -> None:
     environment = GuessingEnv(
