@@ -23,7 +23,7 @@ floors:
 
 tests:
 	$(RUN) pytest
-	$(RUN) pytest -m slow
+	$(RUN) pytest -m 'slow and not nightly'
 
 # The fast tests without compiler, bubblewrap and browser, and on another Python where this machine can make one.
 bare:

@@ -4,6 +4,7 @@ model directory for a whole process."""
 import atexit
 import gc
 import os
+import re
 import shutil
 import signal
 import sys
@@ -39,6 +40,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 import pytest
 
 WORKER = "PYTEST_XDIST_WORKER"  # is in the environment of the processes that the tests are shared out to
+FAST = "not slow and not nightly"  # what pyproject.toml asks for
+LEFT_OUT = re.compile(r"^pytestmark = pytest\.mark\.(slow|nightly)\b", re.MULTILINE)
 MAX_WORKERS = 4  # each holds PyTorch and starts servers of its own, and so takes a gigabyte and more
 
 
@@ -61,6 +64,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         option.dist = "worksteal"  # keeps neighbours together, for the sake of fixtures, and no worker idle at the end
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a file whose tests are all left out: its packages may take seconds."""
+    is_left_out = config.option.markexpr == FAST and collection_path.name.startswith("test_")
+    return True if is_left_out and LEFT_OUT.search(collection_path.read_text(encoding="utf-8")) else None
+
+
 def names_a_directory(config: pytest.Config) -> bool:
     """`testpaths` count as named if nothing is."""
     return any((config.invocation_params.dir / name).is_dir() for name in config.args)
@@ -77,7 +86,7 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if config.option.markexpr == "not slow and not nightly":
+    if config.option.markexpr == FAST:
         terminalreporter.write_line("Left out: tests marked slow (`-m slow` runs these) or nightly (`-m nightly`).")
 
 

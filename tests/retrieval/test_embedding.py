@@ -6,6 +6,8 @@ import pytest
 from slimrl.errors import UserError
 from slimrl.retrieval.embedding import SentenceEmbedder
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("sentence_transformers", reason="the extra [search] is not installed")
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from tests.environments.textarena.playing import games, play
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = {
     "empty": "",
     "spaces": " \n\t ",

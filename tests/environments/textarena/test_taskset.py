@@ -13,6 +13,8 @@ from slimrl.environments.textarena.registry import load_game
 from slimrl.errors import RolloutError, UserError
 from tests.environments.textarena.playing import games, play, played
 
+pytestmark = pytest.mark.slow
+
 
 def result_of(taskset, task, messages):
     """The last turn of an episode with the replies of a conversation."""
@@ -204,7 +206,6 @@ def test_a_player_at_random_that_finds_no_valid_move_makes_another_and_loses(nam
     assert mean_reward(games(name), "random", 3) == 0.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["KuhnPoker-v0", "GuessTheNumber-v0", "2048-v0-mega-easy", "Blackjack-v0"])
 def test_games_played_at_once_go_as_they_go_alone(name):
     alone = {number: conversation(name, number) for number in (0, 1)}

@@ -11,6 +11,8 @@ from tests.inference.clients.parrot import ADD, SUM_ANSWER, SUM_QUESTION
 from tests.inference.clients.serving import Server
 from tests.inference.server.conftest import serving
 
+pytestmark = pytest.mark.slow
+
 ASK: list[Any] = [{"role": "user", "content": SUM_QUESTION}]
 TOOL: Any = {"name": "add", "description": "Add two numbers.", "input_schema": ADD["function"]["parameters"]}
 SUM: dict[str, Any] = {"model": "tiny", "max_tokens": 100, "messages": ASK, "temperature": 0}
@@ -44,7 +46,6 @@ def refusal(reply: httpx.Response, status: int, kind: str) -> str:
     return str(body["error"]["message"])
 
 
-@pytest.mark.slow
 def test_text_is_that_of_chat(parrot: Server) -> None:
     message = create(parrot)
     assert message["content"] == [{"type": "text", "text": SUM_ANSWER}]
@@ -56,7 +57,6 @@ def test_text_is_that_of_chat(parrot: Server) -> None:
     assert count(parrot) == chat["prompt_tokens"]
 
 
-@pytest.mark.slow
 def test_a_tool_is_used_and_its_result_read(parrot: Server) -> None:
     first = create(parrot, tools=[TOOL])
     (call,) = first["content"]
@@ -71,7 +71,6 @@ def test_a_tool_is_used_and_its_result_read(parrot: Server) -> None:
     assert count(parrot, tools=[TOOL]) > count(parrot, system="the dog")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tools", [[], [TOOL]], ids=["text", "call"])
 def test_a_stream_adds_up_to_the_whole(parrot: Server, tools: list[Any]) -> None:
     whole, events = create(parrot, tools=tools), events_of(parrot, tools=tools)
@@ -87,7 +86,6 @@ def test_a_stream_adds_up_to_the_whole(parrot: Server, tools: list[Any]) -> None
     assert ending["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
 
 
-@pytest.mark.slow
 def test_the_end_has_its_reason(parrot: Server) -> None:
     stopped = create(parrot, stop_sequences=["42", " is", "never"])
     assert stopped["content"][0]["text"] == "It"
@@ -96,13 +94,11 @@ def test_the_end_has_its_reason(parrot: Server) -> None:
     assert (cut["stop_reason"], cut["usage"]["output_tokens"]) == ("max_tokens", 2)
 
 
-@pytest.mark.slow
 def test_a_reply_goes_on_with_the_assistants_last_message(parrot: Server) -> None:
     message = create(parrot, messages=[*ASK, {"role": "assistant", "content": "It is"}])
     assert message["content"][0]["text"] == SUM_ANSWER.removeprefix("It is")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -125,7 +121,6 @@ def test_what_is_not_here_is_refused_by_name(parrot: Server, change: dict[str, A
     assert words in refusal(reply, 400, "invalid_request_error")
 
 
-@pytest.mark.slow
 def test_other_errors_have_the_same_form(parrot: Server, tiny_dir: Path) -> None:
     unknown = httpx.post(f"{parrot.v1}/messages", json=SUM | {"model": "gpt-9"})
     assert "gpt-9" in refusal(unknown, 404, "not_found_error")

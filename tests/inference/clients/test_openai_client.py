@@ -12,6 +12,8 @@ from openai import AsyncOpenAI, OpenAI
 from tests.inference.clients.parrot import ADD, SUM_ANSWER, SUM_QUESTION
 from tests.inference.clients.serving import Reference, Server, wait_for
 
+pytestmark = pytest.mark.slow
+
 CHAT = [{"role": "user", "content": "What is the capital of France?"}]
 
 
@@ -82,7 +84,6 @@ def test_a_stream_says_what_the_whole_reply_says(server: Server) -> None:
     assert whole.choices[0].message.content != whole.choices[1].message.content
 
 
-@pytest.mark.slow
 def test_the_stream_helper_accumulates(parrot: Server) -> None:
     messages: list[Any] = [{"role": "user", "content": SUM_QUESTION}]
     with (
@@ -141,7 +142,6 @@ def test_a_stop_string_ends_the_text(server: Server) -> None:
     assert pieces[-1].finish_reason == "stop"
 
 
-@pytest.mark.slow
 def test_a_tool_is_called_and_its_result_read(parrot: Server) -> None:
     messages: list[Any] = [{"role": "user", "content": SUM_QUESTION}]
     with connect(parrot) as client:
@@ -161,7 +161,6 @@ def test_a_tool_is_called_and_its_result_read(parrot: Server) -> None:
     assert unwanted.choices[0].message.tool_calls is None
 
 
-@pytest.mark.slow
 def test_a_streamed_tool_call_is_accumulated(parrot: Server) -> None:
     with (
         connect(parrot) as client,
@@ -232,7 +231,6 @@ def test_giving_up_frees_the_slot(server: Server) -> None:
         wait_for(server, "num_requests_waiting", 0)
 
 
-@pytest.mark.slow
 def test_many_requests_at_once_are_each_answered_as_alone(server: Server, reference: Reference) -> None:
     prompts = [reference.encode(f"{word} {index}") for index in range(8) for word in ("The", "user", "What is")]
     expected = [reference.greedy(prompt, 16) for prompt in prompts]

@@ -14,6 +14,8 @@ from tests.inference.clients.parrot import ADD, SUM_ANSWER, SUM_QUESTION
 from tests.inference.clients.serving import Server
 from tests.inference.server.conftest import serving
 
+pytestmark = pytest.mark.slow
+
 FUNCTION: Any = {"type": "function", **ADD["function"]}
 SUM: dict[str, Any] = {"model": "tiny", "input": SUM_QUESTION, "temperature": 0}
 
@@ -54,7 +56,6 @@ def test_a_function_is_called_and_its_result_read(client: OpenAI) -> None:
     assert caught.value.code == "previous_response_not_found"
 
 
-@pytest.mark.slow
 def test_instructions_come_first_and_are_not_kept(client: OpenAI, parrot: Server) -> None:
     def tokens(**extra: Any) -> int:
         reply = client.responses.create(model="tiny", max_output_tokens=1, temperature=0, **extra)
@@ -70,7 +71,6 @@ def test_instructions_come_first_and_are_not_kept(client: OpenAI, parrot: Server
     assert kept < tokens(input="fox", previous_response_id=last[-2], instructions="the dog and the fox")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tools", [[], [FUNCTION]], ids=["text", "call"])
 def test_a_stream_adds_up_to_the_whole(client: OpenAI, tools: list[Any]) -> None:
     whole = client.responses.create(**SUM, tools=tools)

@@ -15,6 +15,8 @@ from verifiers.types import ClientConfig
 from tests.inference.clients.parrot import GUESS_QUESTION, GUESSES, SUM_ANSWER, SUM_QUESTION, WRONG
 from tests.inference.clients.serving import Reference, Server
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = ("openai_chat_completions", "openai_chat_completions_token")
 TOKENS = {"logprobs": True, "extra_body": {"return_token_ids": True}}
 
@@ -68,7 +70,6 @@ def assert_as_sampled(reference: Reference, trajectory: list[dict[str, Any]]) ->
         assert tokens["completion_logprobs"] == pytest.approx(scores, abs=1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_single_turn(parrot: Server, parrot_reference: Reference, client: str) -> None:
     environment = vf.SingleTurnEnv(dataset=dataset(SUM_QUESTION, SUM_ANSWER), rubric=vf.Rubric(funcs=[says]))
@@ -100,7 +101,6 @@ def assert_as_sampled_after(reference: Reference, tokens: dict[str, Any], start:
     assert tokens["completion_logprobs"][start:] == pytest.approx(scores[start:], abs=1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_several_turns(parrot: Server, parrot_reference: Reference, client: str) -> None:
     environment = GuessingEnv(
@@ -115,7 +115,6 @@ def test_several_turns(parrot: Server, parrot_reference: Reference, client: str)
         assert_grows(output["trajectory"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_tools(parrot: Server, parrot_reference: Reference, client: str) -> None:
     environment = vf.ToolEnv(

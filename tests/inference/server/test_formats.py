@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 import jsonschema
-import openai
 import pytest
 from pydantic import BaseModel
 
@@ -202,6 +201,8 @@ def test_strict_is_not_in_the_prompt_and_penalties_change_the_reply(http: httpx.
 
 
 def test_the_parse_helper_of_openai(server: InferenceServer) -> None:
+    import openai  # takes seconds
+
     class Step(BaseModel):
         by: int
         unit: str | None
