@@ -257,6 +257,7 @@ def test_the_keyboard_reaches_everything(tab: Tab) -> None:
     page.keyboard.press("Enter")
     page.wait_for_selector(".rollout .part-answer")
     assert "key=train:0:0" in page.url and "color=logprob" in page.url
+    page.wait_for_selector(".others a")  # until then the page knows no other rollout of the task
     page.keyboard.press("]")  # the same task when it was played again
     tab.until("location.hash.includes('key=train:2:')")
     page.wait_for_selector(".rollout .part-answer")
