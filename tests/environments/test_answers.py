@@ -24,6 +24,16 @@ RIGHT = {
     "a tag in brackets": ("[answer]6[/answer]", "6"),
     "two forms that agree": ("1 + 5 = 6. The answer is 6.", "6"),
     "thoughts do not count": ("<think>7? 8?</think>1 + 5 = 6", "6"),
+    "a point first, boxed": (r"\boxed{.5}", ".5"),
+    "a point first, as an equation": ("x = .5", ".5"),
+    "a point first, bold": ("The answer is **.5**.", ".5"),
+    "a point first, negative": ("x = -.5", "-.5"),
+    "a point first, alone": (".5", ".5"),
+    "a minus": ("x = \u22125", "\u22125"),
+    "a minus, twice": ("x = -5 and so x = -5", "-5"),
+    "dollars of LaTeX": ("The answer is $5$.", "5"),
+    "dollars of money": ("The answer is $5.", "$5"),
+    "euros": ("The total = €5", "€5"),
 }
 
 ABUSE = {
@@ -59,6 +69,18 @@ ABUSE = {
     "thoughts that never end": "<think>1 + 5 = 6",
     "negation behind a tag that never ends": "<answer>6 is not it",
     "any of": "any of these: 1 + 5 = 6",
+    "a factorial": "x = 3!",
+    "a factorial in words": "The answer is 3!",
+    "a sign outside the box": r"-\boxed{6}",
+    "a sign outside the box's dollars": r"-$\boxed{6}$",
+    "a point outside the box": r"0.\boxed{6}",
+    "a per cent outside the box": r"\boxed{6}%",
+    "a power outside the box": r"$\boxed{6}^2$",
+    "digits outside the box": r"\boxed{6}.5",
+    "three dots": "The answer is...6",
+    "a point apart from its digits": "The answer is .**6**",
+    "two signs": "x = 6 and x = -6",
+    "two points": "x = 6 = .6",
 }
 
 

@@ -4,13 +4,14 @@ import asyncio
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
 from slimrl.errors import UserError
 from slimrl.rollout.episode import mean_metrics, run_episode
 from slimrl.rollout.places import run_groups
-from slimrl.types import Rollout, StopReason, Turn
+from slimrl.types import Rollout, StopReason, Task, Turn
 from tests.rollout.scripted import (
     CHAT,
     LOGPROB,
@@ -229,6 +230,29 @@ def test_one_bad_episode_spoils_no_other_and_the_order_is_kept():
     expected = ["", "environment_error", "timeout", "", "timeout", "environment_error", ""]
     assert [rollout.failure for rollout in rollouts] == expected
     assert [rollout.reward for rollout in rollouts if not rollout.failure] == [1.0] * 3
+
+
+class UsesUp:
+    """Takes its question out of the task, and writes the reply into it."""
+
+    def __init__(self, task):
+        self._task = task
+
+    async def start(self):
+        return [user(self._task.data["questions"].pop())]
+
+    async def step(self, reply):
+        self._task.data["replies"].append(reply)
+        return Turn(done=True, reward=float(len(self._task.data["replies"])))
+
+
+def test_an_environment_that_changes_its_task_changes_no_later_episode():
+    task = Task("a task", {"questions": ["q"], "replies": []})
+    specs = [replace(make_attempt(UsesUp), task=task) for _ in range(3)]
+    context = make_context(ScriptedClient([reply("A")]))
+    rollouts = [rollout for (rollout,) in asyncio.run(run_groups([[one] for one in specs], context))]
+    assert [(rollout.failure, rollout.reward) for rollout in rollouts] == [("", 1.0)] * 3
+    assert task == Task("a task", {"questions": ["q"], "replies": []})
 
 
 class Counts:

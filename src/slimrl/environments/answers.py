@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from slimrl.environments.numbers import read_number
 from slimrl.models.chat.thoughts import without_thoughts
 
 Form = Literal["lenient", "tag", "last_line", "whole"]
@@ -26,8 +27,7 @@ BOXED = re.compile(r"\\boxed\{([^{}\n]*)\}")
 SAID = re.compile(r"\banswer(?: is|:| =)[ \t]*:?([^\n]*)", re.IGNORECASE)
 SIDES = re.compile(r"(?<![!<>=~:])=(?!=)")
 SUM = re.compile(r"[\w.$€£%()]+(?:\s*[-+*×·÷^]\s*[\w.$€£%()]+)*", re.ASCII)  # an inner side of a chain of equations
-DIGITS = re.compile(r"\d+", re.ASCII)
-NUMBER = re.compile(r"[-+]?[$€£]?\d[\d,]*(?:\.\d+)?%?", re.ASCII)
+SIGNED = re.compile(r"[-+\u2212]?[\d.,]*\d", re.ASCII)
 SENTENCE_END = re.compile(r"[.!;](?=\s|$)")
 # What takes an answer back, weighs it, or asks for it: a reply with one of these words is not read leniently.
 DOUBT = re.compile(
@@ -35,7 +35,9 @@ DOUBT = re.compile(
     r"cannot|options?|candidates?|choices?|any|all)\b|n['’]t\b|[?≠≈/|]|!=",
     re.IGNORECASE,
 )
-AROUND = " \t\r\n*_`\"'“”‘’$.,;:!()[]"
+AROUND = " \t\r\n*_`\"'“”‘’.,;:!()[]"
+# Where a number would lose its sign, its point, a power or a factorial: `5!`, `...5`, and what touches a box.
+CUT = re.compile(r"\d\)?!|\.\.\d|[-+\u2212.%\d]\$*\\boxed|\\boxed\{[^{}\n]*\}\$*[.,]?[%^!\d]", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def read_answer(reply: str, form: Form = "lenient") -> Answer:
         return Answer(visible.rpartition("\n")[2].strip() or None, is_strict=True)
     if tagged := {text.strip() for text in TAG.findall(visible)}:
         return Answer(tagged.pop() if len(tagged) == 1 else None, is_strict=True)
-    if form == "tag" or len(visible) > MAX_CHARS or DOUBT.search(ANY_TAG.sub("", visible)):
+    if form == "tag" or len(visible) > MAX_CHARS or DOUBT.search(ANY_TAG.sub("", visible)) or CUT.search(visible):
         return Answer(None, is_strict=False)
     found = {cleaned for text in candidates(visible) if (cleaned := _clean(text))}
     return Answer(found.pop() if len(found) == 1 else None, is_strict=False)
@@ -94,13 +96,20 @@ def candidates(text: str) -> Iterator[str]:
 def _numbers(sides: Sequence[str]) -> Iterator[str]:
     """The sides of an equation that are plain numbers; all numbers, if two equations stand in one sentence."""
     if len(sides) > 1:
-        bare = [side.strip(AROUND) for side in sides]
+        bare = [_clean(side) for side in sides]
         if all(SUM.fullmatch(side) for side in bare[1:-1]):
-            yield from (side for side in bare if NUMBER.fullmatch(side))
+            yield from (side for side in bare if read_number(side))
         else:
-            yield from DIGITS.findall("=".join(sides))
+            yield from SIGNED.findall("=".join(sides))
 
 
 def _clean(text: str) -> str:
-    """A candidate without Markdown, quotes and punctuation around it; empty if it is too long."""
-    return stripped if len(stripped := text.strip(AROUND)) <= MAX_ANSWER_CHARS else ""
+    """A candidate without Markdown, quotes, LaTeX's dollars and punctuation around it. It keeps the point of `.5` and
+    the sign of `$5`. Empty if it is too long, or a point stands apart from its digits."""
+    stripped = text.strip(AROUND)
+    while len(stripped) > 1 and stripped[0] == stripped[-1] == "$":
+        stripped = stripped[1:-1].strip(" ")
+    opening = text[: text.index(stripped)]
+    if "." in opening and stripped[:1].isdigit():
+        stripped = f".{stripped}" if opening.endswith(".") else ""
+    return stripped if len(stripped) <= MAX_ANSWER_CHARS else ""

@@ -4,6 +4,7 @@
 from nothing. See `environments/reverse_text.py` for a whole one.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -27,6 +28,7 @@ __all__ = [
     "Taskset",
     "Turn",
     "allow_restarts",
+    "new_episode",
     "seed_tasksets",
 ]
 
@@ -126,6 +128,11 @@ class Closing(Protocol):
 
     async def close(self) -> None:
         """Gives it back. It is called once when the episode is over: done, out of turns, failed or cancelled."""
+
+
+def new_episode(taskset: Taskset, task: Task) -> Environment:
+    """Start an episode on a copy of the task, so that an environment that changes its task changes no later episode."""
+    return taskset.environment(copy.deepcopy(task))
 
 
 def allow_restarts(tasksets: Iterable[Taskset]) -> None:

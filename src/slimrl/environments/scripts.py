@@ -3,6 +3,7 @@
 Tasksets are other people's code: whatever a script does wrong is a `UserError` that names it.
 """
 
+import copy
 import functools
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
@@ -43,7 +44,8 @@ def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Me
     if script not in scripts:
         raise UserError(_explain_missing_script(name, script, scripts))
     call = f"{name}.scripts[{script!r}]({task.id})"
-    messages: list[Message] = call_user_code(f"{call} failed", lambda: plain_messages(scripts[script](task, seed)))
+    own = copy.deepcopy(task)
+    messages: list[Message] = call_user_code(f"{call} failed", lambda: plain_messages(scripts[script](own, seed)))
     return messages
 
 

@@ -3,15 +3,27 @@
 # Words that negate an answer, or make several of it. Two texts that say the same have the same of these.
 TURN_WORDS = "and but either except instead maybe neither never no none nor not or perhaps rather than unlike without"
 TURNS = frozenset(TURN_WORDS.split())
-CONJUNCTIONS = frozenset({"and", "either", "or"})  # on whose two sides the same may stand in any order
 # Words without a content of their own: an answer may have them beside the reference's.
 FILLER_WORDS = """
-about according actually all also am answer answers approximately are around as at be been believe by called circa
+about according actually all also answer answers approximately are around as at be been believe by called circa
 correct did do does exactly final for found from had has have he her his in is it its known m name named namely of on
 page s said says section she so stands states that their there they think this to total was well were which who with
 year years
 """
 FILLERS = frozenset(FILLER_WORDS.split())
+# Fillers that say who, where or which way: one may be added or left off, but not stand for another ("from" for "to").
+RELATIONS = frozenset("as at by for from he her his in its of on she their they to with".split())
+# Words that change what they stand beside. They add something even where the question has said them.
+MODIFIER_WORDS = """
+above acting ad after against almost am anti bc bce before below beside between beyond ce deputy double down except
+former half inside late least less more most near nearly non opposite outside over past pm post pre quarter since third
+twice under until up vice
+"""
+MODIFIERS = frozenset(MODIFIER_WORDS.split())
+MONTH_WORDS = "january february march april may june july august september october november december"
+MONTHS = frozenset(
+    [*MONTH_WORDS.split(), *(month[:3] for month in MONTH_WORDS.split())]
+)  # written before or after a day
 # What things with a name are, and how they are told apart from others of that name. Many bear the same, so alone
 # neither says which is meant. A kind may be left off a long name ("Lamar Hunt Trophy"), a quality not ("New York").
 KIND_WORDS = """

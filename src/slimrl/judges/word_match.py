@@ -1,8 +1,8 @@
 """Compares the words of a short answer with those of a reference: the judge that needs no model.
 
 It knows words, not meanings, and errs on the side of no: it refuses what a policy could exploit (a part of a name that
-many things bear, several candidates, taking back what was said), and so some right answers too. `docs/judge.md` says
-how often.
+many things bear, several candidates, taking back what was said, another order), and so some right answers too.
+`docs/judge.md` says how often, and what it does not look at.
 """
 
 import re
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slimrl.judges.asked import Asked
-from slimrl.judges.word_lists import COMMON, CONJUNCTIONS, FILLERS, KINDS, TURNS
+from slimrl.judges.word_lists import COMMON, FILLERS, KINDS, MODIFIERS, MONTHS, RELATIONS, TURNS
 from slimrl.judges.words import bare, is_sign, normalise, spell_as, units_of, without_decoration
 
 NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
+INVERTED = re.compile(r"([^,]+),([^,]+)")  # "Handel, George Frideric"
 INITIAL = re.compile(r"\w\.")
 PUNCTUATED = re.compile(r"[^\w\s.'’-]")
 MAX_BESIDE = 12  # words beside the reference's that an answer may have, as in "It was founded in 1874"
@@ -25,9 +26,10 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
     """Whether the answer says one of the references.
 
     It does if it has the same words, or has them as a phrase beside which all words are light, or has nearly the same
-    words in any order (`f1` of `min_f1` or more, every other word light, and nothing left off that carries the
-    reference). Light are fillers and what the question has said. In all three cases its numbers, its negations and its
-    symbols must be those of the reference.
+    words in the same order (`f1` of `min_f1` or more, every other word light, and nothing left off that carries the
+    reference). Light are fillers and words of the question, except modifiers such as "before", and except directly
+    before the reference ("New" before "York"). In all three cases its numbers, its negations and its symbols must be
+    those of the reference, and no filler may stand for another ("she" for "he").
 
     >>> matches("It was in 1,874.", ["1874"]), matches("1873 or 1874", ["1874"]), matches("not Rome", ["Rome"])
     (True, False, False)
@@ -36,12 +38,16 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
     """
     units, asked = units_of(answer), Asked(question)
     readings = [normalise(text) for text in dict.fromkeys([answer, without_decoration(answer)])]
+    if inverted := INVERTED.fullmatch(without_decoration(answer).strip(" .")):
+        names = normalise(f"{inverted[2]} {inverted[1]}")
     for reference in references:
         wanted_units = units_of(reference)
         if units and wanted_units and units != wanted_units:
             continue  # a unit may be left off, but not be another
         ways = _readings(reference, asked)
         if any(_says(words, wanted, asked, min_f1) for words in readings for wanted in ways):
+            return True
+        if inverted and names == normalise(reference) and not _numbers(names) and "," not in reference:
             return True
     return False
 
@@ -58,10 +64,11 @@ def f1(words: Sequence[str], wanted: Sequence[str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The words of a reference, those that may be left off, and those that may not stand beside it."""
+    """The words of a reference, those that may be left off, its relations, and words that may not stand beside it."""
 
     words: list[str]
     optional: frozenset[str]
+    relations: Counter[str]
     rivals: frozenset[str] = frozenset()
 
 
@@ -73,14 +80,16 @@ def _readings(reference: str, asked: Asked) -> list[_Wanted]:
     the question names candidates: then what it names must be said, and no other.
     """
     whole = normalise(reference)
+    relations = _relations(whole)
     own, rivals = frozenset(map(bare, whole)), asked.rivals(whole)
     if all(word in COMMON for word in whole if not _is_light(word, asked)):
-        return [_Wanted(whole, frozenset(word for word in whole if bare(word) in FILLERS), rivals - own)]
+        return [_Wanted(whole, frozenset(word for word in whole if bare(word) in FILLERS), relations, rivals - own)]
     named = rivals & own - asked.classes
     core = [word for word in whole if bare(word) in named or not _is_light(word, asked)]
     optional = frozenset() if named else _optional_words(reference, asked)
     barred = rivals - own if named else frozenset()
-    return [_Wanted(whole, optional | (frozenset(whole) - frozenset(core)), barred), _Wanted(core, optional, barred)]
+    loose = optional | (frozenset(whole) - frozenset(core))
+    return [_Wanted(whole, loose, relations, barred), _Wanted(core, optional, relations, barred)]
 
 
 def _optional_words(reference: str, asked: Asked) -> frozenset[str]:
@@ -109,17 +118,35 @@ def _says(words: list[str], wanted: _Wanted, asked: Asked, min_f1: float) -> boo
         return False
     if spelt == wanted.words:
         return True
+    relations = _relations(spelt)
+    if relations - wanted.relations and wanted.relations - relations:
+        return False
     light = [_is_light(word, asked) and bare(word) not in wanted.rivals for word in spelt]
+    light = [is_light and not _qualifies(spelt, place, wanted.words, asked) for place, is_light in enumerate(light)]
     return _is_phrase(spelt, light, wanted.words) or _is_nearly(spelt, light, wanted, min_f1)
 
 
 def _is_light(word: str, asked: Asked) -> bool:
-    """Whether a word adds nothing: a filler, or said by the question. A number is never light, nor is a symbol."""
-    return not (NUMBER.fullmatch(word) or is_sign(word)) and (bare(word) in FILLERS or asked.has(word))
+    """Whether a word adds nothing: a filler, or said by the question. A number, a symbol and a modifier never are."""
+    is_heavy = NUMBER.fullmatch(word) or is_sign(word) or bare(word) in MODIFIERS
+    return not is_heavy and (bare(word) in FILLERS or asked.has(word))
+
+
+def _qualifies(words: list[str], place: int, wanted: list[str], asked: Asked) -> bool:
+    """Whether a word of the question makes something else of the reference that it stands before, also across "of".
+    What it is asked which of does not, nor a kind: Lake Garda, the city of Rome."""
+    word, behind = bare(words[place]), words[place + 1 : place + 3]
+    if words[place] in wanted or word in FILLERS | KINDS | asked.classes:
+        return False
+    return any(one in wanted for one in (behind[1:] if behind[:1] == ["of"] else behind[:1]))
 
 
 def _numbers(words: Sequence[str]) -> list[str]:
     return [word for word in words if NUMBER.fullmatch(word)]
+
+
+def _relations(words: Sequence[str]) -> Counter[str]:
+    return Counter(word for word in map(bare, words) if word in RELATIONS)
 
 
 def _turns(words: Sequence[str]) -> Counter[str]:
@@ -149,9 +176,6 @@ def _is_nearly(words: list[str], light: list[bool], wanted: _Wanted, min_f1: flo
 
 
 def _is_ordered(words: list[str], wanted: list[str]) -> bool:
-    """Whether the words that both have come in the same order where that matters: with several numbers, of which each
-    belongs to a word, or with a word that negates what follows."""
-    if len(_numbers(wanted)) < 2 and not _turns(wanted).keys() - CONJUNCTIONS:
-        return True
-    shared = set(words) & set(wanted) - set(_numbers(wanted))
+    """Whether the words that both have come in the same order. A month may stand before or after its day."""
+    shared = set(words) & set(wanted) - (MONTHS if _numbers(wanted) else frozenset())
     return [word for word in words if word in shared] == [word for word in wanted if word in shared]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from slimrl.config.play import PlayConfig
 from slimrl.config.rollout import InferenceConfig
-from slimrl.environments.base import Environment, Taskset
+from slimrl.environments.base import Environment, Taskset, new_episode
 from slimrl.errors import RolloutError, UserError
 from slimrl.launch.parts import make_context, open_policy
 from slimrl.monitor.console import RunConsole
@@ -56,7 +56,7 @@ class Opposed:
     def __init__(self, seats: Sequence[EpisodeSpec], mine: int, context: RolloutContext) -> None:
         self._context = context
         self._others = [seat for place, seat in enumerate(seats) if place != mine]
-        self._episode = seats[mine].taskset.environment(seats[mine].task)
+        self._episode = new_episode(seats[mine].taskset, seats[mine].task)
         self._playing: list[asyncio.Task[Rollout]] = []
 
     async def start(self) -> list[Message]:

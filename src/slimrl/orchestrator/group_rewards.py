@@ -1,5 +1,6 @@
 """Adds what rollouts earn in comparison with one another (`GroupRewarding` in `environments/base.py`)."""
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ def add_group_rewards(rollouts_G: Sequence[Rollout], draw: Draw) -> tuple[Rollou
     if not isinstance(taskset, GroupRewarding) or not taskset.group_reward_names or not kept:
         return tuple(rollouts_G)
     try:
-        given = call_user_code("group_rewards() failed", lambda: taskset.group_rewards(draw.task, kept))
+        given = call_user_code("group_rewards() failed", lambda: taskset.group_rewards(copy.deepcopy(draw.task), kept))
         earned = iter(_rows(given, len(kept)))
         return tuple(rollout if rollout.failure else _with_rewards(rollout, next(earned)) for rollout in rollouts_G)
     except (RolloutError, UserError) as error:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl.environments.base import Taskset
+from slimrl.environments.base import Taskset, new_episode
 from slimrl.environments.find import call_user_code, tasks_of
 from slimrl.environments.scripts import EXPERT, demonstrate, find_scripts
 from slimrl.errors import UserError
@@ -81,7 +81,7 @@ def _play(taskset: Taskset, task: Task, replies: Iterable[str]) -> _Played | Non
     """The conversation that comes of replies; None if it breaks off."""
 
     async def play() -> list[Message]:
-        episode = taskset.environment(task)
+        episode = new_episode(taskset, task)
         # What an opening shows of other conversations is not learned.
         messages: list[Message] = [{**message, "weight": 0} for message in await episode.start()]
         for reply in replies:

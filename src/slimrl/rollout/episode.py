@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
-from slimrl.environments.base import Environment, Taskset
+from slimrl.environments.base import Environment, Taskset, new_episode
 from slimrl.environments.plain import check_reward
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Client, Completion
@@ -149,7 +149,7 @@ async def _environment(spec: EpisodeSpec, context: RolloutContext) -> AsyncItera
 
 
 async def _make(spec: EpisodeSpec) -> Environment:
-    return spec.taskset.environment(spec.task)
+    return new_episode(spec.taskset, spec.task)
 
 
 async def _opening(environment: Environment, context: RolloutContext) -> list[Message]:

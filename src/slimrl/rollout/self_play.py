@@ -5,6 +5,7 @@ The episodes of a game share a state and wait for one another inside their `star
 fails those that still wait for it, as `drop/partner_left`. This module knows nothing of any game.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -51,7 +52,7 @@ class _Game:
 
     def episode(self, task: Task, place: int) -> Environment:
         if not self.episodes:
-            episodes = list(self.taskset.self_play(task))
+            episodes = list(self.taskset.self_play(copy.deepcopy(task)))
             if len(episodes) != self.num_roles:
                 raise RolloutError(
                     "environment_error", f"self_play() gave {len(episodes)} episodes for {self.num_roles} roles"

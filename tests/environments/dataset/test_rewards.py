@@ -2,9 +2,8 @@
 
 import pytest
 
-from slimrl.environments.dataset.scorers import number_of
 from slimrl.errors import RolloutError, UserError
-from tests.environments.dataset.files import answered, functions, made
+from tests.environments.dataset.files import answered, functions, made, opened
 
 OURS = """
 import asyncio
@@ -130,17 +129,38 @@ def test_a_signature_that_is_neither_is_explained(tmp_path):
         graded(tmp_path, "owm")
 
 
-@pytest.mark.parametrize(
-    ("text", "same"),
-    [("6", "6.0"), ("1,000", "1000"), ("1/2", "0.5"), ("-3", "-3.00"), ("$5", "5"), ("+7", "7"), ("50%", "50%")],
-)
-def test_numbers_are_equal_however_they_are_written(text, same):
-    assert number_of(text) == number_of(same) is not None
+CHANGES = """
+def columns(completions, answers, **others):
+    values = []
+    for row in answers:
+        row.sort()
+        values.append(float(len(row)))
+        row.pop()
+    return values
+
+def history(prompts, completions, **others):
+    values = []
+    for prompt, completion in zip(prompts, completions):
+        prompt.extend(completion)
+        values.append(float(len(prompt)))
+    return values
+
+def data(task):
+    task.data["answers"].clear()
+    task.data["prompt"][0]["content"] += "!"
+    return float(len(task.data["prompt"][0]["content"]))
+"""
 
 
-@pytest.mark.parametrize("text", ["", "six", "6 or 7", "not 6", "6 7", "1,00", "1e5", "٦", "1/0", "9" * 100, "--6"])
-def test_anything_else_is_no_number(text):
-    assert number_of(text) is None
+@pytest.mark.parametrize("name", ["columns", "history", "data"])
+def test_a_reward_that_changes_its_arguments_changes_nothing_for_later_rollouts(tmp_path, name):
+    rows = [{"prompt": [{"role": "user", "content": "q"}], "answers": ["x", "y", "z"]}]
+    two = [{"function": f"{functions(tmp_path, CHANGES)}:{name}", "name": one} for one in "ab"]
+    taskset = made(tmp_path, rows, test_share=0.0, reward=two)
+    turns = [answered(taskset, "reply") for _ in range(3)]
+    assert turns[0].reward > 0 and turns[1:] == turns[:1] * 2
+    assert len({*turns[0].metrics.values()} - {0.0, 1.0}) == 1  # nor for the other function
+    assert opened(taskset)[-1]["content"] == "q"
 
 
 HOSTILE = [

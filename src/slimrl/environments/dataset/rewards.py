@@ -3,10 +3,12 @@
 A function is recognised by its parameters' names. One with `completions` has TRL's signature: it gets lists, one entry
 for each completion (`prompts`, `completions`, and the columns of the rows), and gives a list. Any other takes `reply`
 (the last reply), `task` (a `slimrl.types.Task`) and `given` (the answer that was read, or None), as many as it wants,
-and gives a number. Both may be async, and give None where a reward does not apply.
+and gives a number. Both may be async, and give None where a reward does not apply. A function gets copies, which it may
+change.
 """
 
 import asyncio
+import copy
 import inspect
 import math
 import re
@@ -136,7 +138,11 @@ def _reward_of(entry: object, loaded: dict[str, Any], judge: Callable[[], Judge]
         raise UserError(f"reward `{where}` is not a function, but the {type(function).__name__} {function!r:.80}.")
     _check_compares(settings, inspect.signature(function).parameters)
     score_of, columns = _caller(function, where)
-    return Reward(name, settings.weight, settings.group, score_of, columns)
+
+    async def score_copies(finished: Sequence[Finished]) -> Sequence[object]:
+        return await score_of([copy.deepcopy(one) for one in finished])
+
+    return Reward(name, settings.weight, settings.group, score_copies, columns)
 
 
 def _check_compares(settings: RewardSettings, parameters: Collection[str]) -> None:

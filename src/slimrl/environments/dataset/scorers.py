@@ -1,18 +1,13 @@
 """Scorers that a reward may name: `exact`, `number`, `match`, and `judge`. Each compares the answer that was read in a
 reply with the right answers of the row."""
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any
 
+from slimrl.environments.numbers import read_number
 from slimrl.judges.judge import Judge
 from slimrl.judges.word_match import matches
 from slimrl.types import Message, Metrics, Task
-
-NUMBER = re.compile(r"[$€£]?([-+]?)[$€£]?(\d+|\d{1,3}(?:,\d{3})+)(\.\d+)?(?:\s*/\s*(\d+))?(%?)\.?", re.ASCII)
-MAX_DIGITS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +39,8 @@ async def exact(finished: Finished) -> float:
 
 async def number(finished: Finished) -> float:
     """1 if the answer is a number, and equal to a right one: `1,000.0` is `1000`, and `1/2` is `0.5`."""
-    given = number_of(finished.given or "")
-    return float(given is not None and any(given == number_of(one) for one in finished.references))
+    given, right = read_number(finished.given or ""), map(read_number, finished.references)
+    return float(given is not None and any(one is not None and given.equals(one) for one in right))
 
 
 async def match(finished: Finished) -> float:
@@ -66,16 +61,3 @@ def judge_scorer(judge: Callable[[], Judge]) -> Scorer:
 
 SCORERS: dict[str, Scorer] = {"exact": exact, "number": number, "match": match}
 JUDGE = "judge"
-
-
-def number_of(text: str) -> Any:
-    """The number that a text is, exactly; None if it is anything else. A per cent is a number with its sign.
-
-    >>> number_of("1,000.50") == number_of("2001/2"), number_of("6 or 7"), number_of("50%")
-    (True, None, (Fraction(50, 1), '%'))
-    """
-    found = NUMBER.fullmatch(text.strip()) if len(text) <= MAX_DIGITS else None
-    if found is None or (found[4] and (found[3] or not int(found[4]))):
-        return None
-    value = Fraction(f"{found[1]}{found[2].replace(',', '')}{found[3] or ''}") / int(found[4] or 1)
-    return (value, found[5]) if found[5] else value

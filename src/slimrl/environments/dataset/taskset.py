@@ -22,8 +22,9 @@ from slimrl.environments.dataset.episode import (
 )
 from slimrl.environments.dataset.rewards import Reward, read_rewards
 from slimrl.environments.dataset.rows import question_of, read_tasks, references_of
-from slimrl.environments.dataset.scorers import JUDGE, SCORERS, number_of
+from slimrl.environments.dataset.scorers import JUDGE, SCORERS
 from slimrl.environments.dataset.toolbox import add_tool, check_calls, read_toolbox
+from slimrl.environments.numbers import read_number
 from slimrl.errors import UserError, nearest
 from slimrl.io.settings import refuse_idle
 from slimrl.judges.judge import Judge, judge_of, read_judge
@@ -243,7 +244,7 @@ def _check_tasks(reward: Reward, tasks: Sequence[Task]) -> None:
                 "`answer`, `answers` or `reference`, or name a function of your own as `reward`."
             )
         is_read: dict[str, Callable[[str], object]] = {
-            "number": lambda one: number_of(one) is not None,
+            "number": lambda one: read_number(one) is not None,
             "match": lambda one: matches(one, [one]),
         }
         test = is_read.get(reward.scorer, str.strip)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from slimrl.environments.base import Environment
+from slimrl.environments.base import Environment, new_episode
 from slimrl.rollout.answers import close_episode
 from slimrl.types import Message, Split, Task, Taskset, Turn
 
@@ -41,7 +41,7 @@ class TimedTaskset:
 
     def environment(self, task: Task) -> Environment:
         began = time.perf_counter()
-        episode = self.taskset.environment(task)
+        episode = new_episode(self.taskset, task)
         seconds = time.perf_counter() - began
         self.calls.append(Call(MADE, seconds, seconds))
         return _TimedEpisode(episode, self.calls.append)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from slimrl.environments.base import Environment
+from slimrl.environments.base import Environment, new_episode
 from slimrl.errors import RolloutError, UserError
 from slimrl.integrations.slime.rows import (
     GAME,
@@ -70,7 +70,7 @@ class MatchingEnv:
             raise UserError(f"slime: no game to play: give `reset` the {GAME} of a row.")
         task = task_of(self._sample) if state is None else Task("slime", {GAME: state})
         try:
-            self._episode = self._taskset.environment(task)
+            self._episode = new_episode(self._taskset, task)
         except ValueError as error:
             raise UserError(f"slime: that {GAME} is no game: {error}.") from error
         self._note(0.0, {})

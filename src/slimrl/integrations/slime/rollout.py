@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from slimrl.environments.base import Environment, Taskset
+from slimrl.environments.base import Environment, Taskset, new_episode
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Client
 from slimrl.integrations.sglang import ABORTED, Router
@@ -224,7 +224,7 @@ class MatchingRollouts:
         Raises UserError for a row that is no game, or an opening that fills the context.
         """
         try:
-            environment = self.taskset.environment(task)
+            environment = new_episode(self.taskset, task)
         except ValueError as error:
             raise UserError(f"slime: the {GAME} of sample {task.id} is no game: {error}.") from error
         try:

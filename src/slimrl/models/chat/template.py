@@ -7,6 +7,7 @@ spaces). The pieces come from the tokenizer's own chat template, which renders t
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, cast
@@ -17,7 +18,8 @@ from slimrl.errors import UserError
 from slimrl.models.chat.encode import TextEncoder
 from slimrl.models.chat.excerpt import shorten
 from slimrl.models.chat.render import Renderer
-from slimrl.models.chat.tags import CLOSE, OPEN
+from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
+from slimrl.models.chat.thoughts import begins_in_thoughts, opens_thoughts
 from slimrl.models.chat.tool_calls import MARKER, ToolCall, ToolReader, tool_trouble
 from slimrl.types import Message
 
@@ -25,6 +27,8 @@ QUESTION: Message = {"role": "user", "content": "question"}
 REPLY: Message = {"role": "assistant", "content": MARKER}
 RESULT: Message = {"role": "tool", "content": "result"}
 CALL = f'{OPEN}{{"name": "call", "arguments": {{}}}}{CLOSE}'
+EMPTY_THOUGHTS = re.compile(rf"\s*{OPEN_THOUGHTS}\s*{CLOSE_THOUGHTS}\s*")
+PROMPT_END = 32  # tokens of a generation prompt that show whether it opens or closes thoughts
 # A reply with one call, with two, and one whose call cannot be read; environments answer all in the role `tool`.
 CALLING: list[Message] = [{"role": "assistant", "content": text} for text in (CALL, CALL + CALL, f"{OPEN}{CLOSE}")]
 
@@ -62,7 +66,8 @@ class ChatFormat:
         renderer.gap([QUESTION, REPLY, QUESTION])  # no user's message may be left out
         # The first special token after the reply ends a turn; without any, the end-of-sequence token does.
         eos: int | None = tokenizer.eos_token_id
-        at_the_end = self._first_special(renderer.text([QUESTION, REPLY], generate=False).partition(MARKER)[2])
+        until_reply, _, behind = renderer.text([QUESTION, REPLY], generate=False).partition(MARKER)
+        at_the_end = self._first_special(behind)
         end_of_turn = eos if at_the_end is None else at_the_end
         if end_of_turn is None:
             raise UserError(
@@ -84,6 +89,9 @@ class ChatFormat:
         # Some templates write spaces around every reply, which belong to it: a reply that is sampled has them, too.
         self._before_reply = encoder.last_segment(prompt)
         self._lead = before[len(prompt) :] if before.startswith(prompt) else ""
+        # What closes thoughts that the prompt opens, where a reply has none.
+        written = until_reply.removeprefix(prompt)
+        self._no_thoughts = written if written.strip() == CLOSE_THOUGHTS else f"\n{CLOSE_THOUGHTS}\n\n"
         self._trail = between.partition(self._end_text)[0] if self._template_closes else ""
 
     def opening(self, messages: Sequence[Message]) -> list[int]:
@@ -158,7 +166,7 @@ class ChatFormat:
         for turn in turns:
             so_far = messages[:turn]
             prompt = self.continuation(so_far, after=self.end_of_turn) if token_ids else self.opening(so_far)
-            text = self._reply_text(messages[: turn + 1])
+            text = self._reply_text(messages[: turn + 1], self.full_text(prompt[-PROMPT_END:]))
             reply = [*self._encoder.encode_behind(self._before_reply, text), self.end_of_turn]
             token_ids += prompt + reply
             mask += [False] * len(prompt) + [messages[turn].get("weight", 1) != 0] * len(reply)
@@ -194,8 +202,8 @@ class ChatFormat:
     def _end_text(self) -> str:
         return cast(str, self._tokenizer.convert_ids_to_tokens(self.end_of_turn))
 
-    def _reply_text(self, messages: Sequence[Message]) -> str:
-        """The text between the generation prompt and the end of the last message's turn.
+    def _reply_text(self, messages: Sequence[Message], prompt_end: str) -> str:
+        """The text between the generation prompt, which ends in `prompt_end`, and the end of the last message's turn.
 
         A reply that is a text alone stays as it is, within the spaces that the template writes around every reply.
         Thoughts and calls beside the text are for the template to write.
@@ -203,9 +211,7 @@ class ChatFormat:
         reply = messages[-1]
         beside = [key for key in ("reasoning_content", "tool_calls") if key in reply]
         if not beside:
-            content = reply["content"]
-            # The text of a sampled reply may have them already.
-            lead = "" if content.startswith(self._lead) else self._lead
+            lead, content = self._lead_of(reply["content"], prompt_end)
             trail = "" if content.endswith(self._trail) else self._trail
             return f"{lead}{self._encoder.mark(content)}{trail}"
         # Calls with results behind them: some templates write more into the very last message.
@@ -223,6 +229,32 @@ class ChatFormat:
                 "all that the model is to say into `content`, or take a model whose template writes it."
             )
         return text.removesuffix(self._renderer.behind_last_reply(shown)) + self._trail
+
+    def _lead_of(self, content: str, prompt_end: str) -> tuple[str, str]:
+        """The template's text before a reply, and the reply without the tags that the prompt has written already.
+
+        A template may write empty thoughts before each reply: these belong to replies without thoughts. A prompt may
+        open thoughts: a reply without thoughts closes them first. Raises UserError for thoughts behind a prompt that
+        closes them.
+        """
+        begun, opens = content.lstrip().startswith(OPEN_THOUGHTS), opens_thoughts(prompt_end)
+        if begun and opens:
+            return "", content.lstrip().removeprefix(OPEN_THOUGHTS).removeprefix("\n")
+        if begun and prompt_end.rstrip().endswith(CLOSE_THOUGHTS):
+            empty = EMPTY_THOUGHTS.match(content)
+            if empty is None:
+                raise UserError(
+                    f"the generation prompt of {self._renderer.name}'s chat template ends in {CLOSE_THOUGHTS}, so the "
+                    "model replies without thoughts, and a reply of the data has some. Remove these, or put a template "
+                    "that lets the model think into its directory (chat_template.jinja)."
+                )
+            return "", content[empty.end() :]
+        if begun or begins_in_thoughts(content):
+            return "" if CLOSE_THOUGHTS in self._lead or content.startswith(self._lead) else self._lead, content
+        if opens and CLOSE_THOUGHTS not in self._lead:
+            return self._no_thoughts, content
+        # The text of a sampled reply may have it already.
+        return "" if content.startswith(self._lead) else self._lead, content
 
     def _cut_excerpt(self, message: Message) -> Message:
         if "excerpt" not in message:

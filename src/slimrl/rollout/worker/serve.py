@@ -8,6 +8,7 @@ The process dies with the run, is the first that the kernel ends if memory runs 
 leave behind, so that they can be found. A fork of it never speaks to the run.
 """
 
+import copy
 import asyncio
 import ctypes
 import hashlib
@@ -33,6 +34,7 @@ from slimrl.environments.base import (
     Scripted,
     SelfPlay,
     Taskset,
+    new_episode,
 )
 from slimrl.environments.find import (
     call_user_code,
@@ -200,11 +202,11 @@ class Worker:
             os._exit(BROKEN)
 
     async def _make(self, message: Mapping[str, Any]) -> list[str]:
-        return self._keep(message, [self._taskset.environment(self._task(message))])
+        return self._keep(message, [new_episode(self._taskset, self._task(message))])
 
     async def _make_all(self, message: Mapping[str, Any]) -> list[str]:
         assert isinstance(self._taskset, SelfPlay)
-        return self._keep(message, list(self._taskset.self_play(self._task(message))))
+        return self._keep(message, list(self._taskset.self_play(copy.deepcopy(self._task(message)))))
 
     def _keep(self, message: Mapping[str, Any], episodes: Sequence[Environment]) -> list[str]:
         """The names by which the run may ask about new episodes."""
@@ -289,7 +291,7 @@ class Worker:
 
     def _group_rewards(self, message: Mapping[str, Any]) -> dict[str, list[float]]:
         assert isinstance(self._taskset, GroupRewarding)
-        taskset, task = self._taskset, self._task(message)
+        taskset, task = self._taskset, copy.deepcopy(self._task(message))
         rollouts = [rollout_from_json(line).rollout for line in message["rollouts"]]
         given = call_user_code("group_rewards() failed", lambda: taskset.group_rewards(task, rollouts))
         try:
