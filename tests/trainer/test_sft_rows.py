@@ -1,6 +1,7 @@
 """Fields of a row that decide what is learnt: written by the template, masked, or refused with the row named."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -131,6 +132,46 @@ def test_thoughts_and_text_before_a_call_are_learnt_with_it() -> None:
     row = {"messages": [USER, calling, {"role": "tool", "content": "3"}, {**ASSISTANT, "weight": 0}], "tools": [ADD]}
     written = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
     assert learnt(row, QWEN3) == f"<think>\nhm\n</think>\n\nI add.\n{written}\n{written}<|im_end|>"
+
+
+def parallel(ids: list[str], results: list[str]) -> dict[str, Any]:
+    """Calls with these ids, and results of these calls that say so."""
+    calls = [{"id": one, "function": {"name": "add", "arguments": {"a": one}}} for one in ids]
+    said = [{"role": "tool", "tool_call_id": one, "content": f"of {one}"} for one in results]
+    return {"messages": [USER, {"role": "assistant", "tool_calls": calls}, *said, ASSISTANT], "tools": [ADD]}
+
+
+@pytest.mark.parametrize("results", [["b", "a"], ["a", "b"]])
+@pytest.mark.parametrize("chat", [QWEN25, QWEN3], ids=["qwen2.5", "qwen3"])
+def test_results_are_read_in_the_order_of_their_calls(chat: ChatFormat, results: list[str]) -> None:
+    text = read_text(parallel(["a", "b"], results), chat)
+    assert text.index('{"a": "a"}') < text.index('{"a": "b"}') < text.index("of a") < text.index("of b")
+
+
+def test_results_of_three_calls_and_of_later_calls_are_read_in_order() -> None:
+    one, other = parallel(["0", "1", "2"], ["2", "0", "1"]), parallel(["0", "1"], ["1", "0"])
+    text = read_text({"messages": one["messages"] + other["messages"], "tools": [ADD]}, QWEN25)
+    assert re.findall("of [0-9]", text) == ["of 0", "of 1", "of 2", "of 0", "of 1"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "results", "why"),
+    [
+        (["a", "b"], ["b", "c"], "a result is of the call `c`, and the reply before it has only `a`, `b`"),
+        (["a", "b"], ["b", "b"], "the call `b` has two results"),
+        (["a", "b"], ["b"], "the call `a` has no result, and a later call"),
+        (["a"], ["b"], "a result is of the call `b`"),
+    ],
+)
+def test_a_result_that_belongs_to_no_call_is_refused(ids: list[str], results: list[str], why: str) -> None:
+    with pytest.raises(UserError, match=f"^row: {why}"):
+        read_messages(parallel(ids, results), "row")
+
+
+@pytest.mark.parametrize(("ids", "results"), [(["", ""], ["x", "y"]), (["a", "b"], ["", ""]), (["a", "b"], ["a"])])
+def test_results_without_ids_stay_in_their_order(ids: list[str], results: list[str]) -> None:
+    read = read_messages(parallel(ids, results), "row")
+    assert [m["content"] for m in read if m["role"] == "tool"] == [f"of {one}" for one in results]
 
 
 def test_calls_that_the_template_does_not_write_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Reads a number with its unit, and compares two of them. Never guesses: a text that is not exactly one number is None."""
+"""Reads a number with its unit, and compares two of them. A text that is not exactly one number is None."""
 
 import re
 from dataclasses import dataclass

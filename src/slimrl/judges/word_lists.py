@@ -12,7 +12,8 @@ year years
 """
 FILLERS = frozenset(FILLER_WORDS.split())
 # Fillers that say who, where or which way: one may be added or left off, but not stand for another ("from" for "to").
-RELATIONS = frozenset("as at by for from he her his in its of on she their they to with".split())
+RELATION_WORDS = "as at by for from he her his in its of on she their they to with"
+RELATIONS = frozenset(RELATION_WORDS.split())
 # Words that change what they stand beside. They add something even where the question has said them.
 MODIFIER_WORDS = """
 above acting ad after against almost am anti bc bce before below beside between beyond ce deputy double down except

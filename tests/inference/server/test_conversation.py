@@ -30,7 +30,7 @@ def messages(*given: dict[str, object]) -> list[ChatMessage]:
 
 CONVERSATION = messages(
     {"role": "user", "content": [{"type": "text", "text": "What is "}, {"type": "text", "text": "1+1?"}]},
-    {"role": "assistant", "content": None, "tool_calls": [CALL, CALL], "reasoning_content": None},
+    {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "c2"}], "reasoning_content": None},
     {"role": "tool", "tool_call_id": "c1", "content": "2"},
     {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "3"}]},
 )
@@ -52,6 +52,17 @@ def test_a_template_that_does_not_gets_them_as_text() -> None:
     assert assistant == f"assistant\n{call}\n{call}<|im_end|>\n"
     assert results == ("user\n<tool_response>\n2\n</tool_response>\n<tool_response>\n3\n</tool_response><|im_end|>\n")
     assert rest == "assistant\n"
+
+
+@pytest.mark.parametrize("template", [WITH_TOOLS, None])
+def test_results_are_written_in_the_order_of_their_calls(template: str | None) -> None:
+    writer = PromptWriter(tiny_tokenizer(chat_template=template) if template else tiny_tokenizer())
+    question, calls, one, other = CONVERSATION
+    assert writer.write([question, calls, other, one], [TOOL], GENERATE) == writer.write(CONVERSATION, [TOOL], GENERATE)
+    unknown = one.model_copy(update={"tool_call_id": "c3"})
+    for wrong in ([unknown, other], [other], [one, one]):
+        with pytest.raises(ApiError, match=r"the call `c"):
+            writer.write([question, calls, *wrong], [TOOL], GENERATE)
 
 
 def test_tools_join_the_system_message_that_is_there() -> None:

@@ -18,6 +18,7 @@ from slimrl.inference.server.bodies import ChatMessage, Tool
 from slimrl.inference.server.errors import bad_request
 from slimrl.io.text import is_too_deep, is_writable
 from slimrl.models.chat.clock import with_date
+from slimrl.models.chat.results import in_order_of_calls
 from slimrl.models.chat.tool_calls import TEMPLATE_ERRORS, render_tools
 
 Plain = dict[str, Any]  # a message or tool in the form that templates take
@@ -45,7 +46,10 @@ class PromptWriter:
 
     def write(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: Plain) -> str:
         """The text of the prompt. `settings` are passed to the template, such as `add_generation_prompt`."""
-        plain = [_message(message) for message in messages]
+        try:
+            plain = in_order_of_calls([_message(message) for message in messages])
+        except ValueError as error:
+            raise bad_request(f"messages: {error}.", "messages") from None
         # `strict` is for the sampler: the model reads the same prompt with it.
         functions = [tool.model_dump(exclude_none=True, exclude={"function": {"strict"}}) for tool in tools]
         plain = _as_text(plain, every_call=not self._knows_tools)

@@ -12,6 +12,7 @@ from typing import Any
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
 from slimrl.io.rows import file_rows, hash_fraction, hub_rows
+from slimrl.trainer.sft.columns import without_padding
 from slimrl.trainer.sft.rows import Conversation, PlainText, RowReader
 
 
@@ -64,8 +65,7 @@ def _open(config: FileDataConfig | HubDataConfig, part: str) -> tuple[str, Itera
         check = "`data.name`, `data.subset`, `data.split` and `data.val_split`"
         rows, name = hub_rows(config.name, part, check, config.subset), f"{config.name} ({part})"
         is_columnar = True
-    # In columns, a key that one object has is null in all others.
-    return name, ((_without_nulls(row) if is_columnar else row, where) for row, where in rows)
+    return name, ((without_padding(row, is_columnar), where) for row, where in rows)
 
 
 def _from_rows(
@@ -115,12 +115,3 @@ def _fraction(read: Conversation | PlainText) -> float:
     """A number in [0, 1) that depends on the conversation or text alone."""
     content: Any = read.messages if isinstance(read, Conversation) else [read.prompt, read.completion]
     return hash_fraction(content)
-
-
-def _without_nulls(value: Any) -> Any:
-    """The value without the keys that columnar files add to an object because another one has them."""
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return value

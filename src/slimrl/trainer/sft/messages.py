@@ -136,7 +136,7 @@ def _weight(message: Mapping[str, Any], where: str) -> int | None:
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:
-    """A call in OpenAI's form, or without `function` around it, with its arguments as an object."""
+    """A call in OpenAI's form, or without `function` around it, with its arguments as an object; its id may be empty."""
     function = (call.get("function") or call) if isinstance(call, dict) else None
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if isinstance(arguments, str):
@@ -146,5 +146,8 @@ def _call(call: Any, where: str) -> dict[str, Any]:
             f'{where}: a call is {{"function": {{"name": ..., "arguments": {{...}}}}}}, and the arguments are an '
             f"object or its JSON, found: {preview(call)}"
         )
-    call_id = call.get("id") or "0"
-    return {"id": call_id, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+    return {
+        "id": call.get("id") or "",
+        "type": "function",
+        "function": {"name": function["name"], "arguments": arguments},
+    }

@@ -13,6 +13,7 @@ from slimrl.config.data import RowForm
 from slimrl.errors import UserError
 from slimrl.io.rows import preview
 from slimrl.io.text import is_writable
+from slimrl.models.chat.results import in_order_of_calls
 from slimrl.trainer.sft.forms import SHAREGPT, Kind, is_empty, kind_of_row, other_forms
 from slimrl.trainer.sft.messages import KEYS, THOUGHTS, WEIGHTS, parse_json, read_message, refuse
 from slimrl.types import Message
@@ -34,6 +35,7 @@ OF_ROLLOUTS = ("task_id", "loss_mask")
 READ_IN_ROW = ("tools", "failure", "metrics", *SYSTEM)
 # By this tag a system message describes tools in words, as Hermes' data does.
 TOOLS_TAG = "<tools>"
+NO_ID = "0"
 TOOLS_IN_WORDS = f"`tools` is not offered where the system message describes tools in {TOOLS_TAG} already"
 
 
@@ -109,6 +111,7 @@ def _conversation(row: Mapping[str, Any], kind: Kind, where: str) -> tuple[Conve
     if (system := _system(row, where)) is not None:
         _put_first(system, messages, where)
     _check_order(messages, where)
+    messages = _in_order_of_calls(messages, where)
     _check_learnt(messages, where, may_be_silent=_is_rollout(row))
     tools = _tools_of(row, messages, where)
     describes_tools = bool(tools) and TOOLS_TAG in messages[0]["content"] and messages[0]["role"] == "system"
@@ -196,6 +199,17 @@ def _check_order(messages: Sequence[Message], where: str) -> None:
             f"{where}: the result of a tool stands behind an assistant message or another result; this conversation "
             f"has the roles: {', '.join(roles)}."
         )
+
+
+def _in_order_of_calls(messages: list[Message], where: str) -> list[Message]:
+    """The messages with results in the order of their calls. Calls without ids get one: some templates ask for it."""
+    try:
+        messages = in_order_of_calls(messages)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}.") from None
+    for call in (call for message in messages for call in message.get("tool_calls", ())):
+        call["id"] = call["id"] or NO_ID
+    return messages
 
 
 def _check_learnt(messages: Sequence[Message], where: str, may_be_silent: bool) -> None:

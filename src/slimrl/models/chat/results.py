@@ -1,0 +1,42 @@
+"""Puts the results of parallel tool calls into the order of the calls. Templates do not write ids, so a model can only
+tell by the order which result is of which call."""
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any, TypeVar
+
+M = TypeVar("M", bound=Mapping[str, Any])
+
+
+def in_order_of_calls(messages: Sequence[M]) -> list[M]:
+    """The messages, with the results behind each reply in the order of the reply's calls.
+
+    Calls or results without ids stay as they are. Raises ValueError for a result of an unknown call, for two results of
+    one call, and for a call without a result before one that has it.
+    """
+    ordered: list[M] = []
+    while len(ordered) < len(messages):
+        message = messages[len(ordered)]
+        ordered.append(message)
+        if calls := message.get("tool_calls"):
+            results = list(takewhile(lambda one: one["role"] == "tool", messages[len(ordered) :]))
+            ordered += _sorted([call.get("id") or "" for call in calls], results)
+    return ordered
+
+
+def _sorted(calls: list[str], results: list[M]) -> list[M]:
+    ids = [result.get("tool_call_id") or "" for result in results]
+    if not all(calls) or not all(ids) or len(set(calls)) < len(calls):
+        return results
+    if unknown := [one for one in ids if one not in calls]:
+        raise ValueError(f"a result is of the call `{unknown[0]}`, and the reply before it has only {_names(calls)}")
+    if len(set(ids)) < len(ids):
+        twice = next(one for one in ids if ids.count(one) > 1)
+        raise ValueError(f"the call `{twice}` has two results")
+    if missing := [one for one in calls[: max(map(calls.index, ids), default=0)] if one not in ids]:
+        raise ValueError(f"the call `{missing[0]}` has no result, and a later call of the same reply has one")
+    return sorted(results, key=lambda result: calls.index(result["tool_call_id"]))
+
+
+def _names(ids: Sequence[str]) -> str:
+    return ", ".join(f"`{one}`" for one in ids)
