@@ -6,6 +6,7 @@ process.
 """
 
 import asyncio
+import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ class McpServer:
         try:
             client = await asyncio.wait_for(self._client(), limit_s)
             connecting, limit_s = self._connecting, self._settings.timeout_s
-            result = await asyncio.wait_for(client.call_tool(tool, arguments), limit_s)
+            result = await asyncio.wait_for(client.session.send_request(*self._request(tool, arguments)), limit_s)
         except TimeoutError:
             raise ToolError(f"{tool}: no answer in {limit_s:g} s.") from None
         except asyncio.CancelledError:
@@ -99,7 +100,7 @@ class McpServer:
             if self._is_refusal(error):
                 raise ToolError(f"{tool}: {error!s:.2000}") from error
             if self._connecting is connecting:  # else another call has started the server again already
-                self._connecting = None
+                self._disconnect()
             raise RolloutError(
                 "tool_server_died", f"the MCP server of `{tool}` is gone: {describe(_cause(error))}"
             ) from error
@@ -108,9 +109,24 @@ class McpServer:
             raise ToolError(f"{tool}: {text or 'it failed, and did not say why'}")
         return text
 
+    def _request(self, tool: str, arguments: dict[str, Any]) -> tuple[Any, Any]:
+        """The request of a call and the type of its result. `Client.call_tool` would refuse a result that is not of the
+        tool's `outputSchema`, though its text is as good as any for the policy."""
+        types = self._package.types
+        params = types.CallToolRequestParams(name=tool, arguments=arguments)
+        return types.CallToolRequest(params=params), types.CallToolResult
+
     def _is_refusal(self, error: Exception) -> bool:
-        """Whether a server that lives has refused a call."""
-        return isinstance(error, self._package.MCPError) and error.code != self._package.types.CONNECTION_CLOSED
+        """Whether a running server has refused a call, or sent a malformed result (pydantic's errors are ValueErrors)."""
+        if isinstance(error, self._package.MCPError):
+            return bool(error.code != self._package.types.CONNECTION_CLOSED)
+        return isinstance(error, ValueError | RuntimeError)
+
+    def _disconnect(self) -> None:
+        """Forget the connection and end its server, which may still run."""
+        self._connecting = None
+        for holder in self._holders:
+            holder.cancel()
 
     async def _client(self) -> Any:
         """The connected client; it is connected once, and again after a server has ended."""
@@ -149,12 +165,27 @@ def _is_url(where: str) -> bool:
 
 
 def text_of(result: Any) -> str:
-    """The text of a tool's result; what is no text is named by its kind."""
-    parts = [part.text if part.type == "text" else f"[{part.type}]" for part in result.content]
+    """The text of a tool's result: that of its parts, or its structured content as JSON where no part has text."""
+    parts = [_part_text(part) for part in result.content]
+    if result.structured_content is not None and not any(part.type == "text" for part in result.content):
+        parts.append(json.dumps(result.structured_content, ensure_ascii=False))
     text = "\n".join(parts)[: MAX_RESULT_CHARS + 1]
     cut = len(text) > MAX_RESULT_CHARS
     whole = text.encode("utf-8", "replace").decode()
     return whole[:MAX_RESULT_CHARS] + " [...]" if cut else whole
+
+
+def _part_text(part: Any) -> str:
+    """A part of a result as text. A link is its name and address, other parts without text are named by their kind."""
+    match part.type:
+        case "text":
+            return str(part.text)
+        case "resource":
+            return str(part.resource.model_dump().get("text") or f"[resource {part.resource.uri}]")
+        case "resource_link":
+            return f"[{part.title or part.name}]({part.uri})" + (f": {part.description}" if part.description else "")
+        case _:
+            return f"[{part.type}]"
 
 
 def _cause(error: BaseException) -> BaseException:

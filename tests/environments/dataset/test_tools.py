@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -329,6 +331,42 @@ def test_a_server_ends_with_its_taskset(served):
         return False
 
     assert asyncio.run(gone())
+
+
+FORMS = {
+    "structured": '{"t": 21.5, "pid": "PID"}',
+    "structured beside a picture": '[image]\n{"t": 21.5, "pid": "PID"}',
+    "structured list": '{"all": [1, null], "pid": "PID"}',
+    "promised": "21.5 degrees PID",
+    "wrong shape": "21.5 degrees PID",
+    "broken schema": '{"t": 21.5, "pid": "PID"}',
+    "resource": "The lamp costs 12. PID",
+    "picture": "[resource file:///PID]",
+    "link": "[a.txt](file:///PID.txt): A.",
+    "error": "Error: look: 21.5 degrees PID",
+    "error in structure": 'Error: look: {"code": 404, "pid": "PID"}',
+}
+
+
+def twice_from(tmp_path, form):
+    """The results of two calls of an odd server, with PID in place of its pid: one process made both."""
+    pytest.importorskip("mcp", reason="needs the package mcp")
+    server = shlex.join([sys.executable, str(Path(__file__).with_name("odd_mcp_server.py")), form])
+    taskset = made(tmp_path, ROWS, test_share=0.0, tools=[{"mcp": server}])
+    one, other = (said(taskset, "<tool>look()</tool>")[1] for _ in range(2))
+    taskset._servers[0].close()
+    assert one == other and re.search(r"pid-\d+", one)
+    return re.sub(r"pid-\d+", "PID", one)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_result_is_read_in_whatever_form_it_comes(tmp_path, form):
+    assert twice_from(tmp_path, form) == f"<result>\n{FORMS[form]}\n</result>"
+
+
+@pytest.mark.parametrize("form", ["no list", "unknown part"])
+def test_a_malformed_result_is_an_error_of_the_tool_and_ends_no_server(tmp_path, form):
+    assert twice_from(tmp_path, form).startswith("<result>\nError: look: ")
 
 
 def test_a_server_that_does_not_start_says_so(tmp_path):

@@ -8,8 +8,8 @@ The process dies with the run, is the first that the kernel ends if memory runs 
 leave behind, so that they can be found. A fork of it never speaks to the run.
 """
 
-import copy
 import asyncio
+import copy
 import ctypes
 import hashlib
 import json

@@ -136,7 +136,7 @@ def _weight(message: Mapping[str, Any], where: str) -> int | None:
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:
-    """A call in OpenAI's form, or without `function` around it, with its arguments as an object; its id may be empty."""
+    """A call, with or without `function` around it, with its arguments as an object. Its id may be empty."""
     function = (call.get("function") or call) if isinstance(call, dict) else None
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if isinstance(arguments, str):
