@@ -117,7 +117,7 @@ class McpServer:
         return types.CallToolRequest(params=params), types.CallToolResult
 
     def _is_refusal(self, error: Exception) -> bool:
-        """Whether a running server has refused a call, or sent a malformed result (pydantic's errors are ValueErrors)."""
+        """Whether a running server has refused a call, or sent a malformed result (pydantic raises ValueErrors)."""
         if isinstance(error, self._package.MCPError):
             return bool(error.code != self._package.types.CONNECTION_CLOSED)
         return isinstance(error, ValueError | RuntimeError)

@@ -33,18 +33,23 @@ TOOL = {"name": "look", "description": "Looks.", "inputSchema": {"type": "object
 
 if sys.argv[1] == "broken schema":
     TOOL["outputSchema"] = {"type": "object", "properties": {"t": {"$ref": "#/nowhere"}}}
+
+
+def answer(method: str, params: dict) -> dict | None:
+    match method:
+        case "initialize":
+            known = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}}
+            return known | {"serverInfo": {"name": "odd", "version": "1"}}
+        case "tools/list":
+            return {"tools": [TOOL]}
+        case "tools/call":
+            return RESULTS.get(sys.argv[1], RESULTS["structured"])
+    return None
+
+
 for line in sys.stdin:
     message = json.loads(line)
-    answers = {
-        "initialize": lambda: {
-            "protocolVersion": message["params"]["protocolVersion"],
-            "capabilities": {"tools": {}},
-            "serverInfo": {"name": "odd", "version": "1"},
-        },
-        "tools/list": lambda: {"tools": [TOOL]},
-        "tools/call": lambda: RESULTS.get(sys.argv[1], RESULTS["structured"]),
-    }
     if "id" in message:
-        answer = answers.get(message["method"])
-        found = {"result": answer()} if answer else {"error": {"code": -32601, "message": "no"}}
+        result = answer(message["method"], message.get("params", {}))
+        found = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **found}), flush=True)

@@ -65,6 +65,30 @@ def test_results_are_written_in_the_order_of_their_calls(template: str | None) -
             writer.write([question, calls, *wrong], [TOOL], GENERATE)
 
 
+LEAVES_OUT = {
+    "system": "{% for m in messages %}{% if m['role'] != 'system' %}[{{ m['content'] }}]{% endif %}{% endfor %}",
+    "second user": "{% for m in messages %}{% if loop.first or m['role'] != 'user' %}[{{ m['content'] }}]{% endif %}"
+    "{% endfor %}",
+    "last": "{% for m in messages %}{% if not loop.last %}[{{ m['content'] }}]{% endif %}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("case", LEAVES_OUT)
+def test_a_template_that_leaves_out_a_message_is_refused(case: str) -> None:
+    writer = PromptWriter(tiny_tokenizer(chat_template=LEAVES_OUT[case]))
+    first = {"role": "system" if case == "system" else "user", "content": "p"}
+    given = messages(first, {"role": "assistant", "content": "A"}, {"role": "user", "content": "r"})
+    for _ in range(2):
+        with pytest.raises(ApiError, match="leaves out the (system|user) message"):
+            writer.write(given, [], GENERATE)
+
+
+def test_a_template_may_change_what_a_message_says() -> None:
+    shorter = "{% for m in messages %}[{{ m['content'].split('</think>')[-1] }}]{% endfor %}"
+    given = messages({"role": "user", "content": "q"}, {"role": "assistant", "content": "<think>hm</think>A"})
+    assert PromptWriter(tiny_tokenizer(chat_template=shorter)).write(given, [], GENERATE) == "[q][A]"
+
+
 def test_tools_join_the_system_message_that_is_there() -> None:
     given = messages({"role": "developer", "content": "Be kind."}, {"role": "user", "content": "hi"})
     text = PromptWriter(tiny_tokenizer()).write(given, [TOOL], GENERATE)

@@ -1,4 +1,4 @@
-"""Replies with and without thoughts, in templates that write the tags themselves: each tag stands once, and is closed."""
+"""Replies with and without thoughts, in templates that write the tags: each tag stands once, and is closed."""
 
 import re
 
@@ -9,7 +9,8 @@ from slimrl.models.chat.template import ChatFormat
 from tests.tiny import tiny_tokenizer
 
 HISTORY = (
-    "{% for m in messages %}{% if m.role != 'assistant' %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+    "{% for m in messages %}{% if m.role != 'assistant' %}"
+    "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
     "{% else %}{% set parts = m.content.split('</think>') %}{{ '<|im_start|>assistant\n' }}"
 )
 END = "{{ '<|im_end|>\n' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n"

@@ -19,9 +19,10 @@ from slimrl.inference.server.errors import bad_request
 from slimrl.io.text import is_too_deep, is_writable
 from slimrl.models.chat.clock import with_date
 from slimrl.models.chat.results import in_order_of_calls
-from slimrl.models.chat.tool_calls import TEMPLATE_ERRORS, render_tools
+from slimrl.models.chat.tool_calls import MARKER, TEMPLATE_ERRORS, render_tools
 
 Plain = dict[str, Any]  # a message or tool in the form that templates take
+MAX_SHAPES = 1_000  # of conversations that are remembered
 TOOL_PROMPT = """\
 You may call functions to help with the user's request. These are their signatures, as JSON:
 <tools>
@@ -43,6 +44,7 @@ class PromptWriter:
         # Names that a client may not set through `chat_template_kwargs`, such as `tokenize` or another template.
         self._own_settings = set(inspect.signature(tokenizer.apply_chat_template).parameters)
         self._knows_tools = render_tools(tokenizer) is not None
+        self._whole = set[str]()  # shapes of conversations of which no message is left out
 
     def write(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: Plain) -> str:
         """The text of the prompt. `settings` are passed to the template, such as `add_generation_prompt`."""
@@ -55,12 +57,37 @@ class PromptWriter:
         plain = _as_text(plain, every_call=not self._knows_tools)
         if not self._knows_tools:
             plain, functions = _with_prompt(plain, functions), []
+        self._check_whole(plain, functions, settings)
         return self._render(plain, functions, settings)
 
     def check_settings(self, settings: Plain) -> None:
         """Raise ApiError 400 for settings that are arguments of `apply_chat_template` and not the template's own."""
         if taken := sorted(self._own_settings & set(settings)):
             raise bad_request(f"chat_template_kwargs cannot set {taken[0]}.", "chat_template_kwargs")
+
+    def _check_whole(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> None:
+        """Raise ApiError 400 if the template leaves out a message. Once for each shape of a conversation, markers are
+        rendered in place of the contents, which a template may change (thoughts of earlier turns)."""
+        marked = [
+            {**message, "content": f"{MARKER}{index}."} if message["content"].strip() else message
+            for index, message in enumerate(messages)
+        ]
+        calls = [len(message.get("tool_calls", ())) for message in messages]
+        shape = repr(([(message["role"], message["content"]) for message in marked], calls, bool(tools), settings))
+        if shape in self._whole:
+            return
+        text = self._render(marked, tools, settings)
+        for message in marked:
+            if message["content"].strip() and message["content"] not in text:
+                raise bad_request(
+                    f"messages: the chat template of the model leaves out the {message['role']} message of a "
+                    f"conversation with the roles {', '.join(one['role'] for one in messages)}. Send its text in "
+                    "another role.",
+                    "messages",
+                )
+        if len(self._whole) >= MAX_SHAPES:
+            self._whole.clear()
+        self._whole.add(shape)
 
     def _render(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> str:
         try:
