@@ -222,11 +222,11 @@ def attack(name: str, output_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("64 bytes", "step_3 is damaged: state.pt is not as written (SHA-256). It is kept as damaged_step_3"),
-        ("another step's", "step_3 is damaged: state.pt is not as written"),
+        ("64 bytes", "step_3 cannot be used: state.pt is not as written (SHA-256). It is kept as damaged_step_3"),
+        ("another step's", "step_3 cannot be used: state.pt is not as written"),
         ("metrics", "metrics.jsonl is damaged: it is restored from"),
         ("start", "start.json is damaged: it is restored from"),
-        ("weights", "step_3 are damaged: model.safetensors is not as written"),
+        ("weights", "step_3 cannot be used: model.safetensors is not as written"),
         ("settings", "config.toml was edited or damaged since the run wrote it"),
     ],
 )

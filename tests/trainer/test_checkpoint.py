@@ -1,5 +1,6 @@
 """Checkpoints: whole or not there, and enough to go on from."""
 
+import errno
 import io
 import json
 import random
@@ -222,3 +223,23 @@ def test_a_state_that_could_not_be_read_again_is_not_written(tmp_path, monkeypat
     with pytest.raises(UserError, match=r"at most 99 are read again.*Lower max_async_level"):
         saved(tmp_path, 3)
     assert not steps_on_disk(tmp_path)
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_ends_no_run(tmp_path, monkeypatch, capsys):
+    def refuse(path):
+        raise OSError(errno.EBUSY, "Device or resource busy", f"{path}/.nfs0001")
+
+    monkeypatch.setattr("slimrl.trainer.checkpoint.shutil.rmtree", refuse)
+    saved(tmp_path, 1, 2, 3, keep=1)
+    assert steps_on_disk(tmp_path) == {"step_1", "step_2", "step_3"}
+    assert "step_1 is no longer needed and could not be deleted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["step_³", "step_٣", "step_" + "9" * 400, "step_", "step_-1", "step_1_", "step_4"])
+def test_what_is_no_checkpoint_by_its_name_or_kind_is_left_alone(tmp_path, name):
+    saved(tmp_path, 1)
+    other = tmp_path / "checkpoints" / name[:250]
+    other.write_text("mine") if name == "step_4" else other.mkdir()
+    assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(1)
+    saved(tmp_path, 2, keep=1)
+    assert other.exists()

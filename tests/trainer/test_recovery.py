@@ -25,7 +25,7 @@ def recovered(output_dir: Path) -> list[str]:
 
 def change_a_byte(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    content[len(content) // 3] ^= 1
+    content[0 if path.name == SUMS else len(content) // 3] ^= 1
     path.write_bytes(content)
 
 
@@ -41,8 +41,10 @@ def test_a_damaged_checkpoint_is_named_and_set_aside_and_the_one_before_is_used(
     for step in (3, 5):
         change_a_byte(tmp_path / "checkpoints" / f"step_{step}" / name)
     second, first = recovered(tmp_path)
-    assert f"step_5 is damaged: {'its ' * (name == SUMS)}{name} is" in second and "step_1: 4 steps trained" in second
-    assert "step_3 is damaged" in first and "step_1: 2 steps trained" in first
+    assert (
+        f"step_5 cannot be used: {'its ' * (name == SUMS)}{name} is" in second and "step_1: 4 steps trained" in second
+    )
+    assert "step_3 cannot be used" in first and "step_1: 2 steps trained" in first
     assert steps_on_disk(tmp_path) == {"step_1", "damaged_step_3", "damaged_step_5"}
     restored = optimizer_after(0)
     assert load_checkpoint(tmp_path, restored) == progress(1)
@@ -77,6 +79,60 @@ def test_files_of_another_step_are_noticed_also_by_their_own_checksums(tmp_path)
     assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(1)
 
 
+@pytest.mark.parametrize("step", [2, 9])
+def test_a_checkpoint_of_another_run_is_set_aside_and_changes_no_file_of_this_one(tmp_path, step):
+    own, other = tmp_path / "own", tmp_path / "other"
+    for directory in (own, other):
+        directory.mkdir()
+        (directory / "metrics.jsonl").write_text(json.dumps({"step": 0, "time": directory.name}) + "\n")
+    saved(own, 1)
+    saved(other, step)
+    shutil.copytree(other / "checkpoints" / f"step_{step}", own / "checkpoints" / f"step_{step}")
+    (said,) = recovered(own)
+    assert f"step_{step} cannot be used: its run_id is not this run's" in said and "goes on from step_1" in said
+    assert load_checkpoint(own, optimizer_after(0)) == progress(1)
+    assert json.loads((own / "metrics.jsonl").read_text())["time"] == "own"
+    # A directory without files of its own goes on from any checkpoint, and is that run from there on.
+    copied = tmp_path / "copied"
+    shutil.copytree(other / "checkpoints", copied / "checkpoints")
+    assert any("metrics.jsonl is missing" in line for line in recovered(copied))
+    assert (copied / "run_id").read_text() == (other / "run_id").read_text()
+    assert recovered(copied) == []
+
+
+def test_the_only_checkpoint_of_another_run_is_refused(tmp_path):
+    own, other = tmp_path / "own", tmp_path / "other"
+    saved(own, 1)
+    saved(other, 2)
+    shutil.rmtree(own / "checkpoints" / "step_1")
+    shutil.copytree(other / "checkpoints" / "step_2", own / "checkpoints" / "step_2")
+    with pytest.raises(UserError, match="step_2: its run_id is not this run's, so another run has saved it"):
+        recover(own, print)
+    assert steps_on_disk(own) == {"step_2"}
+
+
+def test_weights_of_another_run_are_saved_again(tmp_path):
+    own, other = tmp_path / "own", tmp_path / "other"
+    for directory in (own, other):
+        state = tiny_state()
+        state.progress = progress(1)
+        save_if_due(state, directory, 1, CkptConfig())
+    shutil.rmtree(own / "weights" / "step_1")
+    shutil.copytree(other / "weights" / "step_1", own / "weights" / "step_1")
+    (said,) = recovered(own)
+    assert "weights/step_1 cannot be used: its run_id is not this run's" in said
+    assert not (own / "weights" / "step_1").exists()
+
+
+@pytest.mark.parametrize("text", ["", "x" * 32, "\u0661" * 32, "0" * 31])
+def test_a_damaged_id_is_restored_from_the_checkpoint(tmp_path, text):
+    saved(tmp_path, 1)
+    whole = (tmp_path / "run_id").read_text()
+    (tmp_path / "run_id").write_text(text, encoding="utf-8")
+    assert "run_id is damaged: it is restored" in recovered(tmp_path)[0]
+    assert (tmp_path / "run_id").read_text() == whole
+
+
 def test_a_checkpoint_of_an_earlier_version_is_used_with_a_note(tmp_path):
     saved(tmp_path, 1, 2)
     for step in (1, 2):
@@ -88,7 +144,7 @@ def test_a_checkpoint_of_an_earlier_version_is_used_with_a_note(tmp_path):
     assert "whether it is whole cannot be told" in recovered(tmp_path)[0]
     assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(2)
     (tmp_path / "checkpoints" / "step_2" / "state.pt").write_bytes(b"<html>")
-    assert "step_2 is damaged: state.pt cannot be used: ValueError: not a checkpoint" in recovered(tmp_path)[0]
+    assert "step_2 cannot be used: state.pt cannot be used: ValueError: not a checkpoint" in recovered(tmp_path)[0]
 
 
 def test_damaged_records_are_had_back_from_the_checkpoint(tmp_path):
@@ -117,7 +173,7 @@ def test_weights_of_another_step_are_saved_again(tmp_path):
     assert recovered(tmp_path) == []
     shutil.rmtree(weights / "step_2")
     shutil.copytree(weights / "step_1", weights / "step_2")
-    assert "weights/step_2 are damaged: they are those of step_1" in recovered(tmp_path)[0]
+    assert "weights/step_2 cannot be used: they are those of step_1" in recovered(tmp_path)[0]
     assert not (weights / "step_2").exists()
 
 
@@ -129,7 +185,7 @@ def test_damaged_weights_are_saved_again_from_the_checkpoint(tmp_path):
     weights = tmp_path / "weights" / "step_1"
     before = (weights / "model.safetensors").read_bytes()
     change_a_byte(weights / "model.safetensors")
-    assert "weights/step_1 are damaged: model.safetensors is not as written" in recovered(tmp_path)[0]
+    assert "weights/step_1 cannot be used: model.safetensors is not as written" in recovered(tmp_path)[0]
     assert not weights.exists()
     save_missing_weights(state, tmp_path)
     assert (weights / "model.safetensors").read_bytes() == before and not find_damage(weights)

@@ -28,9 +28,15 @@ def first_name(directory: Path) -> str:
     return str(_read(directory).get("name", ""))
 
 
-def write_history(directory: Path, trained: Sequence[str], name: str) -> None:
-    """Writes the file; `name` is that of the directory of weights. Raises OSError if it cannot be written."""
-    text = json.dumps({"trained": list(trained), "name": name})
+def run_of(directory: Path) -> str:
+    """The id of the run that saved the weights (`trainer/records.py`); empty if unknown. Raises UserError if the file
+    is damaged."""
+    return str(_read(directory).get("run", ""))
+
+
+def write_history(directory: Path, trained: Sequence[str], name: str, run: str = "") -> None:
+    """Write the file. `name` is the name of the weights' directory, and `run` the id of its run. Raises OSError."""
+    text = json.dumps({"trained": list(trained), "name": name, **({"run": run} if run else {})})
     (directory / FILE_NAME).write_text(f"{text}\n", encoding="utf-8")
 
 

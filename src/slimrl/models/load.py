@@ -131,14 +131,16 @@ def date_of(config: ModelConfig) -> date | None:
     return None if config.date == "auto" else date.fromisoformat(config.date)
 
 
-def save_policy(policy: Policy, directory: Path, history: Sequence[str] = (), leads: bool = True) -> None:
+def save_policy(
+    policy: Policy, directory: Path, history: Sequence[str] = (), leads: bool = True, run: str = ""
+) -> None:
     """Save weights, config, generation config, tokenizer and chat template, for transformers to load.
 
     The tensors are those of the module, in the compute dtype: exactly the policy that was sampled and evaluated. A LoRA
-    adapter is merged into them, and also saved on its own in `adapter/`, in PEFT's format. `history` is what training
-    they have had. The directory appears in one rename, with checksums of its files (`io/checksums.py`), and replaces an
-    older one. Processes that share a sharded module must all call this, and the one that `leads` writes. Raises OSError
-    if it cannot be written.
+    adapter is merged into them, and also saved on its own in `adapter/`, in PEFT's format. `history` names the
+    trainings so far, and `run` is the id of the run. The directory appears in one rename, with checksums of its files
+    (`io/checksums.py`), and replaces an older one. Processes that share a sharded module must all call this, and the
+    one that `leads` writes. Raises OSError if it cannot be written.
     """
     module: Any = policy.module
     state = _state_to_save(module, leads)
@@ -156,7 +158,7 @@ def save_policy(policy: Policy, directory: Path, history: Sequence[str] = (), le
             (temporary / "adapter").mkdir()
             save_adapter(module, adapter, temporary / "adapter", policy.source)
             seal(temporary / "adapter")  # it is also used on its own
-        write_history(temporary, history, directory.name)
+        write_history(temporary, history, directory.name, run)
 
 
 def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter: AdapterForm | None = None) -> None:

@@ -10,6 +10,7 @@ its own shards (`trainer/shards.py`). Any number of processes resumes from eithe
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,7 @@ from safetensors import SafetensorError
 from slimrl.config.base import describe_faults
 from slimrl.config.model import MAX_THREADS
 from slimrl.errors import UserError
+from slimrl.io.cache import say
 from slimrl.io.checksums import new_directory
 from slimrl.io.regular_file import read_regular
 from slimrl.models.device import dtype_name
@@ -36,6 +38,7 @@ from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import copy_records
 from slimrl.trainer.shards import check_shards, load_shards, save_shards
 
+STEP = re.compile(r"step_\d{1,18}", re.ASCII)
 STATE, PROGRESS, SHARDS = "state.pt", "progress.json", "optimizer"
 MAX_PROGRESS_BYTES = 2**28  # above level 0 it holds the groups that no batch has used yet
 # The errors that reading a truncated, overwritten or foreign file raises, depending on where it is damaged.
@@ -73,7 +76,7 @@ class Progress:
 
 def step_directories(parent: Path) -> list[Path]:
     """The finished `step_N` directories in `parent`, oldest first."""
-    found = [path for path in parent.glob("step_*") if path.name.removeprefix("step_").isdigit()]
+    found = [path for path in parent.glob("step_*") if STEP.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=step_of)
 
 
@@ -82,10 +85,13 @@ def step_of(directory: Path) -> int:
     return int(directory.name.removeprefix("step_"))
 
 
-def prune(directories: list[Path], keep: int) -> None:
-    """Delete all but the newest `keep`."""
-    for old in directories[:-keep]:
-        shutil.rmtree(old)
+def prune(directories: list[Path]) -> None:
+    """Delete old checkpoints or weights. One that cannot be deleted, as where its files are open on NFS, is logged."""
+    for old in directories:
+        try:
+            shutil.rmtree(old)
+        except OSError as error:
+            say(f"{old} is no longer needed and could not be deleted: {error}. Delete it yourself to free its space.")
 
 
 def read_progress(output_dir: Path) -> Progress | None:
@@ -145,7 +151,7 @@ def save_checkpoint(
             torch.save({"step": progress.step, "optimizer": state, "rng": rng_state()}, partial / STATE)
             copy_records(output_dir, partial, progress.step)
     if ranks.leads:
-        prune(step_directories(output_dir / "checkpoints"), keep)
+        prune(step_directories(output_dir / "checkpoints")[:-keep])
     return directory
 
 

@@ -4,20 +4,41 @@ A run adds to `metrics.jsonl` at every step, and reads the held-out results of i
 before a checkpoint can be had back from the copies, in `checkpoints/step_N/run`.
 """
 
+import re
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 from slimrl.io.files import replace_file
 
 COPIES = "run"
+RUN_ID = "run_id"
 METRICS = "metrics.jsonl"
-# The identity of the run at Weights & Biases, and what the stages before training have left.
-OF_THE_START = ("wandb_run_id", "held_out/base.json", "held_out/start.json", f"warmup/{METRICS}")
+WELL_FORMED = re.compile(r"[0-9a-f]{32}")
+# The ids of the run, its own and that at Weights & Biases, and what the stages before training have left.
+OF_THE_START = (RUN_ID, "wandb_run_id", "held_out/base.json", "held_out/start.json", f"warmup/{METRICS}")
+
+
+def run_id(output_dir: Path) -> str:
+    """The id of the run, which a file of its directory holds; made at the first call. Raises OSError."""
+    if not (known := kept_id(output_dir)):
+        replace_file(output_dir / RUN_ID, [f"{(known := uuid.uuid4().hex)}\n".encode()])
+    return known
+
+
+def kept_id(directory: Path) -> str:
+    """The id in the file of a run's directory or of its copies; empty if there is none, or it is damaged."""
+    try:
+        text = (directory / RUN_ID).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+    return text if WELL_FORMED.fullmatch(text) else ""
 
 
 def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
     """Copies the files that the run has after `step` steps to `checkpoint/run`. Raises OSError if that fails."""
+    run_id(output_dir)
     # An evaluation named after a step that is not behind us would be made again by a resumed run.
     for name in (METRICS, *OF_THE_START, *(f"held_out/step_{before}.json" for before in range(step))):
         if (output_dir / name).is_file():

@@ -1,7 +1,7 @@
 """What a resumed run does before it reads anything: it finds the newest checkpoint that is whole.
 
-A damaged checkpoint is named and set aside, so that from here on the newest one by its name is whole. One of an earlier
-version, without checksums, is only checked as far as it can be read.
+A checkpoint that is damaged, or of another run, is named and set aside, so that from here on the newest one by its name
+can be used. One of an earlier version, without checksums, is only checked as far as it can be read.
 """
 
 import shutil
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, find_damage, is_sealed, remove_unfinished
-from slimrl.models.history import first_name
+from slimrl.io.files import explain_write_errors
+from slimrl.models.history import first_name, run_of
 from slimrl.trainer.checkpoint import (
     DAMAGED,
     STATE,
@@ -20,10 +21,11 @@ from slimrl.trainer.checkpoint import (
     step_directories,
     step_of,
 )
-from slimrl.trainer.records import restore_records
+from slimrl.trainer.records import COPIES, kept_id, restore_records
 from slimrl.trainer.weights import weights_directory
 
 Note = Callable[[str], None]
+OF_ANOTHER = "its run_id is not this run's, so another run has saved it"
 
 
 def remove_leftovers(output_dir: Path) -> None:
@@ -41,7 +43,7 @@ def recover(output_dir: Path, note: Note) -> bool:
     """
     found = step_directories(output_dir / "checkpoints")
     damaged: list[tuple[Path, str]] = []
-    while found and (damage := _damage_of(found[-1])):
+    while found and (damage := _fault_of(found[-1], output_dir)):
         damaged.append((found.pop(), damage))
     if damaged and not found:
         each = "; ".join(f"{path.name}: {damage}" for path, damage in damaged)
@@ -52,8 +54,8 @@ def recover(output_dir: Path, note: Note) -> bool:
     for path, damage in damaged:
         lost = step_of(path) - step_of(found[-1])
         note(
-            f"the checkpoint {path} is damaged: {damage}. It is kept as {_set_aside(path).name}, and the run goes on "
-            f"from {found[-1].name}: {lost} step{'s' * (lost > 1)} trained again"
+            f"the checkpoint {path} cannot be used: {damage}. It is kept as {_set_aside(path).name}, and the run "
+            f"goes on from {found[-1].name}: {lost} step{'s' * (lost > 1)} trained again"
         )
     if not found:
         return False
@@ -61,14 +63,15 @@ def recover(output_dir: Path, note: Note) -> bool:
         note(f"{found[-1]} has no {SUMS}, as an earlier version of slimrl wrote it: whether it is whole cannot be told")
     restore_records(output_dir, found[-1], note)
     weights = weights_directory(output_dir, step_of(found[-1]))
-    if is_sealed(weights) and (damage := _damage_of_weights(weights)):
-        note(f"the weights {weights} are damaged: {damage}. They are saved again from the checkpoint")
-        shutil.rmtree(weights)
+    if is_sealed(weights) and (damage := _fault_of_weights(weights, output_dir)):
+        note(f"the weights {weights} cannot be used: {damage}. They are saved again from the checkpoint")
+        with explain_write_errors(weights):
+            shutil.rmtree(weights)
     return True
 
 
-def _damage_of(directory: Path) -> str:
-    """A phrase that says what of a checkpoint is damaged; empty if it is whole."""
+def _fault_of(directory: Path, output_dir: Path) -> str:
+    """A phrase that names the damage of a checkpoint, or the other run that it is of; empty if it can be used."""
     if is_sealed(directory) and (damage := find_damage(directory)):
         return damage
     try:
@@ -79,19 +82,27 @@ def _damage_of(directory: Path) -> str:
         read_state(directory)
     except DAMAGED as error:
         return f"{STATE} cannot be used: {explain_unreadable(error)}"
-    return ""
+    return OF_ANOTHER if _differ(kept_id(directory / COPIES), kept_id(output_dir)) else ""
 
 
-def _damage_of_weights(directory: Path) -> str:
-    """A phrase that says what of saved weights is damaged; empty if they are whole, and those of their step."""
+def _fault_of_weights(directory: Path, output_dir: Path) -> str:
+    """A phrase that names the damage of saved weights; empty if they are whole, and of this step and run."""
     if damage := find_damage(directory):
         return damage
     name = first_name(directory)
-    return f"they are those of {name}" if name not in ("", directory.name) else ""
+    if name not in ("", directory.name):
+        return f"they are those of {name}"
+    return OF_ANOTHER if _differ(run_of(directory), kept_id(output_dir)) else ""
+
+
+def _differ(one: str, other: str) -> bool:
+    """Whether both ids are known and differ. Runs of an earlier version have none."""
+    return "" not in (one, other) and one != other
 
 
 def _set_aside(directory: Path) -> Path:
     """Rename a damaged directory, in place of an earlier one of the same step. Returns its new path."""
     aside = directory.with_name(f"damaged_{directory.name}")
-    shutil.rmtree(aside, ignore_errors=True)
-    return directory.rename(aside)
+    with explain_write_errors(aside):
+        shutil.rmtree(aside, ignore_errors=True)
+        return directory.rename(aside)

@@ -23,6 +23,7 @@ from slimrl.trainer.checkpoint import (
 )
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import ALONE, Ranks
+from slimrl.trainer.records import run_id
 from slimrl.trainer.weights import keep_newest, weights_directory
 
 
@@ -95,7 +96,8 @@ def save_missing_weights(state: TrainState, output_dir: Path) -> None:
 def _save_weights(state: TrainState, output_dir: Path) -> None:
     weights = weights_directory(output_dir, state.progress.step)
     with state.ranks.united(), report_write_errors(weights):
-        save_policy(state.policy, weights, state.history, state.ranks.leads)
+        run = run_id(output_dir) if state.ranks.leads else ""
+        save_policy(state.policy, weights, state.history, state.ranks.leads, run)
 
 
 def peak_memory_gb(device: torch.device) -> float:

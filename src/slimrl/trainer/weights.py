@@ -5,11 +5,10 @@ The names are symbolic links, so that every program can use them.
 
 import contextlib
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from slimrl.trainer.checkpoint import step_directories, step_of
+from slimrl.trainer.checkpoint import prune, step_directories, step_of
 
 LATEST, BEST = "latest", "best"
 
@@ -26,9 +25,7 @@ def keep_newest(output_dir: Path, keep: int) -> None:
         return
     _link(output_dir / "weights" / LATEST, found[-1])
     best = output_dir / "weights" / BEST
-    for old in found[:-keep]:
-        if not (best.exists() and best.samefile(old)):
-            shutil.rmtree(old)
+    prune([old for old in found[:-keep] if not (best.exists() and best.samefile(old))])
 
 
 def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:

@@ -79,7 +79,7 @@ def test_a_template_that_leaves_out_a_message_is_refused(case: str) -> None:
     first = {"role": "system" if case == "system" else "user", "content": "p"}
     given = messages(first, {"role": "assistant", "content": "A"}, {"role": "user", "content": "r"})
     for _ in range(2):
-        with pytest.raises(ApiError, match="leaves out the (system|user) message"):
+        with pytest.raises(ApiError, match=r"leaves out the (system|user) message"):
             writer.write(given, [], GENERATE)
 
 
