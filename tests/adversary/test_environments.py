@@ -158,7 +158,7 @@ def test_an_attack_in_a_worker_is_the_same_drop_and_spoils_no_other_episode(work
 
 
 @pytest.mark.parametrize(
-    "fault", [*FAST_IN_WORKER, *(pytest.param(fault, marks=pytest.mark.slow) for fault in SLOW_IN_WORKER)]
+    "fault", [*FAST_IN_WORKER, *(pytest.param(fault, marks=pytest.mark.nightly) for fault in SLOW_IN_WORKER)]
 )
 def test_an_attack_on_the_process_costs_its_own_episode_alone(worker: Any, fault: str) -> None:
     reason, detail = {**FAST_IN_WORKER, **SLOW_IN_WORKER}[fault]

@@ -285,10 +285,10 @@ def test_limits_hold_while_the_loop_computes(
 
 def test_a_program_that_ended_while_the_loop_computed_has_not_failed(isolated: None) -> None:  # noqa: F811
     async def scenario() -> Execution:
-        async with BubblewrapSandbox({}, Limits(wall_s=0.3), num_spare=0) as sandbox:
+        async with BubblewrapSandbox({}, Limits(wall_s=3.0), num_spare=0) as sandbox:
             task = asyncio.create_task(sandbox.run("print(1)"))
-            await asyncio.sleep(0.05)
-            time.sleep(0.6)
+            await asyncio.sleep(0.2)
+            time.sleep(3.5)
             return await task
 
     assert asyncio.run(scenario()).error == ""

@@ -70,6 +70,8 @@ def server(request: pytest.FixtureRequest, tiny_dir: Path, tmp_path: Path) -> It
             process.kill()
 
 
+@pytest.mark.nightly
+@pytest.mark.nightly
 def test_headers_without_end_take_no_memory(server: Running) -> None:
     before = server.memory_mb()
     head = b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"".join(b"A%d: b\r\n" % number for number in range(2_000_000))

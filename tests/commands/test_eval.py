@@ -102,7 +102,7 @@ def test_several_environments_have_a_line_each_and_ids_of_their_own(
     assert list(read_episodes(tmp_path / "all" / "held_out" / "eval_greedy.jsonl")) == ids
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_and_resumed_it_comes_to_the_same(finished: Path, tiny_dir: Path, tmp_path: Path):
     flags = eval_flags(tiny_dir, tmp_path / "out", "--baselines", '["random", "expert"]')
     process = subprocess.Popen(

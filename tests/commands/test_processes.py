@@ -171,7 +171,7 @@ def test_a_stopped_sampler_is_named_within_its_time_out(tiny_dir, tmp_path):
     assert not any(start_time(pid) for pid in parts.values())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_ends_all_and_says_how_to_continue(tiny_dir, tmp_path):
     run = Started(flags(tiny_dir, tmp_path / "run", "--max_steps", "50"), tmp_path / "run.log")
     parts = run.pids()

@@ -278,7 +278,7 @@ def test_an_unwritable_output_dir_is_named(tiny_dir, tmp_path, capsys):
     assert "--output_dir" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_full_disk_stops_the_run_and_space_lets_it_resume(finished, tiny_dir, tmp_path):
     """A real limit on file sizes stands in for the full disk: the first checkpoint does not fit."""
     output_dir = tmp_path / "run"

@@ -38,10 +38,8 @@ def is_installed(door: str) -> bool:
     return has_verifiers(f"{version}.") if version else importlib.util.find_spec(package) is not None
 
 
-@pytest.mark.parametrize(
-    "door",
-    [pytest.param(door, marks=pytest.mark.slow if door == "mcp" else pytest.mark.nightly) for door in DOORS],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("door", DOORS)
 def test_a_killed_run_is_the_same(door: str, tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not is_installed(door):
         pytest.skip(f"{door} is not installed")

@@ -98,7 +98,7 @@ def test_a_rank_that_is_stopped_is_not_waited_for_for_ever() -> None:
     assert "one of the 2 ranks does not answer" in output and str(stopped.pid) in output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_rank_that_is_killed_in_a_step_ends_the_others(tmp_path: Path, tiny_dir: Path) -> None:
     processes = start_ranks(2, ["-c", LIMITED, "-1", "0", *trainer(tiny_dir, tmp_path, 100_000)])
     metrics = tmp_path / "metrics.jsonl"

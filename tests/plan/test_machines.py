@@ -19,7 +19,7 @@ from slimrl.plan.report import full_report
 from slimrl.plan.shape import read_shape
 from tests.fake_root import fake_root
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 TOTAL = 8 * 2**30
 
@@ -57,7 +57,6 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "place", "name"),
     [
@@ -151,7 +150,6 @@ def test_numbers_of_the_table_are_plausible() -> None:
         assert device.float_flops <= device.flops
 
 
-@pytest.mark.slow
 def test_the_packaged_models_shape_is_known_before_it_is_fetched() -> None:
     try:
         find_packaged_file("smollm2-135m")

@@ -156,7 +156,7 @@ def test_executions_of_a_session_take_turns(isolated: None) -> None:
     assert asyncio.run(scenario()).stdout == "10\n"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_five_hundred_at_once_all_come_back(isolated: None) -> None:
     async def scenario() -> list[Execution]:
         async with BubblewrapSandbox(TOOLS) as sandbox:

@@ -66,7 +66,7 @@ def test_a_file_that_exists_is_replaced_by_force_alone(tmp_path: Path) -> None:
     assert len(read_games(file)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -101,7 +101,10 @@ def test_the_guide_and_the_script_check_the_same() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("missing", ["httpx", "pydantic", "scipy", "transformers"])
+@pytest.mark.parametrize(
+    "missing",
+    ["httpx", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("pydantic", "scipy", "transformers"))],
+)
 def test_a_package_that_is_missing_is_named_before_anything_is_started(missing: str, tmp_path: Path) -> None:
     (tmp_path / f"{missing}.py").write_text(f"raise ImportError('there is no {missing}')")
     command = [sys.executable, "-c", *checks(SCRIPT)]

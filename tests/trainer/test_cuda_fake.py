@@ -64,7 +64,7 @@ def test_so_does_a_step_of_each_family_in_each_dtype(family, dtype):
         assert waits_of_step(module, LossConfig(), waits) == ALWAYS
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", PRESETS)
 def test_so_does_a_step_with_each_loss(name):
     with fake_cuda() as waits:

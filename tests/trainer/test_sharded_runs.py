@@ -33,7 +33,7 @@ def logged(output_dir: Path, name: str) -> list[float]:
     return [metrics[name] for _, metrics in lines if name in metrics]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_torchrun_trains_as_one_process_does_and_logs_once(tmp_path: Path, tiny_dir: Path) -> None:
     flags = ["@", RL, *settings(tiny_dir, 3, "--trainer.optim.lr", str(LR))]
     by_path = torchrun(2, "src/slimrl/trainer/rl/train.py")

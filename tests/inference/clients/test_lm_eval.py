@@ -126,7 +126,7 @@ def test_scores_are_the_engines(
         assert sample["filtered_resps"] == [reference.policy.chat.text(tokens).partition("e")[0]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_chat_template_is_the_servers(server: Server, reference: Reference, tmp_path: Path) -> None:
     # With `--log_samples` lm-eval 0.4.13 itself fails at chat prompts, so the right answers are what it should get.
     def reply(question: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.inference.clients.serving import Server, metric, served
 
-pytestmark = pytest.mark.slow  # a server of its own and hundreds of requests
+pytestmark = pytest.mark.nightly  # a server of its own and hundreds of requests
 EXAMPLES = 5
 
 

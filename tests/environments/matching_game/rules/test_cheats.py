@@ -196,7 +196,7 @@ def honest(size: int, seat: int) -> float:
     return mean_reward([against_shy(deal, Asker(deal, seat, max_turns), seat, max_turns) for deal in deals])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.__name__.replace("_", " "))
 @pytest.mark.parametrize(("size", "seat"), [(3, 0), (5, 1), (8, 0)])
 def test_it_does_not_pay(cheat: Cheat, seat: int, size: int) -> None:
