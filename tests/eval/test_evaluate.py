@@ -73,7 +73,9 @@ def test_the_same_seed_gives_the_same_result_and_another_seed_another():
 
 
 def test_a_task_is_played_alike_however_many_others_there_are():
-    assert outcomes(evaluated(num=10).rollouts) == outcomes(evaluated().rollouts[:10])
+    few, many = evaluated(num=10).rollouts, evaluated().rollouts
+    ids = {rollout.task_id for rollout in few}
+    assert len(ids) == 10 and outcomes(few) == outcomes(rollout for rollout in many if rollout.task_id in ids)
 
 
 def test_every_task_has_a_seed_of_its_own():
@@ -94,13 +96,25 @@ def test_failures_alone_are_a_user_error():
         evaluation_of("greedy", played(broken))
 
 
-def test_the_first_tasks_of_every_taskset_are_chosen():
+def test_tasks_of_every_taskset_are_drawn_in_their_order():
     other = OneTask(Digit, num_tasks=2)
     chosen = held_out_tasks({"digit": TASKSET, "digit-2": other}, "test", 3)
-    assert [(asked.taskset, asked.id) for asked in chosen] == [
-        *((TASKSET, f"digit/test/{n}") for n in range(3)),
-        *((other, f"digit-2/test/{n}") for n in range(2)),
-    ]
+    numbers = [asked.task.data["number"] for asked in chosen]
+    assert [asked.taskset for asked in chosen] == [TASKSET] * 3 + [other] * 2
+    assert numbers[:3] == sorted(numbers[:3]) and numbers[3:] == [0, 1]
+    assert chosen[0].id == f"digit/test/{numbers[0]}"
+    assert chosen == held_out_tasks({"digit": TASKSET, "digit-2": other}, "test", 3)
+
+
+@pytest.mark.parametrize("num", [10, 20, 39])
+def test_of_a_sorted_split_all_parts_are_drawn(num):
+    drawn = [asked.task.data["number"] for asked in held_out_tasks({"digit": TASKSET}, "test", num)]
+    halves = sum(number < 20 for number in drawn), sum(number >= 20 for number in drawn)
+    assert min(halves) >= num // 4 and len(set(drawn)) == num
+    assert set(drawn) < {asked.task.data["number"] for asked in held_out_tasks({"digit": TASKSET}, "test", num + 1)}
+
+
+def test_an_evaluation_of_no_tasks_is_refused():
     with pytest.raises(UserError, match="no tasks in the split `test`"):
         held_out_tasks({"digit": OneTask(Digit, 0)}, "test", 3)
 
@@ -123,4 +137,5 @@ def test_metrics_are_registered_and_hold_the_interval():
 
 
 def test_the_number_of_episodes_is_what_every_mode_has_at_least():
-    assert evaluation_metrics([evaluated(temperature=0.0, num=10), evaluated(num=40)])["held_out/num"] == 8
+    few, many = evaluated(temperature=0.0, num=10), evaluated(num=40)
+    assert evaluation_metrics([few, many])["held_out/num"] == few.reward.num < many.reward.num

@@ -15,6 +15,7 @@ from typing import Any
 from slimrl.environments.base import Taskset, seed_tasksets
 from slimrl.environments.find import tasks_of
 from slimrl.errors import UserError
+from slimrl.io.rows import hash_fraction
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
 from slimrl.rollout.loop import run_episodes
 from slimrl.rollout.places import run_groups
@@ -74,16 +75,26 @@ def mode_of(temperature: float) -> str:
 
 
 def held_out_tasks(tasksets: Mapping[str, Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
-    """The first `num_examples` tasks of each taskset's split; the tasksets are given by name. Raises UserError if there
-    are none."""
+    """Draw `num_examples` tasks of each taskset's split, the same at every call; the tasksets are given by name.
+
+    A hash of the id draws them: a file may be sorted, so that its first rows are all of one kind. More examples include
+    the fewer ones. Raises UserError if there are no tasks.
+    """
     chosen = [
         HeldOutTask(env, taskset, task)
         for env, taskset in tasksets.items()
-        for task in tasks_of(taskset, split)[:num_examples]
+        for task in _draw(tasks_of(taskset, split), num_examples)
     ]
     if not chosen:
         raise UserError(f"the environments have no tasks in the split `{split}`; check their `args`.")
     return chosen
+
+
+def _draw(tasks: Sequence[Task], num: int) -> list[Task]:
+    if len(tasks) <= num:
+        return list(tasks)
+    drawn = {task.id for task in sorted(tasks, key=lambda task: hash_fraction(task.id))[:num]}
+    return [task for task in tasks if task.id in drawn]
 
 
 def make_eval_policy(context: RolloutContext) -> EvalPolicy:
