@@ -11,6 +11,7 @@ MonitorName = Literal[
     "entropy_collapse",
     "length",
     "repetition",
+    "one_reply",
     "invalid_calls",
     "reward_spread",
     "zero_signal",
@@ -27,6 +28,7 @@ BOUNDS: dict[str, MonitorName] = {
     "min_entropy": "entropy_collapse",
     "max_length_factor": "length",
     "max_repetition": "repetition",
+    "max_same_reply": "one_reply",
     "max_invalid_share": "invalid_calls",
     "min_spread_within": "reward_spread",
     "max_zero_signal": "zero_signal",
@@ -68,6 +70,9 @@ class MonitorsConfig(Config):
 
     max_repetition: float = Field(default=0.4, gt=0, le=1)
     """`repetition`: largest share of a reply's 4-grams of tokens that occur earlier in it."""
+
+    max_same_reply: float = Field(default=0.7, gt=0, le=1)
+    """`one_reply`: largest share of the replies to different tasks that end in the same line."""
 
     max_invalid_share: float = Field(default=0.5, gt=0, le=1)
     """`invalid_calls`: largest share of calls or replies that the environment cannot read, once it does not fall."""

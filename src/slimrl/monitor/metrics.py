@@ -200,6 +200,14 @@ METRICS = (
         "below 0.4",
         high=0.4,
     ),
+    Metric(
+        "monitor/same_reply",
+        "share of the replies to different tasks that end in the commonest line, in episodes of one turn",
+        "share",
+        "lower",
+        "below 0.7 until the tasks are solved",
+        high=0.7,
+    ),
     Metric("monitor/duplicates", "share of pairs of rollouts of a task that are equal", "share", "", "near the next"),
     Metric(
         "monitor/duplicates_expected",

@@ -54,6 +54,14 @@ def test_mismatch_is_more_than_rounding(values, age, expected):
     assert is_bad("mismatch", guard__mismatch_kl=values, async__age_mean=[age] * len(values)) is expected
 
 
+@pytest.mark.parametrize(
+    ("shares", "rewards", "expected"),
+    [(line(0.2, 0.6), FLAT, False), (line(0.2, 0.93), FLAT, True), (line(0.2, 0.93), SOLVED, False)],
+)
+def test_one_reply_to_all_tasks_is_noticed_until_they_are_solved(shares, rewards, expected):
+    assert is_bad("one_reply", monitor__same_reply=shares, **rewards) is expected
+
+
 def test_rollouts_that_are_played_for_nothing_are_a_mismatch():
     started = {"rollout__started": [64.0] * 5}
     assert is_bad("mismatch", drop__stale=[40.0] * 5, **started)

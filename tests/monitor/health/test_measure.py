@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,22 @@ def test_every_number_is_registered_and_none_comes_of_nothing():
     }
     assert all(lookup(name).name == name and math.isfinite(value) for name, value in found.items())
     assert measure([]) == measure([[], []]) == {}
+
+
+def saying(*texts):
+    """A group of rollouts that say these texts."""
+    said = [[{"role": "user", "content": "q"}, {"role": "assistant", "content": text}] for text in texts]
+    return [replace(rollout((number,)), messages=tuple(messages)) for number, messages in enumerate(said)]
+
+
+def test_what_most_tasks_are_told_is_counted_by_the_last_line():
+    same = ["The answer is 2.", "**the answer is 2**", "<think>3?</think>Hm.\nThe answer is 2", "The answer is: 2!"]
+    assert measure([saying(text) for text in [*same, "The answer is 3.", "-2"]])["monitor/same_reply"] == 4 / 6
+    assert measure([saying("2", "2") for _ in range(6)])["monitor/same_reply"] == 1.0
+    assert "monitor/same_reply" not in measure([saying("2", "2", "2") for _ in range(5)])  # too few tasks
+    two_turns = Rollout("a", (1, 2, 3), (True, False, True), (0.0,) * 3, (0, -1, 0), 1.0, (0.0, 1.0))
+    played = [replace(two_turns, messages=one.messages) for (one,) in [saying("done")] * 9]
+    assert "monitor/same_reply" not in measure([[one] for one in played])
 
 
 def test_surprise_is_minus_the_mean_logprob_of_sampled_tokens():

@@ -11,7 +11,7 @@ from slimrl.monitor.health.finding import Detector
 from slimrl.monitor.health.hacking import reward_hacking
 from slimrl.monitor.health.rewards import gap_to_held_out, judge, reward_spread, zero_signal
 from slimrl.monitor.health.sampling import duplicates, entropy_collapse, mismatch
-from slimrl.monitor.health.texts import invalid_calls, length, repetition
+from slimrl.monitor.health.texts import invalid_calls, length, one_reply, repetition
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,15 @@ MONITORS = (
         "a policy that degrades, or a reward that counts words",
         "a lower `trainer.optim.lr`; read rollouts; have the environment give nothing for text that repeats itself",
         repetition,
+    ),
+    HealthMonitor(
+        "one_reply",
+        "most replies to different tasks say one thing",
+        "`monitor/same_reply` below 0.7, until the tasks are solved",
+        "one answer is right so often that saying it always pays, or the reward does not read the answer",
+        "`slimrl check` shows what the best constant answer earns; tasks with more answers; a reward that pays rare "
+        "answers more",
+        one_reply,
     ),
     HealthMonitor(
         "invalid_calls",

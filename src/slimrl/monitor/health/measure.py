@@ -12,15 +12,18 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Metrics, Rollout
 
 Group = Sequence[Rollout]
 MAX_ROLLOUTS = 128  # of which texts are read
 MAX_TOKENS = 512  # of each reply
 NGRAM = 4  # tokens
+MIN_TASKS = 6  # of which the replies are compared
 BEGIN, END = -1, -2  # no token has these ids
 AUTO = "auto"
 RIGHT = ("exact", "correct", "won", "solved", "optimum")  # what environments call a right answer
+_WORD = re.compile(r"\w+|[^\w\s.,:;!?*_`\"']")
 _SAMPLED = re.compile(b"\x01+")
 
 
@@ -42,6 +45,7 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
         **_duplicates(groups),
         "monitor/repetition": repetition([reply for group in replies for texts in group for reply in texts]),
         **common_to_tasks(replies),
+        **_same_reply(groups),
         **_right(groups, right_metric),
     }
 
@@ -172,6 +176,21 @@ def _pairs(replies: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
     """The pairs of adjacent tokens of a rollout's replies, with where each begins and ends."""
     # The ends make pairs of a reply of one token too.
     return {pair for reply in replies for pair in pairwise((BEGIN, *reply, END))}
+
+
+def _same_reply(groups: Sequence[Group]) -> Metrics:
+    """The share of the commonest reply: of the last lines of episodes of one turn, without thoughts, case and
+    punctuation. It needs `MIN_TASKS` tasks: few tasks may have one right answer."""
+    texts = [[_last_line(one) for one in group if len(one.turn_rewards) == 1 and one.messages] for group in groups]
+    said = Counter(text for group in texts for text in group)
+    if sum(map(bool, texts)) < MIN_TASKS:
+        return {}
+    return {"monitor/same_reply": said.most_common(1)[0][1] / said.total()}
+
+
+def _last_line(rollout: Rollout) -> str:
+    lines = without_thoughts(rollout.messages[-1]["content"]).strip().rpartition("\n")
+    return " ".join(_WORD.findall(lines[2].casefold()))
 
 
 def _right(groups: Sequence[Group], right_metric: str) -> Metrics:

@@ -67,6 +67,16 @@ def repetition(history: History, bounds: MonitorsConfig) -> Finding | None:
     )
 
 
+def one_reply(history: History, bounds: MonitorsConfig) -> Finding | None:
+    """Whether most replies to different tasks say one thing: a constant may earn what the commonest answer earns."""
+    name = "monitor/same_reply"
+    if name not in history.row or history.num(name) < NUM:
+        return None
+    value = history.now(name)
+    is_bad = value > bounds.max_same_reply and not history.is_solved
+    return Finding(name, value, is_bad, f"{value:.0%} of the replies to different tasks end in the same line")
+
+
 def invalid_calls(history: History, bounds: MonitorsConfig) -> Finding | None:
     """Whether the environment cannot read what the policy writes: calls of tools, or replies without their tags.
 
