@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from slimrl.types import Environment, Message, Rollout, Split, Task, Taskset, Turn
 
 __all__ = [
+    "CONSTANT",
     "SUCCESS",
     "Closing",
     "Environment",
@@ -32,6 +33,9 @@ __all__ = [
     "seed_tasksets",
 ]
 
+CONSTANT = "constant"
+"""The name of the script that gives one answer to every task, the one that earns most."""
+
 SUCCESS = 1.0 - 1e-9
 """An episode with at least this reward earned everything: a sum of turn rewards may be rounded."""
 
@@ -43,8 +47,9 @@ Script = Callable[[Task, int], Sequence[Message]]
 class Scripted(Protocol):
     """A taskset whose tasks can be played by scripts, without a model.
 
-    Two names have a meaning: `expert` is right, and the supervised warm-up learns from it; `random` acts at random, and
-    evaluation takes it as the lower bound. Evaluation plays any other as `script:NAME`.
+    Three names have a meaning. `expert` is right, and the supervised warm-up learns from it. `random` acts at random,
+    and evaluation takes it as the lower bound. `constant` gives one answer to every task, and a run's closing table
+    shows what that earns. Evaluation plays any other as `script:NAME`.
     """
 
     @property

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from slimrl.environments.base import Taskset
+from slimrl.environments.base import CONSTANT, Taskset
+from slimrl.environments.scripts import find_scripts
 from slimrl.errors import UserError
 from slimrl.eval.episodes import EpisodeFile, past_episodes
 from slimrl.eval.evaluate import (
@@ -54,14 +55,20 @@ def note_short_splits(tasks: Sequence[HeldOutTask], num_examples: int, note: Cal
 
 class HeldOut:
     """Evaluates a policy in its present state. `eval_policy` makes the policy, and is called only when there are
-    episodes left to play. Results go to `output_dir/held_out/<stage>.json`, and every rollout beside them."""
+    episodes left to play; `constant` makes the one that gives the best constant answer, for a baseline. Results go to
+    `output_dir/held_out/<stage>.json`, and every rollout beside them."""
 
     def __init__(
-        self, plan: HeldOutPlan, eval_policy: Callable[[], EvalPolicy], output_dir: Path, console: RunConsole
+        self,
+        plan: HeldOutPlan,
+        eval_policy: Callable[[], EvalPolicy],
+        output_dir: Path,
+        console: RunConsole,
+        constant: Callable[[], EvalPolicy] | None = None,
     ) -> None:
         self.tasks = held_out_tasks(plan.tasksets, plan.split, plan.num_examples)
         self._plan = plan
-        self._eval_policy = eval_policy
+        self._eval_policy, self._constant = eval_policy, constant
         self._output_dir = output_dir
         self._console = console
 
@@ -72,7 +79,17 @@ class HeldOut:
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         """Evaluate now, and write the result down. `slug` names the files, `name` the stage in the closing table."""
+        self._measure_constant()
         return self.record(slug, name, [self.play(slug, name, sampling) for sampling in self._plan.samplings])
+
+    def _measure_constant(self) -> None:
+        """Evaluate the best constant answer once in a run, on the tasks of environments that have one."""
+        tasks = [asked for asked in self.tasks if CONSTANT in find_scripts(asked.taskset)]
+        if self._constant is None or not tasks or stage_path(self._output_dir, CONSTANT).exists():
+            return
+        rollouts = play_tasks(tasks, self._constant(), self._plan.samplings[0], lambda _: None)
+        if any(not rollout.failure for rollout in rollouts):
+            self.record(CONSTANT, "the same answer to all", [evaluation_of("constant", rollouts)])
 
     def record(self, slug: str, name: str, evaluations: Sequence[Evaluation]) -> tuple[Stage, Metrics]:
         """Write a stage's evaluations to its file. Returns the stage and the `held_out/` metrics."""

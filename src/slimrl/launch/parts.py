@@ -7,6 +7,7 @@ nothing. A trainer of its own process has no more than `TrainerParts`.
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,7 +18,9 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.write import config_toml
 from slimrl.config.rollout import EpisodesConfig, InferenceConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, TrainingRunConfig
-from slimrl.environments.base import Taskset
+from slimrl.environments.base import CONSTANT, Taskset
+from slimrl.environments.scripts import play_script
+from slimrl.eval.baselines import make_script_policy
 from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
@@ -37,6 +40,7 @@ from slimrl.monitor.trackers import TrackedRun, tensorboard_sink, trackio_sink, 
 from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.parallel import ALONE, Ranks
+from slimrl.types import Message, Task
 
 AnyTraining = Resolved[RLConfig] | Resolved[SFTConfig] | Resolved[TrainerOnlyConfig]
 
@@ -102,7 +106,12 @@ def make_held_out(
     ]
     named = dict(zip(config.orchestrator.labels, tasksets, strict=True))
     plan = HeldOutPlan(named, "test", config.eval.num_examples, samplings)
-    held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console)
+
+    def say_constant(taskset: Taskset, task: Task, seed: int) -> list[Message]:
+        return play_script(taskset, CONSTANT, task, seed)
+
+    constant = partial(make_script_policy, say_constant, context)
+    held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console, constant)
     note_short_splits(held_out.tasks, config.eval.num_examples, console.note)
     note_shared_tasks(tasksets, console)
     return held_out

@@ -13,9 +13,11 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.write import config_toml
 from slimrl.config.rollout import EvalSamplingConfig, InferenceConfig
 from slimrl.config.run import EvalRunConfig, RLConfig
+from slimrl.environments.base import CONSTANT
 from slimrl.environments.find import NOTEBOOK
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
+from slimrl.launch.held_out import recall_stage
 from slimrl.launch.parts import TrainerParts
 from slimrl.launch.planning import recall_plan
 from slimrl.launch.run_dir import METRICS, initial_weights
@@ -83,6 +85,7 @@ def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> N
         tokens_trained=int(sum(line.get("loss/tokens", 0.0) for line in lines)),
         weights=weights,
         command=_evaluate_command(_write_eval_file(parts, weights), parts.config),
+        baseline=found[0] if (found := recall_stage(parts.output_dir, CONSTANT, parts.console.note)) else None,
         predicted=recall_plan(parts.output_dir),
         measured=measured,
     )

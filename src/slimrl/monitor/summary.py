@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -38,6 +39,8 @@ class Prediction:
 class RunSummary:
     """The summary of a run. `stages` are in order of time: base model, after a warm-up if there was one, after RL.
 
+    `baseline` is a policy that gives the same answer to all tasks, where an environment has one.
+
     `measure` names the estimated quantity, such as "held-out reward". `command` evaluates the weights again.
     `predicted` is what was foretold, None if nothing was, and `measured` what it came to.
     """
@@ -49,6 +52,7 @@ class RunSummary:
     tokens_trained: int
     weights: Path
     command: str
+    baseline: Stage | None = None
     predicted: Prediction | None = None
     measured: Prediction | None = None
 
@@ -68,8 +72,9 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
     for header in ("mean", "95% interval", "n"):
         table.add_column(header, justify="right", no_wrap=True)
     # The modes of all stages, in the order of their first use: a stage may have been evaluated in fewer modes.
-    for label in dict.fromkeys(label for stage in summary.stages for label in stage.held_out):
-        rows = [(stage.name, stage.held_out[label]) for stage in summary.stages if label in stage.held_out]
+    stages = [*([summary.baseline] if summary.baseline else []), *summary.stages]
+    for label in dict.fromkeys(label for stage in stages for label in stage.held_out):
+        rows = [(stage.name, stage.held_out[label]) for stage in stages if label in stage.held_out]
         for number, (name, estimate) in enumerate(rows, start=1):
             is_last = number == len(rows)
             cells = ("" if number > 1 else label, name, f"{estimate.mean:.3f}", estimate.interval, str(estimate.num))
@@ -107,10 +112,7 @@ def write_summary(path: Path, summary: RunSummary) -> None:
     """Write summary.json atomically. Raises UserError if the disk is full."""
     content = {
         "measure": summary.measure,
-        "stages": [
-            {"name": stage.name, "held_out": {label: asdict(value) for label, value in stage.held_out.items()}}
-            for stage in summary.stages
-        ],
+        "stages": [_stage(stage) for stage in summary.stages],
         "duration_s": summary.duration_s,
         "tokens_sampled": summary.tokens_sampled,
         "tokens_trained": summary.tokens_trained,
@@ -119,5 +121,11 @@ def write_summary(path: Path, summary: RunSummary) -> None:
     }
     if summary.predicted is not None and summary.measured is not None:
         content |= {"predicted": asdict(summary.predicted), "measured": asdict(summary.measured)}
+    if summary.baseline:
+        content["baseline"] = _stage(summary.baseline)
     text = json.dumps(without_nan(content), indent=2, ensure_ascii=False, allow_nan=False)
     replace_file(path, [(text + "\n").encode()])
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    return {"name": stage.name, "held_out": {label: asdict(value) for label, value in stage.held_out.items()}}

@@ -7,10 +7,12 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 from slimrl.environments.answers import FORMS, Form
-from slimrl.environments.base import Environment, Script
+from slimrl.environments.base import CONSTANT, Environment, Script
+from slimrl.environments.dataset.constant import best_constant
 from slimrl.environments.dataset.episode import (
     Grader,
     QuestionEpisode,
@@ -25,7 +27,7 @@ from slimrl.environments.dataset.rows import question_of, read_tasks, references
 from slimrl.environments.dataset.scorers import JUDGE, SCORERS
 from slimrl.environments.dataset.toolbox import add_tool, check_calls, read_toolbox
 from slimrl.environments.numbers import read_number
-from slimrl.errors import UserError, nearest
+from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.settings import refuse_idle
 from slimrl.judges.judge import Judge, judge_of, read_judge
 from slimrl.judges.word_match import matches
@@ -81,6 +83,7 @@ class Dataset:
         if not 0.0 <= self.test_share < 1.0:
             raise UserError(f"dataset: `test_share` must be at least 0 and below 1, not {self.test_share}.")
         self._loaded: dict[str, Any] = {}
+        self._lock = Lock()
         self._form: Form = "tag" if self.tools else next(form for form in FORMS if form == self.answer)
         default = JUDGE if self.judge else "exact"
         self._rewards = read_rewards(default if self.reward == "" else self.reward, self._loaded, lambda: self._judge)
@@ -173,8 +176,15 @@ class Dataset:
     @property
     def scripts(self) -> dict[str, Script]:
         """An expert, where rows have a right answer: it writes that in the form that is asked for. With tools it makes
-        the calls of a column `calls` before, and there is none where a row lacks these."""
-        return {"expert": self._solve} if self._has_expert else {}
+        the calls of a column `calls` before, and there is none where a row lacks these. And the best constant answer,
+        unless a judge would be asked for it."""
+        scripts = {"expert": self._solve} if self._has_expert else {}
+        has_constant = self._has_answers and not any(reward.scorer == JUDGE for reward in self._rewards)
+        return scripts | ({CONSTANT: self._repeat} if has_constant else {})
+
+    @cached_property
+    def _has_answers(self) -> bool:
+        return any(references_of(task.data) for task in self._tasks["train"])
 
     @cached_property
     def _has_expert(self) -> bool:
@@ -192,9 +202,27 @@ class Dataset:
             # A factory of its own: the sandbox of programs serves one event loop, and here another one begins.
             calls = self._call_formats()()
             replies = [calls.write_call(call["tool"], **call.get("arguments", {})) for call in task.data["calls"]]
-            return asyncio.run(play(self._agent(task, calls), [*replies, f"<answer>{answer}</answer>"]))
-        reply = f"<answer>{answer}</answer>" if self._form in ("lenient", "tag") else answer
+            return asyncio.run(play(self._agent(task, calls), [*replies, self._written(answer)]))
+        return [*self._opening(task), {"role": "assistant", "content": self._written(answer)}]
+
+    def _repeat(self, task: Task, seed: int) -> list[Message]:
+        with self._lock:  # scripts of several tasks play at once, and it is found once
+            reply = self._written(self._constant)
         return [*self._opening(task), {"role": "assistant", "content": reply}]
+
+    @cached_property
+    def _constant(self) -> str:
+        def score(task: Task, answer: str) -> float:
+            grader = Grader(task, self._form, self._rewards)
+            try:
+                return asyncio.run(grader.grade([{"role": "assistant", "content": self._written(answer)}])).reward
+            except RolloutError:  # of a function of the user's; the episode itself will say so
+                return 0.0
+
+        return best_constant(self._tasks["train"], score)
+
+    def _written(self, answer: str) -> str:
+        return f"<answer>{answer}</answer>" if self._form in ("lenient", "tag") else answer
 
     @property
     def group_reward_names(self) -> list[str]:

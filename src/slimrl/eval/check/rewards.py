@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from slimrl.environments.base import CONSTANT
 from slimrl.environments.scripts import EXPERT
 from slimrl.eval.check.trial import Played
 from slimrl.monitor.findings import Finding, Level
@@ -14,6 +15,7 @@ from slimrl.types import StopReason
 RANDOM = "random"
 NOISE = 1e-9  # of sums of rewards
 COPY_SHARE = 0.5  # of what the expert earns, which a copied prompt must not reach
+CONSTANT_SHARE = 0.3  # above which a constant answer is worth a note
 NO_EXPERT = Finding(
     "expert",
     Level.NOTE,
@@ -82,6 +84,16 @@ def random_finding(earned: Earned) -> Finding:
         return Finding("random play", Level.NOTE, found, "Raise --num_examples to see whether the expert is better.")
     found = f"{text} on average, no less than the expert"
     return Finding("random play", Level.PROBLEM, found, "The reward does not tell right from wrong: mend it.")
+
+
+def constant_finding(earned: Earned) -> Finding:
+    """Whether one answer to every task earns much."""
+    constant, expert = _mean(earned.scripts[CONSTANT]), earned.expert_mean(list(earned.scripts[CONSTANT]))
+    text = f"the best one earns {constant:.3g} on average, the expert {expert:.3g}"
+    if constant > CONSTANT_SHARE * expert:
+        remedy = "A policy may learn to say it to all tasks. Take more tasks with other answers, or pay rare ones more."
+        return Finding("constant answer", Level.NOTE, text, remedy)
+    return Finding("constant answer", Level.OK, text)
 
 
 def silence_finding(played: Sequence[Played]) -> Finding:

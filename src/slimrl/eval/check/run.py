@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from slimrl.environments.base import Taskset
+from slimrl.environments.base import CONSTANT, Taskset
 from slimrl.environments.find import call_user_code
 from slimrl.environments.scripts import EXPERT, find_scripts
 from slimrl.errors import RolloutError, UserError
@@ -129,6 +129,8 @@ class Check:
             self._add(expert := rewards.expert_finding(earned))
             if expert.level is not Level.PROBLEM:  # else there is nothing to compare with
                 self._add(rewards.random_finding(earned))
+                if CONSTANT in earned.scripts:
+                    self._add(rewards.constant_finding(earned))
         elif EXPERT not in find_scripts(self.places.taskset):
             self._add(rewards.NO_EXPERT)
         if silent := _whole(hostile.nothing):

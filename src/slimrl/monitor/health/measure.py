@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Metrics, Rollout
 
 Group = Sequence[Rollout]
@@ -189,8 +188,8 @@ def _same_reply(groups: Sequence[Group]) -> Metrics:
 
 
 def _last_line(rollout: Rollout) -> str:
-    lines = without_thoughts(rollout.messages[-1]["content"]).strip().rpartition("\n")
-    return " ".join(_WORD.findall(lines[2].casefold()))
+    visible = rollout.messages[-1]["content"].rpartition("</think>")[2].strip()
+    return " ".join(_WORD.findall(visible.rpartition("\n")[2].casefold()))
 
 
 def _right(groups: Sequence[Group], right_metric: str) -> Metrics:
