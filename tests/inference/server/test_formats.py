@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from slimrl.inference.server.dialects.message_bodies import MessagesBody
 from slimrl.inference.server.dialects.messages import _chat_body as of_message
 from slimrl.inference.server.dialects.response_bodies import ResponseBody
 from slimrl.inference.server.dialects.responses import _chat_body as of_response
+from slimrl.inference.server.finite import has_finite_value
 from slimrl.inference.server.formats import Formats, source_of
 
 pytest.importorskip("llguidance", reason="the package llguidance is not installed")
@@ -57,6 +59,55 @@ def refusal(http: httpx.Client, **fields: Any) -> str:
 
 def form(schema: Any, **more: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **more}}
+
+
+NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}, "required": ["next"]}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"$ref": "#/$defs/n"},
+        NODE,
+        {"type": "array", "items": {"$ref": "#/$defs/n"}, "minItems": 1},
+        {"anyOf": [NODE, {"allOf": [{"$ref": "#/$defs/n"}]}]},
+        {"type": "object", "properties": {"a": NODE}, "required": ["a"]},
+    ],
+    ids=str,
+)
+def test_a_schema_without_a_finite_value_is_refused(http: httpx.Client, node: dict[str, Any]) -> None:
+    schema = {"$ref": "#/$defs/n", "$defs": {"n": node}}
+    assert "no finite value obeys the schema" in refusal(http, response_format=form(schema))
+    assert "no finite value" in refusal(http, guided_json=schema)
+    inside = {"type": "object", "properties": {"x": schema}, "required": ["x"], "$defs": schema["$defs"]}
+    assert "no finite value" in refusal(http, tools=[tool("f", inside)], tool_choice="required")
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"type": "object", "properties": NODE["properties"]},
+        {"anyOf": [NODE, {"type": "null"}]},
+        {"type": "array", "items": {"$ref": "#/$defs/n"}},
+        {"oneOf": [{"const": 1}, NODE]},
+    ],
+    ids=str,
+)
+def test_a_schema_that_contains_itself_may_have_finite_values(node: dict[str, Any]) -> None:
+    assert has_finite_value({"$ref": "#/$defs/n", "$defs": {"n": node}})
+
+
+BOMB = {"allOf": [{"type": "string", "pattern": f".*[ab]{{{num}}}.*a.*"} for num in range(1, 20)]}
+
+
+def test_a_schema_that_takes_too_long_to_compile_holds_up_nobody_else(http: httpx.Client) -> None:
+    began = time.monotonic()
+    with ThreadPoolExecutor() as pool:
+        bomb = pool.submit(refusal, http, response_format=form(BOMB))
+        time.sleep(0.5)
+        ask(http, structured_outputs={"choice": ["a"]}, max_tokens=4)
+        assert not bomb.done() and time.monotonic() - began < 5
+        assert "it takes longer than 5 s to compile; make its patterns simpler" in bomb.result()
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,16 @@ from slimrl.inference.grammar import (
     literal,
     regex_source,
 )
+from slimrl.inference.grammar_trial import TrialError, try_to_compile
 from slimrl.inference.server.bodies import ChatBody, CompletionBody, FunctionSpec, Sampling
 from slimrl.inference.server.errors import ApiError, bad_request
+from slimrl.inference.server.finite import has_finite_value
 from slimrl.inference.server.format_bodies import NamedTool, ResponseFormat, StructuredOutputs
 from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
 
 MAX_SOURCE = 2**17  # characters
-COMPILE_S = 10.0  # with the wait for others; what llguidance's limits let pass takes up to two
+COMPILE_S = 15.0  # with the wait for others and the trial; what llguidance's limits let pass takes up to two
+NUM_TRIALS = 2  # at once: each may take gigabytes
 NUM_KEPT = 32
 # One space or one line break with its indentation: a small model would go on with white space for ever.
 SPACES = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,32})?"}
@@ -40,7 +43,8 @@ class Formats:
     def __init__(self, make_compiler: Callable[[], GrammarCompiler]) -> None:
         self._make_compiler = make_compiler
         self._compiler: GrammarCompiler | None = None
-        self._lock = asyncio.Lock()
+        self._making, self._lock = asyncio.Lock(), asyncio.Lock()
+        self._trials = asyncio.Semaphore(NUM_TRIALS)
         self._kept: OrderedDict[str, Grammar] = OrderedDict()
         self._compiling: dict[str, asyncio.Task[Grammar]] = {}
 
@@ -58,17 +62,16 @@ class Formats:
                 f"{param} comes to {len(source)} characters of grammar; {MAX_SOURCE} are the most.", param
             )
         try:
-            compiler = await self._find_compiler()
             async with asyncio.timeout(COMPILE_S):
-                return await self._compile(compiler, source)
-        except GrammarError as error:
+                return await self._compile(await self._find_compiler(), source)
+        except (GrammarError, TrialError) as error:
             raise bad_request(f"{param} cannot be obeyed: {error}.", param) from error
         except TimeoutError as error:
             raise ApiError(503, f"{param} was not compiled within {COMPILE_S:g} s.", param=param) from error
 
     async def _find_compiler(self) -> GrammarCompiler:
         # Reading the vocabulary takes a second or two: once, and not before somebody asks for a format.
-        async with self._lock:
+        async with self._making:
             if self._compiler is None:
                 self._compiler = await asyncio.to_thread(self._make_compiler)
         return self._compiler
@@ -86,6 +89,8 @@ class Formats:
         return await asyncio.shield(self._compiling[source])
 
     async def _compile_alone(self, compiler: GrammarCompiler, source: str) -> Grammar:
+        async with self._trials:
+            await try_to_compile(source)
         # One at a time: others wait for the lock, and not with a thread each.
         async with self._lock:
             grammar = await asyncio.to_thread(compiler.compile, source)
@@ -137,13 +142,13 @@ def _of_response_format(given: ResponseFormat) -> list[tuple[str, Any]]:
     if given.json_schema is None:
         raise bad_request("response_format of the type json_schema needs its json_schema.", "response_format")
     schema = given.json_schema.schema_
-    return [("response_format", _with_spaces(ANY_OBJECT if schema is None else schema))]
+    return [("response_format", _with_spaces(ANY_OBJECT if schema is None else _finite(schema, "response_format")))]
 
 
 def _of_structured_outputs(given: StructuredOutputs, name: str = "structured_outputs") -> list[Any]:
     found: list[Any] = []
     if given.json_ is not None:
-        found.append(_with_spaces(_read_schema(given.json_, name)))
+        found.append(_with_spaces(_finite(_read_schema(given.json_, name), name)))
     if given.json_object is not None:
         found.append(_with_spaces(ANY_OBJECT))
     if given.regex is not None:
@@ -164,6 +169,12 @@ def _read_schema(given: Mapping[str, Any] | str, name: str) -> dict[str, Any]:
         raise bad_request(f"{name}: the schema is not JSON: {error}.", name) from None
     if not isinstance(schema, dict):
         raise bad_request(f"{name}: a schema must be a JSON object.", name)
+    return schema
+
+
+def _finite(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    if not has_finite_value(schema):
+        raise bad_request(f"{name}: no finite value obeys the schema: each one needs another one inside.", name)
     return schema
 
 
@@ -226,4 +237,4 @@ def _call_rule(function: FunctionSpec, obeys: bool) -> str:
         if schema["type"] != "object":
             raise bad_request(f"The parameters of {function.name!r:.80} must be an object's schema.", "tools")
     head = f'\n{{"name": {json.dumps(function.name, ensure_ascii=False)}, "arguments": '
-    return f"{literal(head)} %json {json.dumps(_with_spaces(schema))}"
+    return f"{literal(head)} %json {json.dumps(_with_spaces(_finite(schema, 'tools')))}"
