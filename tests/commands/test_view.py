@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from urllib.request import HTTPCookieProcessor, build_opener, urlopen
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 import pytest
 
@@ -99,6 +100,18 @@ def test_other_machines_are_told_how_to_log_in_and_no_log_gets_the_key(tmp_path,
     link = "/?key=se%2Bcret" if on_terminal else "/?key=KEY, with the value of SLIMRL_API_KEY as KEY"
     assert second.rstrip().endswith(link) and "0.0.0.0" not in second
     assert ("cret" in first + second) == on_terminal
+
+
+def test_a_key_is_needed_on_this_machine_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLIMRL_API_KEY", "secret")
+    with viewing(make_run(tmp_path / "run")) as (_, address):
+        with pytest.raises(HTTPError) as refused:
+            get(address, "/api/runs")
+        assert refused.value.code == 401
+        refused.value.close()
+        asked = Request(f"{address}/api/runs", headers={"Authorization": "Bearer secret"})
+        with urlopen(asked, timeout=10) as answer:
+            assert answer.status == 200
 
 
 def test_the_opened_browser_is_logged_in_by_a_ticket(tmp_path, monkeypatch):

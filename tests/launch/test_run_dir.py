@@ -40,7 +40,7 @@ def test_one_run_at_a_time_has_a_directory(tmp_path: Path):
         (tmp_path / "metrics.jsonl").write_text("{}\n")  # to be continued, or deleted, but not now
         for resume in (False, True):
             with (
-                pytest.raises(UserError, match=rf"another process is at work in {tmp_path}.*`--output_dir`"),
+                pytest.raises(UserError, match=rf"another process.* is at work in {tmp_path}.*`--output_dir`"),
                 open_training_dir(trainer(), tmp_path, resume, notes.append),
             ):
                 pass

@@ -1,8 +1,7 @@
 """A corpus and its index in one directory: built once, by one process, and told apart from others."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from pathlib import Path
 
 import pytest
@@ -24,21 +23,17 @@ def test_what_is_there_is_opened_and_nothing_is_done(tmp_path):
         assert list(bars.done) == done and len(index.search("x", 30)) == 20
 
 
-def test_a_second_process_waits_for_the_first(tmp_path):
-    waits = threading.Event()
-
-    class Seen(Bars):
-        @contextmanager
-        def __call__(self, what: str, total: int) -> Iterator[Bars]:
-            if what.startswith("waiting for another process that builds in"):
-                waits.set()
-            with super().__call__(what, total) as bar:
-                yield bar
-
+def test_a_second_process_waits_for_the_first(tmp_path, monkeypatch):
+    notes: list[str] = []
+    monkeypatch.setattr("slimrl.retrieval.prepare.say", notes.append)
     with FileLock(tmp_path / ".lock"):
-        thread = threading.Thread(target=prepare_corpus, args=(tmp_path, SMALL, Seen()))
+        thread = threading.Thread(target=prepare_corpus, args=(tmp_path, SMALL, Bars()))
         thread.start()
-        assert waits.wait(30) and not (tmp_path / "corpus.sqlite").exists()
+        end = time.monotonic() + 30
+        while not notes and time.monotonic() < end:
+            time.sleep(0.02)
+        assert notes[0].startswith("waiting for ") and f"building in {tmp_path}" in notes[0]
+        assert not (tmp_path / "corpus.sqlite").exists()
     thread.join(30)
     assert len(prepare_corpus(tmp_path, SMALL, Bars())) == 20
 

@@ -100,7 +100,7 @@ def test_a_damaged_shard_leads_to_the_checkpoint_before(sealed: bool, tmp_path: 
         (tmp_path / "checkpoints" / "step_2" / SUMS).unlink()
     notes: list[str] = []
     assert recover(tmp_path, notes.append)
-    assert "step_2 is damaged" in notes[0] and "step_1: 1 step trained again" in notes[0]
+    assert "step_2 cannot be used" in notes[0] and "step_1: 1 step trained again" in notes[0]
     assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(1)
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from slimrl.types import Sample
 BATCH = Batch((Sample((1, 2), (False, True), (0.0, -0.5), (0.0, 1.0), 0),), 1.0)
 MEMBER = """
 import sys, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from slimrl.transport.roster import Roster
 with Roster(Path(sys.argv[1])).join("trainer", {"dtype": "float32"}):
@@ -87,6 +89,31 @@ def test_who_waits_too_long_is_told_for_whom(tmp_path):
     notes: list[str] = []
     with pytest.raises(UserError, match=r"waited .* in vain for the orchestrator's batch of step 0: .*timeout_s"):
         files_of(tmp_path, 0.2, notes).receive(0)
+
+
+@pytest.mark.parametrize("ahead_s", [-3600.0, 50.0, 3600.0])
+def test_a_file_servers_clock_that_differs_makes_no_wait_longer_or_shorter(tmp_path, ahead_s):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("{}\n")
+    os.utime(path, (time.time() + ahead_s,) * 2)
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"in vain for the trainer's weights of version 1"):
+        files_of(tmp_path, 0.4).await_weights(1)
+    assert time.monotonic() - began < 5
+
+    def add_lines():
+        for _ in range(8):
+            time.sleep(0.2)
+            with path.open("a") as file:
+                file.write("{}\n")
+            os.utime(path, (time.time() + ahead_s,) * 2)
+
+    with ThreadPoolExecutor() as pool:  # as long as it writes, it is waited for
+        began = time.monotonic()
+        pool.submit(add_lines)
+        with pytest.raises(UserError):
+            files_of(tmp_path, 0.8).await_weights(1)
+    assert time.monotonic() - began > 1.6
 
 
 def test_a_batch_that_vanishes_while_it_is_looked_at_is_no_sign_and_no_error(tmp_path):

@@ -2,6 +2,7 @@ import dataclasses
 import json
 import math
 import random
+import time
 
 import pytest
 
@@ -36,6 +37,13 @@ def test_a_line_says_what_the_page_lists():
     assert (line.turns, line.tokens, line.tool_calls, line.version) == (1, 3, 2, 4)
     assert json.loads(line.metrics) == {"exact": 0.0, "turns": 1.0}
     assert line.text == "<user>a question<assistant>so <tool>find(1)</tool> and <tool>find(2)</tool>"
+
+
+@pytest.mark.parametrize("reply", ["<tool>" * 16_000, "<tool>" * 16_000 + "</code>", "<code></tool>" * 8_000])
+def test_calls_without_an_end_are_counted_in_linear_time(reply):
+    began = time.thread_time()
+    assert read_line(line_of(record_of("train/a", reply))).tool_calls == 0
+    assert time.thread_time() - began < 2  # 0.05; 27 where it is quadratic
 
 
 @pytest.mark.parametrize("reply", TRICKS)

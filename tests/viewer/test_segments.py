@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from slimrl.viewer.segments import segments_of
@@ -143,3 +145,13 @@ def test_a_token_that_two_parts_share_belongs_to_the_one_it_begins_in():
         (0, 1, "text"),
         (1, 4, "thought"),
     ]
+
+
+@pytest.mark.parametrize(
+    "reply", ["<a>" * 16_000, "<a>" * 16_000 + "</b>", "<b><a>" * 8_000 + "</b>", "<think" * 9_000]
+)
+def test_tags_without_an_end_are_divided_in_linear_time(reply):
+    began = time.thread_time()
+    segments = segments_of(["q", reply], [0, 1], [{"role": "user", "content": "q"}], [False, False])
+    assert segments[-1]["parts"][-1]["end"] == 2
+    assert time.thread_time() - began < 2

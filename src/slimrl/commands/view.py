@@ -63,7 +63,7 @@ def run_view(argv: Sequence[str], show: Callable[[Sequence[Run]], None] | None =
             "know, or leave --host at 127.0.0.1."
         )
     port = PORT if args.port is None else args.port
-    access = Access("" if is_loopback(args.host) else key, KEY)
+    access = Access(key, KEY)
     server = bind(args.host, port, Api(runs), access, is_chosen=args.port is not None)
     with _signals() as stopped, Indexer(runs), _serve(server):
         _announce(server, [run.directory.shown for run in runs], opens=not args.no_open)

@@ -8,17 +8,17 @@ is 0 without the tags.
 import difflib
 import functools
 import random
-import re
 import string
 from collections.abc import Callable, Sequence
 
 from slimrl.environments.base import Script
 from slimrl.environments.held_out import split_by_hash
 from slimrl.errors import UserError, nearest
+from slimrl.io.text import spans_between
 from slimrl.types import Message, Split, Task, Turn
 
 INSTRUCTION = "Reverse the text character by character. Answer in <reversed_text> tags."
-ANSWER = re.compile(r"<reversed_text>(.*?)</reversed_text>", re.DOTALL)
+TAGS = "<reversed_text>", "</reversed_text>"
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
@@ -115,9 +115,9 @@ class ReverseTextEpisode:
 
     async def step(self, reply: str) -> Turn:
         """The reward of the reply. The first answer in tags counts, without spaces around it."""
-        answer = ANSWER.search(reply)
+        answer = next(spans_between(reply, *TAGS), None)
         target = self._text[::-1]
-        given = answer.group(1).strip() if answer else ""
+        given = reply[slice(*answer)].strip() if answer else ""
         similarity = difflib.SequenceMatcher(None, given, target, autojunk=False).ratio() if answer else 0.0
         metrics = {"exact": float(given == target), "tagged": float(answer is not None)}
         return Turn(done=True, reward=similarity, metrics=metrics)

@@ -5,16 +5,14 @@ half a second for a gigabyte. It is built in a temporary directory beside it and
 so an interrupted build leaves nothing that a later run could mistake for the real thing.
 """
 
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError, visible
 from slimrl.io.checksums import find_damage, new_directory
+from slimrl.io.locks import hold_lock
 
 RECIPE = "recipe.txt"
 
@@ -44,7 +42,8 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
         return directory
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with _exclusive(directory):
+        lock = directory.with_name(f".{directory.name}.lock")
+        with hold_lock(lock, f"building {directory}", say):
             if directory.is_dir():  # another process may have built it while this one waited for the lock
                 fault = find_fault(directory, recipe)
                 if not fault:
@@ -67,19 +66,3 @@ def find_fault(directory: Path, recipe: str) -> str:
         return damage
     made_by = (directory / RECIPE).read_text(encoding="utf-8")
     return "" if made_by == recipe else f"it was built by recipe `{made_by}`, this version uses `{recipe}`"
-
-
-@contextlib.contextmanager
-def _exclusive(directory: Path) -> Iterator[None]:
-    """Holds the lock of an entry; waits for another process that has it, and says so."""
-    # The operating system drops this lock when its holder dies, so a killed build blocks nobody.
-    lock = FileLock(directory.with_name(f".{directory.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say(f"Waiting for another process that is building {directory} ...")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()

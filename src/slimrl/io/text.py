@@ -1,7 +1,7 @@
 """Checks of text that is still being streamed, or that came from outside. Knows nothing of tokens."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -23,6 +23,23 @@ def partial_mark_length(text: str, marks: Sequence[str]) -> int:
             else:
                 start = text.find(mark[0], start + 1)
     return longest
+
+
+def spans_between(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]]:
+    """Where the texts between two marks begin and end, from the left, without those inside another one.
+
+    The time is linear: a regular expression such as `<a>(.*?)</a>` reads the rest of the text for each `<a>`.
+
+    >>> [*spans_between("<a>x<a>y</a> <a>z</a> <a>", "<a>", "</a>")]
+    [(3, 8), (16, 17)]
+    """
+    end = 0
+    while (begin := text.find(opening, end)) >= 0:
+        begin += len(opening)
+        if (end := text.find(closing, begin)) < 0:
+            return
+        yield begin, end
+        end += len(closing)
 
 
 def is_writable(value: Any) -> bool:

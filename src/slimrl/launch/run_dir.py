@@ -21,6 +21,7 @@ from slimrl.config.reading.write import FILE_NAME, is_changed, write_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
+from slimrl.io.locks import holder_of, is_stopped
 from slimrl.launch.seam import describe_jump
 from slimrl.monitor.run_settings import flat_settings
 from slimrl.trainer.recovery import recover, remove_leftovers
@@ -146,9 +147,11 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
             note(f"another process is at work in {output_dir}; waiting up to {patience_s:g} s for its end")
             is_held = _acquire(lock, patience_s)
     if not is_held:
+        holder = holder_of(output_dir / LOCK)
+        who = f"another process ({holder}{', which is stopped' * is_stopped(holder)})" if holder else "another process"
         raise UserError(
-            f"another process is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` "
-            "another directory."
+            f"{who} is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` another "
+            "directory."
         )
     try:
         yield

@@ -14,6 +14,7 @@ from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import parse_object, replace_file
+from slimrl.io.regular_file import read_regular
 from slimrl.launch.run_dir import METRICS
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
@@ -22,6 +23,7 @@ from slimrl.transport.run_files import wait_path
 
 PROGRAMS = "transport/programs.json"  # what `rl` has started where, by its own account
 RECENT = 20  # steps over which the time of a step is taken
+MAX_BYTES = 2**24
 SUMMARY = "summary.json"  # of a run that has come to its end
 SILENT_S = 120.0  # of silence, after which it is told
 
@@ -119,6 +121,6 @@ def _describe(facts: Facts) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return dict(parse_object(path.read_bytes()))
-    except (FileNotFoundError, ValueError):
+        return dict(parse_object(read_regular(path, MAX_BYTES))) if path.exists() else {}
+    except (ValueError, UserError):
         return {}

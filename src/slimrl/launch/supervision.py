@@ -287,7 +287,7 @@ class _Deaths:
         return f"{left} more deaths are survived before it comes further (deployment.restarts)"
 
     def _now(self) -> int:
-        return sum(path.stat().st_size for path in self._metrics if path.exists())
+        return sum(path.stat().st_size for path in self._metrics if path.is_file())
 
     def _num_lines(self) -> int:
         return sum(path.read_bytes().count(b"\n") for path in self._metrics if path.exists())

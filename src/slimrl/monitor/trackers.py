@@ -42,7 +42,7 @@ class TrackedRun:
         """The name of the tracker's run: the one that a resumed run keeps in a file of its directory, or `new`, which
         is then kept there."""
         file = self.output_dir / file_name
-        name = file.read_text().strip() if self.resume and file.exists() else new
+        name = file.read_text().strip() if self.resume and file.is_file() else new
         self.output_dir.mkdir(parents=True, exist_ok=True)
         file.write_text(name + "\n")
         return name

@@ -5,15 +5,14 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
+from slimrl.io.locks import hold_lock
 from slimrl.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus, read_source
 from slimrl.retrieval.dump import READER, OnLeftOut
 from slimrl.retrieval.embedding import Embedder
@@ -125,7 +124,7 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
         with _report_left_out() as on_left_out:
             pages = source.pages(on_left_out)
             first = [*islice(pages, 1)]  # before anything is created: a source that cannot be read leaves no directory
-            with _hold_lock(directory, progress):
+            with _hold_lock(directory):
                 if rebuild or not path.exists():  # another process may have written it while this one waited
                     with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
                         build_corpus(path, chain(first, pages), source.stamp, bar.advance)
@@ -142,7 +141,7 @@ def prepare_index(
     damaged or of another origin, and UserError if it cannot be built."""
     place = directory / INDEX
     if rebuild or not whole_in(place):  # a complete index is opened without the lock, which needs a writable directory
-        with _hold_lock(directory, progress):
+        with _hold_lock(directory):
             build_index(place, corpus, embedder, progress, rebuild)
     return TitleIndex(place, corpus, embedder)
 
@@ -170,19 +169,12 @@ def _report_left_out() -> Iterator[OnLeftOut]:
 
 
 @contextmanager
-def _hold_lock(directory: Path, progress: Progress) -> Iterator[None]:
-    """Hold the directory's lock, so that one process builds at a time; a process that dies releases it."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(directory / ".lock")
+def _hold_lock(directory: Path) -> Iterator[None]:
+    """Hold the directory's lock, so that one process builds at a time."""
+    with ExitStack() as held:
         try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            with progress(f"waiting for another process that builds in {directory}", 0):
-                lock.acquire()
-    except OSError as error:
-        raise UserError(f"{directory} cannot be written to ({error}): name another directory.") from error
-    try:
+            directory.mkdir(parents=True, exist_ok=True)
+            held.enter_context(hold_lock(directory / ".lock", f"building in {directory}", say))
+        except OSError as error:
+            raise UserError(f"{directory} cannot be written to ({error}): name another directory.") from error
         yield
-    finally:
-        lock.release()

@@ -11,10 +11,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from filelock import FileLock
-
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
+from slimrl.io.locks import hold_lock
 from slimrl.services.needs import GB, check_index, check_space
 from slimrl.services.progress import ProgressLine
 
@@ -55,7 +54,7 @@ def ensure_installed(requirement: str, why: str, needed_gb: float) -> Path:
     check_space(home, round(needed_gb * GB), requirement, "SLIMRL_CACHE")
     check_index(requirement)
     home.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(home.with_name(f"{home.name}.lock")):
+    with hold_lock(home.with_name(f"{home.name}.lock"), f"installing {requirement}", say):
         if (home / DONE).is_file():  # another process has installed it while this one waited for the lock
             return home
         log = home.with_name(f"{home.name}.log")

@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
+from slimrl.io.locks import hold_lock
 from slimrl.services.process_tree import end, find_process_tree, processes, start_time
 from slimrl.services.progress import ProgressLine
 
@@ -205,16 +204,8 @@ def _make_record(program: Program, process: "subprocess.Popen[bytes]") -> Runnin
 def _hold_lock(program: Program) -> Iterator[None]:
     """Hold the program's lock: of several starts at once, one goes first and the others find what it has started."""
     program.record.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(program.record.with_suffix(".lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say("it is being started at this moment; waiting for that")
-        lock.acquire()
-    try:
+    with hold_lock(program.record.with_suffix(".lock"), "starting it", say):
         yield
-    finally:
-        lock.release()
 
 
 def _write_record(program: Program, running: Running) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from slimrl.errors import UserError
 from slimrl.io.settings import read_settings
+from slimrl.io.text import spans_between
 from slimrl.sandbox.base import Execution, JsonTool, Limits, Sandbox
 from slimrl.sandbox.client import HttpSandbox
 from slimrl.sandbox.local import BubblewrapSandbox
@@ -25,7 +26,7 @@ from slimrl.tools.base import CallAttempt, Frame, Tool, TypedTool, arguments_of,
 from slimrl.tools.formats import END, LOOK, CallFormat, NativeFormat, Reaction, TagFormat, python_call
 from slimrl.types import Message
 
-CODE = re.compile(r"<code>(.*?)</code>", re.DOTALL)
+TAGS = "<code>", "</code>"
 FENCE = re.compile(r"\s*```[a-z]*\n(.*?)(?:```)?\s*", re.DOTALL)  # models put one around a program by habit
 ERROR_CHARS = 3000  # of a traceback: its end says what happened, in at most some 2000
 TOKEN = "SANDBOX_TOKEN"
@@ -136,17 +137,17 @@ class CodeFormat:
         return [{"role": "system", "content": "\n".join(lines)}, {"role": "user", "content": question}]
 
     def call_start(self, reply: str) -> int:
-        program = CODE.search(reply)
-        return program.start() if program else len(reply)
+        program = next(spans_between(reply, *TAGS), None)
+        return program[0] - len(TAGS[0]) if program else len(reply)
 
     async def react(self, reply: str) -> Reaction:
-        program = CODE.search(reply)
+        program = next(spans_between(reply, *TAGS), None)
         if program is None:
             error = "there was neither a program in <code> tags nor an answer in <answer> tags."
             return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=error),))
         if self._sandbox is None:
             self._sandbox = await self._shared.enter()
-        execution = await self._sandbox.run(program_of(program[1]), self._session_id, self._wall_s)
+        execution = await self._sandbox.run(program_of(reply[slice(*program)]), self._session_id, self._wall_s)
         calls = [CallAttempt(call.tool, (call.argument,), call.error) for call in execution.calls]
         if execution.error and not any(call.error for call in calls):
             # The program's own error. A failed call, which ends a program too, is counted already.

@@ -10,10 +10,13 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from slimrl.errors import UserError
 from slimrl.io.files import replace_file
+from slimrl.io.regular_file import read_regular
 
 COPIES = "run"
 RUN_ID = "run_id"
+MAX_ID_BYTES = 100
 METRICS = "metrics.jsonl"
 WELL_FORMED = re.compile(r"[0-9a-f]{32}")
 # The ids of the run, its own and that at Weights & Biases, and what the stages before training have left.
@@ -30,8 +33,8 @@ def run_id(output_dir: Path) -> str:
 def kept_id(directory: Path) -> str:
     """The id in the file of a run's directory or of its copies; empty if there is none, or it is damaged."""
     try:
-        text = (directory / RUN_ID).read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
+        text = read_regular(directory / RUN_ID, MAX_ID_BYTES).decode("ascii").strip()
+    except (UserError, ValueError):
         return ""
     return text if WELL_FORMED.fullmatch(text) else ""
 

@@ -88,23 +88,25 @@ class RunFiles:
         """What a part announces, when it is there. Raises UserError if it does not come."""
         return self.wait(part, f"start (`slimrl {part} @ FILE`)", lambda: self.roster.find(part))
 
-    def _last_sign(self, part: Part) -> float:
-        """When a part has last written something that it writes as it works, such as the metrics of a warm-up."""
-        last = 0.0
-        for pattern in SIGNS[part]:
-            for path in self.output_dir.glob(pattern):
-                with suppress(FileNotFoundError):  # it has been deleted since
-                    last = max(last, path.stat().st_mtime)
-        return last
+    def _signs(self, part: Part) -> frozenset[tuple[str, int, int]]:
+        """The files that a part writes as it works, each with its size and time. That they change is a sign of work;
+        their times alone say nothing, as the clock of a file server may differ from this machine's."""
+        found = set()
+        for path in (path for pattern in SIGNS[part] for path in self.output_dir.glob(pattern)):
+            with suppress(FileNotFoundError):  # it has been deleted since
+                status = path.stat()
+                found.add((path.name, status.st_size, status.st_mtime_ns))
+        return frozenset(found)
 
     def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
         """What `find` gives, as soon as it gives something: the work of another part. Raises UserError if that part
         dies, or gives no sign of work for `timeout_s`."""
-        began = checked = said = time.monotonic()
+        began = checked = said = heard = time.monotonic()
+        signs = self._signs(part)
         with ExitStack() as shown:
             while (found := find()) is None:
                 now = time.monotonic()
-                if now - checked > CHECK_S:
+                if now - checked > min(CHECK_S, self.timeout_s / 4):
                     if checked == began:
                         shown.enter_context(self._shown(part, what))
                     checked = now
@@ -113,10 +115,11 @@ class RunFiles:
                         break  # it was that part's last work
                     if end:
                         raise UserError(f"{end}. It has not left its {what}; mend that, and continue with `--resume`.")
-                if now - began > self.timeout_s and (silence := time.time() - self._last_sign(part)) > self.timeout_s:
-                    silence = min(silence, now - began)
+                    if (newest := self._signs(part)) != signs:
+                        signs, heard = newest, now
+                if now - heard > self.timeout_s:
                     raise UserError(
-                        f"waited {now - began:.0f} s in vain for the {part}'s {what}: for {silence:.0f} s it has "
+                        f"waited {now - began:.0f} s in vain for the {part}'s {what}: for {now - heard:.0f} s it has "
                         "written nothing (deployment.timeout_s). Its log says what it does; mend that, and continue "
                         "with `--resume`."
                     )

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock
-
 from slimrl.errors import UserError
-from slimrl.io.cache import cache_root
+from slimrl.io.cache import cache_root, say
+from slimrl.io.locks import hold_lock
 
 DIRECTORY = ".view"
 FILE = "index.sqlite"
@@ -66,14 +65,15 @@ def index_path(run: Path) -> Path:
 def prepare(path: Path) -> None:
     """Make sure that a whole index of this version is there; an empty one replaces anything else. Raises
     sqlite3.OperationalError where nothing can be written, or another process writes for long."""
-    with FileLock(path.with_suffix(".new.lock")):  # another viewer may start at the same moment
+    # Another viewer may start at the same moment.
+    with hold_lock(path.with_suffix(".new.lock"), f"making {path}", say):
         if not _is_ours(path):
             _replace(path)
 
 
 def clear(path: Path) -> None:
     """Put an empty index in the place of whatever is there."""
-    with FileLock(path.with_suffix(".new.lock")):
+    with hold_lock(path.with_suffix(".new.lock"), f"making {path}", say):
         _replace(path)
 
 

@@ -6,17 +6,17 @@ counted in the text; a line that is not laid out as `monitor/rollouts.py` writes
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slimrl.io.checksums import has_wrong_digest
+from slimrl.io.text import spans_between
 from slimrl.types import StopReason
 
 EXCERPT_CHARS = 160
 MOST = 2**63  # the index has no place for a whole number from here on
-CALL = re.compile(r"<(tool|tool_call|code)>.*?</\1>", re.DOTALL)
+CALLS = ("tool", "tool_call", "code")  # tags around calls
 NUMBERS = b"[], -0123456789"
 IDS, MASK, LOGPROBS, VERSIONS = (
     f', "{name}": ['.encode() for name in ("token_ids", "loss_mask", "logprobs", "versions")
@@ -127,7 +127,13 @@ def _whole(line: bytes) -> tuple[dict[str, Any], _Counts]:
 def _num_calls(message: Mapping[str, Any]) -> int:
     """The number of tools that a reply calls, in any of the formats of `tools/`."""
     content = str(message["content"])
-    return len(message.get("tool_calls") or ()) or (len(CALL.findall(content)) if "</" in content else 0)
+    return len(message.get("tool_calls") or ()) or _num_in_tags(content)
+
+
+def _num_in_tags(content: str) -> int:
+    if "</" not in content:
+        return 0
+    return sum(1 for tag in CALLS for _ in spans_between(content, f"<{tag}>", f"</{tag}>"))
 
 
 def _whole_number(value: Any) -> int:

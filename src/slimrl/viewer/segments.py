@@ -4,6 +4,7 @@ What divides messages is found by their contents in the text, so that it works f
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
@@ -14,9 +15,10 @@ Json = dict[str, Any]
 PART = re.compile(
     r"(?P<thought><think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)|\A(?:(?!<think).)*?</think>)"
     r"|(?P<tool_call><(?P<call>tool|tool_call|code)>.*?(?:</(?P=call)>?|\Z)|```.*?(?:```|\Z))"
-    r"|(?P<answer><(?P<tag>[A-Za-z][\w-]*)\b[^<>]*>.*?</(?P=tag)>?)",
+    r"|(?P<answer><(?P<tag>[A-Za-z][\w-]*)\b[^<>]*>)",
     re.DOTALL,
 )
+CLOSING = re.compile(r"</([A-Za-z][\w-]*)>?")
 
 
 def segments_of(
@@ -81,12 +83,30 @@ def _messages(
         yield token, end, "assistant"
 
 
+def _marked(reply: str) -> Iterator[tuple[str, int, int]]:
+    """The kinds of the parts in tags, each with where it begins and ends. The time is linear: where a tag is closed is
+    looked up, and not searched for from each opening tag."""
+    closings: dict[str, list[re.Match[str]]] = {}
+    for one in CLOSING.finditer(reply):
+        closings.setdefault(one[1], []).append(one)
+    at = 0
+    while found := PART.search(reply, at):
+        at = found.end()
+        if found["answer"] is None:
+            yield ("tool_call" if found["tool_call"] is not None else "thought"), found.start(), at
+            continue
+        behind = closings.get(found["tag"], [])
+        place = bisect_left(behind, at, key=lambda one: one.start())
+        if place < len(behind):
+            at = behind[place].end()
+            yield "answer", found.start(), at
+
+
 def _parts(reply: str, offset: int, starts: Sequence[int], first: int) -> list[Json]:
     """The parts of a reply by tokens. A token that two parts share belongs to the one in which it begins."""
     bounds: list[tuple[int, str]] = [(0, "text")]
-    for found in PART.finditer(reply):
-        kind = next(name for name in ("thought", "tool_call", "answer") if found[name] is not None)
-        bounds += [(found.start(), kind), (found.end(), "text")]
+    for kind, begin, end in _marked(reply):
+        bounds += [(begin, kind), (end, "text")]
     parts: list[Json] = []
     at = 0
     for number, start in enumerate(starts, first):

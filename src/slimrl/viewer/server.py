@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import sys
 import threading
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,6 +44,7 @@ MAX_TARGET = 16 * 2**10  # bytes of a path with its query
 MAX_FIELDS = 32
 IDLE_S = 60.0
 MAX_CONNECTIONS = 64
+ROOM_S = 1.0  # for a connection that was ended to leave its place
 TRIED_PORTS = 20
 
 
@@ -66,6 +68,8 @@ class Server(ThreadingHTTPServer):
         self.login = Login(access.key, access.variable)
         self.files = static_files()
         self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._waiting: dict[Any, None] = {}  # connections that wait for their client, the longest first
+        self._lock = threading.Lock()
         super().__init__(address, Handler)
 
     @property
@@ -83,15 +87,38 @@ class Server(ThreadingHTTPServer):
         return f"http://{f'[{name}]' if ':' in name else name}:{self.server_address[1]}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a new connection. Where all places are taken, the one that has waited longest for its client ends: a
+        client that sends its request drop by drop keeps nobody out."""
         if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._end_longest_wait()
+            if not self._places.acquire(timeout=ROOM_S):
+                self.shutdown_request(request)
+                return
         super().process_request(request, client_address)
+
+    def begin_wait(self, request: Any) -> None:
+        """Count a connection as one that waits for its client."""
+        with self._lock:
+            self._waiting[request] = None
+
+    def end_wait(self, request: Any) -> None:
+        """Count a connection as one that is answered, or is over."""
+        with self._lock:
+            self._waiting.pop(request, None)
+
+    def _end_longest_wait(self) -> None:
+        with self._lock:
+            request = next(iter(self._waiting), None)
+            self._waiting.pop(request, None)
+        if request is not None:
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.end_wait(request)
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -128,8 +155,14 @@ class Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = IDLE_S
 
+    def handle_one_request(self) -> None:
+        """Wait for a request and answer it."""
+        self.server.begin_wait(self.connection)
+        super().handle_one_request()
+
     def do_GET(self) -> None:
         """Answer with the page, one of its files, or JSON."""
+        self.server.end_wait(self.connection)
         target = urlsplit(self.path)
         if len(self.path) > MAX_TARGET:
             self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)

@@ -20,9 +20,11 @@ from slimrl.config.base import SECRET, Config
 from slimrl.config.reading.load import C, Resolved
 from slimrl.config.reading.schema import field_names
 from slimrl.errors import UserError
+from slimrl.io.regular_file import read_regular
 
 FILE_NAME = "config.toml"
 OF_ONE_START = "resume"
+MAX_BYTES = 2**24
 DIGEST = "# SHA-256 of the lines above: "
 ORIGIN = re.compile(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*# (.*)')  # at the end of a line, in which a text may have a `#`
 
@@ -55,14 +57,15 @@ def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
 def is_changed(path: Path) -> bool:
     """Whether a file that `write_config` wrote has been edited or damaged since. Files of an earlier version, which do
     not end in a digest, count as unchanged."""
-    text, start, _ = path.read_text(encoding="utf-8", errors="replace").rpartition(DIGEST)
-    return bool(start) and path.read_bytes() != (text + _digest_line(text)).encode()
+    content = read_regular(path, MAX_BYTES)
+    text, start, _ = content.decode("utf-8", "replace").rpartition(DIGEST)
+    return bool(start) and content != (text + _digest_line(text)).encode()
 
 
 def _with_first_origins(resolved: Resolved[C], path: Path) -> Resolved[C]:
     """The settings with the origins that the file at `path` names for what was read from it, as a resumed run reads its
     own. A file that somebody has written or edited is an origin itself."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    text = read_regular(path, MAX_BYTES).decode("utf-8", "replace") if path.is_file() else ""
     if DIGEST not in text or is_changed(path):
         return resolved
     lines, provenance = text.split("\n"), dict[str, str]()

@@ -4,13 +4,12 @@ A reply that is no action raises `WrongAction`, whose text is for the policy to 
 """
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from slimrl.environments.openenv.session import WrongAction
 from slimrl.errors import RolloutError, UserError, nearest, require
-from slimrl.io.text import is_too_deep
+from slimrl.io.text import is_too_deep, spans_between
 from slimrl.models.chat.tags import OPEN
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 
@@ -211,10 +210,10 @@ def tool_reader_of(tools: Mapping[str, dict[str, Any]], format: str, tag: str) -
 
 def in_tag(reply: str, tag: str) -> str:
     """What stands in the first such tag of a reply."""
-    found = re.search(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", reply, re.DOTALL)
+    found = next(spans_between(reply, f"<{tag}>", f"</{tag}>"), None)
     if found is None:
         raise WrongAction(f"there is no <{tag}>...</{tag}> in the answer.")
-    return found[1].strip()
+    return reply[slice(*found)].strip()
 
 
 def read_object(text: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ define how tools are called.
 import asyncio
 import hashlib
 import random
-import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -21,6 +20,7 @@ from slimrl.environments.wiki_search.progress import line_progress
 from slimrl.environments.wiki_search.scripts import solve, wander
 from slimrl.environments.wiki_search.tools import WikiTools
 from slimrl.errors import UserError, nearest
+from slimrl.io.text import spans_between
 from slimrl.judges.judge import Judge, MatchJudge, judge_of, read_judge
 from slimrl.judges.word_match import matches
 from slimrl.models.chat.thoughts import without_thoughts
@@ -36,7 +36,7 @@ from slimrl.tools.formats import CallFormat
 from slimrl.types import Message, Rollout, Split, Task, Turn
 
 Play = Callable[[Question, Environment, CallFormat], Coroutine[Any, Any, list[Message]]]
-ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+TAGS = "<answer>", "</answer>"
 TASK = "Answer the question."
 
 
@@ -201,14 +201,16 @@ class WikiSearchEpisode:
     async def step(self, reply: str) -> Turn:
         record, visible = self._record, without_thoughts(reply)
         record.replies.append(reply)
-        answer = ANSWER.search(visible)
+        answer = next(spans_between(visible, *TAGS), None)
         # What comes first in the reply counts: an answer after a call may be an example, or was made up too early.
-        if answer is None or self._calls.call_start(visible) < answer.start():
+        if answer is None or self._calls.call_start(visible) < answer[0] - len(TAGS[0]):
             reaction = await self._calls.react(visible)
             record.calls += reaction.calls
             return Turn(done=False, messages=reaction.messages, metrics=record.metrics())
         question = record.question
-        verdict = await self._judge.judge(question.question, answer[1], (question.answer, *question.aliases))
+        verdict = await self._judge.judge(
+            question.question, visible[slice(*answer)], (question.answer, *question.aliases)
+        )
         record.is_correct = verdict.correct
         return Turn(done=True, reward=float(verdict.correct), metrics={**record.metrics(), **verdict.metrics})
 

@@ -4,7 +4,6 @@ tools, and a player that calls them at random. Both write calls in the format of
 
 import ast
 import random
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ from slimrl.retrieval.sections import FULL, key_of
 from slimrl.tools.formats import CallFormat
 from slimrl.types import Message
 
-ROWS = re.compile(r"\[\{.*\}\]", re.DOTALL)
 MAX_RANDOM_CALLS = 8
 
 
@@ -84,8 +82,8 @@ async def wander(question: Question, episode: Environment, calls: CallFormat, rn
 def rows_in(text: str) -> list[dict[str, str]]:
     """The rows of a search or a listing in a tool's result; none where the text holds none."""
     # Results have no numbers, booleans or nulls, so that a list of rows reads the same in JSON and in Python.
-    found = ROWS.search(text)
+    begin, end = text.find("[{"), text.rfind("}]") + len("}]")
     try:
-        return list(ast.literal_eval(found[0])) if found else []
+        return list(ast.literal_eval(text[begin:end])) if 0 <= begin < end else []
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return []  # a page that looks like rows

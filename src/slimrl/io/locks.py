@@ -1,0 +1,71 @@
+"""Locks of files that processes share. A wait for one says who has it, and ends where that process is stopped.
+
+The operating system drops a lock when its holder dies, so a killed process blocks nobody.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from slimrl.errors import UserError
+
+POLL_S = 0.2
+NOTICE_S = 60.0  # between two notes about a wait
+STOPPED_S = 5.0  # a holder that is stopped may be continued at once
+
+
+@contextmanager
+def hold_lock(path: Path, work: str, note: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock file inside the block. A wait is noted with the holder and its `work`, such as "building an index".
+    Raises UserError if the holder is stopped, OSError if the file cannot be written."""
+    lock = FileLock(path)
+    began, noted, stopped_since = time.monotonic(), -NOTICE_S, 0.0
+    while not _acquire(lock):
+        now, holder = time.monotonic(), holder_of(path)
+        if now - noted > NOTICE_S:
+            noted = now
+            note(f"waiting for {_name(holder)}, which is {work}, for {now - began:.0f} s so far")
+        stopped_since = (stopped_since or now) if is_stopped(holder) else 0.0
+        if stopped_since and now - stopped_since > STOPPED_S:
+            raise UserError(
+                f"process {holder}, which is {work}, is stopped, and holds {path}. Continue it (`kill -CONT {holder}`) "
+                f"or end it (`kill -KILL {holder}`)."
+            )
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def holder_of(path: Path) -> int:
+    """The id of the process that holds a lock file; 0 if unknown, as where the holder is on another machine."""
+    with suppress(OSError, ValueError):
+        inode = path.stat().st_ino
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
+                return int(words[4])
+    return 0
+
+
+def is_stopped(pid: int) -> bool:
+    """Return True if a process of this machine is stopped by a signal or a debugger."""
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return text.rpartition(")")[2].split()[0] in ("T", "t")  # a name may have brackets and spaces
+    return False
+
+
+def _name(holder: int) -> str:
+    return f"process {holder}" if holder else "another process"
+
+
+def _acquire(lock: FileLock) -> bool:
+    try:
+        lock.acquire(timeout=POLL_S, poll_interval=POLL_S / 4)
+    except Timeout:
+        return False
+    return True
