@@ -198,6 +198,12 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
     try:
         state = read_state(found[-1])
         saved = state["optimizer"]
+    except DAMAGED as error:
+        raise UserError(
+            f"the checkpoint {found[-1]} cannot be read ({explain_unreadable(error)}). Delete that directory, and "
+            "`--resume` continues from the one before it; or give `--output_dir` a fresh directory."
+        ) from error
+    try:
         if "parameters" not in saved:
             saved["parameters"] = optimizer.state_dict()["parameters"]
             load_shards(saved["parameters"], found[-1] / SHARDS)
@@ -205,9 +211,9 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
         set_rng_state(state["rng"])
     except DAMAGED as error:
         raise UserError(
-            f"the checkpoint {found[-1]} cannot be read or is of another model ({explain_unreadable(error)}). Resume "
-            "with the model that it was made with; or delete that directory and `--resume` continues from the one "
-            "before it; or give `--output_dir` a fresh directory."
+            f"the checkpoint {found[-1]} does not fit this model ({explain_unreadable(error)}). Resume with the model "
+            "and the `model.lora` that it was made with, which config.toml beside it names, or give `--output_dir` a "
+            "fresh directory. The checkpoint is whole: keep it."
         ) from error
     return progress
 

@@ -123,7 +123,7 @@ def test_a_reward_that_fails_drops_the_rollout(tmp_path, reward, reason):
 def test_a_signature_that_is_neither_is_explained(tmp_path):
     with pytest.raises(UserError, match=r"takes `reply, answer`.*task\.data"):
         graded(tmp_path, "answers")
-    with pytest.raises(UserError, match="needs `trainer_state`, which no row has"):
+    with pytest.raises(UserError, match=r"needs `trainer_state`, which only TRL's trainer passes\. Give"):
         graded(tmp_path, "more")
     with pytest.raises(UserError, match=r"has no `owm`\. Did you mean `own`"):
         graded(tmp_path, "owm")

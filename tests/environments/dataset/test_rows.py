@@ -1,5 +1,9 @@
 """Rows of a file become tasks of disjoint splits, or the row that cannot be meant is named."""
 
+import json
+from datetime import datetime, timedelta
+from decimal import Decimal
+
 import pytest
 
 from slimrl.environments.find import is_builtin, load_taskset, tasks_of
@@ -110,3 +114,23 @@ def test_args_that_cannot_work_say_why(tmp_path, fault):
 def test_an_empty_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="has no rows"):
         made(tmp_path, []).tasks("train")
+
+
+def test_columns_of_types_that_json_lacks_are_written_otherwise_or_left_out(tmp_path, capsys):
+    pandas = pytest.importorskip("pandas", reason="needs the package pandas")
+    pytest.importorskip("datasets", reason="needs the package datasets")
+    moment = datetime(2024, 1, 2, 3, 4, 5)
+    row = {
+        **{"question": "q", "answer": Decimal("1.5"), "whole": Decimal("2"), "seen": moment, "day": moment.date()},
+        **{"picture": b"\x00", "parts": [{"at": moment}], "bytes": [{"x": [b"a"]}], "took": timedelta(seconds=3)},
+    }
+    path = tmp_path / "types.parquet"
+    pandas.DataFrame([{**row, "question": f"q{number}"} for number in range(3)]).to_parquet(path)
+    taskset = load_taskset("dataset", {"path": str(path), "test_share": 0.0, "reward": "number"})
+    data = taskset.tasks("train")[0].data
+    assert json.loads(json.dumps(data)) == data
+    assert (data["answer"], data["whole"], data["day"]) == (1.5, 2, "2024-01-02")
+    assert data["seen"].startswith("2024-01-02T03:04:05") and data["parts"][0]["at"].startswith("2024-01-02T03:04")
+    assert "picture" not in data and "bytes" not in data
+    said = capsys.readouterr().err
+    assert "the column `picture` is left out: it holds values of the type bytes" in said and "`bytes`" in said

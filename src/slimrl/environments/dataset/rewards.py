@@ -26,6 +26,7 @@ from slimrl.types import Metrics
 NAME = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # a part of a metric's name
 OWN = ("reply", "task", "given")
 TRL = ("prompts", "completions")
+TRAINER_ONLY = ("completion_ids", "prompt_ids", "trainer_state", "log_extra", "log_metric", "environments")  # of TRL
 
 Score = Callable[[Sequence[Finished]], Awaitable[Sequence[object]]]
 

@@ -7,10 +7,14 @@ A row has a `prompt` (a text, or chat messages) or a `question`. It may have rig
 import csv
 import json
 from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 from slimrl.errors import UserError, nearest
+from slimrl.io.cache import say
 from slimrl.io.rows import file_rows, hash_fraction, preview
 from slimrl.io.text import is_writable
 from slimrl.types import Message, Split, Task
@@ -25,15 +29,19 @@ def read_tasks(path: str, setting: str, split: Split | None, test_share: float) 
     """The tasks of a file, by split: the one that is given, else that of a row's column `split`, else by a hash of the
     question, which holds out `test_share` of them. Raises UserError that names the row that cannot be meant."""
     tasks: dict[Split, list[Task]] = {one: [] for one in SPLITS}
-    for row, where in _rows(Path(path), setting):
-        if not isinstance(row, dict):
-            raise UserError(f"{where} is no JSON object: {preview(row)}")
+    left_out: dict[str, str] = {}  # columns, each with the type of a value
+    for given, where in _rows(Path(path), setting):
+        if not isinstance(given, dict):
+            raise UserError(f"{where} is no JSON object: {preview(given)}")
+        row = _as_json_row(given, left_out)
         _check_row(row, where)
         mine = split or _split_of(row, where, test_share)
         name = row.get("id", where.rpartition(":")[2])
         tasks[mine].append(Task(f"{mine}/{name}", row))
     if not any(tasks.values()):
         raise UserError(f"{path} has no rows. Check {setting}.")
+    for name, kind in left_out.items():
+        say(f"{path}: the column `{name}` is left out: it holds values of the type {kind}, which a task cannot have.")
     return tasks
 
 
@@ -52,6 +60,37 @@ def references_of(data: Mapping[str, Any]) -> list[str]:
     """The right answers of a task, as texts; none where no column has one."""
     given: Any = next((data[name] for name in REFERENCES if data.get(name) is not None), [])
     return [_as_text(one) for one in (given if isinstance(given, list) else [given])]
+
+
+def _as_json_row(row: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
+    """The columns as JSON has them: times as ISO texts, decimals as numbers. Others are added to `left_out`."""
+    found = {}
+    for name, value in row.items():
+        try:
+            found[name] = _as_json(value)
+        except TypeError as error:
+            left_out.setdefault(name, str(error))
+    return found
+
+
+def _as_json(value: Any) -> Any:
+    """Raises TypeError, with the name of the type, for what JSON cannot hold."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case dict():
+            return {str(key): _as_json(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_as_json(item) for item in value]
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case UUID():
+            return str(value)
+    raise TypeError(type(value).__name__)
 
 
 def _as_text(value: Any) -> str:

@@ -22,7 +22,7 @@ from slimrl.environments.dataset.episode import (
     opening_with_tools,
     play,
 )
-from slimrl.environments.dataset.rewards import Reward, read_rewards
+from slimrl.environments.dataset.rewards import TRAINER_ONLY, Reward, read_rewards
 from slimrl.environments.dataset.rows import question_of, read_tasks, references_of
 from slimrl.environments.dataset.scorers import JUDGE, SCORERS
 from slimrl.environments.dataset.toolbox import add_tool, check_calls, read_toolbox
@@ -260,6 +260,11 @@ class Dataset:
 def _check_tasks(reward: Reward, tasks: Sequence[Task]) -> None:
     """Raises UserError for a task that a reward could not grade: a column is missing, or a right answer."""
     columns = {name for task in tasks for name in task.data}
+    if theirs := [name for name in reward.columns if name in TRAINER_ONLY and name not in columns]:
+        raise UserError(
+            f"reward `{reward.name}` needs `{theirs[0]}`, which only TRL's trainer passes. Give the parameter a "
+            "default value, and let the function do without."
+        )
     if missing := [name for name in reward.columns if name not in columns]:
         raise UserError(f"reward `{reward.name}` needs `{missing[0]}`, which no row has.{nearest(missing[0], columns)}")
     if not reward.scorer:

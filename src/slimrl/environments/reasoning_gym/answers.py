@@ -5,7 +5,10 @@ hours. These get an answer only where nothing but numbers, names, lists and arit
 """
 
 import ast
+import math
+import re
 
+UNBOUNDED = re.compile(r"(?<![a-z_])(?:nan|inf(?:inity)?)(?![a-ik-z_])|\d[\d.]*e\+?\d+", re.IGNORECASE)
 MAX_CHARS = 1_000  # of an answer that is evaluated
 MAX_NODES = 400
 MAX_DIGITS = 20
@@ -22,7 +25,10 @@ FUNCTIONS = frozenset(
 
 
 def is_safe(name: str, answer: str) -> bool:
-    """Whether the scorer of the task `name` may be given the answer: it does not evaluate it, or that does no harm."""
+    """Whether the scorer of the task `name` may be given the answer: it does not evaluate it, or that does no harm, and
+    every number in it is finite. A comparison with nan is False, which some scorers take for a small difference."""
+    if not all(math.isfinite(float(number)) for number in UNBOUNDED.findall(answer)):
+        return False
     if name in LITERAL:
         return _is_harmless_literal(answer)
     return name not in FORMULA or _is_formula(answer)

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import selectors
 import signal
 import socket
@@ -23,7 +24,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from slimrl.environments.base import (
     Environment,
@@ -51,20 +52,21 @@ from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
 from slimrl.rollout.loop import EpisodeLoop
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
+from slimrl.services.process_tree import processes
 from slimrl.types import Task
 
 # prctl(2)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MAX_TURNS = 100  # of the loop without a pause: an environment may poll
 PART = 256  # tasks in one message
+MAX_GENERATIONS = 100  # of descendants that are ended
 BROKEN = 70  # the exit status after an error of the worker's own, EX_SOFTWARE
 
 
 def main(descriptor: int) -> None:
-    """Serves the run at the other end of a socket until it closes the connection."""
-    _die_with_parent()
+    """Serve the run at the other end of a socket until it closes the connection."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        _become_child(descriptor)
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")
     sock = socket.socket(fileno=descriptor)
@@ -77,6 +79,44 @@ def main(descriptor: int) -> None:
         # The environment may have broken anything, such as the recursion limit.
         traceback.print_exc()
         os._exit(BROKEN)
+
+
+def _become_child(descriptor: int) -> None:
+    """Go on in a child of this process. This one waits for its end, or that of the run, and ends all that it has
+    started: a daemon without parent, session and variables is its child then, as it is their subreaper."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGTERM, lambda *_: _end(-signal.SIGTERM))
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    worker = os.fork()
+    if not worker:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _die_with_parent()
+        return
+    os.close(descriptor)
+    while True:
+        pid, status = os.wait()  # of daemons too
+        if pid == worker:
+            _end(os.waitstatus_to_exitcode(status))
+
+
+def _end(status: int) -> NoReturn:
+    """End all children, and with these their own, which become children of this process; then end as the worker did."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for _ in range(MAX_GENERATIONS):
+        children = [pid for pid, one in processes().items() if one.parent == os.getpid()]
+        if not children:
+            break
+        for pid in children:
+            with suppress(OSError):  # of another user
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+    if status < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with suppress(OSError, ValueError):
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(max(0, status))
 
 
 def _die_with_parent() -> None:

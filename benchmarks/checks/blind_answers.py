@@ -1,0 +1,151 @@
+"""What answers earn that do not read the question: in all tasks of reasoning-gym and all games of TextArena.
+
+`uv run --extra reasoning-gym --extra textarena python -m benchmarks.checks.blind_answers` writes
+`benchmarks/results/blind_answers.json`. In reasoning-gym each answer is given to 25 questions: constants, numbers that
+are none, words of the question, another question's answer, and the right answer with all of its digits or letters
+replaced, which knows its form alone. In TextArena each reply is given at every turn of 12 games, beside players at
+random and the game's script. What earns more than 0.3 stands in `reasoning_gym/part.py` or `textarena/registry.py`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import re
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.harness.measure import RESULTS, machine_facts, write_result
+from slimrl.environments.find import load_taskset
+from slimrl.environments.reasoning_gym.part import Item, Part, task_names
+from slimrl.environments.scripts import find_scripts, play_script
+from slimrl.errors import RolloutError, UserError
+
+NUM_QUESTIONS, NUM_GAMES, MAX_TURNS = 25, 12, 60
+LIMIT = 0.3
+CONSTANTS = (
+    "0", "1", "2", "3", "-1", "0.5", "10", "100", "yes", "no", "Yes", "No", "True", "False", "A", "B", "C", "a", "the",
+    "None", "[]", "[0]", "[[0]]", "()", "-", "x", "0 0", "0 1", "0, 0", "1, 2, 3", "1/2", "left", "right", "north", "",
+    "nan", "inf", "-inf", "1e999", "nan+nanj", "NaN", "1_0", "٣", "0x10", "\\boxed{}", "{}", '{"a": 0}', "abc",
+)  # fmt: skip
+WORD = re.compile(r"\w+")
+BLIND: dict[str, Callable[[Item, list[Item]], str]] = {
+    **{repr(text): (lambda item, items, text=text: text) for text in CONSTANTS},
+    "the question": lambda item, items: item.question,
+    "its first number": lambda item, items: (re.findall(r"-?\d+", item.question) or ["0"])[0],
+    "its last number": lambda item, items: (re.findall(r"-?\d+", item.question) or ["0"])[-1],
+    "its largest number": lambda item, items: max(re.findall(r"\d+", item.question) or ["0"], key=int),
+    "its first word": lambda item, items: (WORD.findall(item.question) or [""])[0],
+    "its last word": lambda item, items: (WORD.findall(item.question) or [""])[-1],
+    "its last line": lambda item, items: item.question.strip().rpartition("\n")[2],
+    "another's answer": lambda item, items: items[(items.index(item) + 1) % len(items)].answer,
+    "the first one's answer": lambda item, items: items[0].answer,
+    "0 for each digit": lambda item, items: re.sub(r"\d", "0", item.answer),
+    "1 for each digit": lambda item, items: re.sub(r"\d", "1", item.answer),
+    "0 for each number": lambda item, items: re.sub(r"\d+", "0", item.answer),
+    "a for each letter": lambda item, items: re.sub(r"[A-Za-z]", "a", item.answer),
+    "the commonest character": lambda item, items: re.sub(r"\S", _commonest(items), item.answer),
+}
+REPLIES = ("[0]", "[1]", "[2]", "[4]", "[0 0]", "[1 1]", "[A]", "[B]", "[a]", "[pass]", "[accept]", "[deny]",
+           "[defect]", "[cooperate]", "[submit]", "[done]", "[up]", "[right]", "[crane]", "[call]", "[fold]",
+           "[]", "", "yes", "no", "[1, 2, 3]", "[bid: 1]", "[0] [1]")  # fmt: skip
+Row = dict[str, Any]
+
+
+def _commonest(items: list[Item]) -> str:
+    text = "".join(item.answer for item in items).replace(" ", "") or "0"
+    return max(set(text), key=text.count)
+
+
+def try_task(name: str) -> Row:
+    """The blind answers that earn most in a task of reasoning-gym, by their mean score and by their full scores."""
+    began = time.monotonic()
+    part = Part(name, {}, None, 0, {"train": NUM_QUESTIONS, "validation": 0, "test": 0})
+    items = part.items("train")
+    scores: dict[str, list[float]] = {}
+    for kind, make in BLIND.items():
+        with contextlib.suppress(RolloutError):
+            scores[kind] = [part.score(make(item, items), item) for item in items if make(item, items)]
+    means = {kind: statistics.mean(values) for kind, values in scores.items() if values}
+    exact = {kind: statistics.mean(value >= 1 for value in values) for kind, values in scores.items() if values}
+    best, best_exact = max(means, key=means.__getitem__), max(exact, key=exact.__getitem__)
+    return {
+        "questions": len(items),
+        "best": best,
+        "reward": round(means[best], 3),
+        "best_exact": best_exact,
+        "exact": round(exact[best_exact], 3),
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def try_game(name: str) -> Row:
+    """What fixed replies, a player at random and the game's script earn in a game of TextArena, on average."""
+    taskset = load_taskset(f"textarena:{name}", {"num_train": NUM_GAMES, "num_test": 1})
+    tasks = taskset.tasks("train")
+
+    async def play(task: Any, reply: str) -> float:
+        episode = taskset.environment(task)
+        try:
+            await episode.start()
+            for _ in range(MAX_TURNS):
+                turn = await episode.step(reply)
+                if turn.done:
+                    return float(turn.reward)
+            return 0.0
+        finally:
+            await episode.close()
+
+    def script(task: Any, which: str) -> float:
+        said = [m["content"] for m in play_script(taskset, which, task, 0) if m["role"] == "assistant"]
+
+        async def replay() -> float:
+            episode = taskset.environment(task)
+            await episode.start()
+            for reply in said:
+                turn = await episode.step(reply)
+            await episode.close()
+            return float(turn.reward)
+
+        return asyncio.run(replay())
+
+    earned: dict[str, float] = {}
+    for reply in REPLIES:
+        with contextlib.suppress(RolloutError, Exception):
+            earned[reply] = statistics.mean(asyncio.run(play(task, reply)) for task in tasks)
+    scripts = {}
+    for which in find_scripts(taskset):
+        with contextlib.suppress(RolloutError, UserError, Exception):
+            scripts[which] = round(statistics.mean(script(task, which) for task in tasks), 3)
+    best = max(earned, key=earned.__getitem__) if earned else ""
+    return {"best": best, "reward": round(earned.get(best, 0.0), 3), "players": taskset._size, **scripts}
+
+
+def main() -> None:
+    """Try all, or those that are named, and keep the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="tasks, or games such as Bandit-v0; all by default")
+    names = parser.parse_args().names
+    path = RESULTS / "blind_answers.json"
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found: dict[str, dict[str, Row]] = {kind: content.get(kind, {}) for kind in ("reasoning_gym", "textarena")}
+    from textarena.envs.registration import ENV_REGISTRY
+
+    games = sorted(one for one in ENV_REGISTRY if not one.endswith(("-raw", "-train")))
+    facts = machine_facts()
+    for name in names or [*task_names(), *games]:
+        kind, trying = ("textarena", try_game) if name in games else ("reasoning_gym", try_task)
+        if not names and name in found[kind]:
+            continue
+        try:
+            found[kind][name] = trying(name)
+        except (UserError, RolloutError) as error:
+            found[kind][name] = {"error": str(error)[:160]}
+        print(name, found[kind][name], flush=True)
+        write_result(path, facts, found, {})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A taskset whose episode starts a process without parent, session and environment variables, and then ends oddly."""
+
+import ctypes
+import os
+import time
+from pathlib import Path
+
+from slimrl.types import Task, Turn
+
+
+def start_daemon(file):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            Path(file).write_text(str(os.getpid()), encoding="ascii")
+            os.execve("/bin/sleep", ["sleep", "300"], {})
+        os._exit(0)
+    os.wait()
+    while not Path(file).exists() or not Path(file).read_text(encoding="ascii"):
+        time.sleep(0.01)
+
+
+class Daemons:
+    """The daemon writes its pid to `path`. `how` names the end of the worker."""
+
+    def __init__(self, path: str, how: str = "closed"):
+        self.file, self.how = path, how
+
+    def tasks(self, split):
+        return [Task(f"{split}/0", {})]
+
+    def environment(self, task):
+        return Episode(self.file, self.how)
+
+
+class Episode:
+    def __init__(self, file, how):
+        self.file, self.how = file, how
+
+    async def start(self):
+        start_daemon(self.file)
+        return [{"role": "user", "content": "q"}]
+
+    async def step(self, reply):
+        if self.how == "exits":
+            os._exit(3)
+        if self.how == "segfault":
+            ctypes.string_at(0)
+        if self.how == "hangs":
+            time.sleep(1000)
+        return Turn(done=True, reward=1.0)
