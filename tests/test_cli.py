@@ -243,3 +243,24 @@ def test_a_part_of_a_run_reads_the_file_of_the_run(part: str, capsys: pytest.Cap
     assert "[orchestrator]" in capsys.readouterr().out
     assert cli.run([part, "@", "examples/reverse_text/rl.toml", "--eval.num_example", "3"]) == 2
     assert "eval.num_examples" in capsys.readouterr().err
+
+
+ASCII = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+
+
+def test_a_letter_that_a_log_lacks_ends_nothing(tmp_path):
+    path = tmp_path / "Bücher"
+    path.mkdir()
+    (path / "metrics.jsonl").write_text('{"step": 0, "reward/mean": 0.5}\n')
+    command = [sys.executable, "-m", "slimrl", "plot", str(path), "--output", str(path / "ü.png"), "--no-show"]
+    plotted = subprocess.run(command, capture_output=True, env=ASCII, check=False)
+    assert plotted.returncode == 0, plotted.stderr
+    assert b"\\xfc" in plotted.stdout + plotted.stderr and b"Traceback" not in plotted.stderr
+    assert (path / "ü.png").exists()
+
+
+@pytest.mark.parametrize("word", [b"outputs/\xff", b"\xc3("])
+def test_an_argument_that_is_no_text_is_named(word):
+    command = [sys.executable, "-m", "slimrl", "rl", "--output_dir", word]
+    refused = subprocess.run(command, capture_output=True, check=False)
+    assert refused.returncode == 2 and b"is no UTF-8 text" in refused.stderr and b"Traceback" not in refused.stderr

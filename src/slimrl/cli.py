@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +168,10 @@ def orchestrator() -> int:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs one command line. Returns the run's exit status, 2 after a mistake of the user's, 130 after Ctrl-C."""
+    """Run one command line. Returns the run's exit status, 2 after a mistake of the user's, 130 after Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a letter that the terminal or a log lacks must end nothing
+            stream.reconfigure(errors="backslashreplace")
     if not argv or argv[0] in ("-h", "--help", "help"):
         return _show(OVERVIEW)
     if argv[0] == "--version":
@@ -175,6 +179,8 @@ def run(argv: Sequence[str]) -> int:
 
         return _show(f"slimrl {version('slimrl')}\n")
     try:
+        if broken := next((word for word in argv if any("\ud800" <= letter <= "\udfff" for letter in word)), None):
+            raise UserError(f"the argument {broken!a} is no UTF-8 text. Type it anew, or rename the file.")
         return _find(argv[0])(argv[1:])
     except UserError as error:
         print(redact(visible(f"slimrl: {error}")), file=sys.stderr)

@@ -20,6 +20,14 @@ def grid(n: int) -> list[float]:
     return [(i + 0.5) / n for i in range(n)]
 
 
+@pytest.mark.parametrize("top_p", [1.0, 0.5])
+@pytest.mark.parametrize("temperature", [1e-3, 1e-20, 1e-40, 1e-300, 5e-324])
+def test_a_tiny_temperature_takes_the_likeliest_token(temperature, top_p):
+    logits = torch.randn(4, V) * 30
+    tokens, logprobs = sample_tokens(logits, [SamplingParams(1, temperature, top_p)] * 4, [0.0, 0.3, 0.7, 0.999])
+    assert tokens == logits.argmax(-1).tolist() and logprobs == [0.0] * 4
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
 def test_tokens_follow_the_tempered_softmax(temperature):
     logits = logits_of(1)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import Lfm2Config, Lfm2ForCausalLM, PreTrainedModel
+from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Lfm2Config, Lfm2ForCausalLM, PreTrainedModel
 
 from slimrl.errors import UserError
 from slimrl.models.check import check_forward
@@ -51,6 +51,15 @@ def test_tokens_that_mix_outside_of_attention_are_refused(dtype: torch.dtype, la
     module.model.layers[layer].mlp = Shifted(module.model.layers[layer].mlp)
     with pytest.raises(UserError, match=r"LlamaForCausalLM: two sequences in one row.*softmax attention and nowhere"):
         check_forward(module)
+
+
+def test_latent_attention_is_refused_when_the_model_is_loaded() -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "moe_intermediate_size": 16, "num_attention_heads": 2}
+    ranks = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8}
+    few = {"num_hidden_layers": 1, "vocab_size": 300, "n_routed_experts": 2, "num_experts_per_tok": 1, "n_group": 1}
+    config = DeepseekV3Config(**sizes, **ranks, **few, topk_group=1, num_key_value_heads=2)
+    with pytest.raises(UserError, match=r"cannot sample from deepseek_v3: its multi-head latent attention"):
+        check_forward(prepared(DeepseekV3ForCausalLM(config)))
 
 
 def test_layers_without_attention_are_refused() -> None:

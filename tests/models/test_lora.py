@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from slimrl.config.model import ModelConfig
+from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.errors import UserError
 from slimrl.models import resolve as resolve_module
 from slimrl.models.forward.choose import sampling_forward
@@ -21,7 +21,7 @@ from slimrl.models.forward.fused import FusedForward, can_fuse
 from slimrl.models.forward.module import ModuleForward, last_hidden
 from slimrl.models.forward.training import training_hidden
 from slimrl.models.load import Policy, load_policy, save_policy
-from slimrl.models.lora import linear_of, merge_parameters, merge_weight, refresh_merged
+from slimrl.models.lora import adapt, linear_of, merge_parameters, merge_weight, refresh_merged
 from slimrl.models.resolve import loadable_name
 from tests.models.forward.test_fused import logits
 from tests.models.forward.test_training import computed
@@ -213,6 +213,13 @@ def test_an_adapter_names_a_base_that_peft_loads(tmp_path: Path, monkeypatch: py
 
 def test_an_adapter_of_a_hub_model_keeps_its_id(tmp_path: Path) -> None:
     assert loadable_name("Qwen/Qwen3-0.6B", tmp_path / "snapshots" / "abc") == "Qwen/Qwen3-0.6B"
+
+
+def test_a_model_without_linear_layers_is_refused_in_words() -> None:
+    config = GPT2Config(vocab_size=300, n_positions=64, n_embd=32, n_layer=1, n_head=2)
+    for targets in (["all-linear"], ["c_attn"]):
+        with pytest.raises(UserError, match=r"GPT2LMHeadModel has none besides its head"):
+            adapt(GPT2LMHeadModel(config), LoraConfig(rank=2, targets=targets), "")
 
 
 @pytest.mark.parametrize("target", ["q_prj", "lm_head", "mlp"])

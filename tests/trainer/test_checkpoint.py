@@ -163,7 +163,8 @@ def test_a_damaged_state_is_a_user_error_that_names_the_directory(tmp_path, dama
     saved(tmp_path, 1, 2)
     file = tmp_path / "checkpoints" / "step_2" / "state.pt"
     file.write_bytes(damaged(file.read_bytes()))
-    with pytest.raises(UserError, match=r"step_2 (cannot be read .*--resume|does not fit this model .*keep it)") as caught:
+    what = r"step_2 (cannot be read .*--resume|does not fit this model .*keep it)"
+    with pytest.raises(UserError, match=what) as caught:
         load_checkpoint(tmp_path, optimizer_after(0))
     assert "weights_only" not in str(caught.value)  # torch advises to load the file unsafely
 

@@ -16,6 +16,7 @@ from slimrl.models.device import to_device
 from slimrl.models.native import ops
 from slimrl.types import SamplingParams
 
+MIN_TEMPERATURE = 1e-20  # a logit over a smaller one overflows; at this one sampling is greedy already
 BLOCK = 256  # tokens whose probability mass is summed first
 
 Top = tuple[tuple[int, float], ...]  # the likeliest tokens with their log-probabilities, the likeliest first
@@ -41,7 +42,7 @@ def sample_tokens(
     device = logits_BV.device
     uniform = to_device(uniform_B, torch.float64, device)
     if ops.available(logits_BV) and not any(_truncates(p) for p in params_B):
-        temperature_B = torch.tensor([p.temperature for p in params_B], dtype=torch.float32)
+        temperature_B = torch.tensor([_temperature(p) for p in params_B], dtype=torch.float32)
         token_B, logprob_B = ops.sample(logits_BV.contiguous(), temperature_B, uniform)
         return token_B.tolist(), logprob_B.tolist()
     scaled_BV, mass_BV = _masses(logits_BV, params_B)
@@ -80,7 +81,7 @@ def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tens
     """The logits over the temperature, with a maximum of 0, and the unnormalised probability mass after truncation."""
     scaled_BV = logits_BV.float()
     if any(p.temperature not in (0.0, 1.0) for p in params_B):
-        temperature_B = to_device([p.temperature or 1.0 for p in params_B], torch.float32, logits_BV.device)
+        temperature_B = to_device([_temperature(p) or 1.0 for p in params_B], torch.float32, logits_BV.device)
         scaled_BV = scaled_BV / temperature_B[:, None]
     # With a maximum of 0 the exponentials cannot overflow, and the largest is 1.
     scaled_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
@@ -90,6 +91,11 @@ def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tens
         rows = to_device(truncated, torch.long, logits_BV.device)
         mass_BV[rows] = _truncate(mass_BV[rows], [params_B[row] for row in truncated])
     return scaled_BV, mass_BV
+
+
+def _temperature(params: SamplingParams) -> float:
+    """The temperature, by which a logit can be divided in float32; 0 for greedy sampling."""
+    return max(params.temperature, MIN_TEMPERATURE) if params.temperature else 0.0
 
 
 def _truncates(params: SamplingParams) -> bool:

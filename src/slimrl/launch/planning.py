@@ -163,7 +163,7 @@ def recall_plan(output_dir: Path) -> Prediction | None:
     try:
         content = json.loads((output_dir / FILE).read_text(encoding="utf-8"))
         return Prediction(float(content["peak_gb"]), float(content["step_s"]))
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, OverflowError):
         return None
 
 

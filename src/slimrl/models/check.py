@@ -37,6 +37,17 @@ class _EndToEnd:
         return torch.cat([plain_causal(replace(inputs, query=q, key=k, value=v)) for q, k, v in parts], dim=1)
 
 
+def check_attention(config: Any) -> None:
+    """Raise UserError for a configuration whose attention the cache cannot hold: latent attention has keys and values
+    of different sizes (DeepSeek-V2, 2405.04434)."""
+    text = config.get_text_config()
+    if text.to_dict().get("kv_lora_rank"):
+        raise UserError(
+            f"slimrl cannot sample from {text.model_type}: its multi-head latent attention (kv_lora_rank) has keys and "
+            "values of different sizes. Take a model with grouped-query attention, such as Llama, Qwen 3 or Gemma 3."
+        )
+
+
 @torch.inference_mode()
 def check_forward(module: nn.Module) -> None:
     """Compare slimrl's forward with the model's own, and two sequences in one row with the same in the other order.
@@ -44,6 +55,7 @@ def check_forward(module: nn.Module) -> None:
     Raises UserError if they differ by more than rounding, or if a layer does not call the attention plan. Compared
     tensors always have the same shape, because other shapes round in another way.
     """
+    check_attention(module.config)
     rows = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
     device = next(module.parameters()).device
     # Token ids spread over the vocabulary, all different.

@@ -231,6 +231,11 @@ def target_names(module: nn.Module, targets: Sequence[str]) -> list[str]:
     head = causal.get_output_embeddings()
     names = [name for name, layer in module.named_modules() if type(layer) is nn.Linear and layer is not head]
     ends = sorted({name.rpartition(".")[2] for name in names})
+    if not ends:
+        raise UserError(
+            f"LoRA adapts linear layers, and {type(module).__name__} has none besides its head (those of GPT-2 are "
+            "Conv1D). Set `model.lora.rank = 0` to train all weights, or take another model."
+        )
     if targets == ["all-linear"]:
         return ends
     for target in targets:

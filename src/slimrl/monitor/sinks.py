@@ -127,7 +127,7 @@ def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
             step = int(record.pop("step"))
             record |= {name: float(text) for name, text in record.pop("nonfinite", {}).items()}
             lines.append((step, {name: float(value) for name, value in record.items()}))
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UserError(
                 f"{path}:{number} is no line of metrics ({type(error).__name__}: {error}). Mend or delete that line."
             ) from None

@@ -25,6 +25,7 @@ from slimrl.inference.engine import Engine
 from slimrl.io.cache import cache_root
 from slimrl.io.files import replace_file
 from slimrl.models.allocator import keep_freed_memory
+from slimrl.models.check import check_attention
 from slimrl.models.forward.fused import can_fuse
 from slimrl.models.lora import adapt, keep_merged
 from slimrl.models.skeleton import build_module, read_model_config, with_layers
@@ -94,6 +95,7 @@ def _speeds(config: RLConfig | SFTConfig, model: Any, demand: Demand, workload: 
 
 
 def _random_module(config: Any, dtype: torch.dtype, device: torch.device, lora: LoraConfig) -> nn.Module:
+    check_attention(config)
     with device, torch.random.fork_rng(devices=[]):
         module = build_module(config, dtype)
     if lora.rank > 0:

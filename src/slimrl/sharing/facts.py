@@ -1,7 +1,6 @@
 """What a run's files say of the weights that it saved: settings, evaluations, cost, versions, base model. Renders
 nothing."""
 
-import json
 import math
 import platform
 import re
@@ -144,7 +143,7 @@ def _read_stage(path: Path) -> Stage | None:
         held_out = {mode: _estimate(**numbers) for mode, numbers in content["held_out"].items()}
         metrics = {name: value for name, value in content["metrics"].items() if isinstance(value, (int, float))}
         return Stage(content["name"], held_out, metrics)
-    except (UserError, ValueError, LookupError, TypeError, AttributeError):
+    except (UserError, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return None
 
 
@@ -154,11 +153,11 @@ def _estimate(mean: float, low: float | None, high: float | None, num: int) -> E
 
 def _cost(path: Path) -> dict[str, float]:
     try:
-        content = json.loads(read_regular(path, MAX_BYTES)) if path.is_file() else {}
-    except ValueError:
-        content = {}
-    keys = ("duration_s", "tokens_sampled", "tokens_trained")
-    return {key: float(content[key]) for key in keys if isinstance(content.get(key), (int, float))}
+        content = parse_object(read_regular(path, MAX_BYTES)) if path.is_file() else {}
+        keys = ("duration_s", "tokens_sampled", "tokens_trained")
+        return {key: float(content[key]) for key in keys if isinstance(content.get(key), (int, float))}
+    except (ValueError, OverflowError):
+        return {}
 
 
 def _versions() -> dict[str, str]:

@@ -83,7 +83,7 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
         ("/detokenize", {"tokens": [2**31 - 1]}, "token id"),
         (
             "/inference/v1/generate",
-            {"token_ids": [5], "sampling_params": {"repetition_penalty": 0}},
+            {"token_ids": [5], "sampling_params": {"repetition_penalty": 1e-30}},
             "repetition_penalty",
         ),
         ("/update_weights", {"weight_dir": "/nope", "version": 1}, "no directory"),

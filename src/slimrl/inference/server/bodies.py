@@ -74,7 +74,7 @@ class Sampling(Guided, Draws):
     prompt_logprobs: Top | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
-    repetition_penalty: float | None = Field(default=None, gt=0, le=100)
+    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
     length_penalty: One | None = None
     use_beam_search: OnlyFalse | None = None
     logit_bias: Biases | None = None
