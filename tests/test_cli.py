@@ -245,14 +245,14 @@ def test_a_part_of_a_run_reads_the_file_of_the_run(part: str, capsys: pytest.Cap
     assert "eval.num_examples" in capsys.readouterr().err
 
 
-ASCII = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+ASCII = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "1"}
 
 
 def test_a_letter_that_a_log_lacks_ends_nothing(tmp_path):
     path = tmp_path / "Bücher"
     path.mkdir()
     (path / "metrics.jsonl").write_text('{"step": 0, "reward/mean": 0.5}\n')
-    command = [sys.executable, "-m", "slimrl", "plot", str(path), "--output", str(path / "ü.png"), "--no-show"]
+    command = [sys.executable, "-m", "slimrl", "plot", str(path), "--output", str(path / "ü.png")]
     plotted = subprocess.run(command, capture_output=True, env=ASCII, check=False)
     assert plotted.returncode == 0, plotted.stderr
     assert b"\\xfc" in plotted.stdout + plotted.stderr and b"Traceback" not in plotted.stderr

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -9,14 +10,11 @@ from slimrl.types import Task, Turn
 
 
 def start_daemon(file):
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            Path(file).write_text(str(os.getpid()), encoding="ascii")
-            os.execve("/bin/sleep", ["sleep", "300"], {})
-        os._exit(0)
-    os.wait()
-    while not Path(file).exists() or not Path(file).read_text(encoding="ascii"):
+    """Start a program whose parent has ended, in a session of its own and without variables. A fork by Python itself
+    would die with its parent."""
+    command = f"/usr/bin/env setsid /bin/sh -c 'echo $$ > {file}.new; mv {file}.new {file}; exec sleep 300' &"
+    subprocess.run(["/bin/sh", "-c", command], env={}, check=True)
+    while not Path(file).exists():
         time.sleep(0.01)
 
 

@@ -23,10 +23,14 @@ def await_end(pid: int) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("how", ["closed", "exits", "segfault", "hangs"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("how", ["closed", *(pytest.param(how, marks=SLOW) for how in ("exits", "segfault", "hangs"))])
 def test_a_daemon_without_anything_ends_with_its_environment(how: str, tmp_path: Path) -> None:
-    remote = load("Daemons", 1.0, FILE, path=str(tmp_path / "pid"), how=how)
-    (rollout,) = play(remote, 1, timeout_s=1.0)
+    limit_s = 3.0 if how == "hangs" else 60.0
+    remote = load("Daemons", limit_s, FILE, path=str(tmp_path / "pid"), how=how)
+    (rollout,) = play(remote, 1, timeout_s=limit_s)
     assert (rollout.failure == "") == (how == "closed")
     pid = int((tmp_path / "pid").read_text(encoding="ascii"))
     del remote
@@ -34,15 +38,16 @@ def test_a_daemon_without_anything_ends_with_its_environment(how: str, tmp_path:
     await_end(pid)
 
 
+@SLOW
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_daemon_ends_with_a_run_that_is_killed(number: int, tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from tests.rollout.worker.test_taskset import load, play; "
-        f"remote = load('Daemons', 5.0, Path({str(FILE)!r}), path={str(tmp_path / 'pid')!r}); play(remote, 1); "
-        "print('played', flush=True); time.sleep(100)"
+        f"remote = load('Daemons', 60.0, Path({str(FILE)!r}), path={str(tmp_path / 'pid')!r}); "
+        "print([one.failure for one in play(remote, 1, 60.0)], flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None and run.stdout.readline() == "played\n"
+        assert run.stdout is not None and run.stdout.readline() == "['']\n"
         pid = int((tmp_path / "pid").read_text(encoding="ascii"))
         assert start_time(pid)
         run.send_signal(number)
