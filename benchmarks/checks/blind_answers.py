@@ -1,7 +1,7 @@
 """What answers earn that do not read the question: in all tasks of reasoning-gym and all games of TextArena.
 
 `uv run --extra reasoning-gym --extra textarena python -m benchmarks.checks.blind_answers` writes
-`benchmarks/results/blind_answers.json`. In reasoning-gym each answer is given to 25 questions: constants, numbers that
+`benchmarks/results/blind_answers.json`. In reasoning-gym each answer is given to 100 questions: constants, numbers that
 are none, words of the question, another question's answer, and the right answer with all of its digits or letters
 replaced, which knows its form alone. In TextArena each reply is given at every turn of 12 games, beside players at
 random and the game's script. What earns more than 0.3 stands in `reasoning_gym/part.py` or `textarena/registry.py`.
@@ -14,6 +14,7 @@ import json
 import re
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ from slimrl.environments.reasoning_gym.part import Item, Part, task_names
 from slimrl.environments.scripts import find_scripts, play_script
 from slimrl.errors import RolloutError, UserError
 
-NUM_QUESTIONS, NUM_GAMES, MAX_TURNS = 25, 12, 60
+NUM_QUESTIONS, NUM_GAMES, MAX_TURNS = 100, 12, 60
 LIMIT = 0.3
 CONSTANTS = (
     "0", "1", "2", "3", "-1", "0.5", "10", "100", "yes", "no", "Yes", "No", "True", "False", "A", "B", "C", "a", "the",
@@ -40,13 +41,14 @@ BLIND: dict[str, Callable[[Item, list[Item]], str]] = {
     "its first word": lambda item, items: (WORD.findall(item.question) or [""])[0],
     "its last word": lambda item, items: (WORD.findall(item.question) or [""])[-1],
     "its last line": lambda item, items: item.question.strip().rpartition("\n")[2],
+    "the commonest answer": lambda item, items: Counter(one.answer for one in items).most_common(1)[0][0],
     "another's answer": lambda item, items: items[(items.index(item) + 1) % len(items)].answer,
     "the first one's answer": lambda item, items: items[0].answer,
-    "0 for each digit": lambda item, items: re.sub(r"\d", "0", item.answer),
-    "1 for each digit": lambda item, items: re.sub(r"\d", "1", item.answer),
-    "0 for each number": lambda item, items: re.sub(r"\d+", "0", item.answer),
-    "a for each letter": lambda item, items: re.sub(r"[A-Za-z]", "a", item.answer),
-    "the commonest character": lambda item, items: re.sub(r"\S", _commonest(items), item.answer),
+    "0 for each digit": lambda item, items: _masked(item.answer, r"\d", "0"),
+    "1 for each digit": lambda item, items: _masked(item.answer, r"\d", "1"),
+    "0 for each number": lambda item, items: _masked(item.answer, r"\d+", "0"),
+    "a for each letter": lambda item, items: _masked(item.answer, r"[A-Za-z]", "a"),
+    "the commonest character": lambda item, items: _masked(item.answer, r"\w", _commonest(items)),
 }
 REPLIES = ("[0]", "[1]", "[2]", "[4]", "[0 0]", "[1 1]", "[A]", "[B]", "[a]", "[pass]", "[accept]", "[deny]",
            "[defect]", "[cooperate]", "[submit]", "[done]", "[up]", "[right]", "[crane]", "[call]", "[fold]",
@@ -54,20 +56,28 @@ REPLIES = ("[0]", "[1]", "[2]", "[4]", "[0 0]", "[1 1]", "[A]", "[B]", "[a]", "[
 Row = dict[str, Any]
 
 
+def _masked(answer: str, pattern: str, instead: str) -> str:
+    """The form of an answer without its content; empty where the pattern leaves letters or digits as they are."""
+    masked = re.sub(pattern, instead, answer)
+    return "" if masked == answer or re.search(r"\w", re.sub(pattern, "", answer)) else masked
+
+
 def _commonest(items: list[Item]) -> str:
-    text = "".join(item.answer for item in items).replace(" ", "") or "0"
+    text = re.sub(r"\W", "", "".join(item.answer for item in items)) or "0"
     return max(set(text), key=text.count)
 
 
-def try_task(name: str) -> Row:
+def try_task(name: str, num: int) -> Row:
     """The blind answers that earn most in a task of reasoning-gym, by their mean score and by their full scores."""
     began = time.monotonic()
-    part = Part(name, {}, None, 0, {"train": NUM_QUESTIONS, "validation": 0, "test": 0})
+    part = Part(name, {}, None, 0, {"train": num, "validation": 0, "test": 0})
     items = part.items("train")
     scores: dict[str, list[float]] = {}
     for kind, make in BLIND.items():
         with contextlib.suppress(RolloutError):
-            scores[kind] = [part.score(make(item, items), item) for item in items if make(item, items)]
+            given = [(make(item, items), item) for item in items]
+            if sum(bool(answer) for answer, _ in given) > len(items) // 2:
+                scores[kind] = [part.score(answer, item) for answer, item in given if answer]
     means = {kind: statistics.mean(values) for kind, values in scores.items() if values}
     exact = {kind: statistics.mean(value >= 1 for value in values) for kind, values in scores.items() if values}
     best, best_exact = max(means, key=means.__getitem__), max(exact, key=exact.__getitem__)
@@ -126,8 +136,10 @@ def try_game(name: str) -> Row:
 def main() -> None:
     """Try all, or those that are named, and keep the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--questions", type=int, default=NUM_QUESTIONS, help="of each task; some take seconds to make")
     parser.add_argument("names", nargs="*", help="tasks, or games such as Bandit-v0; all by default")
-    names = parser.parse_args().names
+    arguments = parser.parse_args()
+    names: list[str] = arguments.names
     path = RESULTS / "blind_answers.json"
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found: dict[str, dict[str, Row]] = {kind: content.get(kind, {}) for kind in ("reasoning_gym", "textarena")}
@@ -136,11 +148,11 @@ def main() -> None:
     games = sorted(one for one in ENV_REGISTRY if not one.endswith(("-raw", "-train")))
     facts = machine_facts()
     for name in names or [*task_names(), *games]:
-        kind, trying = ("textarena", try_game) if name in games else ("reasoning_gym", try_task)
+        kind = "textarena" if name in games else "reasoning_gym"
         if not names and name in found[kind]:
             continue
         try:
-            found[kind][name] = trying(name)
+            found[kind][name] = try_game(name) if name in games else try_task(name, arguments.questions)
         except (UserError, RolloutError) as error:
             found[kind][name] = {"error": str(error)[:160]}
         print(name, found[kind][name], flush=True)

@@ -49,3 +49,12 @@ def test_plain_texts_and_lists_reach_the_scorers_that_read_lists(answer):
 
 def test_other_scorers_are_given_everything():
     assert is_safe("chain_sum", "__import__('os')")
+    assert is_safe("caesar_cipher", "a banana in Nancy's info, 1e3 inferred")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["nan", "NaN", "-nan", "nan+nanj", "(nan+1j)", "inf", "-Infinity", "1 inf", "1e999", "3.5E+400", "0 1e309", "infj"],
+)
+def test_a_number_that_is_not_finite_is_no_answer(answer):
+    assert not any(is_safe(name, answer) for name in ("complex_arithmetic", "chain_sum", *LITERAL, *FORMULA))

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 
-from slimrl.environments.find import load_taskset, tasks_of
+from slimrl.environments.find import load_taskset, prepare_taskset, tasks_of
+from slimrl.environments.reasoning_gym.part import EXACT_ONLY
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Task, Turn
 
@@ -144,6 +146,23 @@ def test_fewer_questions_than_asked_for_are_said(capsys):
     found = taskset("count_bits", config={"min_n": 1, "max_n": 9}, num_validation=0, num_test=1)
     assert 0 < len(tasks_of(found, "train")) < 40
     assert "different questions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(EXACT_ONLY))
+def test_where_the_form_alone_would_pay_only_a_full_score_counts(name):
+    found = taskset(name)
+    for task in tasks_of(found, "test")[:3]:
+        right = task.data["answer"]
+        assert answered(found, task, f"<answer>{right}</answer>").reward == 1.0
+        for wrong in (re.sub(r"\d", "0", right), f"{right} {right}", "0"):
+            assert answered(found, task, f"<answer>{wrong}</answer>").reward in (0.0, float(wrong == right))
+
+
+def test_what_one_answer_earns_is_said_where_it_is_much(capsys):
+    prepare_taskset(taskset("syllogism"))
+    assert "syllogism has few different answers: `Yes` earns 0." in capsys.readouterr().err
+    prepare_taskset(taskset("chain_sum"))
+    assert capsys.readouterr().err == ""
 
 
 def test_a_task_of_another_release_is_dropped():

@@ -27,6 +27,26 @@ UNSOUND = {
     "game_of_life_halting": "its scorer pays every answer",
     "puzzle24": "its scorer does not compare the numbers with those of the question, so one answer solves all",
 }
+# Tasks whose scorer pays a large part for the answer's form or neighbourhood: only full scores count here.
+EXACT_ONLY = frozenset({"emoji_mystery", "game_of_life", "prime_factorization", "rectangle_count", "time_intervals"})
+# Tasks with few different answers: an answer that ignores the question, and what it earns on average at the package's
+# own settings (`benchmarks/checks/blind_answers.py`, above 0.3).
+EASY = {
+    "circuit_logic": ("0", 0.64),
+    "course_schedule": ("True", 0.58),
+    "isomorphic_strings": ("False", 0.54),
+    "letter_counting": ("1", 0.34),
+    "mahjong_puzzle": ("Chi", 0.38),
+    "maze": ("5", 0.33),
+    "number_sequence": ("the last number of the question", 0.32),
+    "ransom_note": ("True", 0.55),
+    "rotten_oranges": ("-1", 0.31),
+    "self_reference": ("2", 0.47),
+    "shortest_path": ("infeasible", 0.44),
+    "string_insertion": ("the last word of the question", 0.96),
+    "string_manipulation": ("the last word of the question", 0.32),
+    "syllogism": ("Yes", 0.68),
+}
 # What a scorer raises at an answer that it cannot read.
 UNREADABLE = (
     ArithmeticError,
@@ -151,7 +171,7 @@ class Part:
             return 0.0
         if not math.isfinite(score):
             raise RolloutError("nonfinite_reward", f"the scorer of reasoning-gym's {self.name} gave {score}")
-        return min(max(score, 0.0), 1.0)
+        return float(score >= 1.0) if self.name in EXACT_ONLY else min(max(score, 0.0), 1.0)
 
     def _make_entry(self, seed: int) -> Entry:
         """The item with this seed. Raises UserError where the package fails to make it."""

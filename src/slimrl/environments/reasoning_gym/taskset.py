@@ -12,8 +12,9 @@ from typing import Any
 
 from slimrl.environments.answers import Form, read_answer
 from slimrl.environments.base import SUCCESS, Script
-from slimrl.environments.reasoning_gym.part import Item, Part
+from slimrl.environments.reasoning_gym.part import EASY, Item, Part
 from slimrl.errors import UserError, nearest
+from slimrl.io.cache import say
 from slimrl.types import Message, Split, Task, Turn
 
 IN_TAGS = "Answer the question. Write nothing but the answer, in <answer> tags."
@@ -63,6 +64,15 @@ class ReasoningGym:
             name: Part(name, configs[name], self.level, self.seed, {split: counts[split][name] for split in sizes})
             for name in names
         }
+
+    def prepare(self) -> None:
+        """Note what an answer earns that ignores the question, where that is much."""
+        for name in self._parts.keys() & EASY.keys():
+            answer, pay = EASY[name]
+            say(
+                f"reasoning-gym: {name} has few different answers: `{answer}` earns {pay:.2f} on average, whatever is "
+                "asked. Learn more than that."
+            )
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The tasks of a split, the same ones at every call; those of a mixture are shuffled."""
