@@ -26,7 +26,7 @@ from slimrl.config.reading.old_names import print_note
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.errors import UserError
-from slimrl.launch.run_dir import METRICS
+from slimrl.launch.run_lock import METRICS
 from slimrl.monitor.sinks import read_metrics
 from slimrl.stats import Estimate
 

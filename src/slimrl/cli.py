@@ -228,7 +228,8 @@ def _run_with_config(name: str, argv: Sequence[str]) -> int:
 
     if name not in RUNS and {"-h", "--help"} & set(argv):
         _show(PART_HELP.format(name=name))
-    return run_command(RLConfig if is_part else COMMANDS[name], argv, start, name=name)
+    # A part shares the directory with the others, and is started by who has looked already.
+    return run_command(RLConfig if is_part else COMMANDS[name], argv, start, name=name, is_run=not is_part)
 
 
 def _has_orchestrator(argv: Sequence[str]) -> bool:
@@ -290,6 +291,11 @@ def _plan(argv: Sequence[str]) -> int:
 
     words, options = read_options(argv)
 
+    if options.on:
+        from slimrl.plan.devices import find_machines
+
+        find_machines(options.on)  # an unknown name is refused before PyTorch is imported
+
     def start(resolved: "Resolved[Any]") -> int:
         from slimrl.commands.plan import run_plan
 
@@ -335,13 +341,15 @@ def run_command(
     start: "Callable[[Resolved[C]], int]",
     environ: Mapping[str, str] = os.environ,
     name: str = "",
+    is_run: bool = False,
 ) -> int:
-    """Prints the help or the resolved configuration if asked, else starts the run. Returns the exit status. Raises
-    UserError for wrong settings."""
-    if {"-h", "--help"} & set(argv):
+    """Print the help or the resolved configuration if asked, else start the run. Returns the exit status. Raises
+    UserError for wrong settings, and with `is_run` for what this machine lacks."""
+    if asked := [place for place, word in enumerate(argv) if word in ("-h", "--help")]:
         from slimrl.config.reading.help import help_text
 
-        return _show(help_text(config_class))
+        behind = argv[asked[0] + 1 : asked[0] + 2]
+        return _show(help_text(config_class, next((word for word in behind if not word.startswith(("-", "@"))), "")))
     from slimrl.config.reading.load import load
 
     dry_run = {"--dry-run", "--dry_run"}
@@ -350,6 +358,10 @@ def run_command(
     from slimrl.launch.tasksets import check_environments
 
     resolved = load(config_class, [word for word in argv if word not in dry_run], environ)
+    if is_run and not dry_run & set(argv):
+        from slimrl.launch.early import refuse_early
+
+        refuse_early(resolved.config)
     check_model_names(resolved.config)
     check_data_files(resolved.config)
     # Before a directory is made for the run, or its settings are written anew.

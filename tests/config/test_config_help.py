@@ -10,6 +10,7 @@ from slimrl.config.reading.help import WIDTH, help_text
 from slimrl.config.reading.load import load
 from slimrl.config.reading.schema import leaves, spec_of
 from slimrl.config.run import COMMANDS
+from slimrl.errors import UserError
 
 NOT_HERE = {"outputs/rl/config.toml", "my_trainer.toml"}  # what another example leaves, and a reader's own
 ALL = pytest.mark.parametrize("config_class", COMMANDS.values(), ids=list(COMMANDS))
@@ -17,7 +18,7 @@ ALL = pytest.mark.parametrize("config_class", COMMANDS.values(), ids=list(COMMAN
 
 @ALL
 def test_help_lists_every_setting_with_what_it_expects(config_class: type[CommandConfig]) -> None:
-    text = help_text(config_class)
+    text = help_text(config_class, "all")
     assert text.startswith(f"usage: slimrl {config_class.command} ")
     settings = list(leaves(spec_of(config_class)))
     assert len(settings) > 10
@@ -35,12 +36,37 @@ def test_every_setting_and_section_is_described(config_class: type[CommandConfig
 
 @ALL
 def test_help_fits_the_line(config_class: type[CommandConfig]) -> None:
-    for line in help_text(config_class).splitlines():
+    for line in (help_text(config_class) + help_text(config_class, "all")).splitlines():
         assert len(line) <= WIDTH + 10, line
 
 
-def test_help_shows_type_default_and_meaning() -> None:
+def test_help_alone_is_a_page_of_the_settings_that_people_change() -> None:
     text = help_text(COMMANDS["rl"])
+    assert len(text.splitlines()) < 90
+    assert len(COMMANDS["rl"].page) == 22 and all(f"\n  --{name} (" in text for name in COMMANDS["rl"].page)
+    assert "`--help SECTION` prints one section" in text and "deployment, orchestrator, inference, trainer" in text
+    assert text.rstrip().splitlines()[-1].startswith("  slimrl rl @")
+
+
+def test_help_of_one_section_or_setting() -> None:
+    text = help_text(COMMANDS["rl"], "trainer.optim")
+    assert text.startswith("[trainer.optim]\n") and "--trainer.optim.lr  number > 0" in text
+    assert "--trainer.schedule" not in text and "--max_steps" not in text
+    assert "--orchestrator.env.0.id" in help_text(COMMANDS["rl"], "orchestrator.env")
+    assert help_text(COMMANDS["rl"], "seed").startswith("  --seed  integer >= 0 (default 0)")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [("trianer", "Did you mean `trainer`"), ("trainer.opt", "in the section `trainer`"), ("seed.x", "there is no `x`")],
+)
+def test_a_section_that_does_not_exist_is_refused(wanted: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        help_text(COMMANDS["rl"], wanted)
+
+
+def test_help_shows_type_default_and_meaning() -> None:
+    text = help_text(COMMANDS["rl"], "all")
     assert "--trainer.optim.lr  number > 0 (default 1e-05)\n      Peak learning rate." in text
     assert '--trainer.schedule.type  one of "constant", "linear", "cosine" (default "constant")' in text
     assert "[[orchestrator.env]]  list of sections, at least one (required)" in text

@@ -13,8 +13,8 @@ from slimrl.cli import run
 from slimrl.errors import UserError
 from slimrl.launch.scale import clear_scale, read_scale
 from slimrl.launch.status import find_status, is_supervised, write_programs
-from slimrl.transport.roster import Roster
-from slimrl.transport.run_files import RunFiles, wait_path
+from slimrl.transport.roster import Roster, wait_path
+from slimrl.transport.run_files import RunFiles
 
 OWN = f"{os.getpid()} on {platform.node()}"
 LOADS = "is not ready: it loads, or waits for a node"

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from slimrl.eval.report import Cells, for_terminal
 from slimrl.io.files import without_nan
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.curve_check import CurveCheck, Finding, check_curve
+from slimrl.monitor.tables import Cells, for_terminal
 
 STATUS = {"behaves": 0, "differs": 1, "void": 2}
 EPILOG = """\

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from slimrl.eval.compare import compare_saved
-from slimrl.eval.report import for_terminal, pairs_table
+from slimrl.eval.report import pairs_table
 from slimrl.monitor.console import RunConsole
+from slimrl.monitor.tables import for_terminal
 
 
 def run_compare(first: Path, second: Path) -> int:

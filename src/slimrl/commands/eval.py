@@ -27,13 +27,14 @@ from slimrl.eval.evaluate import (
     reward_by_environment,
 )
 from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdown
-from slimrl.eval.report import as_markdown, environments_table, failures_table, for_terminal, pairs_table, scores_table
+from slimrl.eval.report import environments_table, failures_table, pairs_table, scores_table
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
 from slimrl.launch.parts import episode_limits, make_context, open_policy
 from slimrl.launch.run_dir import open_evaluation_dir, with_pinned_model
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.monitor.console import RunConsole
+from slimrl.monitor.tables import as_markdown, for_terminal
 from slimrl.rollout.episode import RolloutContext
 
 MODEL = "eval"  # the slug of the evaluated model's files

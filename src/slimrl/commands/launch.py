@@ -13,7 +13,7 @@ from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.launch.data_files import check_data_files
 from slimrl.launch.model_names import check_model_names
-from slimrl.launch.run_dir import TRAINING
+from slimrl.launch.run_lock import TRAINING
 from slimrl.launch.slurm import BY_RAY, batch_script
 from slimrl.launch.tasksets import check_environments
 

@@ -16,7 +16,6 @@ from slimrl.config.run import ProbeConfig
 from slimrl.config.teacher import TeacherConfig
 from slimrl.errors import UserError
 from slimrl.eval.evaluate import Evaluation, make_eval_policy, mode_of
-from slimrl.eval.report import Cells, as_markdown, for_terminal
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.parts import Parts, make_context, make_rl_parts
@@ -26,6 +25,7 @@ from slimrl.launch.sampling import make_orchestrator, make_room
 from slimrl.launch.stages import reference_module
 from slimrl.launch.teacher import ModuleTeacher, beside_the_policy, make_distillation, teacher_tasksets
 from slimrl.monitor.console import RunConsole
+from slimrl.monitor.tables import Cells, as_markdown, for_terminal
 from slimrl.orchestrator.distill import Teacher
 from slimrl.orchestrator.teacher_server import ServerTeacher
 from slimrl.rollout.episode import RolloutContext

@@ -5,9 +5,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from slimrl.eval.report import Cells, for_terminal
 from slimrl.launch.status import find_status
 from slimrl.monitor.console import RunConsole
+from slimrl.monitor.tables import Cells, for_terminal
 
 EPILOG = """\
 Reads the run's directory alone, so it can be asked on any machine that sees it, while the run goes on or after its end.

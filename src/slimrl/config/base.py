@@ -44,6 +44,9 @@ class CommandConfig(Config):
     examples: ClassVar[tuple[str, ...]]
     """Command lines for the end of the help."""
 
+    page: ClassVar[tuple[str, ...]] = ()
+    """The settings that `--help` shows, by their full names; all of them if it is empty."""
+
     operand: ClassVar[str] = ""
     """The setting that a first word without a flag sets, as in `slimrl play reverse-text`; empty if there is none."""
 

@@ -114,6 +114,14 @@ class RLConfig(TrainingRunConfig):
         "slimrl rl @ outputs/rl/config.toml --resume",
     )
 
+    page: ClassVar[tuple[str, ...]] = (
+        *("orchestrator.env", "model.name", "model.device", "model.lora.rank", "max_steps", "seq_len", "output_dir"),
+        *("seed", "resume", "orchestrator.batch_size", "orchestrator.rollouts_per_example", "orchestrator.max_turns"),
+        *("orchestrator.sampling.temperature", "orchestrator.sampling.max_tokens", "orchestrator.sampling.stop"),
+        *("trainer.optim.lr", "trainer.loss.type", "warmup.max_steps", "eval.num_examples", "eval.interval_steps"),
+        *("ckpt.interval_steps", "max_async_level"),
+    )
+
     max_async_level: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
     """How many weight versions a rollout may lag behind those that it trains. 0 samples and trains in turn, and a run
     in one process can be reproduced bit for bit from its seed; with more, episodes go on while the trainer trains, and

@@ -2,26 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-from rich import box
-from rich.table import Table
 
 from slimrl.eval.compare import REWARD, Pair
 from slimrl.eval.evaluate import Evaluation, reward_by_environment
 from slimrl.eval.failures import FailureKind
+from slimrl.monitor.tables import Cells
 from slimrl.stats import Estimate
 
 # What everybody wants to see comes first; the rest follows by name.
 FIRST = ("correct", "tool_calls", "right_page_first", "right_page", "invalid_calls", "turns", "tokens")
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """A table of texts, whose first row is its header."""
-
-    title: str
-    rows: tuple[tuple[str, ...], ...]
 
 
 def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
@@ -66,24 +55,6 @@ def failures_table(kinds: Mapping[str, Sequence[FailureKind]]) -> Cells | None:
     names = list(dict.fromkeys(name for of_one in counts.values() for name in of_one))
     rows = [("", *counts), *((name, *(str(of_one.get(name, 0)) for of_one in counts.values())) for name in names)]
     return Cells("failed episodes by kind", tuple(rows))
-
-
-def for_terminal(cells: Cells, live: bool) -> Table:
-    """The table for rich; where `live` is false, its frame is of plain characters."""
-    table = Table(box=box.ROUNDED if live else box.ASCII2, title=cells.title, title_style="bold", title_justify="left")
-    for number, header in enumerate(cells.rows[0]):
-        table.add_column(header, justify="right" if number else "left", overflow="fold")
-    for row in cells.rows[1:]:
-        table.add_row(*row)
-    return table
-
-
-def as_markdown(cells: Cells) -> str:
-    """The table in Markdown, under its title."""
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in cells.rows]
-    rule = ["---", *("---:" for _ in escaped[0][1:])]
-    lines = (f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))
-    return "\n".join([f"{cells.title}:", "", *lines, ""])
 
 
 def _base(score: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.eval.evaluate import mode_of
-from slimrl.launch.run_dir import METRICS
+from slimrl.launch.run_lock import METRICS
 from slimrl.monitor.metrics import lookup
 from slimrl.monitor.sinks import read_metrics
 from slimrl.trainer.weights import name_best

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from slimrl.config.run import RLConfig
 from slimrl.errors import nearest
-from slimrl.launch.run_dir import METRICS
+from slimrl.launch.run_lock import METRICS
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.health.health import FILE, HealthWatch
 from slimrl.monitor.health.measure import AUTO

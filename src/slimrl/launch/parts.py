@@ -28,7 +28,8 @@ from slimrl.io.loop_thread import LoopThread
 from slimrl.launch.advice import note_shared_tasks
 from slimrl.launch.best_weights import best_weights
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
-from slimrl.launch.run_dir import METRICS, warmup_directory
+from slimrl.launch.run_dir import warmup_directory
+from slimrl.launch.run_lock import METRICS
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.device import dtype_name

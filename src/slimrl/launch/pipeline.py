@@ -8,7 +8,7 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch.placement import AGE
 from slimrl.launch.planning import Planner, place_for
-from slimrl.launch.run_dir import METRICS
+from slimrl.launch.run_lock import METRICS
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
 from slimrl.plan.devices import Machine

@@ -9,10 +9,9 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.model import ModelConfig
@@ -21,16 +20,12 @@ from slimrl.config.reading.write import FILE_NAME, is_changed, write_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
-from slimrl.io.locks import holder_of, is_stopped
+from slimrl.launch.run_lock import EVALUATION, LOCK, TRAINING, acquire, holds, in_use, refuse_run
 from slimrl.launch.seam import describe_jump
 from slimrl.monitor.run_settings import flat_settings
 from slimrl.trainer.recovery import recover, remove_leftovers
 from slimrl.trainer.weights import weights_directory
 
-METRICS = "metrics.jsonl"
-TRAINING = (METRICS, "checkpoints", "warmup")  # files of a training run that has begun
-EVALUATION = "held_out"
-LOCK = ".lock"
 LEASE_S = 150.0  # NFS gives the locks of a client that is silent away after 90 s by default
 MOMENT_S = 2.0
 MAY_DIFFER = ("resume", "output_dir", "deployment.host")  # the last is the address of whatever node it runs on
@@ -82,11 +77,8 @@ def open_training_dir(
                     note(f"resuming with another setting: {change}")
                 if jump := describe_jump(before, resolved.config, output_dir):
                     note(jump)
-        elif _holds(output_dir, (*TRAINING, EVALUATION)):
-            raise UserError(
-                f"{output_dir} already holds a run. Continue it with `--resume`, keep it and give `--output_dir` "
-                "another directory, or delete it."
-            )
+        else:
+            refuse_run(output_dir)
         write_config(resolved, output_dir)
         yield output_dir
 
@@ -110,9 +102,9 @@ def open_evaluation_dir(
     episodes of a resumed evaluation were played with other settings.
     """
     with _lock(output_dir, 0.0, note):
-        if _holds(output_dir, TRAINING):
+        if holds(output_dir, TRAINING):
             raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
-        goes_on = resume and _holds(output_dir, (EVALUATION,))
+        goes_on = resume and holds(output_dir, (EVALUATION,))
         before = _kept_config(resolved.config, output_dir / FILE_NAME) if goes_on else None
         if before and (changes := [*_changes(before, resolved.config, EVALUATION_MAY_DIFFER)]):
             raise UserError(
@@ -120,7 +112,7 @@ def open_evaluation_dir(
                 "cannot be taken together with new ones. Leave `--resume` away to begin again, or give `--output_dir` "
                 "another directory."
             )
-        if not resume and _holds(output_dir, (EVALUATION,)):
+        if not resume and holds(output_dir, (EVALUATION,)):
             note(f"replacing the evaluation that was in {output_dir}")
             for path in (output_dir / EVALUATION).glob("*.json*"):
                 path.unlink()
@@ -142,22 +134,17 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
     _make_writable(output_dir)
     lock = FileLock(output_dir / LOCK)
     with explain_write_errors(output_dir / LOCK):
-        is_held = _acquire(lock, min(MOMENT_S, patience_s))
+        is_held = acquire(lock, min(MOMENT_S, patience_s))
         if not is_held and patience_s:
             note(f"another process is at work in {output_dir}; waiting up to {patience_s:g} s for its end")
-            is_held = _acquire(lock, patience_s)
+            is_held = acquire(lock, patience_s)
     if not is_held:
-        holder = holder_of(output_dir / LOCK)
-        who = f"another process ({holder}{', which is stopped' * is_stopped(holder)})" if holder else "another process"
-        raise UserError(
-            f"{who} is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` another "
-            "directory."
-        )
+        raise in_use(output_dir)
     try:
         yield
     except UserError:
         # Where the parts of a run are processes of their own, the others are at work there already.
-        if not _holds(output_dir, (*TRAINING, EVALUATION)) and not (output_dir / "transport").exists():
+        if not holds(output_dir, (*TRAINING, EVALUATION)) and not (output_dir / "transport").exists():
             if new:
                 _remove(new)
             else:
@@ -167,15 +154,6 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
         lock.release()
 
 
-def _acquire(lock: FileLock, seconds: float) -> bool:
-    """Whether the lock could be had in time."""
-    try:
-        lock.acquire(timeout=seconds)
-    except Timeout:
-        return False
-    return True
-
-
 def _remove(directories: Sequence[Path]) -> None:
     """Remove a directory with all that is in it, and then those of its parents that are empty."""
     shutil.rmtree(directories[0])
@@ -183,13 +161,6 @@ def _remove(directories: Sequence[Path]) -> None:
         if any(parent.iterdir()):  # another run may have begun there
             return
         parent.rmdir()
-
-
-def _holds(output_dir: Path, names: Collection[str]) -> bool:
-    """Whether there is a file with content under one of the names. A run that was refused at its start leaves empty
-    files, which do not count."""
-    found = chain.from_iterable([output_dir / name, *(output_dir / name).rglob("*")] for name in names)
-    return any(path.is_file() and path.stat().st_size for path in found)
 
 
 def _make_writable(output_dir: Path) -> None:

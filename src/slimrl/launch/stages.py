@@ -1,5 +1,6 @@
 """The stages of the `rl` command after the warm-up: train, evaluate, report. A resumed run can enter each again."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,8 @@ from slimrl.io.invocation import command_prefix
 from slimrl.launch.held_out import recall_stage
 from slimrl.launch.parts import TrainerParts
 from slimrl.launch.planning import recall_plan
-from slimrl.launch.run_dir import METRICS, initial_weights
+from slimrl.launch.run_dir import initial_weights
+from slimrl.launch.run_lock import METRICS
 from slimrl.launch.sampling import Sampling, stage_after
 from slimrl.models.device import dtype_name
 from slimrl.models.load import load_policy
@@ -85,6 +87,7 @@ def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> N
         tokens_trained=int(sum(line.get("loss/tokens", 0.0) for line in lines)),
         weights=weights,
         command=_evaluate_command(_write_eval_file(parts, weights), parts.config),
+        view=f"{command_prefix()}slimrl view {shlex.quote(str(parts.output_dir))}",
         baseline=found[0] if (found := recall_stage(parts.output_dir, CONSTANT, parts.console.note)) else None,
         predicted=recall_plan(parts.output_dir),
         measured=measured,

@@ -15,11 +15,10 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import parse_object, replace_file
 from slimrl.io.regular_file import read_regular
-from slimrl.launch.run_dir import METRICS
+from slimrl.launch.run_lock import METRICS
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
-from slimrl.transport.roster import Facts, Part, Roster
-from slimrl.transport.run_files import wait_path
+from slimrl.transport.roster import Facts, Part, Roster, wait_path
 
 PROGRAMS = "transport/programs.json"  # what `rl` has started where, by its own account
 RECENT = 20  # steps over which the time of a step is taken

@@ -15,7 +15,8 @@ from pathlib import Path
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch.placement import with_level
-from slimrl.launch.run_dir import METRICS, warmup_directory
+from slimrl.launch.run_dir import warmup_directory
+from slimrl.launch.run_lock import METRICS
 from slimrl.launch.scale import LoadReader, QueueScale, clear_scale, read_scale
 from slimrl.launch.status import write_programs
 from slimrl.services.children import Children

@@ -15,7 +15,8 @@ from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.cards import note_card
 from slimrl.launch.held_out import stage_path
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.run_dir import METRICS, initial_weights
+from slimrl.launch.run_dir import initial_weights
+from slimrl.launch.run_lock import METRICS
 from slimrl.launch.sampling import BASE, FINAL, START, Sampling, base_name, start_name
 from slimrl.launch.stages import report, train_rl
 from slimrl.launch.warm_up import WarmUp, warm_up

@@ -10,7 +10,8 @@ from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.environments.base import Taskset
 from slimrl.launch.demonstrations import from_experts
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.run_dir import METRICS, warmup_directory
+from slimrl.launch.run_dir import warmup_directory
+from slimrl.launch.run_lock import METRICS
 from slimrl.launch.sampling import Sampling
 from slimrl.models.history import SUPERVISED, read_history
 from slimrl.monitor.sinks import JsonlSink, Monitor, Sink

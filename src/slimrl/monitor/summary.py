@@ -41,7 +41,8 @@ class RunSummary:
 
     `baseline` is a policy that gives the same answer to all tasks, where an environment has one.
 
-    `measure` names the estimated quantity, such as "held-out reward". `command` evaluates the weights again.
+    `measure` names the estimated quantity, such as "held-out reward". `command` evaluates the weights again, and `view`
+    shows the run in the browser.
     `predicted` is what was foretold, None if nothing was, and `measured` what it came to.
     """
 
@@ -52,6 +53,7 @@ class RunSummary:
     tokens_trained: int
     weights: Path
     command: str
+    view: str = ""
     baseline: Stage | None = None
     predicted: Prediction | None = None
     measured: Prediction | None = None
@@ -85,6 +87,7 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
         *_foretold(summary),
         ("weights", str(summary.weights)),
         ("evaluate", summary.command),
+        *([("look", summary.view)] if summary.view else []),
     )
     lines = [Text.assemble((f"{name:<10}", "dim"), value) for name, value in facts]
     for line in lines:

@@ -112,7 +112,7 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     def start(resolved: Resolved[RLConfig]) -> int:
         check_extra()
         from slimrl.commands.rl import run_rl
-        from slimrl.launch.run_dir import METRICS
+        from slimrl.launch.run_lock import METRICS
         from slimrl.monitor.live import LivePlot, open_window
 
         run_dir = Path(resolved.config.output_dir)

@@ -163,3 +163,8 @@ def describe_member(facts: Facts) -> str:
 def _number(path: Path) -> int:
     number = path.stem.rpartition("-")[2]
     return int(number) if number.isdecimal() else -1
+
+
+def wait_path(output_dir: Path, part: Part) -> Path:
+    """The file in which a part says for whom it waits; it is there while the part waits."""
+    return output_dir / "transport" / "waits" / f"{part}.json"

@@ -21,7 +21,7 @@ from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.transport.base import Batch
 from slimrl.transport.batch_file import read_batch, write_batch
-from slimrl.transport.roster import Facts, Part, Roster
+from slimrl.transport.roster import Facts, Part, Roster, wait_path
 
 POLL_S = 0.02
 CHECK_S = 1.0  # between two looks at whether the other part lives
@@ -138,11 +138,6 @@ class RunFiles:
             yield
         finally:
             path.unlink(missing_ok=True)
-
-
-def wait_path(output_dir: Path, part: Part) -> Path:
-    """The file in which a part says for whom it waits; it is there while the part waits."""
-    return output_dir / "transport" / "waits" / f"{part}.json"
 
 
 def _step(path: Path) -> int:

@@ -2,12 +2,14 @@
 
 import inspect
 import json
+import re
 import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
 from slimrl.config.reading.schema import Path, Spec, below, describe, keys_below, spec_of, spec_of_field, spell
+from slimrl.errors import UserError, nearest
 
 WIDTH = 100
 SYNTAX = """
@@ -21,23 +23,58 @@ element is reached by its number: --orchestrator.env.0.id reverse-text. Other va
 {variables}
 
   --dry-run                print every setting and where it came from, then stop
-  --help                   print this text
+  --help [SECTION | all]   print the help, of one section or of everything
 """
+ALL = "all"
 
 
-def help_text(config_class: type[CommandConfig]) -> str:
-    """The help of a command: every setting by section, with type, default and meaning, and examples at the end."""
+def help_text(config_class: type[CommandConfig], wanted: str = "") -> str:
+    """The help of a command, with examples at the end: its most used settings; `all` settings, by section with type,
+    default and meaning; or one section. Raises UserError for a section that does not exist."""
     command = " ".join([config_class.command, *([config_class.operand.upper()] if config_class.operand else [])])
-    variables = "\n".join(f"  {name:<24} {meaning}" for name, meaning in OTHER_VARIABLES.items())
-    parts = [
-        f"usage: slimrl {command} [@ FILE ...] [--key VALUE ...]",
-        "",
-        _wrap(_doc(config_class), ""),
-        SYNTAX.replace("{variables}", variables),
-    ]
-    parts += _section(spec_of(config_class), (), "Settings")
-    parts += ["Examples", *(f"  {example}" for example in config_class.examples)]
+    spec = spec_of(config_class)
+    parts = [f"usage: slimrl {command} [@ FILE ...] [--key VALUE ...]", "", _wrap(_doc(config_class), "")]
+    if wanted not in ("", ALL):
+        parts = [*_variants(*_find(spec, wanted))]
+    elif wanted == ALL or not config_class.page:
+        variables = "\n".join(f"  {name:<24} {meaning}" for name, meaning in OTHER_VARIABLES.items())
+        parts += [SYNTAX.replace("{variables}", variables), *_section(spec, (), "Settings")]
+    else:
+        parts += _page(config_class, spec)
+    if wanted in ("", ALL):
+        parts += ["Examples", *(f"  {example}" for example in config_class.examples)]
     return "\n".join(parts) + "\n"
+
+
+def _page(config_class: type[CommandConfig], spec: Spec) -> Iterator[str]:
+    """The lines of the settings that most people change, and the ways to the others."""
+    yield "\nThe settings that most people change, in a TOML file (`@ FILE`) or as flags:\n"
+    for name in config_class.page:
+        field, path = _find(spec, name)
+        first = re.split(r"(?<=[.])\s", " ".join(_description(field).split()), maxsplit=1)[0]
+        yield textwrap.fill(f"  --{spell(path)}{_default(field)}", WIDTH, subsequent_indent=" " * 10)
+        yield _wrap(first, "      ")
+    sections = [key for key in keys_below(spec) if (field := below(spec, key)) and _item(field).sections]
+    yield "\n" + _wrap(
+        f"`--help SECTION` prints one section, as `--help trainer.loss`: {', '.join(sections)}. `--help {ALL}` prints "
+        "everything, and how settings are read. `--dry-run` prints every setting and where it came from.",
+        "",
+    )
+    yield ""
+
+
+def _find(spec: Spec, name: str) -> tuple[Spec, Path]:
+    """A setting or section by its full name. Raises UserError with the nearest name."""
+    found: Spec = spec
+    path: Path = ()
+    for key in name.replace("-", "_").split("."):
+        known = [*keys_below(_item(found)), *(("0",) if found.is_list else ())]
+        inner = below(found, key) or below(_item(found), key)
+        if inner is None:
+            where = f"the section `{spell(path)}`" if path else "these settings"
+            raise UserError(f"there is no `{key}` in {where}.{nearest(key, [*known, *(() if path else (ALL,))])}")
+        found, path = inner, (*path, key)
+    return found, path
 
 
 def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterator[str]:
@@ -63,6 +100,10 @@ def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterato
 
 def _variants(field: Spec, path: Path) -> Iterator[str]:
     """The lines of a section, of each of its variants, or of the element of a list of sections."""
+    if not _item(field).sections:
+        yield textwrap.fill(f"  --{spell(path)}  {describe(field)}{_default(field)}", WIDTH, subsequent_indent=" " * 10)
+        yield _wrap(_description(field), "      ")
+        return
     if field.is_list:
         title = f"[[{spell(path)}]]  {describe(field)}{_default(field)}"
         yield from _section(_item(field), (*path, "0"), f"{title}\n{_wrap(_description(field), '  ')}")

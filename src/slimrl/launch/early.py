@@ -1,0 +1,63 @@
+"""Refuses, before PyTorch is imported, what needs no model to be refused: a directory that is in use, an extra that is
+missing, a GPU that is not there. Each of these checks is made again where the thing itself is used."""
+
+import os
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from slimrl.config.base import CommandConfig
+from slimrl.config.model import ModelConfig
+from slimrl.config.run import RLConfig, SFTConfig, TrainingRunConfig
+from slimrl.errors import UserError, install_hint
+from slimrl.launch.run_lock import refuse_in_use, refuse_run
+
+GPU_DEVICES = ("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg")  # of NVIDIA's driver, of AMD's, and within Windows
+Need = tuple[str, str, str]  # a module, the extra that installs it, and what needs it
+
+
+def refuse_early(config: CommandConfig) -> None:
+    """Raise UserError for settings that cannot work on this machine, or a directory that cannot be used now."""
+    if isinstance(config, RLConfig | SFTConfig) and not _is_rank():
+        refuse_in_use(Path(config.output_dir))
+        if not config.resume:
+            refuse_run(Path(config.output_dir))
+    for module, extra, purpose in _needs(config):
+        if find_spec(module) is None:
+            raise UserError(f"{purpose} needs the extra [{extra}] (no module `{module}`): {install_hint(extra)}.")
+    model = getattr(config, "model", None)
+    if isinstance(model, ModelConfig):
+        _check_device(model.device)
+
+
+def _is_rank() -> bool:
+    """Whether this process is one of several that share a run's directory."""
+    return os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def _needs(config: CommandConfig) -> Iterator[Need]:
+    model = getattr(config, "model", None)
+    if isinstance(model, ModelConfig) and model.lora.rank > 0:
+        yield "peft", "lora", "`model.lora`"
+    if isinstance(config, TrainingRunConfig):
+        if config.wandb.is_on and os.environ.get("WANDB_MODE") != "disabled":
+            yield "wandb", "wandb", "Weights & Biases"
+        if config.trackio.is_on:
+            yield "trackio", "trackio", "Trackio"
+        if config.tensorboard.enabled:
+            yield "tensorboard", "tensorboard", "TensorBoard"
+    if isinstance(config, RLConfig):
+        if config.deployment.type in ("processes", "ray"):
+            yield "uvicorn", "server", f"`deployment.type = {config.deployment.type}`"
+        if config.deployment.type == "ray":
+            yield "ray", "ray", "`deployment.type = ray`"
+
+
+def _check_device(name: str) -> None:
+    if name.startswith("cuda") and sys.platform == "linux":
+        if not any(next(Path("/").glob(pattern), None) for pattern in GPU_DEVICES):
+            raise UserError(
+                f"model.device is `{name}`, and no driver shows a GPU on this machine (/dev/nvidia*). Use "
+                "`--model.device cpu`, or install the driver and a PyTorch built for CUDA."
+            )

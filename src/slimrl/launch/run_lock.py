@@ -1,0 +1,61 @@
+"""The lock of a run's directory, and the files by which a run is recognised. Needs no PyTorch.
+
+The operating system releases the lock when its holder dies, so a killed run can be resumed.
+"""
+
+from collections.abc import Collection
+from itertools import chain
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from slimrl.errors import UserError
+from slimrl.io.locks import holder_of, is_stopped
+
+METRICS = "metrics.jsonl"
+TRAINING = (METRICS, "checkpoints", "warmup")  # files of a training run that has begun
+EVALUATION = "held_out"
+LOCK = ".lock"
+
+
+def refuse_run(output_dir: Path) -> None:
+    """Raise UserError if the directory holds a run."""
+    if holds(output_dir, (*TRAINING, EVALUATION)):
+        raise UserError(
+            f"{output_dir} already holds a run. Continue it with `--resume`, keep it and give `--output_dir` another "
+            "directory, or delete it."
+        )
+
+
+def refuse_in_use(output_dir: Path) -> None:
+    """Raise UserError if another process is at work in the directory."""
+    lock = FileLock(output_dir / LOCK)
+    if (output_dir / LOCK).is_file():
+        if not acquire(lock, 0.0):
+            raise in_use(output_dir)
+        lock.release()
+
+
+def in_use(output_dir: Path) -> UserError:
+    """The error about a directory in which another process is at work."""
+    holder = holder_of(output_dir / LOCK)
+    who = f"another process ({holder}{', which is stopped' * is_stopped(holder)})" if holder else "another process"
+    return UserError(
+        f"{who} is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` another directory."
+    )
+
+
+def acquire(lock: FileLock, seconds: float) -> bool:
+    """Whether the lock could be had in time."""
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        return False
+    return True
+
+
+def holds(output_dir: Path, names: Collection[str]) -> bool:
+    """Whether there is a file with content under one of the names. A run that was refused at its start leaves empty
+    files, which do not count."""
+    found = chain.from_iterable([output_dir / name, *(output_dir / name).rglob("*")] for name in names)
+    return any(path.is_file() and path.stat().st_size for path in found)

@@ -1,0 +1,32 @@
+"""Tables of texts, for the terminal and as Markdown. Computes nothing, and needs no PyTorch."""
+
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A table of texts, whose first row is its header."""
+
+    title: str
+    rows: tuple[tuple[str, ...], ...]
+
+
+def for_terminal(cells: Cells, live: bool) -> Table:
+    """The table for rich; where `live` is false, its frame is of plain characters."""
+    table = Table(box=box.ROUNDED if live else box.ASCII2, title=cells.title, title_style="bold", title_justify="left")
+    for number, header in enumerate(cells.rows[0]):
+        table.add_column(header, justify="right" if number else "left", overflow="fold")
+    for row in cells.rows[1:]:
+        table.add_row(*row)
+    return table
+
+
+def as_markdown(cells: Cells) -> str:
+    """The table in Markdown, under its title."""
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in cells.rows]
+    rule = ["---", *("---:" for _ in escaped[0][1:])]
+    lines = (f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))
+    return "\n".join([f"{cells.title}:", "", *lines, ""])
