@@ -3,6 +3,7 @@
 import asyncio
 import random
 import statistics
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -255,3 +256,44 @@ def test_global_generators_are_left_as_they_were():
 def test_what_cannot_be_played_is_refused(name, args, said):
     with pytest.raises(UserError, match=said):
         games(name, **args)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_the_best_button_earns_everything_and_the_worst_nothing(number):
+    taskset = games("Bandit-v0", num_train=4)
+
+    async def reward(pick) -> float:
+        episode = taskset.environment(taskset.tasks("train")[number])
+        await episode.start()
+        while True:
+            chances = episode._match.game.inner.state.game_state["ground_truth"]
+            turn = await episode.step(f"[{pick(chances, key=chances.get)}]")
+            if turn.done:
+                assert turn.metrics["won"] == float(pick is max)
+                return turn.reward
+
+    assert asyncio.run(reward(max)) == 1.0 and asyncio.run(reward(min)) == 0.0
+    assert 0 < asyncio.run(reward(lambda chances, key: sorted(chances, key=key)[2])) < 1
+
+
+def test_a_set_earns_its_share_of_the_turns():
+    from textarena.envs.Set.env import _is_set  # of a package that may be missing
+
+    taskset = games("Set-v0", num_train=1)
+
+    async def play() -> float:
+        episode = taskset.environment(taskset.tasks("train")[0])
+        await episode.start()
+        for _ in range(30):
+            state = episode._match.game.inner.state.game_state
+            threes = list(combinations(range(len(state["board"])), 3))
+            sets = [three for three in threes if _is_set([state["board"][card] for card in three])]
+            others = [three for three in threes if three not in sets]
+            chosen = sets[0] if sets and not state["score"] else others[0]
+            turn = await episode.step(str([card + 1 for card in chosen]))
+            if turn.done:
+                assert state["score"] == 1
+                return turn.reward
+        raise AssertionError("the game did not end")
+
+    assert asyncio.run(play()) == 1 / 20
