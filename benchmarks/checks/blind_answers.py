@@ -10,6 +10,7 @@ random and the game's script. What earns more than 0.3 stands in `reasoning_gym/
 import argparse
 import asyncio
 import contextlib
+import importlib
 import json
 import re
 import statistics
@@ -23,6 +24,7 @@ from slimrl.environments.find import load_taskset
 from slimrl.environments.reasoning_gym.part import Item, Part, task_names
 from slimrl.environments.scripts import find_scripts, play_script
 from slimrl.errors import RolloutError, UserError
+from slimrl.rollout.answers import close_episode
 
 NUM_QUESTIONS, NUM_GAMES, MAX_TURNS = 100, 12, 60
 LIMIT = 0.3
@@ -32,8 +34,15 @@ CONSTANTS = (
     "nan", "inf", "-inf", "1e999", "nan+nanj", "NaN", "1_0", "٣", "0x10", "\\boxed{}", "{}", '{"a": 0}', "abc",
 )  # fmt: skip
 WORD = re.compile(r"\w+")
-BLIND: dict[str, Callable[[Item, list[Item]], str]] = {
-    **{repr(text): (lambda item, items, text=text: text) for text in CONSTANTS},
+Blind = Callable[[Item, list[Item]], str]
+
+
+def _always(text: str) -> Blind:
+    return lambda item, items: text
+
+
+BLIND: dict[str, Blind] = {
+    **{repr(text): _always(text) for text in CONSTANTS},
     "the question": lambda item, items: item.question,
     "its first number": lambda item, items: (re.findall(r"-?\d+", item.question) or ["0"])[0],
     "its last number": lambda item, items: (re.findall(r"-?\d+", item.question) or ["0"])[-1],
@@ -44,11 +53,11 @@ BLIND: dict[str, Callable[[Item, list[Item]], str]] = {
     "the commonest answer": lambda item, items: Counter(one.answer for one in items).most_common(1)[0][0],
     "another's answer": lambda item, items: items[(items.index(item) + 1) % len(items)].answer,
     "the first one's answer": lambda item, items: items[0].answer,
-    "0 for each digit": lambda item, items: _masked(item.answer, r"\d", "0"),
-    "1 for each digit": lambda item, items: _masked(item.answer, r"\d", "1"),
-    "0 for each number": lambda item, items: _masked(item.answer, r"\d+", "0"),
-    "a for each letter": lambda item, items: _masked(item.answer, r"[A-Za-z]", "a"),
-    "the commonest character": lambda item, items: _masked(item.answer, r"\w", _commonest(items)),
+    "0 for each digit": lambda item, items: _mask(item.answer, r"\d", "0"),
+    "1 for each digit": lambda item, items: _mask(item.answer, r"\d", "1"),
+    "0 for each number": lambda item, items: _mask(item.answer, r"\d+", "0"),
+    "a for each letter": lambda item, items: _mask(item.answer, r"[A-Za-z]", "a"),
+    "the commonest character": lambda item, items: _mask(item.answer, r"\w", _commonest(items)),
 }
 REPLIES = ("[0]", "[1]", "[2]", "[4]", "[0 0]", "[1 1]", "[A]", "[B]", "[a]", "[pass]", "[accept]", "[deny]",
            "[defect]", "[cooperate]", "[submit]", "[done]", "[up]", "[right]", "[crane]", "[call]", "[fold]",
@@ -56,7 +65,7 @@ REPLIES = ("[0]", "[1]", "[2]", "[4]", "[0 0]", "[1 1]", "[A]", "[B]", "[a]", "[
 Row = dict[str, Any]
 
 
-def _masked(answer: str, pattern: str, instead: str) -> str:
+def _mask(answer: str, pattern: str, instead: str) -> str:
     """The form of an answer without its content; empty where the pattern leaves letters or digits as they are."""
     masked = re.sub(pattern, instead, answer)
     return "" if masked == answer or re.search(r"\w", re.sub(pattern, "", answer)) else masked
@@ -106,7 +115,7 @@ def try_game(name: str) -> Row:
                     return float(turn.reward)
             return 0.0
         finally:
-            await episode.close()
+            await close_episode(episode)
 
     def script(task: Any, which: str) -> float:
         said = [m["content"] for m in play_script(taskset, which, task, 0) if m["role"] == "assistant"]
@@ -116,7 +125,7 @@ def try_game(name: str) -> Row:
             await episode.start()
             for reply in said:
                 turn = await episode.step(reply)
-            await episode.close()
+            await close_episode(episode)
             return float(turn.reward)
 
         return asyncio.run(replay())
@@ -130,7 +139,7 @@ def try_game(name: str) -> Row:
         with contextlib.suppress(RolloutError, UserError, Exception):
             scripts[which] = round(statistics.mean(script(task, which) for task in tasks), 3)
     best = max(earned, key=earned.__getitem__) if earned else ""
-    return {"best": best, "reward": round(earned.get(best, 0.0), 3), "players": taskset._size, **scripts}
+    return {"best": best, "reward": round(earned.get(best, 0.0), 3), **scripts}
 
 
 def main() -> None:
@@ -143,9 +152,8 @@ def main() -> None:
     path = RESULTS / "blind_answers.json"
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found: dict[str, dict[str, Row]] = {kind: content.get(kind, {}) for kind in ("reasoning_gym", "textarena")}
-    from textarena.envs.registration import ENV_REGISTRY
-
-    games = sorted(one for one in ENV_REGISTRY if not one.endswith(("-raw", "-train")))
+    registry: Any = importlib.import_module("textarena.envs.registration")
+    games = sorted(one for one in registry.ENV_REGISTRY if not one.endswith(("-raw", "-train")))
     facts = machine_facts()
     for name in names or [*task_names(), *games]:
         kind = "textarena" if name in games else "reasoning_gym"

@@ -40,7 +40,8 @@ from benchmarks.harness.runs import ROOT, Job, drop_weights, finish, flags
 from slimrl.config.reading.load import Resolved, load
 from slimrl.config.run import RLConfig
 from slimrl.launch.parts import Parts, make_rl_parts
-from slimrl.launch.run_dir import METRICS, open_training_dir
+from slimrl.launch.run_dir import open_training_dir
+from slimrl.launch.run_lock import METRICS
 from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.stages import report, train_rl
 from slimrl.monitor.console import RunConsole

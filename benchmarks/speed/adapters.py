@@ -24,7 +24,8 @@ from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, w
 from benchmarks.harness.runs import ROOT, Job, finish
 from slimrl.environments.base import Taskset
 from slimrl.environments.find import load_taskset, tasks_of
-from slimrl.environments.reverse_text import ANSWER, INSTRUCTION
+from slimrl.environments.reverse_text import INSTRUCTION, TAGS
+from slimrl.io.text import spans_between
 from slimrl.monitor.sinks import read_metrics
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.loop import run_episodes
@@ -40,9 +41,9 @@ TIMEOUT_S = 60.0
 
 def similarity(reply: str, task: Task) -> float:
     """The reward of reverse-text, as a function of a user's."""
-    answer = ANSWER.search(reply)
-    right = str(task.data["answer"])
-    return difflib.SequenceMatcher(None, answer[1].strip(), right, autojunk=False).ratio() if answer else 0.0
+    answer, right = next(spans_between(reply, *TAGS), None), str(task.data["answer"])
+    given = reply[slice(*answer)].strip() if answer else ""
+    return difflib.SequenceMatcher(None, given, right, autojunk=False).ratio() if answer else 0.0
 
 
 async def play(taskset: Taskset, task: Task) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, markdown_table, write_result
 from benchmarks.harness.runs import Job, drop_weights, finish, flags
 from benchmarks.harness.warmup import warm_up
-from slimrl.launch.run_dir import METRICS
+from slimrl.launch.run_lock import METRICS
 from slimrl.monitor.sinks import read_metrics
 from slimrl.stats import mean_of_few
 

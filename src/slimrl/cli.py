@@ -9,12 +9,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slimrl.errors import UserError, nearest, visible
-from slimrl.io.invocation import command_prefix
+from slimrl.io.invocation import allow_any_letter, check_words, command_prefix
 from slimrl.io.secrets import redact, redact_words
 
 if TYPE_CHECKING:
@@ -137,41 +136,18 @@ def main() -> int:
     return run(sys.argv[1:])
 
 
-def rl() -> int:
-    """The console script `rl`."""
-    return run(["rl", *sys.argv[1:]])
+def _start(command: str) -> int:
+    return run([command, *sys.argv[1:]])
 
 
-def sft() -> int:
-    """The console script `sft`."""
-    return run(["sft", *sys.argv[1:]])
-
-
-def trainer() -> int:
-    """The console script `trainer`."""
-    return run(["trainer", *sys.argv[1:]])
-
-
-def eval_() -> int:
-    """The console script `eval`."""
-    return run(["eval", *sys.argv[1:]])
-
-
-def inference() -> int:
-    """The console script `inference`."""
-    return run(["inference", *sys.argv[1:]])
-
-
-def orchestrator() -> int:
-    """The console script `orchestrator`."""
-    return run(["orchestrator", *sys.argv[1:]])
+# The console scripts of these names.
+rl, sft, trainer, eval_ = (partial(_start, name) for name in ("rl", "sft", "trainer", "eval"))
+inference, orchestrator = (partial(_start, name) for name in ("inference", "orchestrator"))
 
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line. Returns the run's exit status, 2 after a mistake of the user's, 130 after Ctrl-C."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a letter that the terminal or a log lacks must end nothing
-            stream.reconfigure(errors="backslashreplace")
+    allow_any_letter()
     if not argv or argv[0] in ("-h", "--help", "help"):
         return _show(OVERVIEW)
     if argv[0] == "--version":
@@ -179,8 +155,7 @@ def run(argv: Sequence[str]) -> int:
 
         return _show(f"slimrl {version('slimrl')}\n")
     try:
-        if broken := next((word for word in argv if any("\ud800" <= letter <= "\udfff" for letter in word)), None):
-            raise UserError(f"the argument {broken!a} is no UTF-8 text. Type it anew, or rename the file.")
+        check_words(argv)
         return _find(argv[0])(argv[1:])
     except UserError as error:
         print(redact(visible(f"slimrl: {error}")), file=sys.stderr)

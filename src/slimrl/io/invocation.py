@@ -4,9 +4,25 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
+from slimrl.errors import UserError
+
 PROGRAM = ["-m", "slimrl"]
+
+
+def allow_any_letter() -> None:
+    """Write a letter that a terminal or a log lacks as an escape, on the standard output and on the standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Raise UserError for a word of a command line that is no UTF-8 text."""
+    if broken := next((word for word in words if any("\ud800" <= letter <= "\udfff" for letter in word)), None):
+        raise UserError(f"the argument {broken!a} is no UTF-8 text. Type it anew, or rename the file.")
 
 
 def command_prefix() -> str:

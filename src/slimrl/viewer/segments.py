@@ -83,7 +83,7 @@ def _messages(
         yield token, end, "assistant"
 
 
-def _marked(reply: str) -> Iterator[tuple[str, int, int]]:
+def _find_parts(reply: str) -> Iterator[tuple[str, int, int]]:
     """The kinds of the parts in tags, each with where it begins and ends. The time is linear: where a tag is closed is
     looked up, and not searched for from each opening tag."""
     closings: dict[str, list[re.Match[str]]] = {}
@@ -105,7 +105,7 @@ def _marked(reply: str) -> Iterator[tuple[str, int, int]]:
 def _parts(reply: str, offset: int, starts: Sequence[int], first: int) -> list[Json]:
     """The parts of a reply by tokens. A token that two parts share belongs to the one in which it begins."""
     bounds: list[tuple[int, str]] = [(0, "text")]
-    for kind, begin, end in _marked(reply):
+    for kind, begin, end in _find_parts(reply):
         bounds += [(begin, kind), (end, "text")]
     parts: list[Json] = []
     at = 0

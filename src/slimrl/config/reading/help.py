@@ -54,7 +54,7 @@ def _page(config_class: type[CommandConfig], spec: Spec) -> Iterator[str]:
         first = re.split(r"(?<=[.])\s", " ".join(_description(field).split()), maxsplit=1)[0]
         yield textwrap.fill(f"  --{spell(path)}{_default(field)}", WIDTH, subsequent_indent=" " * 10)
         yield _wrap(first, "      ")
-    sections = [key for key in keys_below(spec) if (field := below(spec, key)) and _item(field).sections]
+    sections = [key for key in keys_below(spec) if (inner := below(spec, key)) and _item(inner).sections]
     yield "\n" + _wrap(
         f"`--help SECTION` prints one section, as `--help trainer.loss`: {', '.join(sections)}. `--help {ALL}` prints "
         "everything, and how settings are read. `--dry-run` prints every setting and where it came from.",

@@ -202,12 +202,12 @@ class Dataset:
             # A factory of its own: the sandbox of programs serves one event loop, and here another one begins.
             calls = self._call_formats()()
             replies = [calls.write_call(call["tool"], **call.get("arguments", {})) for call in task.data["calls"]]
-            return asyncio.run(play(self._agent(task, calls), [*replies, self._written(answer)]))
-        return [*self._opening(task), {"role": "assistant", "content": self._written(answer)}]
+            return asyncio.run(play(self._agent(task, calls), [*replies, self._reply_with(answer)]))
+        return [*self._opening(task), {"role": "assistant", "content": self._reply_with(answer)}]
 
     def _repeat(self, task: Task, seed: int) -> list[Message]:
         with self._lock:  # scripts of several tasks play at once, and it is found once
-            reply = self._written(self._constant)
+            reply = self._reply_with(self._constant)
         return [*self._opening(task), {"role": "assistant", "content": reply}]
 
     @cached_property
@@ -215,13 +215,13 @@ class Dataset:
         def score(task: Task, answer: str) -> float:
             grader = Grader(task, self._form, self._rewards)
             try:
-                return asyncio.run(grader.grade([{"role": "assistant", "content": self._written(answer)}])).reward
+                return asyncio.run(grader.grade([{"role": "assistant", "content": self._reply_with(answer)}])).reward
             except RolloutError:  # of a function of the user's; the episode itself will say so
                 return 0.0
 
         return best_constant(self._tasks["train"], score)
 
-    def _written(self, answer: str) -> str:
+    def _reply_with(self, answer: str) -> str:
         return f"<answer>{answer}</answer>" if self._form in ("lenient", "tag") else answer
 
     @property

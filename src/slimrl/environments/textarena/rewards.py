@@ -1,6 +1,6 @@
 """The rewards of games for one player whose own are wrong or go beyond 1, in textarena 0.7."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from slimrl.environments.textarena.game import Game
 
@@ -10,7 +10,7 @@ SET_TURNS = 20  # of a game of Set, each of which may find a set
 def _of_bandit(game: Game, raw: float) -> float:
     """1 for the best button, 0 for the worst. The game pays the regret: it compares the button with the whole table of
     chances, so that no button is the right one."""
-    chances = game.inner.state.game_state["ground_truth"].values()
+    chances: Collection[float] = game.inner.state.game_state["ground_truth"].values()
     return 1.0 - raw / (max(chances) - min(chances))
 
 

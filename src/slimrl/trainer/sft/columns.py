@@ -31,10 +31,10 @@ def _messages(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _tools(row: Mapping[str, Any]) -> list[Any]:
     found = [row.get("tools"), *(message["tools"] for message in _messages(row) if "tools" in message)]
-    return [tool for tools in map(_parsed, found) if isinstance(tools, list) for tool in map(_parsed, tools)]
+    return [tool for tools in map(_parse, found) if isinstance(tools, list) for tool in map(_parse, tools)]
 
 
-def _parsed(value: Any) -> Any:
+def _parse(value: Any) -> Any:
     try:
         return json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
@@ -58,16 +58,16 @@ def _without_nulls(value: Any, schemas: Mapping[str, Schema]) -> Any:
     kept = {key: item for key, item in value.items() if item is not None}
     schema = schemas.get(value["name"], {}) if isinstance(value.get("name"), str) else {}
     return {
-        key: _fitted(item, schema) if key == "arguments" and schema else _without_nulls(item, schemas)
+        key: _fit(item, schema) if key == "arguments" and schema else _without_nulls(item, schemas)
         for key, item in kept.items()
     }
 
 
-def _fitted(value: Any, schema: Schema) -> Any:
+def _fit(value: Any, schema: Schema) -> Any:
     """An argument without the nulls and the decimals that its schema does not allow."""
     if isinstance(value, list):
         items = schema.get("items")
-        return [_fitted(item, items if isinstance(items, dict) else {}) for item in value]
+        return [_fit(item, items if isinstance(items, dict) else {}) for item in value]
     if isinstance(value, float) and value.is_integer() and _types(schema) == {"integer"}:
         return int(value)
     if not isinstance(value, dict):
@@ -76,7 +76,7 @@ def _fitted(value: Any, schema: Schema) -> Any:
     known: Mapping[str, Any] = given if isinstance(given, dict) else {}
     required = needed if isinstance(needed, list) else []
     return {
-        key: _fitted(item, known.get(key) or {})
+        key: _fit(item, known.get(key) or {})
         for key, item in value.items()
         if item is not None or key in required or _may_be_null(known.get(key))
     }
