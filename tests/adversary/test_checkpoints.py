@@ -67,7 +67,7 @@ def test_whatever_is_written_into_a_checkpoint_is_named_and_not_used(
         if damaged == content:
             assert said == "" and read_progress(output_dir) == progress(2)
         else:
-            assert name in said and "step_2 is damaged" in said and "goes on from step_1" in said
+            assert name in said and "step_2 cannot be used" in said and "goes on from step_1" in said
             assert load_checkpoint(output_dir, optimizer_after(0)) == progress(1)
 
 

@@ -71,7 +71,6 @@ def server(request: pytest.FixtureRequest, tiny_dir: Path, tmp_path: Path) -> It
 
 
 @pytest.mark.nightly
-@pytest.mark.nightly
 def test_headers_without_end_take_no_memory(server: Running) -> None:
     before = server.memory_mb()
     head = b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"".join(b"A%d: b\r\n" % number for number in range(2_000_000))
@@ -82,6 +81,7 @@ def test_headers_without_end_take_no_memory(server: Running) -> None:
         assert server.memory_mb() < before + 50
 
 
+@pytest.mark.nightly
 def test_half_requests_lock_nobody_out_and_fill_no_log(server: Running) -> None:
     used = server.cpu_s()
     with ExitStack() as stack:

@@ -399,7 +399,7 @@ def test_questions_that_wait_long_for_their_place_and_are_given_up_say_nothing_a
         each = (impatient(judge, 1.5, str(number)) for number in range(40))
         return await asyncio.gather(*each, return_exceptions=True)
 
-    settings = {"max_failures": 2, "timeout_s": 2.0, "num_concurrent": 1}
+    settings = {"max_failures": 2, "timeout_s": 6.0, "num_concurrent": 1}
     with server(slowly) as (url, _), opened(url, tmp_path / "cache", **settings) as judge:
         ends = asyncio.run(many(judge))
         assert sum(isinstance(end, TimeoutError) for end in ends) > 10 and ends.count(None) > 1

@@ -38,8 +38,13 @@ def test_a_daemon_without_anything_ends_with_its_environment(how: str, tmp_path:
     await_end(pid)
 
 
-@SLOW
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, marks=SLOW),
+        *(pytest.param(number, marks=pytest.mark.nightly) for number in (signal.SIGTERM, signal.SIGINT)),
+    ],
+)
 def test_a_daemon_ends_with_a_run_that_is_killed(number: int, tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from tests.rollout.worker.test_taskset import load, play; "
