@@ -144,13 +144,14 @@ def test_with_fewer_examples_those_that_are_asked_count_and_the_others_stay(tiny
     assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "9", "--temperatures", "[0.0]")) == 0
     file = tmp_path / "held_out" / "eval_greedy.jsonl"
     before, lines = read_episodes(file), file.read_text().splitlines()
-    file.write_text("\n".join([*lines[:3], *lines[4:], ""]))  # so that one is to be played again
+    file.write_text("\n".join([*lines[5:], ""]))  # so that of any five one at least is to be played again
+    kept = read_episodes(file)
     capsys.readouterr()
     flags = ("--num_examples", "5", "--temperatures", "[0.0]", "--baselines", '["expert"]', "--resume")
     assert run(eval_flags(tiny_dir, tmp_path, *flags)) == 0
-    assert re.search(r"[34] of 8 episodes in", " ".join(capsys.readouterr().out.split()))
+    assert re.search(r"[1-4] of 4 episodes in", " ".join(capsys.readouterr().out.split()))
     after = read_episodes(file)
-    assert [*after] == [*before]
+    assert {*kept} < {*after} <= {*before}
     for key, rollout in after.items():  # in another company, sums may be rounded otherwise
         assert rollout.logprobs_T == pytest.approx(before[key].logprobs_T, abs=1e-5)
         assert replace(rollout, logprobs_T=before[key].logprobs_T) == before[key]

@@ -234,6 +234,9 @@ def test_a_word_of_the_question_that_changes_the_answer_is_wrong(answer: str, re
         ("the answer is from Rome to Bari", "from Rome to Bari", ""),
         ("May 5, 1990", "5 May 1990", ""),
         ("at 5 pm", "5 pm", "When?"),
+        ("Marie Curie discovered radium", "radium", "What did Marie Curie discover?"),
+        ("The most populous city in Japan is Tokyo.", "Tokyo", "Which is the most populous city in Japan?"),
+        ("I am Batman", "Batman", "Who are you?"),
     ],
 )
 def test_words_that_introduce_an_answer_change_nothing(answer: str, reference: str, question: str):

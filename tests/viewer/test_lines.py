@@ -46,6 +46,11 @@ def test_calls_without_an_end_are_counted_in_linear_time(reply):
     assert time.thread_time() - began < 2  # 0.05; 27 where it is quadratic
 
 
+def test_a_call_within_another_one_is_not_counted():
+    reply = "<tool_call><tool>find(1)</tool></tool_call> <code>2</code>"
+    assert read_line(line_of(record_of("train/a", reply))).tool_calls == 2
+
+
 @pytest.mark.parametrize("reply", TRICKS)
 def test_texts_that_look_like_the_end_of_a_line_are_texts(reply):
     record = record_of(f"train/{reply}", reply, metrics={reply: 1.0})

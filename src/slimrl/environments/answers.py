@@ -27,7 +27,7 @@ BOXED = re.compile(r"\\boxed\{([^{}\n]*)\}")
 SAID = re.compile(r"\banswer(?: is|:| =)[ \t]*:?([^\n]*)", re.IGNORECASE)
 SIDES = re.compile(r"(?<![!<>=~:])=(?!=)")
 SUM = re.compile(r"[\w.$€£%()]+(?:\s*[-+*×·÷^]\s*[\w.$€£%()]+)*", re.ASCII)  # an inner side of a chain of equations
-SIGNED = re.compile(r"[-+\u2212]?[\d.,]*\d", re.ASCII)
+SIGNED = re.compile(r"[-+\u2212]?(?:\d[\d.,]*|\.\d[\d.,]*)", re.ASCII)
 SENTENCE_END = re.compile(r"[.!;](?=\s|$)")
 # What takes an answer back, weighs it, or asks for it: a reply with one of these words is not read leniently.
 DOUBT = re.compile(
@@ -70,7 +70,17 @@ def read_answer(reply: str, form: Form = "lenient") -> Answer:
     if form == "tag" or len(visible) > MAX_CHARS or DOUBT.search(ANY_TAG.sub("", visible)) or CUT.search(visible):
         return Answer(None, is_strict=False)
     found = {cleaned for text in candidates(visible) if (cleaned := _clean(text))}
-    return Answer(found.pop() if len(found) == 1 else None, is_strict=False)
+    return Answer(_one_of(found), is_strict=False)
+
+
+def _one_of(found: set[str]) -> str | None:
+    """The one text, or the shortest of several that are the same number; None for different ones."""
+    if len(found) < 2:
+        return next(iter(found), None)
+    shortest, *others = sorted(found, key=lambda text: (len(text), text))
+    number = read_number(shortest)
+    same = [number is not None and (one := read_number(other)) is not None and number.equals(one) for other in others]
+    return shortest if all(same) else None
 
 
 def candidates(text: str) -> Iterator[str]:
@@ -109,6 +119,8 @@ def _clean(text: str) -> str:
     stripped = text.strip(AROUND)
     while len(stripped) > 1 and stripped[0] == stripped[-1] == "$":
         stripped = stripped[1:-1].strip(" ")
+    if stripped.endswith("$") and "$" not in stripped[:-1]:
+        stripped = stripped[:-1].rstrip()  # the end of LaTeX in a line, as in "$x = 5$"
     opening = text[: text.index(stripped)]
     if "." in opening and stripped[:1].isdigit():
         stripped = f".{stripped}" if opening.endswith(".") else ""

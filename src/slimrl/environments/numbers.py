@@ -9,7 +9,7 @@ SIGN, CURRENCY = r"[-+\u2212]", "[$€£¥]"
 DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 NUMBER = re.compile(
     rf"(?P<sign>{SIGN})?(?P<currency>{CURRENCY})?(?P<inner>{SIGN})?(?P<value>{DIGITS}(?:\.\d*)?|\.\d+)"
-    rf"(?:\s*/\s*(?P<below>\d+))?(?P<percent>%)?",
+    rf"(?:\s*/\s*(?P<below>\d+))?(?P<percent>%)?\.?",
     re.ASCII,
 )
 

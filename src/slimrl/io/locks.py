@@ -3,6 +3,7 @@
 The operating system drops a lock when its holder dies, so a killed process blocks nobody.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -43,10 +44,11 @@ def hold_lock(path: Path, work: str, note: Callable[[str], None]) -> Iterator[No
 def holder_of(path: Path) -> int:
     """The id of the process that holds a lock file; 0 if unknown, as where the holder is on another machine."""
     with suppress(OSError, ValueError):
-        inode = path.stat().st_ino
+        status = path.stat()
+        place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
             words = line.split()
-            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
+            if words[1] == "FLOCK" and words[5] == place:
                 return int(words[4])
     return 0
 

@@ -37,6 +37,10 @@ class Asked:
         plain = _plain(word)
         return plain in self._words or not self._bases.isdisjoint(bases(plain))
 
+    def is_name(self, word: str) -> bool:
+        """Whether the question has the word as a name or a part of one."""
+        return _plain(word) in self._names
+
     @property
     def is_for_somebody(self) -> bool:
         """Whether it is asked who it was."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slimrl.judges.asked import Asked
-from slimrl.judges.word_lists import COMMON, FILLERS, KINDS, MODIFIERS, MONTHS, RELATIONS, TURNS
+from slimrl.judges.word_lists import BRIDGES, COMMON, FILLERS, KINDS, MODIFIERS, MONTHS, OF_NUMBERS, RELATIONS, TURNS
 from slimrl.judges.words import bare, is_sign, normalise, spell_as, units_of, without_decoration
 
 NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
@@ -27,9 +27,9 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
 
     It does if it has the same words, or has them as a phrase beside which all words are light, or has nearly the same
     words in the same order (`f1` of `min_f1` or more, every other word light, and nothing left off that carries the
-    reference). Light are fillers and words of the question, except modifiers such as "before", and except directly
-    before the reference ("New" before "York"). In all three cases its numbers, its negations and its symbols must be
-    those of the reference, and no filler may stand for another ("she" for "he").
+    reference). Light are fillers and words of the question, except modifiers ("before") and names ("New") directly
+    before the reference, and except "am" and the like behind a number. In all three cases its numbers, its negations
+    and its symbols must be those of the reference, and no filler may stand for another ("she" for "he").
 
     >>> matches("It was in 1,874.", ["1874"]), matches("1873 or 1874", ["1874"]), matches("not Rome", ["Rome"])
     (True, False, False)
@@ -82,10 +82,11 @@ def _readings(reference: str, asked: Asked) -> list[_Wanted]:
     whole = normalise(reference)
     relations = _relations(whole)
     own, rivals = frozenset(map(bare, whole)), asked.rivals(whole)
-    if all(word in COMMON for word in whole if not _is_light(word, asked)):
+    heavy = {word for place, word in enumerate(whole) if bare(word) in MODIFIERS or _is_of_number(whole, place)}
+    if all(word in COMMON for word in whole if word in heavy or not _is_light(word, asked)):
         return [_Wanted(whole, frozenset(word for word in whole if bare(word) in FILLERS), relations, rivals - own)]
     named = rivals & own - asked.classes
-    core = [word for word in whole if bare(word) in named or not _is_light(word, asked)]
+    core = [word for word in whole if bare(word) in named or word in heavy or not _is_light(word, asked)]
     optional = frozenset() if named else _optional_words(reference, asked)
     barred = rivals - own if named else frozenset()
     loose = optional | (frozenset(whole) - frozenset(core))
@@ -127,18 +128,30 @@ def _says(words: list[str], wanted: _Wanted, asked: Asked, min_f1: float) -> boo
 
 
 def _is_light(word: str, asked: Asked) -> bool:
-    """Whether a word adds nothing: a filler, or said by the question. A number, a symbol and a modifier never are."""
-    is_heavy = NUMBER.fullmatch(word) or is_sign(word) or bare(word) in MODIFIERS
-    return not is_heavy and (bare(word) in FILLERS or asked.has(word))
+    """Whether a word adds nothing: a filler, or said by the question. A number is never light, nor is a symbol."""
+    return not (NUMBER.fullmatch(word) or is_sign(word)) and (bare(word) in FILLERS or asked.has(word))
+
+
+def _is_of_number(words: Sequence[str], place: int) -> bool:
+    return bare(words[place]) in OF_NUMBERS and place > 0 and NUMBER.fullmatch(words[place - 1]) is not None
 
 
 def _qualifies(words: list[str], place: int, wanted: list[str], asked: Asked) -> bool:
-    """Whether a word of the question makes something else of the reference that it stands before, also across "of".
-    What it is asked which of does not, nor a kind: Lake Garda, the city of Rome."""
+    """Whether a light word makes something else of the reference: one behind a number, or a modifier or name of the
+    question directly before it ("New York"), or any word of the question before it and "of" ("the mother of Ada"). What
+    it is asked which of does not, nor a kind: Lake Garda, the city of Rome."""
     word, behind = bare(words[place]), words[place + 1 : place + 3]
-    if words[place] in wanted or word in FILLERS | KINDS | asked.classes:
+    if words[place] in wanted or word in asked.classes | KINDS - MODIFIERS:
         return False
-    return any(one in wanted for one in (behind[1:] if behind[:1] == ["of"] else behind[:1]))
+    if _is_of_number(words, place):
+        return True
+    is_before = behind[:1] != [] and behind[0] in wanted
+    is_across = len(behind) > 1 and behind[0] in BRIDGES and behind[1] in wanted
+    if word in MODIFIERS:
+        return is_before or is_across
+    if word in FILLERS:
+        return False
+    return (is_before and asked.is_name(word)) or (is_across and behind[0] == "of")
 
 
 def _numbers(words: Sequence[str]) -> list[str]:

@@ -19,15 +19,17 @@ Need = tuple[str, str, str]  # a module, the extra that installs it, and what ne
 
 def refuse_early(config: CommandConfig) -> None:
     """Raise UserError for settings that cannot work on this machine, or a directory that cannot be used now."""
+    is_placed = isinstance(config, RLConfig) and config.deployment.type == "ray"  # on nodes that are not this machine
     if isinstance(config, RLConfig | SFTConfig) and not _is_rank():
-        refuse_in_use(Path(config.output_dir))
+        if not is_placed:  # there a lock may outlive its holder
+            refuse_in_use(Path(config.output_dir))
         if not config.resume:
             refuse_run(Path(config.output_dir))
     for module, extra, purpose in _needs(config):
         if find_spec(module) is None:
             raise UserError(f"{purpose} needs the extra [{extra}] (no module `{module}`): {install_hint(extra)}.")
     model = getattr(config, "model", None)
-    if isinstance(model, ModelConfig):
+    if isinstance(model, ModelConfig) and not is_placed:
         _check_device(model.device)
 
 

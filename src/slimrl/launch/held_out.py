@@ -87,7 +87,8 @@ class HeldOut:
         tasks = [asked for asked in self.tasks if CONSTANT in find_scripts(asked.taskset)]
         if self._constant is None or not tasks or stage_path(self._output_dir, CONSTANT).exists():
             return
-        rollouts = play_tasks(tasks, self._constant(), self._plan.samplings[0], lambda _: None)
+        make, self._constant = self._constant, None  # it is not tried again if it fails
+        rollouts = play_tasks(tasks, make(), self._plan.samplings[0], lambda _: None)
         if any(not rollout.failure for rollout in rollouts):
             self.record(CONSTANT, "the same answer to all", [evaluation_of("constant", rollouts)])
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
+from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import holder_of, is_stopped
 
 METRICS = "metrics.jsonl"
@@ -31,9 +32,10 @@ def refuse_in_use(output_dir: Path) -> None:
     """Raise UserError if another process is at work in the directory."""
     lock = FileLock(output_dir / LOCK)
     if (output_dir / LOCK).is_file():
-        if not acquire(lock, 0.0):
-            raise in_use(output_dir)
-        lock.release()
+        with explain_write_errors(output_dir / LOCK):
+            if not acquire(lock, 0.0):
+                raise in_use(output_dir)
+            lock.release()
 
 
 def in_use(output_dir: Path) -> UserError:

@@ -133,7 +133,11 @@ def _num_calls(message: Mapping[str, Any]) -> int:
 def _num_in_tags(content: str) -> int:
     if "</" not in content:
         return 0
-    return sum(1 for tag in CALLS for _ in spans_between(content, f"<{tag}>", f"</{tag}>"))
+    num = end = 0
+    for begin, behind in sorted(span for tag in CALLS for span in spans_between(content, f"<{tag}>", f"</{tag}>")):
+        if begin >= end:  # not within another one
+            num, end = num + 1, behind
+    return num
 
 
 def _whole_number(value: Any) -> int:

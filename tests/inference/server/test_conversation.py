@@ -89,6 +89,15 @@ def test_a_template_may_change_what_a_message_says() -> None:
     assert PromptWriter(tiny_tokenizer(chat_template=shorter)).write(given, [], GENERATE) == "[q][A]"
 
 
+def test_a_template_may_leave_out_the_text_beside_calls() -> None:
+    calls_alone = WITH_TOOLS.replace("{{ m['content'] }}", "{{ '' if m['tool_calls'] else m['content'] }}")
+    question = {"role": "user", "content": "q"}
+    beside = {"role": "assistant", "content": "I look it up.", "tool_calls": [CALL]}
+    given = messages(question, beside, {"role": "tool", "content": "2", "tool_call_id": "c1"})
+    text = PromptWriter(tiny_tokenizer(chat_template=calls_alone)).write(given, [TOOL], GENERATE)
+    assert '[assistant] CALL add {"a": 1}' in text and "look it up" not in text
+
+
 def test_tools_join_the_system_message_that_is_there() -> None:
     given = messages({"role": "developer", "content": "Be kind."}, {"role": "user", "content": "hi"})
     text = PromptWriter(tiny_tokenizer()).write(given, [TOOL], GENERATE)

@@ -70,6 +70,7 @@ NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}, "requir
         {"$ref": "#/$defs/n"},
         NODE,
         {"type": "array", "items": {"$ref": "#/$defs/n"}, "minItems": 1},
+        {"type": "array", "prefixItems": [{"$ref": "#/$defs/n"}], "minItems": 1},
         {"anyOf": [NODE, {"allOf": [{"$ref": "#/$defs/n"}]}]},
         {"type": "object", "properties": {"a": NODE}, "required": ["a"]},
     ],
@@ -90,6 +91,7 @@ def test_a_schema_without_a_finite_value_is_refused(http: httpx.Client, node: di
         {"anyOf": [NODE, {"type": "null"}]},
         {"type": "array", "items": {"$ref": "#/$defs/n"}},
         {"oneOf": [{"const": 1}, NODE]},
+        {"type": "array", "prefixItems": [{"const": 1}], "items": {"$ref": "#/$defs/n"}, "minItems": 1},
     ],
     ids=str,
 )

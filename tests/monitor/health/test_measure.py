@@ -58,6 +58,8 @@ def test_what_most_tasks_are_told_is_counted_by_the_last_line():
     same = ["The answer is 2.", "**the answer is 2**", "<think>3?</think>Hm.\nThe answer is 2", "The answer is: 2!"]
     assert measure([saying(text) for text in [*same, "The answer is 3.", "-2"]])["monitor/same_reply"] == 4 / 6
     assert measure([saying("2", "2") for _ in range(6)])["monitor/same_reply"] == 1.0
+    fenced = ["<answer>\n2\n</answer>", "```\n2\n```", "```text\n2```", "**2**", "2.", "3"]
+    assert measure([saying(text) for text in fenced])["monitor/same_reply"] == pytest.approx(5 / 6)
     assert "monitor/same_reply" not in measure([saying("2", "2", "2") for _ in range(5)])  # too few tasks
     two_turns = Rollout("a", (1, 2, 3), (True, False, True), (0.0,) * 3, (0, -1, 0), 1.0, (0.0, 1.0))
     played = [replace(two_turns, messages=one.messages) for (one,) in [saying("done")] * 9]

@@ -33,6 +33,8 @@ def help_text(config_class: type[CommandConfig], wanted: str = "") -> str:
     default and meaning; or one section. Raises UserError for a section that does not exist."""
     command = " ".join([config_class.command, *([config_class.operand.upper()] if config_class.operand else [])])
     spec = spec_of(config_class)
+    if config_class.operand and wanted != ALL and below(spec, wanted.partition(".")[0]) is None:
+        wanted = ""  # the word is the operand
     parts = [f"usage: slimrl {command} [@ FILE ...] [--key VALUE ...]", "", _wrap(_doc(config_class), "")]
     if wanted not in ("", ALL):
         parts = [*_variants(*_find(spec, wanted))]

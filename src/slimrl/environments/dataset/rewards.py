@@ -51,6 +51,7 @@ class Reward:
     score: Score
     columns: tuple[str, ...] = ()
     scorer: str = ""
+    is_async: bool = False
 
     async def values(self, finished: Sequence[Finished]) -> list[float | None]:
         """A number for each episode, or None where the reward does not apply. Raises RolloutError where the function
@@ -143,7 +144,8 @@ def _reward_of(entry: object, loaded: dict[str, Any], judge: Callable[[], Judge]
     async def score_copies(finished: Sequence[Finished]) -> Sequence[object]:
         return await score_of([copy.deepcopy(one) for one in finished])
 
-    return Reward(name, settings.weight, settings.group, score_copies, columns)
+    is_async = inspect.iscoroutinefunction(function)
+    return Reward(name, settings.weight, settings.group, score_copies, columns, is_async=is_async)
 
 
 def _check_compares(settings: RewardSettings, parameters: Collection[str]) -> None:

@@ -34,6 +34,8 @@ def read_tasks(path: str, setting: str, split: Split | None, test_share: float) 
         if not isinstance(given, dict):
             raise UserError(f"{where} is no JSON object: {preview(given)}")
         row = _as_json_row(given, left_out)
+        if lost := [name for name in PROMPTS if name in left_out]:
+            raise UserError(f"{where}: `{lost[0]}` holds values of the type {left_out[lost[0]]}, and must be text.")
         _check_row(row, where)
         mine = split or _split_of(row, where, test_share)
         name = row.get("id", where.rpartition(":")[2])
@@ -86,6 +88,8 @@ def _as_json(value: Any) -> Any:
             return value.isoformat()
         case timedelta():
             return value.total_seconds()
+        case Decimal() if not value.is_finite():
+            return str(value)
         case Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
         case UUID():

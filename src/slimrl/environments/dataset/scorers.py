@@ -32,9 +32,10 @@ Scorer = Callable[[Finished], Awaitable[float]]
 
 
 async def exact(finished: Finished) -> float:
-    """1 if the answer is one of the right ones, but for spaces."""
+    """1 if the answer is one of the right ones, but for spaces and a dollar that the right one lacks."""
     given = " ".join((finished.given or "").split())
-    return float(bool(given) and any(given == " ".join(one.split()) for one in finished.references))
+    right = {" ".join(one.split()) for one in finished.references}
+    return float(bool(given) and (given in right or given.removeprefix("$") in right))
 
 
 async def number(finished: Finished) -> float:

@@ -177,9 +177,10 @@ class Dataset:
     def scripts(self) -> dict[str, Script]:
         """An expert, where rows have a right answer: it writes that in the form that is asked for. With tools it makes
         the calls of a column `calls` before, and there is none where a row lacks these. And the best constant answer,
-        unless a judge would be asked for it."""
+        unless a judge or another function that waits would be asked for it."""
         scripts = {"expert": self._solve} if self._has_expert else {}
-        has_constant = self._has_answers and not any(reward.scorer == JUDGE for reward in self._rewards)
+        is_costly = any(reward.scorer == JUDGE or reward.is_async for reward in self._rewards)
+        has_constant = self._has_answers and not is_costly
         return scripts | ({CONSTANT: self._repeat} if has_constant else {})
 
     @cached_property

@@ -8,7 +8,7 @@ import ast
 import math
 import re
 
-UNBOUNDED = re.compile(r"(?<![a-z_])(?:nan|inf(?:inity)?)(?![a-ik-z_])|\d[\d.]*e\+?\d+", re.IGNORECASE)
+UNBOUNDED = re.compile(r"(?<![a-z_])(?:nan|inf(?:inity)?)(?![a-ik-z_])|\d+(?:\.\d*)?e\+?\d+", re.IGNORECASE)
 MAX_CHARS = 1_000  # of an answer that is evaluated
 MAX_NODES = 400
 MAX_DIGITS = 20

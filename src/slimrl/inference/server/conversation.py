@@ -69,7 +69,7 @@ class PromptWriter:
         """Raise ApiError 400 if the template leaves out a message. Once for each shape of a conversation, markers are
         rendered in place of the contents, which a template may change (thoughts of earlier turns)."""
         marked = [
-            {**message, "content": f"{MARKER}{index}."} if message["content"].strip() else message
+            {**message, "content": f"{MARKER}{index}."} if _says(message) else message
             for index, message in enumerate(messages)
         ]
         calls = [len(message.get("tool_calls", ())) for message in messages]
@@ -78,7 +78,7 @@ class PromptWriter:
             return
         text = self._render(marked, tools, settings)
         for message in marked:
-            if message["content"].strip() and message["content"] not in text:
+            if _says(message) and message["content"] not in text:
                 raise bad_request(
                     f"messages: the chat template of the model leaves out the {message['role']} message of a "
                     f"conversation with the roles {', '.join(one['role'] for one in messages)}. Send its text in "
@@ -101,6 +101,11 @@ class PromptWriter:
                 f"The chat template of the model refuses this conversation: {error}", "messages"
             ) from None
         return cast(str, text)
+
+
+def _says(message: Plain) -> bool:
+    """Whether the template must write a message's content: many leave out the text beside calls."""
+    return bool(message["content"].strip()) and not message.get("tool_calls")
 
 
 def _message(message: ChatMessage) -> Plain:

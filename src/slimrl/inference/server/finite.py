@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+MAX_DEFINITIONS = 100  # of a schema that is looked at
+
 
 def has_finite_value(schema: Mapping[str, Any]) -> bool:
     """Return False if each value of the schema contains another one of its kind. Other contradictions are not found.
@@ -17,9 +19,16 @@ def has_finite_value(schema: Mapping[str, Any]) -> bool:
         for name, part in table.items()
     }
     definitions["#"] = schema
+    if len(definitions) > MAX_DEFINITIONS:
+        return True
     finite: set[str] = set()
-    while found := {name for name in definitions.keys() - finite if _is_finite(definitions[name], definitions, finite)}:
-        finite |= found
+    try:
+        while found := {
+            name for name in definitions.keys() - finite if _is_finite(definitions[name], definitions, finite)
+        }:
+            finite |= found
+    except RecursionError:  # it is refused as too deep when it is compiled
+        return True
     return "#" in finite
 
 
@@ -40,7 +49,9 @@ def _is_finite(schema: Any, definitions: Mapping[str, Any], finite: set[str]) ->
         return False
     properties, required = schema.get("properties"), schema.get("required")
     if schema.get("type") == "object" and isinstance(properties, Mapping) and isinstance(required, list):
-        return all(is_finite(properties.get(name)) for name in required)
-    if schema.get("type") == "array" and schema.get("minItems"):
-        return is_finite(schema.get("items"))
+        return all(is_finite(properties.get(name)) for name in required if isinstance(name, str))
+    least, prefix = schema.get("minItems"), schema.get("prefixItems")
+    if schema.get("type") == "array" and isinstance(least, int):
+        fixed = prefix if isinstance(prefix, list) else []
+        return all(map(is_finite, fixed[:least])) and (least <= len(fixed) or is_finite(schema.get("items")))
     return True

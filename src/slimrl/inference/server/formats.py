@@ -19,7 +19,7 @@ from slimrl.inference.grammar import (
     literal,
     regex_source,
 )
-from slimrl.inference.grammar_trial import TrialError, try_to_compile
+from slimrl.inference.grammar_trial import TrialError, is_costly, try_to_compile
 from slimrl.inference.server.bodies import ChatBody, CompletionBody, FunctionSpec, Sampling
 from slimrl.inference.server.errors import ApiError, bad_request
 from slimrl.inference.server.finite import has_finite_value
@@ -32,6 +32,9 @@ NUM_TRIALS = 2  # at once: each may take gigabytes
 NUM_KEPT = 32
 # One space or one line break with its indentation: a small model would go on with white space for ever.
 SPACES = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,32})?"}
+# Text that does not reach over thoughts.
+PLAIN_RULE = f"PLAIN: TEXT & ~/{OPEN_THOUGHTS}(.|\\n)*/"
+PLAIN = json.dumps(PLAIN_RULE)[1:-1]  # as it stands in a source
 CALL_END = "}\n" + CLOSE
 ANY_OBJECT = {"type": "object"}
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -89,8 +92,9 @@ class Formats:
         return await asyncio.shield(self._compiling[source])
 
     async def _compile_alone(self, compiler: GrammarCompiler, source: str) -> Grammar:
-        async with self._trials:
-            await try_to_compile(source)
+        if is_costly(source.replace(PLAIN, "").replace(json.dumps(SPACES["whitespace_pattern"]), "")):
+            async with self._trials:
+                await try_to_compile(source)
         # One at a time: others wait for the lock, and not with a thread each.
         async with self._lock:
             grammar = await asyncio.to_thread(compiler.compile, source)
@@ -217,7 +221,7 @@ def _calls_source(
         # Text up to the next tag is taken lazily, so that behind a tag nothing but a call can follow. It does not reach
         # over thoughts, since what is called there does not count.
         lines.append("reply: " + ("(head tail)* TEXT" if several else "TEXT | head tail"))
-        lines.append(f"PLAIN: TEXT & ~/{OPEN_THOUGHTS}(.|\\n)*/")
+        lines.append(PLAIN_RULE)
         lines.append(f"head[lazy]: PLAIN {literal(OPEN)}")
     if in_thoughts:
         lines += ["start: thoughts reply", f"thoughts[lazy]: TEXT {literal(CLOSE_THOUGHTS)} /\\n{{0,2}}/"]

@@ -22,6 +22,7 @@ MIN_TASKS = 6  # of which the replies are compared
 BEGIN, END = -1, -2  # no token has these ids
 AUTO = "auto"
 RIGHT = ("exact", "correct", "won", "solved", "optimum")  # what environments call a right answer
+_TAG = re.compile(r"</?\w+>|```\w*")
 _WORD = re.compile(r"\w+|[^\w\s.,:;!?*_`\"']")
 _SAMPLED = re.compile(b"\x01+")
 
@@ -188,8 +189,9 @@ def _same_reply(groups: Sequence[Group]) -> Metrics:
 
 
 def _last_line(rollout: Rollout) -> str:
-    visible = rollout.messages[-1]["content"].rpartition("</think>")[2].strip()
-    return " ".join(_WORD.findall(visible.rpartition("\n")[2].casefold()))
+    visible = _TAG.sub(" ", rollout.messages[-1]["content"].rpartition("</think>")[2])
+    lines = [words for line in visible.splitlines() if (words := _WORD.findall(line.casefold()))]
+    return " ".join(lines[-1]) if lines else ""
 
 
 def _right(groups: Sequence[Group], right_metric: str) -> Metrics:
