@@ -97,6 +97,13 @@ def one_thread() -> None:
         torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def same_luck() -> None:
+    """The random tensors of a test do not depend on the tests before it in the process."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keep out of the user's cache. Shared by all processes of the session, the workers and the commands that tests
