@@ -32,7 +32,7 @@ bare:
 
 # The viewer's page in the system's Chromium.
 browser:
-	uv run --group browser pytest -n0 -m slow tests/viewer/test_browser*.py
+	uv run --group browser pytest -n2 -m slow tests/viewer/test_browser*.py
 
 # Tasks of reasoning-gym, of whose packages some are compiled.
 environments:
