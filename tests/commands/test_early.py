@@ -41,6 +41,7 @@ REFUSED = {
     "a directory with a run": ((), "already holds a run. Continue it with `--resume`"),
     "an unknown environment": (("--orchestrator.env.0.id", "reverse-txt"), "Did you mean `reverse-text`"),
     "an unknown setting": (("--max_stepz", "3"), "max_steps"),
+    "a directory that cannot be": ((), "Choose another `--output_dir`"),
     "a GPU": (("--model.device", "cuda:7"), "no driver shows a GPU on this machine"),
     "an unknown model": (("--model.name", "no/such/model/here"), "no/such/model/here"),
 }
@@ -52,6 +53,8 @@ def test_a_refusal_needs_no_pytorch(case: str, a_run: Path, tmp_path: Path) -> N
         pytest.skip("this machine has a GPU")
     words, reason = REFUSED[case]
     directory = a_run if case == "a directory with a run" else tmp_path / "new"
+    if case == "a directory that cannot be":
+        directory = a_run / "metrics.jsonl" / "below"
     said, last = run(*RL, *words, "--output_dir", directory)
     assert reason in said and last == "2 []"
     assert not (tmp_path / "new").exists()

@@ -1,5 +1,5 @@
-"""Refuses, before PyTorch is imported, what needs no model to be refused: a directory that is in use, an extra that is
-missing, a GPU that is not there. Each of these checks is made again where the thing itself is used."""
+"""Refuses, before PyTorch is imported, what needs no model to be refused: a directory that cannot be used, an extra
+that is missing, a GPU that is not there. Each of these checks is made again where the thing itself is used."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from slimrl.config.base import CommandConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainingRunConfig
 from slimrl.errors import UserError, install_hint
-from slimrl.launch.run_lock import refuse_in_use, refuse_run
+from slimrl.launch.run_lock import refuse_in_use, refuse_run, refuse_unwritable
 
 GPU_DEVICES = ("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg")  # of NVIDIA's driver, of AMD's, and within Windows
 Need = tuple[str, str, str]  # a module, the extra that installs it, and what needs it
@@ -23,6 +23,7 @@ def refuse_early(config: CommandConfig) -> None:
     if isinstance(config, RLConfig | SFTConfig) and not _is_rank():
         if not is_placed:  # there a lock may outlive its holder
             refuse_in_use(Path(config.output_dir))
+            refuse_unwritable(Path(config.output_dir))
         if not config.resume:
             refuse_run(Path(config.output_dir))
     for module, extra, purpose in _needs(config):

@@ -4,7 +4,6 @@ A process that has opened a directory holds a lock on it until the `with` block 
 refused before it has measured or saved anything, as for a model that cannot be loaded, leaves no directory behind.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from slimrl.config.reading.write import FILE_NAME, is_changed, write_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
-from slimrl.launch.run_lock import EVALUATION, LOCK, TRAINING, acquire, holds, in_use, refuse_run
+from slimrl.launch.run_lock import EVALUATION, LOCK, TRAINING, acquire, holds, in_use, make_writable, refuse_run
 from slimrl.launch.seam import describe_jump
 from slimrl.monitor.run_settings import flat_settings
 from slimrl.trainer.recovery import recover, remove_leftovers
@@ -131,7 +130,7 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
     """Create and lock the directory. The operating system releases the lock when its holder dies, so a killed run can
     be resumed."""
     new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
-    _make_writable(output_dir)
+    make_writable(output_dir)
     lock = FileLock(output_dir / LOCK)
     with explain_write_errors(output_dir / LOCK):
         is_held = acquire(lock, min(MOMENT_S, patience_s))
@@ -161,15 +160,6 @@ def _remove(directories: Sequence[Path]) -> None:
         if any(parent.iterdir()):  # another run may have begun there
             return
         parent.rmdir()
-
-
-def _make_writable(output_dir: Path) -> None:
-    try:
-        output_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot create {output_dir}: {error.strerror}. Choose another `--output_dir`.") from error
-    if not os.access(output_dir, os.W_OK | os.X_OK):
-        raise UserError(f"cannot write to {output_dir}. Change its permissions or choose another `--output_dir`.")
 
 
 def _kept_config(config: C, kept: Path) -> C | None:

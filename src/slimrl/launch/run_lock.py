@@ -3,6 +3,8 @@
 The operating system releases the lock when its holder dies, so a killed run can be resumed.
 """
 
+import contextlib
+import os
 from collections.abc import Collection
 from itertools import chain
 from pathlib import Path
@@ -36,6 +38,25 @@ def refuse_in_use(output_dir: Path) -> None:
             if not acquire(lock, 0.0):
                 raise in_use(output_dir)
             lock.release()
+
+
+def make_writable(output_dir: Path) -> None:
+    """Create the directory. Raises UserError if that fails, or if nothing can be written there."""
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot create {output_dir}: {error.strerror}. Choose another `--output_dir`.") from error
+    if not os.access(output_dir, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write to {output_dir}. Change its permissions or choose another `--output_dir`.")
+
+
+def refuse_unwritable(output_dir: Path) -> None:
+    """Raise UserError if the directory cannot be used. A new one is removed again."""
+    new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
+    make_writable(output_dir)
+    with contextlib.suppress(OSError):  # another run may have begun there
+        for path in new:
+            path.rmdir()
 
 
 def in_use(output_dir: Path) -> UserError:
