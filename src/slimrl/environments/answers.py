@@ -36,7 +36,7 @@ DOUBT = re.compile(
     re.IGNORECASE,
 )
 AROUND = " \t\r\n*_`\"'“”‘’.,;:!()[]"
-# Where a number would lose its sign, its point, a power or a factorial: `5!`, `...5`, and what touches a box.
+# Places at which a number would lose its sign, its point, a power or a factorial: `5!`, `...5`, and marks beside a box.
 CUT = re.compile(r"\d\)?!|\.\.\d|[-+\u2212.%\d]\$*\\boxed|\\boxed\{[^{}\n]*\}\$*[.,]?[%^!\d]", re.ASCII)
 
 

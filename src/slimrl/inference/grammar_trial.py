@@ -51,7 +51,7 @@ async def try_to_compile(source: str) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-    if process.returncode and said == READY:  # otherwise it could not even begin, which says nothing of the grammar
+    if process.returncode and said == READY:  # without READY the process failed before it read the grammar
         raise TrialError("it takes too much memory to compile; make its patterns simpler")
 
 

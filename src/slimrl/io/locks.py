@@ -24,7 +24,7 @@ def hold_lock(path: Path, work: str, note: Callable[[str], None]) -> Iterator[No
     Raises UserError if the holder is stopped, OSError if the file cannot be written."""
     lock = FileLock(path)
     began, noted, stopped_since = time.monotonic(), -NOTICE_S, 0.0
-    while not _acquire(lock):
+    while not acquire(lock, POLL_S):
         now, holder = time.monotonic(), holder_of(path)
         if now - noted > NOTICE_S:
             noted = now
@@ -65,9 +65,10 @@ def _name(holder: int) -> str:
     return f"process {holder}" if holder else "another process"
 
 
-def _acquire(lock: FileLock) -> bool:
+def acquire(lock: FileLock, seconds: float) -> bool:
+    """Whether the lock could be had in time."""
     try:
-        lock.acquire(timeout=POLL_S, poll_interval=POLL_S / 4)
+        lock.acquire(timeout=seconds)
     except Timeout:
         return False
     return True

@@ -19,7 +19,8 @@ from slimrl.config.reading.write import FILE_NAME, is_changed, write_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
-from slimrl.launch.run_lock import EVALUATION, LOCK, TRAINING, acquire, holds, in_use, make_writable, refuse_run
+from slimrl.io.locks import acquire
+from slimrl.launch.run_lock import EVALUATION, LOCK, TRAINING, holds, in_use, make_writable, refuse_run
 from slimrl.launch.seam import describe_jump
 from slimrl.monitor.run_settings import flat_settings
 from slimrl.trainer.recovery import recover, remove_leftovers

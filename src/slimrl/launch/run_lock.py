@@ -9,11 +9,11 @@ from collections.abc import Collection
 from itertools import chain
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
-from slimrl.io.locks import holder_of, is_stopped
+from slimrl.io.locks import acquire, holder_of, is_stopped
 
 METRICS = "metrics.jsonl"
 TRAINING = (METRICS, "checkpoints", "warmup")  # files of a training run that has begun
@@ -66,15 +66,6 @@ def in_use(output_dir: Path) -> UserError:
     return UserError(
         f"{who} is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` another directory."
     )
-
-
-def acquire(lock: FileLock, seconds: float) -> bool:
-    """Whether the lock could be had in time."""
-    try:
-        lock.acquire(timeout=seconds)
-    except Timeout:
-        return False
-    return True
 
 
 def holds(output_dir: Path, names: Collection[str]) -> bool:

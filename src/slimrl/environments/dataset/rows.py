@@ -76,7 +76,7 @@ def _as_json_row(row: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, 
 
 
 def _as_json(value: Any) -> Any:
-    """Raises TypeError, with the name of the type, for what JSON cannot hold."""
+    """The value in the types of JSON. Raises TypeError with the name of a type that JSON lacks."""
     match value:
         case None | bool() | int() | float() | str():
             return value

@@ -217,7 +217,7 @@ class Dataset:
             grader = Grader(task, self._form, self._rewards)
             try:
                 return asyncio.run(grader.grade([{"role": "assistant", "content": self._reply_with(answer)}])).reward
-            except RolloutError:  # of a function of the user's; the episode itself will say so
+            except RolloutError:  # of a user's function; the episode raises it again
                 return 0.0
 
         return best_constant(self._tasks["train"], score)

@@ -29,8 +29,8 @@ UNSOUND = {
 }
 # Tasks whose scorer pays a large part for the answer's form or neighbourhood: only full scores count here.
 EXACT_ONLY = frozenset({"emoji_mystery", "game_of_life", "prime_factorization", "rectangle_count", "time_intervals"})
-# Tasks with few different answers: an answer that ignores the question, and what it earns on average at the package's
-# own settings (`benchmarks/checks/blind_answers.py`, above 0.3).
+# The best blind answer of each task that pays it more than 0.3, and its mean reward at the package's own settings
+# (`benchmarks/checks/blind_answers.py`).
 EASY = {
     "circuit_logic": ("0", 0.64),
     "course_schedule": ("True", 0.58),

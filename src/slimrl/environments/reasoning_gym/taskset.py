@@ -66,13 +66,10 @@ class ReasoningGym:
         }
 
     def prepare(self) -> None:
-        """Note what an answer earns that ignores the question, where that is much."""
+        """Note the reward of the best blind answer to each task that pays it much."""
         for name in self._parts.keys() & EASY.keys():
             answer, pay = EASY[name]
-            say(
-                f"reasoning-gym: {name} has few different answers: `{answer}` earns {pay:.2f} on average, whatever is "
-                "asked. Learn more than that."
-            )
+            say(f"reasoning-gym: {name} pays {pay:.2f} on average if every answer is `{answer}`. Learn more than that.")
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The tasks of a split, the same ones at every call; those of a mixture are shuffled."""

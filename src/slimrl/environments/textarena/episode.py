@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slimrl.environments.textarena.game import PROMPT, Game, Move, Seen, as_text
-from slimrl.environments.textarena.rewards import of_one_player
+from slimrl.environments.textarena.rewards import raw_reward
 from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError
 from slimrl.models.chat.thoughts import without_thoughts
@@ -78,7 +78,7 @@ class Match:
             return 0.0
         if self.forfeit is not None:
             return 0.5
-        raw = of_one_player(self.game) if self.game.num_players == 1 else self.game.raw_rewards()[player]
+        raw = raw_reward(self.game, player)
         if math.isnan(raw):
             raise RolloutError("environment_error", f"the game gave no reward: {self.game.reason()}")
         return min(1.0, max(0.0, raw if self.game.num_players == 1 else (raw + 1) / 2))
@@ -86,9 +86,7 @@ class Match:
     def metrics(self, player: int) -> dict[str, float]:
         """What is logged of a player."""
         record, is_played = self._records[player], self.game.is_over and self.forfeit is None
-        raw = self.game.raw_rewards()[player] if is_played else math.nan
-        if is_played and self.game.num_players == 1:
-            raw = of_one_player(self.game)
+        raw = raw_reward(self.game, player) if is_played else math.nan
         has_won = raw > 0 if self.game.num_players > 1 else raw >= 1
         found = {
             "won": float(has_won),

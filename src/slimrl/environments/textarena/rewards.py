@@ -22,8 +22,8 @@ def _of_set(game: Game, raw: float) -> float:
 CORRECTED: dict[str, Callable[[Game, float], float]] = {"Bandit": _of_bandit, "Set": _of_set}
 
 
-def of_one_player(game: Game) -> float:
-    """The reward of a finished game for one player, from 0 to 1; nan if the game gives none."""
-    raw = game.raw_rewards()[0]
+def raw_reward(game: Game, player: int) -> float:
+    """The reward that a finished game pays a player, corrected where it is wrong; nan if the game pays none."""
+    raw = game.raw_rewards()[player]
     correct = CORRECTED.get(game.kind)
     return correct(game, raw) if correct else raw

@@ -27,7 +27,7 @@ from slimrl.inference.server.format_bodies import NamedTool, ResponseFormat, Str
 from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
 
 MAX_SOURCE = 2**17  # characters
-COMPILE_S = 15.0  # with the wait for others and the trial; what llguidance's limits let pass takes up to two
+COMPILE_S = 15.0  # with the wait for others and the trial; a grammar within llguidance's limits takes up to two
 NUM_TRIALS = 2  # at once: each may take gigabytes
 NUM_KEPT = 32
 # One space or one line break with its indentation: a small model would go on with white space for ever.
