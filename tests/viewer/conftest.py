@@ -57,9 +57,13 @@ class Tab:
 
     def until(self, condition: str) -> None:
         """Wait until a JavaScript expression holds. Playwright's own way needs `eval`, which the page forbids."""
-        end = monotonic() + 10
-        while not self.page.evaluate(condition):
-            assert monotonic() < end, f"never became true: {condition}"
+        self.wait(lambda: self.page.evaluate(condition), f"never became true: {condition}")
+
+    def wait(self, holds: Callable[[], bool], fault: str) -> None:
+        """Wait until something holds, for 30 s."""
+        end = monotonic() + 30
+        while not holds():
+            assert monotonic() < end, fault
             self.page.wait_for_timeout(40)
 
     def has_sideways_scroll(self) -> bool:
@@ -79,7 +83,7 @@ def new_tab(chromium: Any) -> Iterator[Opener]:
     def make(base: str, width: int = 1280, height: int = 800, **options: Any) -> Tab:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         tab = Tab(context.new_page(), base)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(30_000)
         context.on("request", lambda request: tab.asked.append(request.url))
         tab.page.on("pageerror", lambda error: tab.faults.append(f"error: {error}"))
         tab.page.on("dialog", lambda dialog: (tab.faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))

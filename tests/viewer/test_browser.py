@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,14 +41,13 @@ def test_curves_have_meaning_and_healthy_range_and_the_alarms_on_them(tab: Tab) 
 
 
 def test_alarms_that_arrive_after_the_curves_are_marked(tab: Tab) -> None:
-    def answer_late(request):
-        tab.page.wait_for_timeout(700)
-        request.continue_()
-
-    tab.page.route("**/monitors", answer_late)
+    held: list[Any] = []
+    tab.page.route("**/monitors", lambda route: held.append(route))
     page = tab.open("#/curves?runs=a&m=loss/entropy")
     page.wait_for_selector(".chart canvas")
     assert page.locator(".mark").count() == 0
+    tab.wait(lambda: bool(held), "no alarms were asked for")
+    held[0].continue_()
     page.wait_for_selector(".mark")
 
 
