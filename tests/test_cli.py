@@ -1,8 +1,10 @@
 """The commands: what they print, what they return, and that asking is cheap."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 import types
 from importlib.util import find_spec
 from pathlib import Path
@@ -171,6 +173,20 @@ def test_interrupt_says_how_to_go_on(
     assert err.startswith("Interrupted. ")
     assert err.endswith(last_words)
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 0.003, 0.05])
+def test_a_second_interrupt_brings_no_traceback(gap_s: float) -> None:
+    command = [sys.executable, "-m", "slimrl", "play", "reverse-text"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        time.sleep(gap_s)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT)
+    assert b"KeyboardInterrupt" not in err
 
 
 @pytest.mark.parametrize(("uv", "prefix"), [("", "/project/.venv"), ("/usr/bin/uv", "/cache/uv/archive-v0/x")])

@@ -5,6 +5,7 @@ Only here do imports of our own stand inside functions: `slimrl --help` answers 
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -133,11 +134,17 @@ AGAIN = {
 
 def main() -> int:
     """The console script `slimrl`: returns the exit status."""
-    return run(sys.argv[1:])
+    return _start()
 
 
-def _start(command: str) -> int:
-    return run([command, *sys.argv[1:]])
+def _start(*command: str) -> int:
+    try:
+        status = run([*command, *sys.argv[1:]])
+        if status == 130:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends Python's own end, without a traceback
+        return status
+    except KeyboardInterrupt:  # the second one came while the first was answered
+        return 130
 
 
 # The console scripts of these names.
