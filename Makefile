@@ -53,7 +53,7 @@ viewer:
 
 # The documentation, strictly, and that no page asks another host for anything.
 site:
-	$(RUN) --group docs pytest -n0 -m '' tests/project/test_site.py
+	$(RUN) --group docs pytest -n0 -m '' tests/project/test_site.py tests/project/test_snippets.py::test_the_notebook_of_the_first_run_runs_from_top_to_bottom
 
 # Mends what can be mended without thinking.
 fix:

@@ -158,6 +158,7 @@ class Rollout:
     nan. `stop_reason` is FAILED if the failure ended the episode. A rollout that is rejected afterwards, say because a
     teacher cannot read it, keeps the reason why its episode ended. `role` names the policy's side in self-play. `env_s`
     are the seconds that the environment took to start and over each reply; equal rollouts may differ in these.
+    `task_data` is the data of its task, as the right answer, for those who read the rollout.
     """
 
     task_id: str
@@ -174,6 +175,7 @@ class Rollout:
     role: str = ""
     stop_reason: StopReason = StopReason.DONE
     env_s: tuple[float, ...] = field(default=(), compare=False)
+    task_data: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids_T), len(self.loss_mask_T), len(self.logprobs_T), len(self.versions_T)}

@@ -64,6 +64,8 @@ def test_a_run_leaves_everything_that_it_promises(finished):
     records = read_rollouts(finished / "rollouts" / "step_000003.jsonl")
     assert len(records) == 8
     assert all(record.rollout.num_sampled and record.text for record in records)
+    held_out = read_rollouts(finished / "held_out" / "final_greedy.jsonl")
+    assert all(record.rollout.task_data["text"] in record.text for record in (*records, *held_out))
     stages = [stage["name"] for stage in json.loads((finished / "summary.json").read_text())["stages"]]
     assert stages == ["base model", "after warm-up", "after RL"]
 

@@ -86,3 +86,14 @@ def test_a_step_that_is_run_again_replaces_its_rollouts(tmp_path):
 def test_full_disk_is_a_user_error():
     with pytest.raises(UserError, match="disk is full"):
         write_rollouts(Path("/dev/full"), [RECORD])
+
+
+def test_the_tasks_data_is_kept_and_a_long_value_is_cut(tmp_path):
+    data = {"answer": "olleh", "page": "x" * 9_000, "accepted": [1, 2.5, None], "table": [[i, "y"] for i in range(900)]}
+    record = dataclasses.replace(RECORD, rollout=dataclasses.replace(ROLLOUT, task_data=data))
+    write_rollouts(tmp_path / "r.jsonl", [record])
+    [again] = read_rollouts(tmp_path / "r.jsonl")
+    kept = again.rollout.task_data
+    assert {name: kept[name] for name in ("answer", "accepted")} == {"answer": "olleh", "accepted": [1, 2.5, None]}
+    assert kept["page"] == "x" * 2_000 + " …"
+    assert kept["table"].startswith('[[0, "y"], [1, "y"]') and len(kept["table"]) == 2_002

@@ -4,6 +4,7 @@ The caller gives the text: the module knows nothing of tokenizers. Each line end
 nan, a reward, advantage or log-probability that is not finite is written as null and read back as nan.
 """
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any
 
 from slimrl.io.files import LineFile, read_lines, without_nan
 from slimrl.types import Rollout, StopReason
+
+MAX_VALUE = 2_000  # characters of one value of a task's data
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
         "stop_reason": rollout.stop_reason,
         "metrics": without_nan(rollout.metrics),
         "env_s": [round(seconds, 4) for seconds in rollout.env_s],
+        "task_data": {name: _shown(value) for name, value in rollout.task_data.items()},
         "text": record.text,
         "messages": rollout.messages,
         "token_ids": rollout.token_ids_T,
@@ -97,6 +101,7 @@ def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
         role=line.get("role", ""),  # files from before there were roles lack it
         stop_reason=_stop_reason(line),
         env_s=tuple(line.get("env_s", ())),
+        task_data=line.get("task_data", {}),
     )
     # Files from before these were kept lack them.
     origin = line.get("environment", ""), line.get("draw", -1), line.get("has_signal", True)
@@ -112,6 +117,12 @@ def _stop_reason(line: dict[str, Any]) -> StopReason:
     if not line["metrics"].get("unfinished"):
         return StopReason.DONE
     return StopReason.CONTEXT_FULL if line["metrics"].get("context_full") else StopReason.MAX_TURNS
+
+
+def _shown(value: Any) -> Any:
+    """A value of a task's data. A long one, as a page to read, is replaced by the beginning of its text."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return without_nan(value) if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]} …"
 
 
 def _float(value: float | None) -> float:

@@ -39,7 +39,8 @@ class SavedRollout(_Saved):
     failure_detail: str
     role: str
     stop_reason: StopReason
-    env_s: tuple[float, ...] = ()  # checkpoints from before it was kept lack it
+    env_s: tuple[float, ...] = ()  # checkpoints from before these two were kept lack them
+    task_data: dict[str, Any] = {}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

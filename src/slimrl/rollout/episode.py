@@ -252,6 +252,7 @@ def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: Roll
         role=spec.role,
         stop_reason=StopReason.FAILED if error else transcript.stop_reason,
         env_s=tuple(transcript.env_s),
+        task_data=spec.task.data,
     )
 
 

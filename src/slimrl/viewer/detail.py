@@ -41,6 +41,7 @@ def read_rollout(run: Path, place: Place) -> Json:
     return place.row | {
         "metrics": record.get("metrics", {}),
         "failure_detail": record.get("failure_detail", ""),
+        "task_data": record.get("task_data", {}),
         "turn_rewards": record.get("turn_rewards", []),
         "advantages": record.get("advantages", []),
         "messages": record["messages"],
