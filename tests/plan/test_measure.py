@@ -13,7 +13,7 @@ from slimrl.plan.devices import Device, Machine
 from slimrl.plan.measure import measure, pieces_of, recall_speeds
 from slimrl.plan.plan import Plan
 from slimrl.plan.report import two_lines
-from slimrl.plan.timing import rough_speeds
+from slimrl.plan.timing import Speeds, rough_speeds
 from slimrl.plan.workload import row_of, sample_of
 
 MACHINE = Machine("a CPU", Device("CPU", "cpu", 24e9, 2e10, 1e12, 2e11), 0, 24e9, 1e12)
@@ -60,6 +60,16 @@ def test_a_large_model_is_measured_with_some_of_its_layers(model: Path) -> None:
     speeds = measure(config, demand, planner.basis.workload, 1e6)
     assert "2 and 4 of 8 layers" in speeds.source
     assert speeds.train > 0
+
+
+def test_more_layers_never_take_less_time(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--model.name", str(model), "--model.dtype", "float32", "--data.type", "expert"]
+    config = load(SFTConfig, [*words, "--data.env.id", "reverse-text"], {}).config
+    planner = make_planner(config, 0.8e9)
+    found = iter([Speeds(0.0, 0.0, 0.0, 3e-3, 0.1, ""), Speeds(0.0, 0.0, 0.0, 1e-3, 0.2, "")])
+    monkeypatch.setattr("slimrl.plan.measure._speeds", lambda *_: next(found))
+    speeds = measure(config, planner.on(MACHINE).demand, planner.basis.workload, 1e6)
+    assert speeds.train == 1e-3 and speeds.update == pytest.approx(0.1 + 0.1 * (8 - 2) / 2)
 
 
 @pytest.mark.slow
