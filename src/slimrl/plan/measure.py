@@ -236,8 +236,8 @@ def _bytes_to_measure(demand: Demand) -> float:
 
 
 def _extrapolate(few: Speeds, more: Speeds, layers: int) -> Speeds:
-    """The speeds with so many layers, where each takes a straight line through those of 2 and of 4. Where noise lets the
-    line fall, more layers take what 4 took."""
+    """The speeds with so many layers, where each takes a straight line through those of 2 and of 4. Where noise turns
+    the line down, more layers take what 4 took."""
     one, two = asdict(few), asdict(more)
     steps = (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0])
     numbers = {name: max(two[name], one[name] + (two[name] - one[name]) * steps) for name in one if name != "source"}
