@@ -30,7 +30,7 @@ from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, write_resul
 from benchmarks.harness.runs import flags
 
 BUSY, LIMIT_S = 4, 10.0
-MARK = "SLIMRL_STOP"
+MARK = "STOPPED_AT_RANDOM"
 RECIPE = str(ROOT / "examples" / "reverse_text" / "rl.toml")
 CHAT = b'{"messages": [{"role": "user", "content": "Count to a hundred."}], "max_tokens": 200}'
 
@@ -116,7 +116,8 @@ def stop(kind: str, number: int, after_s: float, directory: Path, viewed: Path) 
     seconds = time.monotonic() - began
     ended.set()
     time.sleep(2)
-    left, files = marked(str(number)), sorted(path.name for path in (place / "tmp").iterdir())
+    left, names = marked(str(number)), sorted(path.name for path in (place / "tmp").iterdir())
+    files = [name for name in names if not name.startswith("torchinductor_")]  # PyTorch's cache, which is to stay
     for pid in (one.partition(":")[0] for one in left):
         os.kill(int(pid), signal.SIGKILL)
     said = log.read_text(errors="replace")
@@ -144,6 +145,9 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background programs ignore it, and pass that on
     machine, rng = machine_facts(), random.Random(arguments.seed)
     directory = Path(tempfile.mkdtemp(prefix="slimrl-stops-"))
     kinds = ("rl", "rl, processes", "eval", "inference", "view")

@@ -66,11 +66,13 @@ def test_time_left_after_a_resume_counts_only_the_steps_of_this_process(plain):
 def test_evaluation_is_a_line_of_its_own_and_not_a_step(plain):
     console, stream = plain
     with Monitor([console.steps(3)]) as monitor:
+        monitor.log(0, {"held_out/reward_greedy": 0.25})
         monitor.log(2, {"held_out/reward_greedy": 0.5, "held_out/reward_greedy_low": 0.4, "held_out/num": 200})
         monitor.log(3, {"held_out/reward_sampled_0.7": 0.25, "sft/val_loss": 1.5})
     assert stream.getvalue().splitlines() == [
-        "step 2: held-out greedy 0.500",
-        "step 3: held-out sampled 0.7 0.250 · validation loss 1.500",
+        "before step 1: held-out greedy 0.250",
+        "after step 2: held-out greedy 0.500",
+        "after step 3: held-out sampled 0.7 0.250 · validation loss 1.500",
     ]
 
 
@@ -80,7 +82,7 @@ def test_rollouts_that_failed_are_told_with_their_step(plain):
         monitor.log(0, {"reward/mean": 0.5, "drop/zero_signal": 8.0})
         monitor.log(1, {"reward/mean": 0.5, "drop/judge_timeout": 12.0, "drop/timeout": 3.0, "drop/zero_signal": 8.0})
     first, told, second = stream.getvalue().splitlines()
-    assert told == "step 1: failed and dropped: 12 x judge_timeout, 3 x timeout"
+    assert told == "step 2: failed and dropped: 12 x judge_timeout, 3 x timeout"
     assert first.startswith("step 1/2") and second.startswith("step 2/2")
 
 

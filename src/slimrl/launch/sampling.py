@@ -240,7 +240,7 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
         for rollout in (one.rollout for one in records if one.rollout.failure):
             if rollout.failure not in shown:  # the first of its kind; all of them are in the file
                 shown.add(rollout.failure)
-                parts.console.note(f"step {step}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
+                parts.console.note(f"step {step + 1}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
 
     config = parts.config
     loss = config.trainer.loss.resolve(config.has_teacher)

@@ -51,7 +51,9 @@ def train_rl(parts: TrainerParts, sampling: Sampling, state: TrainState, monitor
         held_out = before if step == 0 else _evaluate_if_due(parts, sampling, step)
         batch = sampling.receive(step)
         if not batch.samples:
-            parts.console.note(f"step {step}: no group carries a signal, so there is nothing to learn from", "yellow")
+            parts.console.note(
+                f"step {step + 1}: no group carries a signal, so there is nothing to learn from", "yellow"
+            )
         return replace(batch, metrics=batch.metrics | held_out)
 
     train(state, parts.config, receive, sampling.publish, monitor)

@@ -21,6 +21,7 @@ from slimrl.launch.sampling import BASE, FINAL, START, Sampling, base_name, star
 from slimrl.launch.stages import report, train_rl
 from slimrl.launch.warm_up import WarmUp, warm_up
 from slimrl.models.history import read_history
+from slimrl.monitor.environment_share import EnvironmentShare
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import Monitor, Sink, read_metrics
 from slimrl.monitor.summary import Stage
@@ -50,7 +51,7 @@ class Run:
             note_config_warnings(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
         if config.resume:
             none = f"{parts.output_dir} has no checkpoint to resume from: the run begins anew"
-            console.note(f"resuming at step {first} of {config.max_steps}" if self.past else none)
+            console.note(f"resuming after step {first} of {config.max_steps}" if self.past else none)
 
         # Evaluate, warm up, evaluate. RL starts from the weights that are there afterwards.
         stages, before = self._stages_before_rl(warmup)
@@ -62,6 +63,8 @@ class Run:
 
         # Train, and evaluate again. The console shows steps from here on, and not those of the warm-up.
         display = console.steps(config.max_steps, first, before=_rewards_before(parts.output_dir, first))
+        if not config.max_async_level:
+            monitor.add(EnvironmentShare(console.note))
         for sink in (display, *more_sinks):
             monitor.add(sink)
         train_rl(parts, self.sampling, state, monitor, before)

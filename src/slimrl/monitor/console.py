@@ -160,7 +160,8 @@ class Bar:
 
 
 class StepDisplay:
-    """The sink that shows a run's steps on a console. Metrics without the headline, as of an evaluation, are notes."""
+    """The sink that shows a run's steps on a console, counted from 1. Metrics without the headline, as of an
+    evaluation, are notes."""
 
     def __init__(
         self, console: RunConsole, total: int, first_step: int, headline: str, before: Sequence[float]
@@ -174,9 +175,10 @@ class StepDisplay:
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a step."""
         if results := _results(metrics):
-            self._console.note(f"step {step}: {' · '.join(results)}", style="bold")
+            when = f"after step {step}" if step else "before step 1"
+            self._console.note(f"{when}: {' · '.join(results)}", style="bold")
         if drops := _failures(metrics):
-            self._console.note(f"step {step}: failed and dropped: {drops}", style="yellow")
+            self._console.note(f"step {step + 1}: failed and dropped: {drops}", style="yellow")
         if self._headline not in metrics:
             return
         self._values.append(metrics[self._headline])

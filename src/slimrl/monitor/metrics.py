@@ -293,6 +293,13 @@ METRICS = (
     ),
     Metric("time/step_s", "the whole step", "s", "lower", "steady"),
     Metric("time/rollout_s", "sampling, environments and judges", "s", "lower", ""),
+    Metric(
+        "time/env_wait_s",
+        "of time/rollout_s, how long nothing was sampled: every episode waited for its environment or judge",
+        "s",
+        "lower",
+        "a small part of time/step_s; max_async_level trains meanwhile",
+    ),
     Metric("time/wait_batch_s", "how long the trainer waited for a batch of another process", "s", "lower", ""),
     Metric("time/wait_weights_s", "how long the orchestrator waited for the trainer's weights", "s", "lower", ""),
     Metric("time/teacher_s", "the teacher's log-probabilities", "s", "lower", "below time/train_s if it is the policy"),

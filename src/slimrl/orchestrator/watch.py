@@ -9,12 +9,12 @@ from slimrl.types import SamplingParams
 
 
 class WatchedClient:
-    """Another client, and the share of time in which it had no open request. Several threads may use it."""
+    """Another client, and the time in which it had no open request. Several threads may use it."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.perf_counter) -> None:
         self._client, self._clock = client, clock
         self._lock = threading.Lock()
-        self._num_open, self._idle_s = 0, 0.0
+        self._num_open, self._idle_s, self._idle_before = 0, 0.0, 0.0
         self._began = self._since = clock()
 
     @property
@@ -28,12 +28,16 @@ class WatchedClient:
         finally:
             self._change(-1)
 
+    def idle_s(self) -> float:
+        """The seconds so far in which no request was open."""
+        self._change(0)
+        return self._idle_s
+
     def idle_share(self) -> float:
         """The share of the time since the last call of this in which no request was open."""
-        self._change(0)
-        with self._lock:
-            share = self._idle_s / max(self._since - self._began, 1e-9)
-            self._began, self._idle_s = self._since, 0.0
+        idle_s = self.idle_s()
+        share = (idle_s - self._idle_before) / max(self._since - self._began, 1e-9)
+        self._began, self._idle_before = self._since, idle_s
         return share
 
     def _change(self, by: int) -> None:

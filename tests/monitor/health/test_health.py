@@ -56,7 +56,7 @@ def test_an_alarm_is_a_line_of_the_file_a_line_of_the_console_and_a_number(tmp_p
     (line,) = map(json.loads, (tmp_path / "monitors.jsonl").read_text().splitlines())
     assert set(line) == {"step", "onset", "monitor", "metric", "value", "healthy", "cause", "knob", "message"}
     assert (line["monitor"], line["metric"], line["value"]) == ("zero_signal", ZERO, 1.0)
-    assert len(said) == 1 and said[0].startswith(f"alarm, step {line['step']}: zero_signal: 100% of the groups")
+    assert len(said) == 1 and said[0].startswith(f"alarm, step {line['step'] + 1}: zero_signal: 100% of the groups")
     counts = [metrics["monitor/alarms"] for _, metrics in read_metrics(tmp_path / "metrics.jsonl")]
     assert counts == [float(step >= line["step"]) for step in range(13)]
 

@@ -47,6 +47,6 @@ def test_a_planted_fault_is_noticed_within_a_few_steps(fault, tiny_dir, tmp_path
     assert raised & {*fault.expected} and raised <= {*fault.expected, *fault.likely}
     assert all(alarm["step"] - alarm["onset"] <= 5 for alarm in alarms)
     said = capsys.readouterr().out
-    assert all(f"alarm, step {alarm['step']}: {alarm['monitor']}" in said for alarm in alarms)
+    assert all(f"alarm, step {alarm['step'] + 1}: {alarm['monitor']}" in said for alarm in alarms)
     lines = [metrics for _, metrics in read_metrics(tmp_path / "run" / "metrics.jsonl")]
     assert lines[0]["monitor/alarms"] == 0.0 and lines[-1]["monitor/alarms"] >= 1.0

@@ -139,7 +139,7 @@ class HealthWatch:
         for alarm in alarms:
             if alarm.monitor in self._stop:
                 raise HealthStopError(
-                    f'the monitor "{alarm.monitor}" ends the run at step {alarm.step}, as monitors.stop asks: '
+                    f'the monitor "{alarm.monitor}" ends the run at step {alarm.step + 1}, as monitors.stop asks: '
                     f"{alarm.message}. Likely {alarm.cause}. Try: {alarm.knob}. `--resume` continues from the last "
                     'checkpoint; with `--monitors.stop "[]"` the run goes on whatever is raised.'
                 )
@@ -161,6 +161,7 @@ def _lines_before(step: int, path: Path, say: Callable[[str], None]) -> list[dic
 
 
 def describe(alarm: Alarm) -> str:
-    """The alarm as a line of the console."""
-    since = f", since step {alarm.onset}" if alarm.onset < alarm.step else ""
-    return f"alarm, step {alarm.step}: {alarm.monitor}: {alarm.message}{since}. Likely {alarm.cause}. Try: {alarm.knob}"
+    """The alarm as a line of the console, where steps count from 1."""
+    since = f", since step {alarm.onset + 1}" if alarm.onset < alarm.step else ""
+    head = f"alarm, step {alarm.step + 1}: {alarm.monitor}"
+    return f"{head}: {alarm.message}{since}. Likely {alarm.cause}. Try: {alarm.knob}"
