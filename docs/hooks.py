@@ -32,6 +32,7 @@ WIDE = (
     "structure.md",
     "comparison.md",
 )  # pictures and tables take the room of the table of contents
+LAST = ("log/", "changelog", "benchmarks")  # what a search finds there stands below what it finds in guides
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCED = re.compile(r"(^[ \t]*```.*?^[ \t]*```[ \t]*$)", re.MULTILINE | re.DOTALL)
 
@@ -50,6 +51,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     uri = page.file.src_uri
     if uri in WIDE:
         page.meta["hide"] = ["toc"]
+    if uri.startswith(LAST):
+        page.meta["search"] = {"boost": 0.2}
     if uri.startswith("settings/"):
         return markdown
     source = OUTSIDE.get(uri, f"docs/{uri}")

@@ -25,6 +25,7 @@ from slimrl.types import Task, Turn
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/slimrl"
 PAGE = (ROOT / "docs/environments.md").read_text(encoding="utf-8")
+BOTH = PAGE + (ROOT / "docs/environment_details.md").read_text(encoding="utf-8")
 TASK = Task("by hand", {"prices": {"hat": 20, "ink": 7, "egg": 31}})
 
 
@@ -77,11 +78,11 @@ def played(taskset: Any, *replies: str, task: Task = TASK) -> list[Turn]:
 
 
 def test_what_the_page_names_exists() -> None:
-    named = set(re.findall(r"`((?:src|tests|scripts|environments|docs)/[\w./]+\.\w+)`", PAGE))
-    links = {f"docs/{link}" for link in re.findall(r"\]\(([\w./]+)\)", PAGE)}
+    named = set(re.findall(r"`((?:src|tests|scripts|environments|docs)/[\w./]+\.\w+)`", BOTH))
+    links = {f"docs/{link}" for link in re.findall(r"\]\(([\w./]+)\)", BOTH)}
     assert len(named) > 5 and len(links) > 2
     assert [path for path in named | links if not (ROOT / path).exists() and not (PACKAGE / path).exists()] == []
-    metrics = set(re.findall(r"`((?:env|rollout|reward)/\w+)`", PAGE))
+    metrics = set(re.findall(r"`((?:env|rollout|reward)/\w+)`", BOTH))
     known = {metric.name for metric in METRICS}
     assert [name for name in metrics if not name.startswith("env/") and name not in known] == []
 
@@ -218,4 +219,4 @@ def test_the_page_lists_every_subject_that_is_looked_at() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (PACKAGE / "eval/check").glob("*.py")]
     subjects = {name for text in sources for name in re.findall(r'Finding\(\s*"([a-z ]+)"', text)}
     assert len(subjects) > 15
-    assert [name for name in subjects if f"`{name}`" not in PAGE] == []
+    assert [name for name in subjects if f"`{name}`" not in BOTH] == []

@@ -1,6 +1,7 @@
 """The documentation builds as a site without a warning, and no page of it asks another host for anything."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -52,6 +53,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
     return directory
+
+
+@pytest.mark.slow
+def test_a_search_finds_guides_before_logs(site: Path) -> None:
+    found = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    boosts = {page["location"]: page.get("boost", 1.0) for page in found}
+    assert {boost for place, boost in boosts.items() if place.startswith(("log/", "changelog/"))} == {0.2}
+    assert boosts["environments/"] == boosts["environment_details/"] == 1.0
 
 
 @pytest.mark.slow

@@ -76,10 +76,10 @@ def test_the_commands_of_the_readme_run_one_after_the_other(checkout: Path) -> N
     commands = [
         line.removeprefix("uv run ") for block in blocks for line in block.splitlines() if line.startswith("uv run")
     ]
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
         assert run(shlex.split(command)) == 0, command
-    for name in ("shout", "rloo"):
+    for name in ("look", "shout", "rloo"):
         assert (checkout / "outputs" / name / "summary.json").exists()
 
 
