@@ -4,11 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from slimrl.config.model import ModelConfig
 from slimrl.config.plan import PlanOptions
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
+from slimrl.io.load import busy_cores, load_note, num_cores
 from slimrl.launch.pipeline import make_question
 from slimrl.launch.planning import Planner, make_planner, what_is_left
 from slimrl.models.device import set_threads
@@ -47,7 +50,11 @@ def run_plan(
         machine = this_machine(Path(config.output_dir), config.model.device)
         if options.run:
             return _simulate(planner, machine, options, show)
-        return _show(planner, [planner.on(machine, options.measures)], show)
+        busy = busy_cores()
+        status = _show(planner, [planner.on(machine, options.measures)], show)
+        if line := load_note(torch.get_num_threads(), busy, num_cores()):
+            show(line)
+        return status
     # Another machine decides device and dtype anew, as `auto` does.
     elsewhere = replace(planner, config=config.model_copy(update={"model": _model_anywhere(config)}))
     if options.run:

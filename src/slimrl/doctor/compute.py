@@ -1,11 +1,11 @@
 """The device, the number format and the threads that a run would take, with the speeds that decide it."""
 
-import os
 from collections.abc import Mapping
 
 import torch
 
 from slimrl.io.cgroups import cpu_limit
+from slimrl.io.load import busy_cores, load_note, num_cores
 from slimrl.models.device import NARROW, TOKENS, WIDE, choose_device, choose_dtype, dtype_name
 from slimrl.monitor.findings import Finding, Level
 
@@ -14,7 +14,8 @@ SLOW = 20.0  # GFLOP/s, less than an old core has
 
 
 def probe() -> list[Finding]:
-    """Findings on the device, the number format and the threads."""
+    """Findings on the device, the number format, the threads and the load."""
+    busy = busy_cores()  # before anything here computes
     device = choose_device("auto")
     choice = choose_dtype(device)
     why = "the first GPU that PyTorch sees" if device.type == "cuda" else "PyTorch sees no GPU"
@@ -22,13 +23,7 @@ def probe() -> list[Finding]:
     found.append(dtype_finding(dtype_name(choice.dtype), choice.gflops))
     if device.type == "cpu":
         found.append(threads_finding(torch.get_num_threads(), num_cores(), cpu_limit()))
-    return found
-
-
-def num_cores() -> int:
-    """The number of cores that this process may use."""
-    # macOS has no affinity.
-    return len(os.sched_getaffinity(0)) if "sched_getaffinity" in vars(os) else os.cpu_count() or 1
+    return [*found, load_finding(load_note(torch.get_num_threads(), busy, num_cores()))]
 
 
 def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
@@ -44,6 +39,12 @@ def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
         remedy = "Run it again when nothing else computes here: two busy programs slow each other down many times."
         return Finding("number format", Level.NOTE, text, remedy)
     return Finding("number format", Level.OK, text)
+
+
+def load_finding(note: str) -> Finding:
+    """Whether other programs compute here. `note` says it, and is empty where they do not."""
+    remedy = "End them, or wait (`top` lists them); the speeds above are measured beside them."
+    return Finding("load", Level.NOTE, note, remedy) if note else Finding("load", Level.OK, "the cores are free")
 
 
 def threads_finding(num_threads: int, num_cores: int, limit: float) -> Finding:

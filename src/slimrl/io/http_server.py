@@ -24,6 +24,7 @@ LOG = logging.getLogger("slimrl.server")
 MAX_CONNECTIONS = 4096
 RESERVED_DESCRIPTORS = 64  # for files, pipes and what else is not a connection, in any server
 BACKLOG = 2048
+END_S = 3.0  # for the requests that were ended to be gone
 SAID_S = 60.0  # between two lines of the log about a lack of room
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -104,7 +105,7 @@ def listen(host: str, port: int, num_reserved: int = 0) -> Listener:
 class HttpServer:
     """Serves an application on a listening socket."""
 
-    def __init__(self, app: ASGIApp, listening: Listener, grace_s: int | None) -> None:
+    def __init__(self, app: ASGIApp, listening: Listener, grace_s: int) -> None:
         config = uvicorn.Config(
             app,
             # A client must not fill the log: uvicorn warns of every request that it cannot parse.
@@ -121,7 +122,7 @@ class HttpServer:
             timeout_graceful_shutdown=grace_s,
         )
         self._server = uvicorn.Server(config)
-        self._socket = listening
+        self._socket, self._grace_s = listening, grace_s
         # A daemon, so that a server that was not stopped does not keep the process alive.
         self._thread = threading.Thread(target=self.run, name="http", daemon=True)
 
@@ -140,9 +141,10 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Accept no more requests, give running ones `grace_s` seconds, and end."""
+        """Accept no more requests, give running ones `grace_s` seconds, and end. What runs even then ends with the
+        process."""
         self._server.should_exit = True
-        self._thread.join()
+        self._thread.join(self._grace_s + END_S)
         self._socket.close()
 
     def wait(self, timeout_s: float) -> bool:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from slimrl.config.data import ExpertDataConfig
 from slimrl.config.rollout import EnvConfig
 from slimrl.config.run import RLConfig, SFTConfig
@@ -12,6 +14,7 @@ from slimrl.environments.base import Preparing, Taskset
 from slimrl.environments.find import is_builtin, load_taskset
 from slimrl.errors import UserError, describe
 from slimrl.io.files import explain_write_errors, replace_file
+from slimrl.io.load import busy_cores, load_note, num_cores
 from slimrl.launch.placement import place_on
 from slimrl.models.allocator import keep_freed_memory
 from slimrl.models.device import set_threads
@@ -108,6 +111,8 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
         return None
     for line in lines:
         note(line, "")
+    if busy := load_note(torch.get_num_threads(), busy_cores(), num_cores()):
+        note(busy, "yellow")
     if refusal and config.plan == "refuse":
         raise UserError(refusal)
     if refusal:

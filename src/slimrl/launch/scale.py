@@ -56,7 +56,7 @@ def told_load(output_dir: Path, num_open: Callable[[], int]) -> Iterator[None]:
         yield
     finally:
         done.set()
-        thread.join()
+        thread.join(TELL_S)  # a disk may not answer
 
 
 def write_load(output_dir: Path, num_open: int) -> None:

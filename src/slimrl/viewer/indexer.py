@@ -17,6 +17,7 @@ from slimrl.viewer.runs import ALARMS, RunDir
 from slimrl.viewer.scan import Known, Progress, progress_of_another, update
 
 POLL_S = 1.0
+END_S = 5.0  # for a disk that does not answer: the thread does not keep the process alive
 WAIT_S = 0.2
 
 
@@ -58,7 +59,7 @@ class Indexer:
 
     def __exit__(self, *exception: Any) -> None:
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(END_S)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
