@@ -212,9 +212,9 @@ def _weight_routes(service: Service, administration: Administration, transfer: W
     router = APIRouter(route_class=TextRoute)
 
     @router.post("/init_weight_transfer_engine", responses=_json(replies.MessageReply))
-    async def init_weight_transfer_engine(body: bodies.InitTransferBody) -> Response:
-        """Join the process group in which a trainer broadcasts weights; directories need `{}`."""
-        await transfer.init(body.init_info)
+    async def init_weight_transfer_engine(body: bodies.InitTransferBody, request: Request) -> Response:
+        """Join the process group in which a trainer broadcasts weights, as long as it waits; directories need `{}`."""
+        await unless_gone(request, transfer.init(body.init_info))
         return JSONResponse({"message": "Weight transfer initialized"})
 
     @router.post("/start_weight_update", responses=_json(replies.MessageReply))
@@ -224,11 +224,11 @@ def _weight_routes(service: Service, administration: Administration, transfer: W
         return JSONResponse({"message": "Weight update started"})
 
     @router.post("/update_weights", responses=_json(replies.StatusReply))
-    async def update_weights(body: bodies.AnyUpdateBody) -> Response:
+    async def update_weights(body: bodies.AnyUpdateBody, request: Request) -> Response:
         """Replace the weights; running sequences go on with the new ones. With `update_info` after the finish only."""
         if isinstance(body, bodies.UpdateBody):
             return JSONResponse(await administration.update_weights(body))
-        await transfer.receive(body.update_info)
+        await unless_gone(request, transfer.receive(body.update_info), transfer.break_off)
         return JSONResponse({"status": "received", "version": service.engine.version})
 
     @router.post("/finish_weight_update", responses=_json(replies.MessageReply))

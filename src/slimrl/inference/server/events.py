@@ -79,8 +79,8 @@ class EventStream(StreamingResponse):
         yield form.end
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Close) -> T:
-    """The result of `work`. If the client disconnects, the work is cancelled, and `close` frees its slots."""
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Close = lambda client_left: None) -> T:
+    """The result of `work`, which is cancelled if the client disconnects. In the end `close` frees what it holds."""
     client_left = False
     try:
         return await run_unless_gone(work, request.receive)

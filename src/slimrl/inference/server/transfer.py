@@ -104,6 +104,12 @@ class WeightTransfer:
             except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
                 raise bad_request(str(error), "update_info") from None
 
+    def break_off(self, client_left: bool) -> None:
+        """Leave the group if the trainer has gone in the middle of an update: what it had begun to send never ends."""
+        if client_left and self._group:
+            self._group.close()
+            self._group = None
+
     async def finish(self, version: int | None) -> None:
         """Sample from the new weights from now on. Without a number for them it stays what it was."""
         async with self._service.changing:
@@ -198,12 +204,13 @@ class WeightTransfer:
     def _read(self, info: DirectoryInfo | BroadcastInfo) -> NewWeights:
         if isinstance(info, DirectoryInfo):
             return self._read_directory(Path(info.weight_dir))
-        if self._group is None:
+        group = self._group
+        if group is None:
             raise UserError("There is no group to receive in: POST /init_weight_transfer_engine comes first.")
         try:
-            return self._receive(self._group, self._kinds(info), info.adapter)
+            return self._receive(group, self._kinds(info), info.adapter)
         except BaseException:
-            self._group.close()  # its members are at different places now, and the trainer must not wait for this one
+            group.close()  # its members are at different places now, and the trainer must not wait for this one
             self._group = None
             raise
 

@@ -1,0 +1,128 @@
+"""A server that is called to a weight group by a trainer that is missing, silent or slow. It is free again as soon as
+the trainer gives up, and Ctrl-C ends it."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch.distributed
+
+pytestmark = pytest.mark.slow  # a server as a process for each way of being silent
+LIMIT_S = 10.0
+dist: Any = torch.distributed  # what is used here is no part of its published types
+
+
+def closed(stay: ExitStack) -> int:
+    """The port of a trainer that has died."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def deaf(stay: ExitStack) -> int:
+    """That of one that was stopped: connections are accepted, and nothing is said."""
+    return int(stay.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1])
+
+
+def alone(stay: ExitStack) -> int:
+    """That of a store whose other members never come."""
+    limit = timedelta(seconds=5)
+    store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False, timeout=limit)
+    stay.callback(lambda: store)  # it lives as long as the test
+    return int(store.port)
+
+
+def drips(stay: ExitStack) -> int:
+    """That of one that sends a byte a second, and never a whole answer."""
+
+    def drip(connection: socket.socket) -> None:
+        while True:
+            connection.sendall(b"\0")
+            time.sleep(1)
+
+    return serving(stay, drip)
+
+
+def half_closed(stay: ExitStack) -> int:
+    """That of one that has shut its end of the connection, and reads on."""
+
+    def read(connection: socket.socket) -> None:
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1024):
+            pass
+
+    return serving(stay, read)
+
+
+def serving(stay: ExitStack, act: Callable[[socket.socket], None]) -> int:
+    """The port of a listener that does the same with each connection."""
+    listener = stay.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+    def serve(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            act(connection)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def server(tiny_dir: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server as a process, and its address."""
+    words = ["inference", "--port", "0", "--model.name", str(tiny_dir), "--context_len", "256", "--max_slots", "4"]
+    command = [sys.executable, "-m", "slimrl", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://[\d.:]+", process.stdout.readline())
+            assert found is not None
+            yield process, found[0]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("trainer", [closed, deaf, alone, drips, half_closed])
+def test_a_trainer_that_gives_up_frees_the_server_which_ctrl_c_ends(
+    trainer: Callable[[ExitStack], int], server: tuple[subprocess.Popen[str], str], tiny_dir: Path
+) -> None:
+    process, url = server
+    with ExitStack() as stay:
+        group = {"master_address": "127.0.0.1", "master_port": trainer(stay), "rank_offset": 1, "world_size": 2}
+        call = {"init_info": {**group, "packed": False}}
+        while httpx.get(f"{url}/health").status_code != 200:
+            time.sleep(0.1)
+        with pytest.raises(httpx.TimeoutException):
+            httpx.post(f"{url}/init_weight_transfer_engine", json=call, timeout=1.0)
+        update = {"weight_dir": str(tiny_dir), "version": 7}
+        assert httpx.post(f"{url}/update_weights", json=update, timeout=LIMIT_S).json()["version"] == 7
+
+        with pytest.raises(httpx.TimeoutException):
+            httpx.post(f"{url}/init_weight_transfer_engine", json=call, timeout=1.0)
+        joining = threading.Thread(target=ask, args=(f"{url}/init_weight_transfer_engine", call))
+        joining.start()
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        process.wait(LIMIT_S)
+        joining.join(LIMIT_S)
+        assert not joining.is_alive()
+
+
+def ask(url: str, body: object) -> None:
+    """Post, whatever becomes of it."""
+    with suppress(httpx.HTTPError):
+        httpx.post(url, json=body, timeout=120)
