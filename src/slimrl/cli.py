@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from slimrl.errors import UserError, nearest, visible
 from slimrl.io.invocation import allow_any_letter, check_words, command_prefix
+from slimrl.io.last_resort import end_when_interrupted
 from slimrl.io.secrets import redact, redact_words
 
 if TYPE_CHECKING:
@@ -132,14 +133,21 @@ AGAIN = {
 }
 
 
+# Those that compute where Ctrl-C may not reach them, and that lose nothing by ending at once.
+COMPUTE = ("rl", "sft", "eval", "trainer", "orchestrator", "probe", "plan")
+
+
 def main() -> int:
     """The console script `slimrl`: returns the exit status."""
     return _start()
 
 
 def _start(*command: str) -> int:
+    argv = [*command, *sys.argv[1:]]
     try:
-        status = run([*command, *sys.argv[1:]])
+        if argv and argv[0] in COMPUTE:
+            end_when_interrupted(visible(_interrupt_advice(argv)))
+        status = run(argv)
         if status == 130:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends Python's own end, without a traceback
         return status

@@ -102,7 +102,7 @@ def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
                 print("stopping: the engine has ended; what stands above says why", flush=True)
                 return FAILED
         print("stopping: no new requests are taken", flush=True)
-    if not server.service.thread.loaded.done() or has_blocked_calls():
+    if server.service.thread.is_alive or has_blocked_calls():
         # A thread is inside PyTorch. A normal exit of Python would end it there, and the process would abort.
         sys.stdout.flush()
         os._exit(0)

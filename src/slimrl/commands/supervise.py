@@ -2,6 +2,7 @@
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
+from slimrl.io.last_resort import end_by_itself
 from slimrl.launch.placement import place
 from slimrl.launch.planning import foretell
 from slimrl.launch.run_dir import with_pinned_model
@@ -12,6 +13,7 @@ from slimrl.monitor.console import RunConsole
 
 def run_supervisor(resolved: Resolved[RLConfig]) -> int:
     """Run the parts of an `rl` run as processes, until all have ended."""
+    end_by_itself()
     note, resolved = RunConsole().note, with_pinned_model(resolved)
     config = place(resolved.config, note)
     # The trainer says whether there is a warm-up, and keeps the plan in the directory, which it opens.

@@ -24,7 +24,7 @@ LOG = logging.getLogger("slimrl.server")
 MAX_CONNECTIONS = 4096
 RESERVED_DESCRIPTORS = 64  # for files, pipes and what else is not a connection, in any server
 BACKLOG = 2048
-END_S = 3.0  # for the requests that were ended to be gone
+END_S = 2.0  # for the requests that were ended to be gone
 SAID_S = 60.0  # between two lines of the log about a lack of room
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -154,7 +154,8 @@ class HttpServer:
 
     async def _serve(self) -> None:
         asyncio.get_running_loop().set_exception_handler(_log_once)
-        logging.getLogger("asyncio").addFilter(_is_news)
+        for name in ("asyncio", "uvicorn.error"):
+            logging.getLogger(name).addFilter(_is_news)
         await self._server.serve(sockets=[self._socket])
 
 
@@ -165,5 +166,7 @@ def _log_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """False for what asyncio warns of at each write to a client that has left, before anybody can know that."""
-    return record.msg != "socket.send() raised exception."
+    """False for what asyncio warns of at each write to a client that has left, before anybody can know that, and for
+    the requests that the end of the server breaks off."""
+    was_broken_off = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not was_broken_off and record.msg != "socket.send() raised exception."

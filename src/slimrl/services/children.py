@@ -21,7 +21,7 @@ from slimrl.services.process_tree import end, find_marked, kill, start_time
 from slimrl.services.programs import ADDRESS, End, Needs, describe_status
 
 LOOPBACK = "127.0.0.1"
-PATIENCE_S = 10.0  # for children to end by themselves, before SIGKILL
+PATIENCE_S = 7.0  # for children to end by themselves, before SIGKILL
 PR_SET_PDEATHSIG = 1
 MARK = "CHILD_OF_SLIMRL"  # the variable that marks the descendants of one process
 

@@ -21,6 +21,7 @@ from slimrl.types import SamplingParams
 
 LOG = logging.getLogger("slimrl.server")
 PauseMode = Literal["keep", "wait", "abort"]
+STEP_S = 1.0  # for the present step, when the thread is to end
 DRAIN_S = 0.02  # between two looks at whether the requests under way have ended
 MAX_PREFILL = 1024  # tokens per step, so that a long prompt does not delay the running streams
 T = TypeVar("T")
@@ -93,11 +94,17 @@ class EngineThread:
     def stop(self) -> None:
         """End the thread after its present step; open requests fail.
 
-        Loading cannot be interrupted: then this does not wait, and the daemon thread dies with the process.
+        Loading cannot be interrupted: then this does not wait, nor for a long step, and the daemon thread dies with
+        the process.
         """
         self._put(Command(self._stop))
         if self.loaded.done():
-            self._thread.join()
+            self._thread.join(STEP_S)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread still runs."""
+        return self._thread.is_alive()
 
     def submit(self, job: Job) -> None:
         """Queue a job; `job.arrived` tells of its progress."""

@@ -1,0 +1,40 @@
+"""Ends a process that Ctrl-C does not end in time, wherever it is.
+
+Python raises KeyboardInterrupt between two of its own instructions. A backward pass of a large batch is a single one of
+them, and may take minutes on cores that other programs use too.
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+LIMIT_S = 8.0
+INTERRUPTED = 130
+
+
+def end_when_interrupted(last_words: str) -> None:
+    """End this process `LIMIT_S` after the first Ctrl-C if it has not ended by then, after the `last_words`.
+
+    What it has written is as after a `kill -9`, from which a run resumes. Its children end with it, by Linux.
+    """
+    heard, written = socket.socketpair()
+    written.setblocking(False)
+    # The operating system's own handler writes each signal's number there, whatever Python does.
+    signal.set_wakeup_fd(written.detach(), warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(heard, last_words), name="last resort", daemon=True).start()
+
+
+def end_by_itself() -> None:
+    """Leave the end to this process, which has children to end."""
+    signal.set_wakeup_fd(-1)
+
+
+def _watch(heard: socket.socket, last_words: str) -> None:
+    while signal.SIGINT not in heard.recv(64):
+        pass
+    time.sleep(LIMIT_S)
+    print(last_words, file=sys.stderr, flush=True)
+    os._exit(INTERRUPTED)
