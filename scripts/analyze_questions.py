@@ -8,6 +8,8 @@ Reads the runs' rollout files; writes over_training.png, questions_and_reward.pn
 
 import sys
 
+import check_installed  # noqa: F401  # ends the script where slimrl is missing
+
 from slimrl.environments.matching_game.analysis.compare import main
 
 if __name__ == "__main__":

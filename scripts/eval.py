@@ -10,6 +10,7 @@ JUDGE_MODEL and JUDGE_BASE_URL; DEV=1 makes ten pages do.
 import os
 import sys
 
+import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
 from slimrl.errors import UserError

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import check_installed  # noqa: F401  # ends the script where slimrl is missing
+
 from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.game_files import lines
 from slimrl.environments.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_of_seed, split_of

@@ -8,6 +8,8 @@ import argparse
 import sys
 from pathlib import Path
 
+import check_installed  # noqa: F401  # ends the script where slimrl is missing
+
 from slimrl.errors import UserError
 from slimrl.monitor.live import open_window
 from slimrl.monitor.overlay import PICTURE, PlotRequest, plot_request

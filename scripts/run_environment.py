@@ -2,6 +2,7 @@
 
 import os
 
+import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
 from slimrl.scripts.wiki_search import Variables, find_index_directory

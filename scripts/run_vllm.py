@@ -1,5 +1,6 @@
 """Starts vLLM's server as the judge: `--help` says how. A thin entry to `slimrl/services/vllm.py`."""
 
+import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
 from slimrl.services.script import run_script

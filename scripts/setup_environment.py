@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
 from slimrl.errors import UserError

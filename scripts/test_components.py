@@ -9,6 +9,8 @@ Prints `ALL TESTS PASSED!` if they did.
 import argparse
 import sys
 
+import check_installed  # noqa: F401  # ends the script where slimrl is missing
+
 
 def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter

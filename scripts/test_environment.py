@@ -9,6 +9,7 @@
 import argparse
 from collections.abc import Sequence
 
+import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
 from slimrl.services.sandbox.audit import check_tools, report

@@ -11,6 +11,7 @@ is started for the test, and code that calls them is tested too: neither corpus 
 import argparse
 from collections.abc import Sequence
 
+import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
 from slimrl.sandbox.client import HttpSandbox

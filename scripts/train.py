@@ -10,6 +10,7 @@ DATA_DIR, JUDGE_MODEL, JUDGE_BASE_URL, WANDB_PROJECT and WANDB_ENTITY; DEV=1 mak
 import os
 import sys
 
+import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
 from slimrl.errors import UserError

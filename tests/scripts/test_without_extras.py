@@ -11,11 +11,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted(path.name for path in (ROOT / "scripts").glob("*.py"))
+CHECK = "check_installed.py"  # which each of the scripts imports
+SCRIPTS = sorted(path.name for path in (ROOT / "scripts").glob("*.py") if path.name != CHECK)
 # Python runs this file at its start: `None` stands for a module that is not installed.
 BLOCK = "import sys\nsys.modules.update(dict.fromkeys({modules!r}))\n"
 RUN = """
 import runpy, sys
+sys.path.insert(0, "scripts")
 for script, *words in {commands!r}:
     sys.argv = [script, *words]
     try:
@@ -48,6 +50,15 @@ def run_with_core(directory: Path, *words: str) -> subprocess.CompletedProcess[s
     environment = {**os.environ, "PYTHONPATH": str(directory), "DATA_DIR": str(directory / "data"), "DEV": "1"}
     command = [sys.executable, *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
+
+
+def test_a_python_without_slimrl_is_told_the_command_that_works() -> None:
+    for script in SCRIPTS:
+        words = [f"scripts/{script}", "--typo"]
+        done = subprocess.run([sys.executable, "-S", *words], capture_output=True, text=True, cwd=ROOT, timeout=60)
+        assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+        name = "setup_environment.py" if script == "setup_chroma.py" else script
+        assert done.stderr.endswith(f"scripts/{name} --typo\n") and "uv run python" in done.stderr
 
 
 @pytest.mark.slow

@@ -1,0 +1,10 @@
+"""The scripts import one another, as Python finds what lies beside the script that it runs."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def beside_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "scripts")
