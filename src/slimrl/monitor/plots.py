@@ -172,12 +172,13 @@ def draw_points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str
 
 
 def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel, reach: int) -> None:
+    is_log = panel.log and any((series[name][1] > 0).any() for name in panel.names if name in series)
     for name, colour in zip(panel.names, (BLUE, ORANGE), strict=False):
         if name not in series:
             continue
         steps, values = series[name]
         # A logarithmic axis cannot show 0 or less: such points become gaps.
-        values = np.where(values > 0, values, np.nan) if panel.log else values
+        values = np.where(values > 0, values, np.nan) if is_log else values
         if panel.exact or len(values) < FEW:
             axes.plot(
                 steps,
@@ -191,7 +192,7 @@ def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel, reach: i
         else:
             axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.4)
             axes.plot(steps, smooth(values, reach), color=colour, linewidth=1.6, label=name)
-    if panel.log and any((series[name][1] > 0).any() for name in panel.names if name in series):
+    if is_log:
         axes.set_yscale("log")
         axes.tick_params(which="minor", labelsize=7, colors="#555555")
     elif panel.exact:
