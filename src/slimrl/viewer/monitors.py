@@ -1,4 +1,4 @@
-"""The present state of a run's monitors, from its metrics: for a reader who wants to see how far from an alarm it is."""
+"""Reads the present state of a run's monitors from its metrics: how far each is from an alarm."""
 
 import math
 from pathlib import Path

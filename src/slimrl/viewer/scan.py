@@ -261,8 +261,8 @@ def _write_groups(connection: sqlite3.Connection, file: int, groups: set[str]) -
     """Compute anew what is kept of the groups to which a part has added rollouts."""
     for group in groups:
         rows = connection.execute(
-            'SELECT held_out, step, task, reward, advantage, flat, "drop", prompt FROM rollouts WHERE file = ? AND grp = ? '
-            "ORDER BY line",
+            'SELECT held_out, step, task, reward, advantage, flat, "drop", prompt FROM rollouts '
+            "WHERE file = ? AND grp = ? ORDER BY line",
             (file, group),
         ).fetchall()
         # A group has no signal if some of its rollouts have advantages, and none of these had a signal.
