@@ -14,23 +14,21 @@ from tests.viewer.played import Writer, make_tokenizer, play, write_step
 pytestmark = pytest.mark.slow  # a browser of its own
 
 FACTS = ["question", "answer", "hops"]
-# The tops of the boxes of a tag's tokens: one, if the tag stands on one line.
-TAG_LINES = """(column) => {
-  const tops = (token) => [...token.getClientRects()].map((box) => Math.round(box.top));
-  const lines = (tokens) => new Set(tokens.flatMap(tops)).size;
-  const tokens = [...column.querySelectorAll(".part .t")];
-  const text = tokens.map((each) => each.textContent);
-  const found = [];
-  for (const tag of ["<reversed_text>", "</reversed_text>"]) {
-    const at = text.join("").indexOf(tag);
-    let place = 0;
-    found.push(lines(tokens.filter((each, i) => {
-      const begin = place;
-      place += text[i].length;
-      return begin >= at && begin < at + tag.length;
-    })));
-  }
-  return found;
+# How many lines the characters of each tag stand on.
+TAG_LINES = r"""(column) => {
+  const walker = document.createTreeWalker(column.querySelector(".part-answer, .segment-text"), NodeFilter.SHOW_TEXT);
+  const places = [];
+  while (walker.nextNode())
+    for (let i = 0; i < walker.currentNode.length; i++) places.push([walker.currentNode, i]);
+  const text = places.map(([node, i]) => node.data[i]).join("");
+  const top = ([node, i]) => {
+    const range = document.createRange();
+    range.setStart(node, i);
+    range.setEnd(node, i + 1);
+    return Math.round(range.getBoundingClientRect().top);
+  };
+  const tags = [...text.matchAll(/<\/?[a-z_]+>/g)];
+  return tags.map((tag) => new Set(places.slice(tag.index, tag.index + tag[0].length).map(top)).size);
 }"""
 # Elements with a text that is wider than they are.
 CUT = """(selector) => [...document.querySelectorAll(selector)]
@@ -53,10 +51,10 @@ def test_a_tasks_data_stands_on_its_pages(tab: Tab, address: str, place: str) ->
     assert tab.texts(f"{place} dd") == ["Which river runs through Brackwater?", "the Lenn", "1"]
 
 
-def short_group(run: Path, reply: str = "<reversed_text>0l2h1j0c</reversed_text>") -> Writer:
+def short_group(run: Path, reply: str) -> Writer:
     """A run with one group of eight short replies."""
     asked: list[Message] = [{"role": "user", "content": "c0j1h2l0"}]
-    words = ["<reversed", "_text>", "</", "0l2h", "user assistant"]
+    words = ["<reversed", "_text>", *[")</"] * 9, "0l2h", "user assistant"]  # ")</" becomes one token
     writer = Writer(make_tokenizer([*words, reply]), np.random.default_rng(0))
     (run / "tokenizer").mkdir(parents=True)
     writer.tokenizer.save(str(run / "tokenizer" / "tokenizer.json"))
@@ -65,8 +63,12 @@ def short_group(run: Path, reply: str = "<reversed_text>0l2h1j0c</reversed_text>
     return writer
 
 
-def test_eight_short_replies_fill_the_width_and_no_tag_is_broken(tmp_path: Path, new_tab: Opener) -> None:
-    for served in serve(tmp_path, short_group(tmp_path / "short"), "short"):
+@pytest.mark.parametrize("reversed_text", ["0l2h1j0c", "0l2h1j(c)", ""])
+def test_eight_short_replies_fill_the_width_and_no_tag_is_broken(
+    tmp_path: Path, new_tab: Opener, reversed_text: str
+) -> None:
+    reply = f"<reversed_text>{reversed_text}</reversed_text>"
+    for served in serve(tmp_path, short_group(tmp_path / "short", reply), "short"):
         tab = new_tab(served.base)
         page = tab.open("#/group?group=0/train/c0")
         page.wait_for_selector(".column:nth-child(8) .part .t")
@@ -99,7 +101,7 @@ def test_an_outline_leads_to_each_event_of_a_conversation(tab: Tab, tmp_path: Pa
     tab.until("scrollY > 100")
     top = page.locator(".part-answer").bounding_box()["y"]
     assert 50 < top < 420
-    for served in serve(tmp_path, short_group(tmp_path / "short"), "short"):
+    for served in serve(tmp_path, short_group(tmp_path / "short", "Yes."), "short"):
         alone = new_tab(served.base)
         alone.open("#/rollout?key=train:0:0").wait_for_selector(".facts-list")
         assert alone.page.locator(".outline").count() == 0

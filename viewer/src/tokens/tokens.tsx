@@ -1,4 +1,5 @@
 /** The tokens of a stretch of a rollout, coloured. */
+import { Fragment } from "preact";
 import { memo } from "./memo.ts";
 import { Visible } from "../text/chips.tsx";
 import type { Rollout } from "../data/types.ts";
@@ -33,6 +34,13 @@ function breaksOf(text: string): Breaks {
   };
 }
 
+/** Where the pieces of a token begin that holds the edge of a tag and what stands beside it. */
+function cutsOf(text: string, place: number, edges: Set<number>): number[] {
+  const cuts = [0];
+  for (let i = 1; i < text.length; i++) if (edges.has(place + i)) cuts.push(i);
+  return cuts;
+}
+
 /** Drawn again only if something changed: a long rollout has thousands. */
 export const Tokens = memo(function Tokens({ rollout, begin, end, scale, chosen }: Props) {
   const tokens = rollout.tokens;
@@ -52,10 +60,11 @@ export const Tokens = memo(function Tokens({ rollout, begin, end, scale, chosen 
     if (t === chosen) classes.push("t-chosen");
     if (slashes.has(place)) classes.push("t-joined");
     if (t > begin && edges.has(place)) spans.push(<wbr key={`before ${t}`} />);
+    const cuts = cutsOf(text, place, edges);
     place += text.length;
     spans.push(
       <span class={classes.filter(Boolean).join(" ")} data-t={t} tabIndex={entry && sampled ? 0 : undefined} key={t}>
-        <Visible text={text} />
+        {cuts.map((from, i) => <Fragment key={from}>{i > 0 && <wbr />}<Visible text={text.slice(from, cuts[i + 1])} /></Fragment>)}
       </span>,
     );
     if (sampled) entry = false;
