@@ -40,6 +40,14 @@ def test_runs_that_differ_in_the_seed_alone_are_one_band(tmp_path):
     assert len(axes.collections) == 1  # the band of the seeds; one run has none
 
 
+def test_a_few_steps_are_a_line_and_evaluations_are_dotted(tmp_path):
+    run = write_run(tmp_path / "short", num_steps=4)
+    figure = draw_request(PlotRequest([run], ["reward/mean", "held_out/reward_greedy"]))
+    lines = [axes.lines[0] for axes in figure.axes]
+    assert [(line.get_linestyle(), line.get_marker()) for line in lines] == [("-", "o"), (":", "o")]
+    assert lines[0].get_ydata().tolist() == [0.0, 0.05, 0.1, 0.15]
+
+
 def test_kept_results_without_settings_are_grouped_by_their_names(tmp_path):
     runs = [
         write_run(tmp_path / name / f"seed_{seed}", configured=False) for name in ("first", "second") for seed in (0, 1)

@@ -49,6 +49,19 @@ def test_every_temperature_of_the_held_out_evaluation_is_drawn(tmp_path):
     assert len({handle.lines[0].get_color() for handle in handles}) == 3
 
 
+@pytest.mark.parametrize("num_steps", [1, 5])
+def test_a_short_run_is_drawn_as_it_was_logged_with_a_marker_at_each_step(tmp_path, num_steps):
+    series = load_series(write_run(tmp_path, num_steps))
+    [axes] = draw_reward(series, "run").axes
+    [line] = [line for line in axes.lines if line.get_label() == "training"]
+    assert (line.get_marker(), line.get_linestyle()) == ("o", "-")
+    assert line.get_ydata().tolist() == [step / 20 for step in range(num_steps)]
+    for axes in (axes for axes in draw_training(series, "run").axes if axes.axison):
+        drawn = [line for line in axes.lines if line.get_marker() == "o"]
+        assert drawn and all(len(line.get_xdata()) in (1, num_steps) for line in drawn)
+        assert all(float(tick).is_integer() for tick in axes.get_xticks())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("num_steps", [1, 2])
 @pytest.mark.parametrize("nonfinite", [True, False])

@@ -108,11 +108,16 @@ def conversation(city: str, number: int, right: bool) -> list[Message]:
     ]
 
 
+def task_data(city: str) -> dict[str, Any]:
+    """The question about a city, and its right answer."""
+    return {"question": f"Which river runs through {city}?", "answer": "the Lenn", "hops": 1}
+
+
 def _group(writer: Writer, city: str, step: int, rights: Sequence[bool]) -> Iterator[RolloutRecord]:
     mean = sum(rights) / len(rights)
     for number, right in enumerate(rights):
-        task = f"train/{city.lower().replace(' ', '-')}"
-        yield writer.record(task, conversation(city, number + step, right), float(right), float(right) - mean)
+        task, messages = f"train/{city.lower().replace(' ', '-')}", conversation(city, number + step, right)
+        yield writer.record(task, messages, float(right), float(right) - mean, task_data=task_data(city))
 
 
 def step_records(writer: Writer, step: int) -> list[RolloutRecord]:
@@ -130,7 +135,11 @@ def injection_records(writer: Writer) -> list[RolloutRecord]:
     asked: Message = {"role": "user", "content": "Say something."}
     replies = [[asked, Message(role="assistant", content=text)] for text in INJECTIONS]
     task = "train/<img src=x onerror=alert(12)>\u202e"
-    return [writer.record(task, messages, 0.1 * number, 0.05 * number) for number, messages in enumerate(replies)]
+    data = {INJECTIONS[0]: INJECTIONS[1], "hidden": INJECTIONS[16], "list": [*INJECTIONS[2:6]]}
+    return [
+        writer.record(task, messages, 0.1 * number, 0.05 * number, task_data=data)
+        for number, messages in enumerate(replies)
+    ]
 
 
 def write_step(run: Path, writer: Writer, step: int, records: Sequence[RolloutRecord]) -> None:
@@ -183,7 +192,11 @@ def play(run: Path, seed: int = 0, steps: int = 5) -> Writer:
     for name, learned in (("start_greedy", ()), ("final_greedy", CITIES[1:])):
         evaluated = [
             writer.record(
-                f"wiki-search/test/{city}", conversation(city, 1, city in learned), float(city in learned), 0.0
+                f"wiki-search/test/{city}",
+                conversation(city, 1, city in learned),
+                float(city in learned),
+                0.0,
+                task_data=task_data(city),
             )
             for city in CITIES
         ]

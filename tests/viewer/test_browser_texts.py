@@ -1,5 +1,7 @@
 """Texts of models are shown as text, whatever is in them, and no request leaves this machine."""
 
+import json
+
 import pytest
 
 from tests.viewer.conftest import Tab
@@ -38,7 +40,7 @@ RAW = """(place) => {
 
 def test_every_hostile_reply_is_shown_as_it_was_written(tab: Tab) -> None:
     page = tab.open(GROUP)
-    page.wait_for_selector(f".column:nth-child({len(INJECTIONS)}) .segment-reply .t")
+    page.wait_for_selector(f".column:nth-child({len(INJECTIONS)}) .segment-reply .segment-text .t")
     assert page.locator(f"main :is({DANGEROUS})").count() == 0
     columns = page.locator(".column")
     assert columns.count() == len(INJECTIONS) == 20
@@ -54,10 +56,11 @@ def test_hostile_texts_add_no_element_to_any_page(tab: Tab) -> None:
     page.wait_for_selector(".part-answer .t")
     plain = set(page.evaluate(ELEMENTS).split())
     for address, selector in (
-        (GROUP, ".segment-reply .t"),
+        (GROUP, ".segment-reply .segment-text .t"),
         ("#/rollouts?run=a&q=task:onerror", ".row-link"),
-        ("#/rollout?run=a&key=train:4:14", ".rollout .segment-reply .t"),
+        ("#/rollout?run=a&key=train:4:14", ".rollout .segment-reply .segment-text .t"),
         ("#/compare?left=a:train:4:14&right=a:train:4:17", ".diff ins"),
+        ("#/groups?run=a&q=task:onerror", ".row-group .cell-excerpt"),
     ):
         page = tab.open(address)
         page.wait_for_selector(selector)
@@ -76,6 +79,7 @@ def test_hostile_texts_add_no_element_to_any_page(tab: Tab) -> None:
             "tr",
             "th",
             "td",
+            "wbr",
         }
         allowed |= {"input", "label", "select", "option", "circle", "line", "svg", "title", "b"}
         assert set(page.evaluate(ELEMENTS).split()) - plain <= allowed
@@ -94,13 +98,26 @@ def test_hostile_texts_add_no_element_to_any_page(tab: Tab) -> None:
 )
 def test_what_cannot_be_seen_is_shown_by_its_number(tab: Tab, number: int, chips: list[str]) -> None:
     page = tab.open(GROUP)
-    page.wait_for_selector(f".column:nth-child({number + 1}) .segment-reply .t")
+    page.wait_for_selector(f".column:nth-child({number + 1}) .segment-reply .segment-text .t")
     assert page.locator(".column").nth(number).locator(".chip").all_text_contents() == chips
+
+
+@pytest.mark.parametrize(
+    "address", [GROUP, "#/rollout?run=a&key=train:4:14", "#/compare?left=a:train:4:14&right=a:train:4:17"]
+)
+def test_a_hostile_tasks_data_is_shown_as_it_was_written(tab: Tab, address: str) -> None:
+    page = tab.open(address)
+    page.wait_for_selector(".task-data dd")
+    assert page.locator(f"main :is({DANGEROUS})").count() == 0
+    assert tab.texts(".task-data dt") == [INJECTIONS[0], "hidden", "list"]
+    shown = [page.locator(".task-data dd").nth(number).evaluate(RAW) for number in range(3)]
+    assert shown[:2] == [INJECTIONS[1], INJECTIONS[16]] and json.loads(shown[2]) == [*INJECTIONS[2:6]]
+    assert page.locator(".task-data .chip").all_text_contents() == ["U+202E", "U+202C", "U+2066", "U+2069"]
 
 
 def test_a_copy_holds_the_raw_text(tab: Tab) -> None:
     page = tab.open(GROUP)
-    page.wait_for_selector(".column:nth-child(17) .segment-reply .t")
+    page.wait_for_selector(".column:nth-child(17) .segment-reply .segment-text .t")
     assert page.evaluate(COPY) == INJECTIONS[16] + "<|im_end|>"
 
 

@@ -89,4 +89,7 @@ def test_the_registry_is_whole():
     assert found["panels"][0]["names"][0] == "reward/mean"
     ranges = {metric["name"]: (metric["low"], metric["high"]) for metric in found["metrics"]}
     assert ranges["reward/zero_signal_groups"] == (None, 0.5) and ranges["reward/mean"] == (None, None)
+    possible = {metric["name"]: (metric["least"], metric["most"]) for metric in found["metrics"]}
+    assert possible["reward/zero_signal_groups"] == (0.0, 1.0) and possible["reward/mean"] == (None, None)
+    assert possible["time/step_s"] == (0.0, None) and possible["loss/value_explained"] == (None, 1.0)
     assert json.dumps(found, allow_nan=False)

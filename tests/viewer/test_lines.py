@@ -39,6 +39,19 @@ def test_a_line_says_what_the_page_lists():
     assert line.text == "<user>a question<assistant>so <tool>find(1)</tool> and <tool>find(2)</tool>"
 
 
+def test_the_prompt_ends_before_the_first_reply():
+    messages = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "q" * 200},
+        {"role": "assistant", "content": "a"},
+        {"role": "user", "content": "found"},
+        {"role": "assistant", "content": "b"},
+    ]
+    for given, prompt in ((messages, "q" * 160), (messages[:1], "be brief"), (messages[2:], ""), ([], "")):
+        line = read_line(line_of(record_of("train/a", messages=tuple(given))))
+        assert line.prompt == prompt
+
+
 @pytest.mark.parametrize("reply", ["<tool>" * 16_000, "<tool>" * 16_000 + "</code>", "<code></tool>" * 8_000])
 def test_calls_without_an_end_are_counted_in_linear_time(reply):
     began = time.thread_time()

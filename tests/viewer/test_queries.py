@@ -209,6 +209,11 @@ def test_a_group_has_its_rollouts_and_their_metrics(tmp_path):
         run.index.group("7/train/a", "train")
 
 
+def test_a_group_has_the_end_of_its_prompt(tmp_path):
+    run = indexed(make_run(tmp_path / "a"))
+    assert {group["prompt"] for group in run.index.groups(Selection())["groups"]} == {"a question"}
+
+
 def test_two_evaluations_are_compared_task_by_task(tmp_path):
     write_held_out(
         tmp_path, "a_greedy", [record_of(t, reward=r) for t, r in (("x", 0.0), ("y", 1.0), ("z", 0.5), ("w", 1.0))]

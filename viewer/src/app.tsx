@@ -3,7 +3,7 @@ import { Fragment } from "preact";
 import { useKeys, helpOpen } from "./keys.ts";
 import { isDark, toggleTheme } from "./theme.ts";
 import { link, type Page, param, type Params, route } from "./route.ts";
-import { connection, counter, counters, indexing, note, problem, runs } from "./data/store.ts";
+import { connection, counter, counters, indexing, note, problem, runs, trainings } from "./data/store.ts";
 import { number, plural } from "./format.ts";
 import { ComparePage } from "./compare/page.tsx";
 import { CurvesPage } from "./curves/page.tsx";
@@ -34,7 +34,7 @@ const TABS: [Page, string, Page[]][] = [
 ];
 
 export function App() {
-  const page = route.value.page === "curves" && onlyEvaluations() ? "compare" : route.value.page;
+  const page = route.value.page === "curves" && runs.value?.length && !trainings.value.length ? "compare" : route.value.page;
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>Skip to the content</a>
@@ -46,12 +46,6 @@ export function App() {
       <Help />
     </>
   );
-}
-
-/** Whether there are evaluations alone, which have no curves. */
-function onlyEvaluations(): boolean {
-  const all = runs.value ?? [];
-  return all.length > 0 && all.every((run) => run.step === null && !run.live) && all.some((run) => counter(run.id, "held_out") > 0);
 }
 
 function TopBar({ page }: { page: Page }) {

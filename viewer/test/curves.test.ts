@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chartLines, lastPlace, type RunSeries, shownValue } from "../src/curves/lines.ts";
+import { chartLines, lastPlace, type RunSeries, shownPlace } from "../src/curves/lines.ts";
 import { merge } from "../src/curves/merge.ts";
+import { padded, possible } from "../src/curves/range.ts";
 import { align, band, smooth } from "../src/curves/smooth.ts";
-import type { Run } from "../src/data/types.ts";
+import type { Metric, Run } from "../src/data/types.ts";
 
 const run = (id: string, key: string, points: [number, number][], reference: RunSeries["reference"] = null): RunSeries => ({
   run: { id, name: id, path: `runs/${id}`, config_key: key } as Run,
@@ -70,11 +71,38 @@ test("the reference stands behind the runs on its own steps", () => {
 test("a recipe's value is told of the step that is shown, and not of its own last one", () => {
   const curves = { "reward/mean": { steps: [0, 4, 9], low: [0, 0, 0], mid: [1, 2, 3], high: [4, 4, 4] } };
   const chart = chartLines("reward/mean", [run("a", "k", [[0, 7], [4, 8], [5, 9]], { recipe: "r", source: "s", curves })], plain);
-  const told = (index: number | null) => ["reference", "line"].map((look) => shownValue(chart, chart.lines.find((line) => line.look === look)!, index));
+  const told = (index: number | null) =>
+    ["reference", "line"].map((look) => {
+      const line = chart.lines.find((each) => each.look === look)!;
+      const place = shownPlace(chart, line, index);
+      return [chart.steps[place], line.values[place]];
+    });
   assert.equal(chart.steps[lastPlace(chart)], 5);
-  assert.deepEqual(told(null), [2, 9]);
-  assert.deepEqual(told(0), [1, 7]);
-  assert.deepEqual(told(3), [3, null]);
+  assert.deepEqual(told(null), [[4, 2], [5, 9]]);
+  assert.deepEqual(told(0), [[0, 1], [0, 7]]);
+  assert.deepEqual(told(3), [[9, 3], [9, null]]);
+});
+
+test("a run that has ended earlier shows its last value with its own step, and none at a later one", () => {
+  const chart = chartLines("reward/mean", [run("a", "k", [[0, 7], [9, 8]]), run("b", "l", [[0, 1], [4, 2]])], plain);
+  const places = [null, 2].map((index) => chart.lines.map((line) => shownPlace(chart, line, index)));
+  assert.deepEqual(places, [[2, 1], [2, 2]]);
+  assert.equal(chart.lines[1]!.values[2], null);
+});
+
+test("an axis reaches no further than the metric can", () => {
+  const metric = (unit: string, least: number | null = null, most: number | null = null) => ({ unit, least, most }) as Metric;
+  const range = (about: Metric | undefined, values: number[]) => padded(possible(about, values), Math.min(...values), Math.max(...values));
+  assert.deepEqual(range(metric("share", 0, 1), [0, 1]), [0, 1]);
+  assert.deepEqual(range(metric("share", 0, 1), [1, 1]), [0.9, 1]);
+  assert.deepEqual(range(metric("s", 0), [1, 101]), [0, 109]);
+  assert.deepEqual(range(metric("reward"), [0, 1]), [0, 1]);
+  assert.deepEqual(range(metric("reward"), [-1, 1]), [-1.16, 1.16]);
+  assert.deepEqual(range(undefined, [0, 2]), [0, 2.16]);
+  assert.deepEqual(range(metric("nats"), [0, 1]), [0, 1.08]);
+  assert.deepEqual(range(metric("share", 0, 1), [0.5, 2])[1], 2, "a value that should not be is shown");
+  // A reference's band may go below what can be: the axis does not follow it.
+  assert.deepEqual(padded(possible(metric("share", 0, 1), [0.1]), -0.3, 1.2), [0, 1]);
 });
 
 test("new points replace those of their steps and later", () => {

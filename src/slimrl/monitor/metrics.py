@@ -34,6 +34,16 @@ class Metric:
         return self.name.partition("/")[0]
 
     @property
+    def least(self) -> float | None:
+        """The smallest value that is possible by the metric's unit; None if there is no such end."""
+        return POSSIBLE.get(self.name, POSSIBLE.get(self.unit, (None, None)))[0]
+
+    @property
+    def most(self) -> float | None:
+        """The largest value that is possible by the metric's unit; None if there is no such end."""
+        return POSSIBLE.get(self.name, POSSIBLE.get(self.unit, (None, None)))[1]
+
+    @property
     def prefix(self) -> str:
         """The prefix of a name that ends in `<...>`; empty for any other name."""
         return self.name.partition("<")[0] if self.name.endswith(">") else ""
@@ -60,6 +70,15 @@ GROUPS = {
     "memory": "Memory.",
 }
 
+COUNTS = ("rollouts", "tokens", "turns", "versions", "version", "alarms", "tokens/s", "s", "GB", "ratio", "nats/token")
+# What values a metric can have, by its unit; and by its name where the unit does not decide.
+POSSIBLE: dict[str, tuple[float | None, float | None]] = {
+    "share": (0.0, 1.0),
+    "correlation": (-1.0, 1.0),
+    **dict.fromkeys(COUNTS, (0.0, None)),
+    "loss/value_explained": (None, 1.0),
+    "monitor/task_dependence": (-1.0, 1.0),
+}
 NOT_REPRODUCIBLE = frozenset({"time", "perf", "memory", "async"})  # groups that depend on the machine and its load
 # Prefixes of metrics that depend on a judge's server: its speed, and what its cache has from before.
 OF_A_SERVER = ("env/judge_", "held_out/judge_")

@@ -173,7 +173,7 @@ def _looks(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
 
 def _draw_group(axes: Axes, group: Group, name: str, look: tuple[str, str, str], reach: int) -> None:
     """Draw a metric of a group: faint lines for the values, a thick one for their smoothed mean, and the range of
-    several runs as a band. Few points are drawn as points, with their intervals."""
+    several runs as a band. Few points have a marker each, with their intervals."""
     if not group.has(name):
         return
     label, colour, _ = look
@@ -183,7 +183,8 @@ def _draw_group(axes: Axes, group: Group, name: str, look: tuple[str, str, str],
         low, high = values_RS.min(axis=0), values_RS.max(axis=0)
         if len(having) == 1:  # its own interval, if it has one
             low, high = (having[0].get(f"{name}_{end}", having[0][name])[1] for end in ("low", "high"))
-        draw_points(axes, (steps, values_RS.mean(axis=0)), (low, high), look)
+        line = ":" if name.startswith("held_out/") else "-"
+        draw_points(axes, (steps, values_RS.mean(axis=0)), (low, high), look, line)
         return
     smoothed_RS = np.array([smooth(row, reach) for row in values_RS])
     for row in values_RS:

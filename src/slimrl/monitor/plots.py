@@ -139,14 +139,17 @@ def _style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, s
 def _draw_reward(axes: Axes, series: Mapping[str, Series], reach: int = -1) -> None:
     if "reward/mean" in series:
         steps, mean = series["reward/mean"]
-        middle = smooth(mean, reach)
+        is_short = len(mean) < FEW
+        middle = mean if is_short else smooth(mean, reach)
         # Where only some steps have a deviation, there is no band: its ends would belong to other steps.
         if "reward/std" in series and len(series["reward/std"][1]) == len(mean):
-            spread = smooth(series["reward/std"][1], reach)
+            std = series["reward/std"][1]
+            spread = std if is_short else smooth(std, reach)
             label = "± 1 std of rollouts"
             axes.fill_between(steps, middle - spread, middle + spread, color=BLUE, alpha=0.10, linewidth=0, label=label)
         axes.plot(steps, mean, color=BLUE, linewidth=0.8, alpha=0.4)
-        axes.plot(steps, middle, color=BLUE, linewidth=2.0, label="training")
+        marker = "o" if is_short else ""
+        axes.plot(steps, middle, color=BLUE, linewidth=2.0, marker=marker, markersize=3.5, label="training")
     for name, look in _style_held_out(series).items():
         # Without bounds the bars have no length.
         low, high = (series.get(f"{name}_{end}", series[name])[1] for end in ("low", "high"))
@@ -155,25 +158,27 @@ def _draw_reward(axes: Axes, series: Mapping[str, Series], reach: int = -1) -> N
     axes.set_ylabel("reward", color=INK)
 
 
-def draw_points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, str]) -> None:
-    """Draw points with bars from the lower to the upper of `bounds`; `look` is label, colour and marker."""
+def draw_points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, str], line: str = ":") -> None:
+    """Draw points with bars from the lower to the upper of `bounds`; `look` is label, colour and marker, and `line` the
+    style of the line between the points."""
     steps, values = series
     label, colour, marker = look
     # By rounding, a bound may lie on the wrong side of the mean; errorbar refuses negative lengths.
     bars = np.maximum(0.0, [values - bounds[0], bounds[1] - values])
     axes.errorbar(
-        steps, values, bars, color=colour, marker=marker, markersize=4, capsize=3, linewidth=1.2, linestyle=":",
+        steps, values, bars, color=colour, marker=marker, markersize=4, capsize=3, linewidth=1.2, linestyle=line,
         elinewidth=1.4, label=label, zorder=4,
     )  # fmt: skip
 
 
 def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel, reach: int) -> None:
+    is_log = panel.log and any((series[name][1] > 0).any() for name in panel.names if name in series)
     for name, colour in zip(panel.names, (BLUE, ORANGE), strict=False):
         if name not in series:
             continue
         steps, values = series[name]
         # A logarithmic axis cannot show 0 or less: such points become gaps.
-        values = np.where(values > 0, values, np.nan) if panel.log else values
+        values = np.where(values > 0, values, np.nan) if is_log else values
         if panel.exact or len(values) < FEW:
             axes.plot(
                 steps,
@@ -187,7 +192,7 @@ def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel, reach: i
         else:
             axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.4)
             axes.plot(steps, smooth(values, reach), color=colour, linewidth=1.6, label=name)
-    if panel.log and any((series[name][1] > 0).any() for name in panel.names if name in series):
+    if is_log:
         axes.set_yscale("log")
         axes.tick_params(which="minor", labelsize=7, colors="#555555")
     elif panel.exact:
@@ -207,6 +212,9 @@ def style_axes(axes: Axes) -> None:
     axes.set_axisbelow(True)
     axes.margins(x=0.02)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    steps = {step for line in axes.lines for step in np.asarray(line.get_xdata()).tolist()}
+    if len(steps) == 1:  # the locator would put fractions of a step around it
+        axes.set_xticks([*steps])
     axes.set_xlabel("step", fontsize=8.5, color=INK)
 
 

@@ -42,6 +42,7 @@ class Api:
         self._of_run: dict[str, Callable[[Run, Query], Any]] = {
             "metrics": lambda run, query: run.curves.since(_number(query, "since")),
             "monitors": lambda run, query: {"alarms": run.alarms.all()},
+            "watched": lambda run, query: {"monitors": run.monitors.all()},
             "reference": lambda run, query: reference_curves(run.directory.path),
             "files": lambda run, query: _files(run),
             "rollouts": lambda run, query: run.index.rollouts(_selection(query), query.get("facets") == "1"),

@@ -149,7 +149,8 @@ def registry() -> Json:
 
 
 def _describe(metric: Metric) -> Json:
-    return {name: getattr(metric, name) for name in ("name", "meaning", "unit", "better", "healthy", "low", "high")}
+    names = ("name", "meaning", "unit", "better", "healthy", "low", "high", "least", "most")
+    return {name: getattr(metric, name) for name in names}
 
 
 def _object(line: bytes) -> Json | None:

@@ -23,7 +23,7 @@ from slimrl.viewer.server import STATIC
 ROWS_PER_FILE = 5000
 DETAILS_PER_FILE = 100
 ANSWERS = ("runs", "registry")
-ANSWERS_OF_A_RUN = ("metrics", "monitors", "reference", "files")
+ANSWERS_OF_A_RUN = ("metrics", "monitors", "watched", "reference", "files")
 SERVED, EXPORTED = '<html lang="en" data-source="http">', '<html lang="en" data-source="static">'
 Json = dict[str, Any]
 

@@ -18,7 +18,7 @@ from slimrl.io.locks import hold_lock
 DIRECTORY = ".view"
 FILE = "index.sqlite"
 APPLICATION = 0x534C5256  # "SLRV": the file is ours
-VERSION = 1  # of the tables below; another one is built anew
+VERSION = 2  # of the tables below; another one is built anew
 BUSY_S = 10.0
 
 SCHEMA = """
@@ -32,7 +32,8 @@ CREATE TABLE rollouts (
   begin INTEGER NOT NULL, size INTEGER NOT NULL, step INTEGER NOT NULL, task TEXT NOT NULL, environment TEXT NOT NULL,
   role TEXT NOT NULL, grp TEXT NOT NULL, reward REAL, advantage REAL, "drop" TEXT NOT NULL, stop TEXT NOT NULL,
   turns INTEGER NOT NULL, tokens INTEGER NOT NULL, tool_calls INTEGER NOT NULL, flat INTEGER NOT NULL,
-  zero_signal INTEGER NOT NULL, version INTEGER, excerpt TEXT NOT NULL, metrics TEXT NOT NULL
+  zero_signal INTEGER NOT NULL, version INTEGER, excerpt TEXT NOT NULL, prompt TEXT NOT NULL,
+  metrics TEXT NOT NULL
 );
 CREATE INDEX rollouts_line ON rollouts (file, line);
 CREATE INDEX rollouts_group ON rollouts (file, grp);
@@ -41,7 +42,7 @@ CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
 CREATE TABLE groups (
   file INTEGER NOT NULL, grp TEXT NOT NULL, held_out INTEGER NOT NULL, step INTEGER NOT NULL, task TEXT NOT NULL,
   num INTEGER NOT NULL, dropped INTEGER NOT NULL, mean REAL, min REAL, max REAL, std REAL,
-  zero_signal INTEGER NOT NULL, rewards TEXT NOT NULL, PRIMARY KEY (file, grp)
+  zero_signal INTEGER NOT NULL, rewards TEXT NOT NULL, prompt TEXT NOT NULL, PRIMARY KEY (file, grp)
 ) WITHOUT ROWID;
 CREATE TABLE metric_names (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE state (changes INTEGER NOT NULL);

@@ -12,6 +12,7 @@ from slimrl.errors import UserError
 from slimrl.viewer.about import Settings
 from slimrl.viewer.curves import Alarms, Curves
 from slimrl.viewer.index import clear, index_path, prepare
+from slimrl.viewer.monitors import Monitors
 from slimrl.viewer.queries import Index
 from slimrl.viewer.runs import ALARMS, RunDir
 from slimrl.viewer.scan import Known, Progress, progress_of_another, update
@@ -29,6 +30,7 @@ class Run:
     index: Index
     curves: Curves
     alarms: Alarms
+    monitors: Monitors
     progress: Progress | None = None  # of the indexing, while there is much to read
     problem: str = ""  # why the index is not up to date
     damaged_index: threading.Event = field(default_factory=threading.Event)
@@ -41,7 +43,8 @@ def open_run(directory: RunDir) -> Run:
         prepare(path)
     except sqlite3.OperationalError as error:
         raise UserError(f"{path} cannot be written: {error}. Free some space there, or delete the file.") from None
-    return Run(directory, Index(path), Curves(directory.path), Alarms(directory.path / ALARMS))
+    run = directory.path
+    return Run(directory, Index(path), Curves(run), Alarms(run / ALARMS), Monitors(run))
 
 
 class Indexer:

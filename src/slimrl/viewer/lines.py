@@ -14,7 +14,7 @@ from slimrl.io.checksums import has_wrong_digest
 from slimrl.io.text import spans_between
 from slimrl.types import StopReason
 
-EXCERPT_CHARS = 160
+EXCERPT_CHARS = 160  # of the last reply, and of the prompt's last message
 MOST = 2**63  # the index has no place for a whole number from here on
 CALLS = ("tool", "tool_call", "code")  # tags around calls
 NUMBERS = b"[], -0123456789"
@@ -43,6 +43,7 @@ class Line:
     tool_calls: int
     version: int | None
     excerpt: str
+    prompt: str
     metrics: str
     text: str
 
@@ -74,7 +75,9 @@ def encodable(text: str) -> str:
 
 def _line_of(record: Mapping[str, Any], counts: _Counts) -> Line:
     advantages = [value for value in record.get("advantages", ()) if value is not None]
-    replies = [message for message in record["messages"] if message["role"] == "assistant"]
+    messages = record["messages"]
+    replies = [message for message in messages if message["role"] == "assistant"]
+    asked = messages[: messages.index(replies[0])] if replies else messages
     metrics = {encodable(name): value for name, value in record.get("metrics", {}).items() if _is_number(value)}
     drop = encodable(str(record.get("failure", "")))
     has_signal = record.get("has_signal")
@@ -92,10 +95,16 @@ def _line_of(record: Mapping[str, Any], counts: _Counts) -> Line:
         tokens=counts.tokens,
         tool_calls=sum(map(_num_calls, replies)),
         version=None if counts.version is None else _whole_number(counts.version),
-        excerpt=encodable(str(replies[-1]["content"])[:EXCERPT_CHARS]) if replies else "",
+        excerpt=_excerpt(replies),
+        prompt=_excerpt(asked),
         metrics=json.dumps(metrics),
         text=encodable(str(record.get("text", "")).lower()),
     )
+
+
+def _excerpt(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The beginning of the last message; empty without one."""
+    return encodable(str(messages[-1]["content"])[:EXCERPT_CHARS]) if messages else ""
 
 
 def _quick(line: bytes) -> tuple[dict[str, Any], _Counts] | None:

@@ -239,7 +239,7 @@ def _row(row: sqlite3.Row) -> Json:
 
 _PLAIN = (
     *("step", "line", "task", "environment", "role", "reward", "advantage", "drop", "stop"),
-    *("turns", "tokens", "tool_calls", "zero_signal", "version", "excerpt"),
+    *("turns", "tokens", "tool_calls", "zero_signal", "version", "excerpt", "prompt"),
 )
 
 
@@ -256,7 +256,7 @@ def _spread(groups: Sequence[sqlite3.Row], most: int) -> list[sqlite3.Row]:
 
 
 def _group(row: sqlite3.Row) -> Json:
-    names = ("step", "task", "num", "dropped", "mean", "min", "max", "std", "zero_signal")
+    names = ("step", "task", "num", "dropped", "mean", "min", "max", "std", "zero_signal", "prompt")
     return {"group": row["grp"], **{name: row[name] for name in names}, "rewards": json.loads(row["rewards"])}
 
 

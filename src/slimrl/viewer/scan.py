@@ -175,7 +175,7 @@ class _Update:
                 texts.append((last, line.text))
         connection = self._connection
         with change(connection):
-            connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 23)})", rows)
+            connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 24)})", rows)
             connection.executemany("INSERT INTO texts VALUES (?, ?)", texts)
             _write_groups(connection, part.file, {row[10] for row in rows})
             connection.executemany("INSERT OR IGNORE INTO metric_names VALUES (?)", [(name,) for name in self._names])
@@ -204,6 +204,7 @@ class _Update:
                 line.is_flat,
                 line.version,
                 line.excerpt,
+                line.prompt,
                 line.metrics,
             ),
         )
@@ -260,8 +261,8 @@ def _write_groups(connection: sqlite3.Connection, file: int, groups: set[str]) -
     """Compute anew what is kept of the groups to which a part has added rollouts."""
     for group in groups:
         rows = connection.execute(
-            'SELECT held_out, step, task, reward, advantage, flat, "drop" FROM rollouts WHERE file = ? AND grp = ? '
-            "ORDER BY line",
+            'SELECT held_out, step, task, reward, advantage, flat, "drop", prompt FROM rollouts '
+            "WHERE file = ? AND grp = ? ORDER BY line",
             (file, group),
         ).fetchall()
         # A group has no signal if some of its rollouts have advantages, and none of these had a signal.
@@ -271,8 +272,8 @@ def _write_groups(connection: sqlite3.Connection, file: int, groups: set[str]) -
         numbers = _numbers([reward for reward in rewards if reward is not None])
         counts = (len(rows), sum(bool(row["drop"]) for row in rows))
         connection.execute(
-            f"INSERT OR REPLACE INTO groups VALUES ({', '.join('?' * 13)})",
-            (file, group, *rows[0][:3], *counts, *numbers, zero, json.dumps(rewards)),
+            f"INSERT OR REPLACE INTO groups VALUES ({', '.join('?' * 14)})",
+            (file, group, *rows[0][:3], *counts, *numbers, zero, json.dumps(rewards), rows[0]["prompt"]),
         )
         connection.execute("UPDATE rollouts SET zero_signal = ? WHERE file = ? AND grp = ?", (zero, file, group))
 

@@ -108,8 +108,8 @@ def test_a_monitor_that_breaks_is_off_and_the_run_goes_on(monkeypatch):
     def broken(history, bounds):
         raise ZeroDivisionError("of nothing")
 
-    whole = health._watched[0].monitor
-    health._watched[0].monitor = dataclasses.replace(whole, detect=broken)
+    whole = health.watched[0].monitor
+    health.watched[0].monitor = dataclasses.replace(whole, detect=broken)
     assert [alarm.monitor for step in range(10) for alarm in health.look(step, row(1.0))] == ["zero_signal"]
     assert len(said) == 1 and whole.name in said[0] and "of nothing" in said[0]
 

@@ -8,6 +8,7 @@ import { NONE, number, plural } from "../format.ts";
 import { link, param, setParams } from "../route.ts";
 import { Visible } from "../text/chips.tsx";
 import { Loading, Problem, Tag } from "../ui/parts.tsx";
+import { TaskData } from "../ui/task_data.tsx";
 import { type Change, messagePairs, type MessagePair } from "./diff.ts";
 
 export function DiffView({ left, right }: { left: string; right: string }) {
@@ -30,6 +31,7 @@ export function DiffView({ left, right }: { left: string; right: string }) {
         <Side place={left} rollout={both.left} kind="removed" />
         <Side place={right} rollout={both.right} kind="added" />
       </div>
+      <TaskData data={{ ...both.left.task_data, ...both.right.task_data }} />
       {pairs.map((pair, i) => <PairView pair={pair} sides={sides} key={i} />)}
     </section>
   );

@@ -7,7 +7,8 @@ import { link } from "../route.ts";
 import { meaningOf } from "../data/store.ts";
 import type { Alarm } from "../data/types.ts";
 import { runColour } from "./colours.ts";
-import { chartLines, type ChartLines, lastOf, lastPlace, type RunSeries, type Settings, shownValue } from "./lines.ts";
+import { chartLines, type ChartLines, lastOf, lastPlace, type RunSeries, type Settings, shownPlace } from "./lines.ts";
+import { possible } from "./range.ts";
 import { plotOptions } from "./plot.ts";
 
 export type Zoom = [number, number] | null;
@@ -78,7 +79,8 @@ function Plot({ name, chart, settings, marks, zoom, onZoom, index, setIndex }: P
 
   const data = [chart.steps, ...chart.lines.map((line) => line.values)] as uPlot.AlignedData;
   // The chart is made anew if its looks change; new points alone are put into the one that there is.
-  const looks = JSON.stringify([chart.lines.map(({ label, look, colour }) => [label, look, colour]), chart.fills, settings.log, dark]);
+  const ends = possible(metric, chart.lines.filter(({ look }) => !look.endsWith("edge")).flatMap(({ values }) => values));
+  const looks = JSON.stringify([ends, chart.lines.map(({ label, look, colour }) => [label, look, colour]), chart.fills, settings.log, dark]);
   const made = useRef("");
   useEffect(() => {
     if (!width || !place.current) return;
@@ -87,7 +89,7 @@ function Plot({ name, chart, settings, marks, zoom, onZoom, index, setIndex }: P
       plot.current.setData(data, false);
     } else {
       plot.current?.destroy();
-      const range = { low: metric?.low ?? null, high: metric?.high ?? null };
+      const range = { low: metric?.low ?? null, high: metric?.high ?? null, ends };
       const options = { chart, dark, log: settings.log, width, height: HEIGHT, ...range };
       const calls = { onCursor: setIndex, onZoom, onDraw: (drawn: uPlot) => draw.current(drawn) };
       plot.current = new uPlot(plotOptions({ ...options, ...calls }), data, place.current);
@@ -144,7 +146,8 @@ function spoken(name: string, chart: ChartLines): string {
 function Values({ chart, index }: { chart: ChartLines; index: number | null }) {
   const dark = isDark();
   const shown = chart.lines.map((line, i) => ({ line, i })).filter(({ line }) => line.look === "line" || line.look === "reference");
-  const step = chart.steps[index ?? lastPlace(chart)];
+  const shownAt = index ?? lastPlace(chart);
+  const step = chart.steps[shownAt];
   const fills = chart.fills.map(([, bottom]) => chart.lines[bottom]?.look);
   if (step === undefined) return null;
   return (
@@ -152,6 +155,7 @@ function Values({ chart, index }: { chart: ChartLines; index: number | null }) {
       <div class="values-step"><dt class="muted">step</dt><dd>{step}</dd></div>
       {shown.map(({ line, i }) => {
         const before = chart.lines[i - 1];
+        const place = shownPlace(chart, line, index);
         const raw = index !== null && before?.look === "raw" ? (before.values[index] ?? null) : null;
         return (
           <div key={i} title={line.about}>
@@ -159,7 +163,7 @@ function Values({ chart, index }: { chart: ChartLines; index: number | null }) {
               <i class={`dash ${line.look}`} style={line.colour < 0 ? {} : { background: runColour(line.colour, dark) }} />
               {line.label}
             </dt>
-            <dd>{number(shownValue(chart, line, index))}{raw !== null && <span class="muted"> ({number(raw)})</span>}</dd>
+            <dd>{number(line.values[place])}{place >= 0 && place !== shownAt && <span class="muted"> at step {chart.steps[place]}</span>}{raw !== null && <span class="muted"> ({number(raw)})</span>}</dd>
           </div>
         );
       })}

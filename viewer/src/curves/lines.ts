@@ -87,10 +87,12 @@ export function lastPlace(chart: ChartLines): number {
   return Math.max(...chart.steps.map((_, i) => (own.some((line) => line.values[i] !== null) ? i : -1)));
 }
 
-/** The value of a line that is told: at the cursor, else the last one, and of a recipe that of the runs' last step. */
-export function shownValue(chart: ChartLines, line: Line, index: number | null): Num {
-  if (index !== null) return line.values[index] ?? null;
-  return lastOf(line.look === "reference" ? { ...line, values: line.values.slice(0, lastPlace(chart) + 1) } : line);
+/** Where the value of a line is that the read-out shows: at the cursor; else at its last value up to the runs' last step.
+ * -1 if there is none. */
+export function shownPlace(chart: ChartLines, line: Line, index: number | null): number {
+  if (index !== null) return index;
+  const last = lastPlace(chart);
+  return Math.max(...line.values.map((value, i) => (value !== null && i <= last ? i : -1)));
 }
 
 function add(chart: ChartLines, line: Line, log: boolean): number {

@@ -1,4 +1,5 @@
 /** All metrics by group, to search and choose among. */
+import { Fragment } from "preact";
 import { useState } from "preact/hooks";
 import { number } from "../format.ts";
 import { meaningOf, registry } from "../data/store.ts";
@@ -60,12 +61,17 @@ function MetricRow({ name, chosen, runs, toggle, searching }: Omit<Props, "names
   return (
     <label class="metric" title={about}>
       <input type="checkbox" checked={chosen.includes(name)} onChange={() => toggle(name)} />
-      <span class="metric-name">{name.slice(groupOf(name).length + 1) || name}</span>
+      <span class="metric-name"><Breakable text={name.slice(groupOf(name).length + 1) || name} /></span>
       <Spark points={points} />
-      <span class="metric-value">{number(points.at(-1)?.[1], 3)}</span>
+      <span class="metric-value" title={points.length ? `at step ${points.at(-1)?.[0]}` : ""}>{number(points.at(-1)?.[1], 3)}</span>
       {searching && about && <span class="metric-about muted small">{about}</span>}
     </label>
   );
+}
+
+/** A name that may be broken behind its underscores. */
+function Breakable({ text }: { text: string }) {
+  return <>{text.split(/(?<=_)/).map((word, i) => <Fragment key={i}>{i > 0 && <wbr />}{word}</Fragment>)}</>;
 }
 
 const [WIDTH, HEIGHT, MOST] = [40, 14, 60];

@@ -1,7 +1,7 @@
 /** Any metric of any run, over the training steps. */
 import { useMemo } from "preact/hooks";
 import { param, setParams } from "../route.ts";
-import { runs as allRuns } from "../data/store.ts";
+import { runs as allRuns, trainings } from "../data/store.ts";
 import { focusSearch, useKeys } from "../keys.ts";
 import { Empty, Problem } from "../ui/parts.tsx";
 import { alarms, metrics, metricsProblem, references, useMetrics } from "./data.ts";
@@ -14,7 +14,7 @@ import { RunList } from "./run_list.tsx";
 const MOST_RUNS = 6; // that are shown without being asked for
 
 export function chosenRuns(): string[] {
-  const known = (allRuns.value ?? []).map((run) => run.id);
+  const known = trainings.value.map((run) => run.id);
   const asked = param("runs").split(",").filter((id) => known.includes(id));
   return asked.length ? asked : known.slice(0, MOST_RUNS);
 }
@@ -33,10 +33,10 @@ export function CurvesPage() {
   const known = metrics.value;
   const runs: RunSeries[] = useMemo(
     () =>
-      (allRuns.value ?? []).flatMap((run, colour) =>
+      trainings.value.flatMap((run, colour) =>
         ids.includes(run.id) ? [{ run, colour, series: known[run.id]?.series ?? {}, reference: references.value[run.id] ?? null }] : [],
       ),
-    [ids.join(), known, references.value, allRuns.value],
+    [ids.join(), known, references.value, trainings.value],
   );
   const names = [...new Set(runs.flatMap((run) => Object.keys(run.series)))];
   const asked = param("m").split(",").filter(Boolean);

@@ -3,6 +3,7 @@ import uPlot from "uplot";
 import { number } from "../format.ts";
 import { faint, type Ink, ink, runColour } from "./colours.ts";
 import type { ChartLines, Line } from "./lines.ts";
+import { type Ends, padded } from "./range.ts";
 
 export interface PlotInput {
   chart: ChartLines;
@@ -10,6 +11,7 @@ export interface PlotInput {
   dark: boolean;
   low: number | null;
   high: number | null;
+  ends: Ends;
   width: number;
   height: number;
   onCursor: (index: number | null) => void;
@@ -63,9 +65,9 @@ export function plotOptions(input: PlotInput): uPlot.Options {
   return {
     width: input.width,
     height: input.height,
-    padding: [8, 8, 0, 0],
+    padding: [8, Math.max(8, 4 * String(chart.steps.at(-1) ?? 0).length), 0, 0],
     legend: { show: false },
-    scales: { x: { time: false }, y: input.log ? { distr: 3 } : { range: padded } },
+    scales: { x: { time: false }, y: input.log ? { distr: 3 } : { range: (_, min, max) => padded(input.ends, min, max) } },
     axes: axes(look),
     series: [{}, ...chart.lines.map((line) => seriesOf(line, dark))],
     bands: chart.fills.map(([top, bottom]) => {
@@ -86,15 +88,6 @@ export function plotOptions(input: PlotInput): uPlot.Options {
       setSelect: [(plot) => selected(plot, input.onZoom)],
     },
   };
-}
-
-/** Some room above and below, and a line through the middle where all values are equal. */
-function padded(_: uPlot, min: number | null, max: number | null): [number, number] {
-  if (min === null || max === null) return [0, 1];
-  if (min === 0 && max === 0) return [0, 1];
-  if (min === max) return [min - Math.abs(min || 1) * 0.1, max + Math.abs(max || 1) * 0.1];
-  const room = (max - min) * 0.08;
-  return [min >= 0 && min - room < 0 ? 0 : min - room, max + room];
 }
 
 function selected(plot: uPlot, zoom: PlotInput["onZoom"]): void {

@@ -1,7 +1,7 @@
 /** The runs, with their colours, to choose among. */
 import { isDark } from "../theme.ts";
 import { setParams } from "../route.ts";
-import { runs } from "../data/store.ts";
+import { trainings } from "../data/store.ts";
 import type { Run } from "../data/types.ts";
 import { runColour } from "./colours.ts";
 
@@ -12,13 +12,13 @@ export function progress(run: Run): string {
 
 export function RunList({ chosen }: { chosen: string[] }) {
   const toggle = (id: string): void => {
-    const next = (runs.value ?? []).map((run) => run.id).filter((each) => chosen.includes(each) !== (each === id));
+    const next = trainings.value.map((run) => run.id).filter((each) => chosen.includes(each) !== (each === id));
     if (next.length) setParams({ runs: next.join(",") });
   };
   return (
     <fieldset class="runs">
       <legend>Runs</legend>
-      {(runs.value ?? []).map((run, i) => (
+      {trainings.value.map((run, i) => (
         <label class="run" key={run.id} title={run.path}>
           <input type="checkbox" checked={chosen.includes(run.id)} onChange={() => toggle(run.id)} style={{ accentColor: runColour(i, isDark()) }} />
           <span class="run-text">

@@ -20,6 +20,7 @@ export const state = () => source.get("/api/state") as Promise<T.State>;
 export const runs = () => source.get("/api/runs") as Promise<T.Run[]>;
 export const registry = () => source.get("/api/registry") as Promise<T.Registry>;
 export const monitors = (run: string) => source.get(of(run, "monitors")) as Promise<{ alarms: T.Alarm[] }>;
+export const watched = (run: string) => source.get(of(run, "watched")) as Promise<{ monitors: T.Watched[] }>;
 export const reference = (run: string) => source.get(of(run, "reference")) as Promise<T.Reference | null>;
 export const files = (run: string) => source.get(of(run, "files")) as Promise<T.Files>;
 

@@ -27,6 +27,15 @@ export function counter(run: string, what: "metrics" | "rollouts" | "held_out" |
   return counters.value[run]?.[what] ?? 0;
 }
 
+/** Whether a run is an evaluation alone, which has no curves and will have none. */
+function isEvaluation(run: Run): boolean {
+  if (run.step !== null || counter(run.id, "metrics")) return false;
+  return run.command === "eval" || (!run.live && counter(run.id, "held_out") > 0);
+}
+
+/** The runs that have curves or will have some. */
+export const trainings = computed(() => (runs.value ?? []).filter((run) => !isEvaluation(run)));
+
 /** The registry's line for a metric: its own, or that of the longest pattern such as `env/<name>`. */
 export function meaningOf(name: string): Metric | undefined {
   const exact = registry.value.metrics.find((metric) => metric.name === name);

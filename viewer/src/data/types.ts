@@ -51,6 +51,9 @@ export interface Metric {
   healthy: string;
   low: Num;
   high: Num;
+  /** The ends of what it can be. */
+  least: Num;
+  most: Num;
 }
 
 export interface Panel {
@@ -84,6 +87,19 @@ export interface Alarm {
   metric?: string;
   /** The first step of the fault; `step` is the one at which it was raised. */
   onset?: number;
+}
+
+/** A monitor with its latest value, and the settings that bound it. */
+export interface Watched {
+  monitor: string;
+  meaning: string;
+  healthy: string;
+  off: boolean;
+  raised: boolean;
+  metric: string;
+  value: Num;
+  step: Num;
+  bounds: [string, number][];
 }
 
 export interface Reference {
@@ -124,6 +140,7 @@ export interface Row {
   zero_signal: number;
   version: Num;
   excerpt: string;
+  prompt: string;
   /** In exported files only: the number of the file with the details, and the rollout's metrics. */
   chunk?: number;
   metrics?: Record<string, Num>;
@@ -150,6 +167,8 @@ export interface Group {
   std: Num;
   zero_signal: number;
   rewards: Num[];
+  /** The beginning of the prompt's last message. */
+  prompt: string;
 }
 
 export interface GroupsAnswer {
@@ -205,6 +224,7 @@ export interface Rollout extends Omit<Row, "tokens"> {
   num_sampled?: number;
   metrics: Record<string, Num>;
   failure_detail: string;
+  task_data?: Record<string, unknown>;
   turn_rewards: Num[];
   advantages: Num[];
   messages: Message[];

@@ -92,5 +92,6 @@ function groupOf(rows: Row[]): Group {
     std: mean === null ? null : Math.sqrt(known.reduce((sum, reward) => sum + (reward - mean) ** 2, 0) / known.length),
     zero_signal: Number(rows.every((row) => row.zero_signal)),
     rewards: rows.map((row) => row.reward),
+    prompt: first.prompt,
   };
 }

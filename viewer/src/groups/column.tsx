@@ -42,7 +42,7 @@ export function Column(props: Props) {
         </div>
         <Bar value={row.reward} low={range[0]} high={range[1]} />
         <p class="muted small">
-          {plural(row.turns, "turn")} · {plural(row.tokens, "token")}{row.tool_calls > 0 && <> · {plural(row.tool_calls, "tool call")}</>}
+          {row.turns !== 1 && <>{plural(row.turns, "turn")} · </>}{plural(row.tokens, "token")}{row.tool_calls > 0 && <> · {plural(row.tool_calls, "tool call")}</>}
           {" · "}<span title={STOP[row.stop] ?? ""}>{row.stop}</span>
         </p>
       </header>

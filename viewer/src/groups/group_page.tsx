@@ -14,6 +14,7 @@ import { ColourPicker, Legend } from "../tokens/legend.tsx";
 import { nextMode, readMode, type Scale, scaleOf } from "../tokens/scale.ts";
 import { currentRun, Loading, Problem, Tag } from "../ui/parts.tsx";
 import { useNarrow } from "../ui/narrow.ts";
+import { TaskData } from "../ui/task_data.tsx";
 import { Column } from "./column.tsx";
 import { arrange, ORDERS, readOrder, sharedSegments } from "./order.ts";
 
@@ -81,8 +82,9 @@ function GroupView({ run, name, file }: { run: Run; name: string; file: string }
         <OrderPicker />
       </div>
       {known[0]?.tokens_note && <p class="note">{known[0].tokens_note}</p>}
+      <TaskData data={known[0]?.task_data} />
       {shared > 0 && known[0] && <SharedPrompt rollout={known[0]} to={from} scale={scale} count={rows.length} />}
-      <div class="columns" tabIndex={0} style={{ gridAutoColumns: columnWidth(rows, narrow) }} aria-label="Rollouts of the group" onScroll={() => (hovered.value = null)}>
+      <div class={isShort(rows) && !narrow ? "columns compact" : "columns"} tabIndex={0} style={{ gridAutoColumns: columnWidth(rows, narrow) }} aria-label="Rollouts of the group" onScroll={() => (hovered.value = null)}>
         {rows.map((row, i) => (
           <Column
             key={row.key} run={run.id} row={row} rollout={complete || i < 3 ? details[row.key] : undefined} problem={problems[row.key] ?? ""}
@@ -95,10 +97,12 @@ function GroupView({ run, name, file }: { run: Run; name: string; file: string }
   );
 }
 
-/** Short rollouts need less room, and then more of them are seen at once. */
+const longestOf = (rows: Row[]): number => Math.max(0, ...rows.map((row) => row.tokens));
+const isShort = (rows: Row[]): boolean => longestOf(rows) < 40;
+
+/** Short rollouts need less room, and then more of them are seen at once: eight in a window of 1,280 pixels. */
 function columnWidth(rows: Row[], narrow: boolean): string {
-  const longest = Math.max(0, ...rows.map((row) => row.tokens));
-  return narrow ? "86vw" : `minmax(${longest < 40 ? 14 : longest < 250 ? 18 : 22}rem, 1fr)`;
+  return narrow ? "86vw" : `minmax(${isShort(rows) ? 10.5 : longestOf(rows) < 250 ? 18 : 22}rem, 1fr)`;
 }
 
 interface Neighbours {

@@ -74,7 +74,7 @@ function GroupList({ run }: { run: Run }) {
       <Problem text={pages?.problem.value ?? ""} />
       {!narrow && (
         <div class="row row-group row-head" aria-hidden="true">
-          <span class="num">step</span><span>task</span><span>rewards, {number(range.value[0], 2)} to {number(range.value[1], 2)}</span><span>mean ± std</span>
+          <span class="num">step</span><span>task</span><span>rewards, {number(range.value[0], 2)} to {number(range.value[1], 2)}</span><span>mean ± std</span><span /><span /><span>prompt</span>
         </div>
       )}
       {pages && matched === 0 ? (
@@ -83,7 +83,7 @@ function GroupList({ run }: { run: Run }) {
         </Empty>
       ) : pages ? (
         <VirtualList
-          pages={pages} rowHeight={narrow ? 70 : 52} chosen={chosen} label="Groups"
+          pages={pages} rowHeight={narrow ? 92 : 52} chosen={chosen} label="Groups"
           row={(group) => <GroupRow group={group} href={link("group", address(group))} range={range.value} />}
         />
       ) : (
@@ -107,6 +107,7 @@ function GroupRow({ group, href, range }: { group: Group; href: string; range: [
         {group.dropped > 0 && <Tag kind="drop" title="rollouts that were not trained on">{group.dropped} dropped</Tag>}
         {group.zero_signal === 1 && <Tag kind="zero" title="All advantages are 0: the group teaches nothing">zero signal</Tag>}
       </span>
+      <span class="cell-excerpt muted"><Visible text={group.prompt.replace(/\s+/g, " ")} /></span>
     </div>
   );
 }

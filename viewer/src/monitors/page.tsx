@@ -8,6 +8,7 @@ import { link, param } from "../route.ts";
 import { counter } from "../data/store.ts";
 import { Visible } from "../text/chips.tsx";
 import { currentRun, Empty, Loading, Problem, RunPicker } from "../ui/parts.tsx";
+import { WatchedMonitors } from "./watched.tsx";
 
 interface Raised {
   monitor: string;
@@ -43,14 +44,12 @@ function Monitors({ run }: { run: Run }) {
       </div>
       <Problem text={metricsProblem.value} />
       {!list && !metricsProblem.value && <Loading what="the monitors" />}
-      {list && !raised.length && (
-        <Empty title="Nothing was raised">
-          {counter(run.id, "metrics") || run.step !== null
-            ? "The monitors watch every step. What they raise appears here, and as a mark on the curves."
-            : "The monitors begin with the first training step."}
-        </Empty>
-      )}
       {raised.map((each) => <RaisedMonitor {...each} run={run} at={at} key={each.monitor} />)}
+      {counter(run.id, "metrics") || run.step !== null ? (
+        <WatchedMonitors run={run} />
+      ) : (
+        list && !raised.length && <Empty title="Nothing was raised">The monitors begin with the first training step.</Empty>
+      )}
     </div>
   );
 }

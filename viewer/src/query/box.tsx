@@ -1,6 +1,7 @@
 /** The search box of groups and rollouts, with what it understands and what it did not. */
 import { useEffect, useState } from "preact/hooks";
 import { param, setParams } from "../route.ts";
+import { useNarrow } from "../ui/narrow.ts";
 import { FIELDS, type Parsed } from "./parse.ts";
 
 const EXAMPLES: [string, string][] = [
@@ -31,7 +32,7 @@ export function QueryBox({ parsed, what }: { parsed: Parsed; what: string }) {
       <div class="query-line">
         <input
           type="search" class="search" data-search spellcheck={false} autocomplete="off" value={draft}
-          placeholder={`Filter ${what}: reward>0.5 step:3..7 drop:any "text"`}
+          placeholder={useNarrow() ? `Filter ${what}` : `Filter ${what}: reward>0.5 step:3..7 drop:any "text"`}
           aria-label={`Filter ${what}`} aria-invalid={parsed.error !== ""} aria-describedby="query-error"
           onInput={(event) => setDraft(event.currentTarget.value)}
           onKeyDown={(event) => event.key === "Enter" && (setParams({ q: draft || null }), event.currentTarget.blur())}

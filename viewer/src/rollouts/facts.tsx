@@ -5,7 +5,10 @@ import { link } from "../route.ts";
 import { type Rollout, type Row, type Run, sampledCount, tokenCount } from "../data/types.ts";
 import { STOP } from "../groups/column.tsx";
 import { Visible } from "../text/chips.tsx";
+import { useNarrow } from "../ui/narrow.ts";
 import { Signed } from "../ui/parts.tsx";
+import { TaskData } from "../ui/task_data.tsx";
+import { Outline } from "./outline.tsx";
 
 const MOST = 40; // other times that are listed
 
@@ -17,6 +20,7 @@ export function Facts({ run, rollout, others }: { run: Run; rollout: Rollout; ot
         <div><b>{number(rollout.reward, 3)}</b><span class="muted small">reward</span></div>
         <div><b><Signed value={rollout.advantage} /></b><span class="muted small">advantage</span></div>
       </div>
+      {!useNarrow() && <Outline rollout={rollout} />}
       {rollout.drop && (
         <p class="problem">
           Not trained on: {rollout.drop}. <Visible text={rollout.failure_detail} />
@@ -30,6 +34,7 @@ export function Facts({ run, rollout, others }: { run: Run; rollout: Rollout; ot
         <Fact name="tool calls" value={number(rollout.tool_calls)} />
         <Fact name="weights" value={rollout.version === null ? number(null) : `version ${rollout.version}`} />
       </dl>
+      <TaskData data={rollout.task_data} />
       {rollout.turn_rewards.length > 1 && <Turns rollout={rollout} />}
       {metrics.length > 0 && (
         <>

@@ -12,7 +12,9 @@ import { ColourPicker, Legend } from "../tokens/legend.tsx";
 import { type Mode, nextMode, readMode, scaleOf } from "../tokens/scale.ts";
 import { Strip } from "../tokens/strip.tsx";
 import { currentRun, Loading, Problem } from "../ui/parts.tsx";
+import { useNarrow } from "../ui/narrow.ts";
 import { Facts } from "./facts.tsx";
+import { Outline } from "./outline.tsx";
 import { fileOf } from "../data/where.ts";
 
 export function RolloutPage() {
@@ -96,6 +98,7 @@ function Text({ rollout, mode }: { rollout: Rollout; mode: Mode }) {
         <Legend scale={scale} />
       </div>
       {rollout.tokens_note && <p class="note">{rollout.tokens_note}</p>}
+      {useNarrow() && <Outline rollout={rollout} />}
       <Strip rollout={rollout} mode={mode} choose={choose} />
       <Conversation rollout={rollout} scale={scale} chosen={chosen} choose={choose} />
       <Readout mode={mode} />

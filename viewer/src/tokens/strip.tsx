@@ -4,10 +4,12 @@ import uPlot from "uplot";
 import type { Rollout } from "../data/types.ts";
 import { number } from "../format.ts";
 import { ink, runColour } from "../curves/colours.ts";
+import { type Ends, padded } from "../curves/range.ts";
 import { isDark } from "../theme.ts";
 import { LABEL, type Mode, show, valueAt } from "./scale.ts";
 
 const HEIGHT = 92;
+const ENDS: Partial<Record<Mode, Ends>> = { logprob: [-Infinity, 0], ratio: [0, Infinity], entropy: [0, Infinity], version: [0, Infinity] };
 
 export function Strip({ rollout, mode, choose }: { rollout: Rollout; mode: Mode; choose: (t: number) => void }) {
   const place = useRef<HTMLDivElement>(null);
@@ -29,7 +31,7 @@ export function Strip({ rollout, mode, choose }: { rollout: Rollout; mode: Mode;
         height: HEIGHT,
         padding: [6, 8, 0, 0],
         legend: { show: false },
-        scales: { x: { time: false } },
+        scales: { x: { time: false }, y: { range: (_, min, max) => padded(ENDS[mode] ?? [-Infinity, Infinity], min, max) } },
         axes: [{ ...axis, size: 22, gap: 4, grid: { show: false } }, { ...axis, size: 50, space: 26, values: (_, ticks) => ticks.map((tick) => number(tick, 3)) }],
         series: [{}, { stroke: colour, width: 1.2, points: { show: false }, spanGaps: false }],
         cursor: { y: false, drag: { x: true, y: false }, points: { size: 6 } },

@@ -43,18 +43,22 @@ class Alarm:
 
 
 @dataclass(slots=True)
-class _Watched:
-    """How a monitor stands: whether its alarm is raised, and how many looks in a row spoke against that."""
+class Watched:
+    """The state of a monitor: whether its alarm is raised, how many looks in a row spoke against that, and the latest
+    finding with its step."""
 
     monitor: HealthMonitor
     is_raised: bool = False
     streak: int = 0
     onset: int = 0
+    latest: Finding | None = None
+    latest_step: int = 0
 
     def look(self, step: int, finding: Finding | None) -> Alarm | None:
         """Take what the detector found. Returns the alarm that is raised by it."""
         if finding is None:
             return None
+        self.latest, self.latest_step = finding, step
         if finding.is_bad == self.is_raised:
             self.streak = 0
             return None
@@ -80,19 +84,19 @@ class Health:
     def __init__(self, config: MonitorsConfig, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
         self._history = History()
-        self._watched = [_Watched(monitor) for monitor in MONITORS if monitor.name not in config.off]
+        self.watched = [Watched(monitor) for monitor in MONITORS if monitor.name not in config.off]
 
     def look(self, step: int, metrics: Mapping[str, float]) -> list[Alarm]:
         """Take the metrics of a step. Returns the alarms that they raise."""
         self._history.add(metrics)
-        looks = [one.look(step, self._detect(one)) for one in [*self._watched]]
+        looks = [one.look(step, self._detect(one)) for one in [*self.watched]]
         return [alarm for alarm in looks if alarm]
 
-    def _detect(self, one: _Watched) -> Finding | None:
+    def _detect(self, one: Watched) -> Finding | None:
         try:
             return one.monitor.detect(self._history, self._config)
         except Exception as error:  # an environment's metrics may be any numbers, and a monitor must not end a run
-            self._watched.remove(one)
+            self.watched.remove(one)
             self._say(
                 f"the monitor {one.monitor.name} is off from now on, as it broke: {type(error).__name__}: {error}. "
                 "That is a fault of slimrl; the run goes on."
@@ -102,7 +106,7 @@ class Health:
     @property
     def num_raised(self) -> int:
         """How many alarms stand now."""
-        return sum(one.is_raised for one in self._watched)
+        return sum(one.is_raised for one in self.watched)
 
 
 class HealthWatch:

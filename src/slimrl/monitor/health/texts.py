@@ -93,7 +93,7 @@ def _unreadable_share(history: History, bounds: MonitorsConfig, name: str, is_go
     lasts = history.num(name) > WINDOW // 2 and value > bounds.max_invalid_share and value >= before - 0.05
     return Finding(
         name,
-        value,
+        history.now(name),
         lasts or value - before >= MOST_RISE,
         f"{value:.0%} of the policy's calls or replies cannot be read, from {before:.0%}",
     )
