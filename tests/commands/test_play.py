@@ -290,7 +290,7 @@ def test_the_command_takes_the_environment_as_its_first_word() -> None:
     assert "\x1b" not in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_whole_matching_game_through_pipes() -> None:
     argv, typed = matching_game(1)
     done = command(argv[1:], typed)

@@ -104,7 +104,14 @@ def apart(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_three_processes_do_what_one_does(alone, apart):
+def test_three_processes_do_what_one_does(alone, tiny_dir, tmp_path):
+    started = Started(flags(tiny_dir, tmp_path / "run"), tmp_path / "log")
+    assert started.wait() == 0, started.said
+    assert learned(tmp_path / "run") == learned(alone)
+
+
+@pytest.mark.nightly
+def test_three_processes_that_are_killed_do_what_one_does(alone, apart):
     assert learned(apart) == learned(alone)
     summary = json.loads((apart / "summary.json").read_text(encoding="utf-8"))
     assert summary["predicted"]["peak_gb"] > 0 and (apart / "training.png").exists()

@@ -236,6 +236,7 @@ def test_a_node_that_cannot_start_ray_ends_the_job(role: str, jobs: list[Job], t
     assert not any(call.startswith("slimrl") for call in job.calls)
 
 
+@pytest.mark.nightly
 def test_nodes_that_do_not_come_are_told(jobs: list[Job], tmp_path: Path) -> None:
     script = write_script(tmp_path, "--nodes", "2")
     script.write_text(script.read_text().replace("START_TIMEOUT_S=600", "START_TIMEOUT_S=8"))

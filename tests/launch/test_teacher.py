@@ -190,8 +190,7 @@ def test_a_larger_model_scores_as_transformers_does(tiny_dir, larger_dir, enviro
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param("policy", marks=pytest.mark.slow),
-        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("model", "larger model")),
+        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("policy", "model", "larger model")),
     ],
 )
 def test_a_run_distils_and_resumes_to_the_last_bit(tiny_dir, larger_dir, environment, tmp_path, kind):

@@ -43,7 +43,7 @@ def test_an_evaluation_has_a_higher_power_than_training() -> None:
         assert evaluated.env[0].args == {**trained.orchestrator.env[0].args, "power": 8}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("recipe", ["rl.toml", "gpu.toml"])
 def test_a_step_of_a_recipe(recipe: str, tmp_path: Path) -> None:
     settings = {

@@ -72,7 +72,7 @@ def test_supervised_training_as_a_run_of_its_own_is_the_warm_up_of_the_other():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["rl.toml", "gpu.toml"])
+@pytest.mark.parametrize("recipe", ["rl.toml", pytest.param("gpu.toml", marks=pytest.mark.nightly)])
 def test_a_step_of_a_recipe(recipe: str, tmp_path: Path):
     settings = {"warmup.max_steps": 1, "warmup.batch_size": 2, "eval.num_examples": 2}
     model = tiny_model_dir(tmp_path, ARCHITECTURES[recipe])

@@ -45,7 +45,7 @@ def test_supervised_training_as_a_run_of_its_own_is_the_warm_up_of_the_other() -
         assert f"wordle_sft/weights/step_{alone.max_steps}" in (directory / name).read_text()
 
 
-@pytest.mark.parametrize("recipe", ["rl.toml", pytest.param("gpu.toml", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("recipe", ["rl.toml", pytest.param("gpu.toml", marks=pytest.mark.nightly)])
 def test_warm_up_and_reinforcement_take_a_step(recipe: str, tmp_path: Path) -> None:
     settings = {
         "model.name": tiny_model_dir(tmp_path, ARCHITECTURES[recipe]),

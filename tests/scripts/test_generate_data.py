@@ -36,7 +36,7 @@ def test_it_writes_games_that_are_read_and_the_same_for_the_same_seed(tmp_path: 
     }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_splits_are_those_of_the_environment_and_share_no_game(tmp_path: Path) -> None:
     taskset = MatchingTaskset(n=3, num_train=20, num_test=20)
     for split in ("train", "test"):
@@ -55,7 +55,7 @@ def test_without_an_output_the_file_lies_in_data(tmp_path: Path) -> None:
     assert [content["game_id"] for content in rows] == [0, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_file_that_exists_is_replaced_by_force_alone(tmp_path: Path) -> None:
     file = tmp_path / "games.jsonl"
     file.write_text("precious")

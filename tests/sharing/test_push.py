@@ -114,7 +114,7 @@ def test_rollouts_go_if_asked_for_unless_they_hold_a_key(tmp_path):
         assert "me/other" not in hub.repos
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_upload_that_was_interrupted_goes_on_with_what_is_missing(run):
     with fake_hub() as hub:
         hub.refuse_uploads_after = 1
@@ -158,6 +158,7 @@ def test_ones_own_readme_goes_as_it_is(tmp_path):
         assert hub.files("me/a")["README.md"] == b"---\nlicense: mit\n---\nMine.\n"
 
 
+@pytest.mark.nightly
 def test_failures_name_what_to_do(run, tmp_path):
     with fake_hub() as hub:
         status, _, errors = push(run, "me/a", endpoint=hub.endpoint, token="", home=str(tmp_path))

@@ -61,7 +61,13 @@ def numbers(module: nn.Module) -> list[Tensor]:
 
 # By the fast forwards, and by PEFT's.
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "dtype"), [("llama", "bfloat16"), ("llama", "float32"), ("gemma3", "bfloat16")])
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [
+        ("llama", "bfloat16"),
+        *(pytest.param(*one, marks=pytest.mark.nightly) for one in (("llama", "float32"), ("gemma3", "bfloat16"))),
+    ],
+)
 def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path: Path, family: str, dtype: str) -> None:
     model, whole, halves = tiny_model_dir(tmp_path, family), tmp_path / "whole", tmp_path / "halves"
     expected = run(state_of(model, whole, dtype), whole)

@@ -112,7 +112,7 @@ def test_the_time_of_a_step_is_that_of_training_alone(tmp_path, monkeypatch):
     assert line["time/step_s"] < 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("source", ["expert", "file"])
 def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path, source):
     data = None

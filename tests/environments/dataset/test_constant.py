@@ -39,7 +39,7 @@ def test_where_there_is_no_right_answer_or_a_judge_is_asked_there_is_none(tmp_pa
     assert "constant" not in made(tmp_path, MOSTLY_2, **asks).scripts
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_check_says_what_it_earns(tmp_path, capsys):
     path = write_rows(tmp_path / "rows.jsonl", MOSTLY_2)
     cli.run(["check", "--env", json.dumps([{"id": "dataset", "args": {"path": str(path)}}])])

@@ -166,7 +166,7 @@ def test_where_there_is_time_for_one_proposal_it_is_shown_after_few_and_after_ma
     assert set(asked) == {1, 2, 3}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_other_scripts_play_too():
     taskset, means = made(), {}
     for name in ("constant", "own-view", "contrary", "deaf", "planner", "solver"):
@@ -336,7 +336,7 @@ def test_a_partner_that_is_impersonated_in_words_alone_has_agreed_to_nothing():
         assert turn.reward == 0.0 and turn.metrics["agreed"] == 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_giant_messages_win_nothing():
     """What comes after them is worth as much as after a word, whether or not they would be an order."""
     rng = random.Random(0)

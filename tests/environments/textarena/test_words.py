@@ -41,6 +41,7 @@ def write_lists(data: Path) -> None:
         (tagger / f"averaged_perceptron_tagger_eng.{name}.json").write_text(json.dumps(held))
 
 
+@pytest.mark.nightly
 def test_the_expert_of_wordle_finds_the_words(tmp_path):
     write_lists(tmp_path)
     assert run(PLAY, tmp_path).count("reward 1.0") == 5

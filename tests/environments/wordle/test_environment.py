@@ -275,7 +275,7 @@ def test_scripts_go_on_from_an_opening() -> None:
         assert (fmean(turn.metrics["won"] for turn in turns) > 0.95) == (name == "expert")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fixed_words_are_playable_and_look_at_no_marks() -> None:
     tasks = TASKSET.tasks("test")[:200]
     games = [replies_of(TASKSET.scripts["fixed"](task, 0)) for task in tasks]

@@ -71,7 +71,7 @@ def test_talking_is_worth_most_at_every_size(size: int) -> None:
     assert min(talked) > 0  # they always agree
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("size", "num", "seat"), [(2, 60, 0), (3, 60, 1), (4, 40, 0), (8, 25, 1)])
 def test_who_asks_gets_from_a_shy_partner_what_nobody_gets_without_listening(size: int, num: int, seat: int) -> None:
     deals, turns = some_deals(size, num), usual_turns(size)
