@@ -50,7 +50,7 @@ class ServeConfig(CommandConfig):
     one sequence, no faster with 64, and slower in prefilling many. Log-probabilities are those of the rounded weights.
     Needs a CPU with AMX or AVX512-BF16, bfloat16, and an architecture of llama, qwen2 or qwen3."""
 
-    grace_s: int = Field(default=5, ge=0)
+    grace_s: int = Field(default=3, ge=0)
     """How long requests under way may go on after the server was told to stop, in seconds."""
 
     model: ModelConfig = ModelConfig()
