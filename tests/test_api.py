@@ -45,6 +45,7 @@ class ShoutEpisode:
         return slimrl.Turn(done=True, reward=reply.count("!") / (1 + len(reply)))
 
 
+@pytest.mark.slow
 def test_a_run_returns_metrics_intervals_and_weights(tiny_dir: Path, tmp_path: Path) -> None:
     settings = {**SETTINGS, "model.name": tiny_dir, "output_dir": tmp_path / "run"}
     result = slimrl.rl(**settings)

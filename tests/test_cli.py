@@ -175,7 +175,7 @@ def test_interrupt_says_how_to_go_on(
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("gap_s", [0.0, 0.003, 0.05])
+@pytest.mark.parametrize("gap_s", [0.0, *(pytest.param(gap_s, marks=pytest.mark.slow) for gap_s in (0.003, 0.05))])
 def test_a_second_interrupt_brings_no_traceback(gap_s: float) -> None:
     command = [sys.executable, "-m", "slimrl", "play", "reverse-text"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -264,6 +264,7 @@ def test_a_part_of_a_run_reads_the_file_of_the_run(part: str, capsys: pytest.Cap
 ASCII = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "1"}
 
 
+@pytest.mark.slow
 def test_a_letter_that_a_log_lacks_ends_nothing(tmp_path):
     path = tmp_path / "Bücher"
     path.mkdir()

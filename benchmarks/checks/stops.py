@@ -129,7 +129,7 @@ def stop(kind: str, number: int, after_s: float, directory: Path, viewed: Path) 
         "left_processes": left,
         "left_files": files,
         "traceback": "Traceback" in said,
-        "last_line": said.splitlines()[-1] if said else "",
+        "last_words": said.splitlines()[-1].partition(":")[0] if said else "",
         "ok": not has_ended_before and status in (0, 130) and seconds <= LIMIT_S and not left and not files,
     }
     print(found, flush=True)

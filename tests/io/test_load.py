@@ -21,6 +21,7 @@ def test_it_is_said_where_threads_would_wait(threads: int, busy: float, cores: i
     assert bool(load_note(threads, busy, cores)) == is_said
 
 
+@pytest.mark.slow
 def test_programs_that_compute_are_seen_and_the_plan_says_so(
     tiny_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,7 @@ def test_the_first_steps_are_looked_at_and_one_line_is_said() -> None:
     ("delay_s", "level", "is_said"),
     [
         pytest.param(1.0, 0, True, marks=pytest.mark.slow),
-        (0.0, 0, False),
+        pytest.param(0.0, 0, False, marks=pytest.mark.slow),
         pytest.param(1.0, 1, False, marks=pytest.mark.slow),
     ],
 )

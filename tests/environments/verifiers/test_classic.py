@@ -51,6 +51,7 @@ def test_tools_are_called_natively():
     assert turns[-1].reward == 1.0 and turns[-1].metrics["mayor_calls"] == 1.0
 
 
+@pytest.mark.slow
 def test_splits_are_apart():
     alone = load_taskset(ID, {})
     train, test = tasks_of(alone, "train"), tasks_of(alone, "test")

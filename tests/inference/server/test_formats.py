@@ -102,6 +102,7 @@ def test_a_schema_that_contains_itself_may_have_finite_values(node: dict[str, An
 BOMB = {"allOf": [{"type": "string", "pattern": f".*[ab]{{{num}}}.*a.*"} for num in range(1, 20)]}
 
 
+@pytest.mark.slow
 def test_a_schema_that_takes_too_long_to_compile_holds_up_nobody_else(http: httpx.Client) -> None:
     began = time.monotonic()
     with ThreadPoolExecutor() as pool:
