@@ -47,7 +47,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+first, *others = REFUSED
+
+
+@pytest.mark.parametrize("case", [first, *(pytest.param(other, marks=pytest.mark.slow) for other in others)])
 def test_a_refusal_needs_no_pytorch(case: str, a_run: Path, tmp_path: Path) -> None:
     if case == "a GPU" and any(Path("/dev").glob("nvidia[0-9]*")):
         pytest.skip("this machine has a GPU")
@@ -64,10 +67,10 @@ def test_a_refusal_needs_no_pytorch(case: str, a_run: Path, tmp_path: Path) -> N
     ("module", "words"),
     [
         ("peft", ["--model.lora.rank", "4"]),
-        ("wandb", ["--wandb.project", "p"]),
-        ("trackio", ["--trackio.project", "p"]),
-        ("tensorboard", ["--tensorboard.enabled"]),
-        ("uvicorn", ["--deployment.type", "processes"]),
+        pytest.param("wandb", ["--wandb.project", "p"], marks=pytest.mark.slow),
+        pytest.param("trackio", ["--trackio.project", "p"], marks=pytest.mark.slow),
+        pytest.param("tensorboard", ["--tensorboard.enabled"], marks=pytest.mark.slow),
+        pytest.param("uvicorn", ["--deployment.type", "processes"], marks=pytest.mark.slow),
     ],
 )
 def test_a_missing_extra_is_named_before_anything_is_imported(module: str, words: list[str], tmp_path: Path) -> None:
@@ -96,13 +99,18 @@ def test_a_directory_in_use_is_refused_at_once(tmp_path: Path) -> None:
     "words",
     [
         ("status", "RUN"),
-        ("scale", "RUN", "2"),
-        ("--help",),
         ("rl", "--help"),
-        ("plan", "--on", "H1000", "@", "x"),
-        ("eval", "--help"),
-        ("view", "--help"),
-        ("plan", "--help"),
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (
+                ("--help",),
+                ("scale", "RUN", "2"),
+                ("plan", "--on", "H1000", "@", "x"),
+                ("eval", "--help"),
+                ("view", "--help"),
+                ("plan", "--help"),
+            )
+        ),
     ],
     ids=" ".join,
 )

@@ -171,6 +171,7 @@ def test_another_model_is_a_baseline_in_every_way_of_decoding(tiny_dir: Path, tm
     assert [list(pairs) for pairs in results["pairs"].values()] == [[str(other), "random"]] * 2
 
 
+@pytest.mark.slow
 def test_episodes_of_other_settings_are_not_taken_together(finished: Path, tiny_dir: Path, capsys):
     assert run(eval_flags(tiny_dir, finished, "--resume", "--sampling.max_tokens", "3")) == 2
     error = " ".join(capsys.readouterr().err.split())

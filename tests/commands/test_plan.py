@@ -204,6 +204,7 @@ def test_a_mistaken_second_run_of_processes_keeps_the_plan_of_the_first(
     assert (tmp_path / planning.FILE).read_text() == "of the first"
 
 
+@pytest.mark.slow
 def test_the_closing_table_sets_the_prediction_beside_the_truth(
     tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

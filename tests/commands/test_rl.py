@@ -251,6 +251,7 @@ def test_an_environment_that_is_never_done_ends_at_max_turns(tiny_dir, tmp_path,
     assert metrics["rollout/turns_mean"] <= 3.0
 
 
+@pytest.mark.slow
 def test_an_environment_that_always_fails_stops_the_run_with_its_own_words(tiny_dir, tmp_path, bad_environment, capsys):
     assert run(flags_for(tiny_dir, tmp_path, bad_environment, "always")) == 2
     assert "broken for good" in capsys.readouterr().err

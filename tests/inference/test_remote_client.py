@@ -319,6 +319,7 @@ def test_an_answer_that_is_no_completion_ends_the_run_and_names_the_server(wrong
         sample(client)
 
 
+@pytest.mark.slow
 def test_a_server_that_only_fails_is_named_within_its_time() -> None:
     with (
         fake(Wrong(Answer(500, {"error": "the engine is dead"})), timeout_s=0.3) as (client, _),

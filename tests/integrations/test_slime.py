@@ -103,6 +103,7 @@ print(sample.metadata["failure"])
 """
 
 
+@pytest.mark.slow
 def test_the_contract_holds_with_a_stub_in_the_place_of_transformers() -> None:
     """As SLIME's own tests of it run."""
     command = [sys.executable, "-c", STUBBED]

@@ -60,6 +60,7 @@ def test_a_holder_that_is_stopped_is_not_waited_for(tmp_path, holder, monkeypatc
         pass
 
 
+@pytest.mark.slow
 def test_a_wait_goes_on_being_noted(tmp_path, holder, monkeypatch):
     monkeypatch.setattr("slimrl.io.locks.NOTICE_S", 0.3)
     notes = []

@@ -65,6 +65,7 @@ def test_several_runs_have_a_panel_for_each_metric_that_matters(tmp_path):
     assert titles(draw_request(PlotRequest(runs))) == ["reward/mean", "held_out/reward_greedy", "policy entropy (nats)"]
 
 
+@pytest.mark.slow
 def test_the_picture_of_one_run_is_its_training_picture(tmp_path, capsys):
     directory = write_run(tmp_path / "run")
     assert run(["plot", str(directory)]) == 0

@@ -223,6 +223,7 @@ def test_an_error_in_the_thread_ends_the_step():
             run.play(range(1))
 
 
+@pytest.mark.slow
 def test_an_environment_that_holds_the_thread_ends_the_run_with_its_place(monkeypatch: pytest.MonkeyPatch):
     slept = []
 

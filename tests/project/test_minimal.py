@@ -14,6 +14,7 @@ def test_it_is_one_page() -> None:
     assert len(MINIMAL.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
 
+@pytest.mark.slow
 def test_it_runs_from_top_to_bottom(
     tiny_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ def test_the_time_in_an_environments_code_is_measured_but_not_slimrls_own_waits(
     assert hold_s(thread) == 0.0
 
 
+@pytest.mark.slow
 def test_a_thread_that_is_held_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,11 +56,13 @@ def test_as_many_calls_as_allowed_pass(run: Run) -> None:
     assert run("for _ in range(7): shout('x')", num_calls=7).error == ""
 
 
+@pytest.mark.slow
 def test_half_a_message_waits_no_longer_than_the_time_out(run: Run) -> None:
     execution = run(f"{PRELUDE}\nchannel.sendall(b'\\0\\0\\0\\x08half'); wait()", timeout_s=0.5)
     assert "timeout_s = 0.5" in execution.error
 
 
+@pytest.mark.slow
 def test_replies_that_nobody_reads_block_nobody(run: Run) -> None:
     code = 'for _ in range(100): say(\'{"tool": "large", "argument": ""}\')\nwait()'
     execution = run(f"{PRELUDE}\n{code}", tools={"large": lambda _: "x" * 500_000}, timeout_s=0.5)

@@ -183,6 +183,7 @@ def test_what_it_has_left_behind_is_named_and_can_be_stopped(with_a_child, port,
     assert not start_time(child) and llama_cpp.main(["--stop"]) == 1
 
 
+@pytest.mark.slow
 def test_of_two_starts_at_once_the_second_waits_for_the_first(program, port, tmp_path, capsys):
     status: list[int] = []
     starts = [threading.Thread(target=lambda: status.append(llama_cpp.main(["--program", program]))) for _ in range(2)]

@@ -61,6 +61,7 @@ def test_no_text_leaves_its_script(tmp_path):
     assert read(tmp_path / "page", details)[1]["train:0:0"]["messages"][1]["content"] == hostile
 
 
+@pytest.mark.slow
 def test_a_part_of_a_large_run_is_whole_groups_spread_over_its_steps(tmp_path):
     for step in range(40):
         groups = [[record_of(f"train/{group}") for _ in range(3 + group % 2)] for group in range(5)]

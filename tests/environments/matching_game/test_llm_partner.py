@@ -315,6 +315,7 @@ def test_a_key_that_the_server_escapes_is_in_nothing_either(escape: Callable[[st
         assert turn.messages[0]["content"] == "[message] It is [key]."
 
 
+@pytest.mark.slow
 def test_a_reply_in_another_encoding_than_utf_8_is_none(monkeypatch):
     """A key in it would not be found, so nothing of it is shown."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

@@ -222,6 +222,7 @@ def test_an_engine_that_cannot_go_on_is_told_by_health(
     assert "cannot go on" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_its_engine(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> Any:
         raise ZeroDivisionError("a bug")
@@ -234,6 +235,7 @@ def test_the_command_ends_with_its_engine(tiny_dir: Path, monkeypatch: pytest.Mo
     assert serve(config_of(tiny_dir), break_engine) == 1
 
 
+@pytest.mark.slow
 def test_a_cache_that_does_not_fit_ends_the_server_before_it_serves(
     tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_the_optional_methods_are_those_of_the_environment() -> None:
         assert list(find_scripts(remote)) == list(find_scripts(here))
 
 
+@pytest.mark.slow
 def test_scripts_kinds_of_failure_and_tasks_come_through(capsys: pytest.CaptureFixture[str]) -> None:
     remote, here = load("Full"), load_taskset(f"{FILE}:Full", {})
     prepare_taskset(remote)
@@ -162,6 +163,7 @@ def test_what_an_environment_prints_is_shown_without_commands_to_the_terminal(
     assert re.fullmatch(r"(sold \d\\x1b\[2J\n){3}", capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_random_numbers_depend_on_the_seed_alone() -> None:
     def rewards(remote: Any, seed: str) -> list[float]:
         remote.seed_generators(seed)

@@ -62,6 +62,7 @@ def asked(log: Path, verb: str) -> list[tuple[list[str], dict[str, str]]]:
     return [(arguments, environment) for arguments, environment in rows if verb in arguments]
 
 
+@pytest.mark.slow
 def test_podman_compose_alone_starts_and_removes_a_container(tmp_path: Path, port: int) -> None:
     log = engine(tmp_path)
     assert main(["--container", "--data-dir", str(tmp_path)], tmp_path) == 0

@@ -31,6 +31,7 @@ def test_it_asks_about_its_plan_and_then_proposes_it() -> None:
         assert len({act.text for act in said if isinstance(act, Say)}) == sum(isinstance(act, Say) for act in said)
 
 
+@pytest.mark.slow
 def test_it_proposes_with_its_last_message_and_asks_again_after_a_rejection() -> None:
     acts = []
     for deal in some_deals(3, 40):

@@ -100,6 +100,7 @@ def test_what_looks_best_to_one_alone_is_worth_more_where_ties_are_broken_at_ran
     assert max(picked) < 0.8  # 1 / 1.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "num", "low", "high"), [(3, 300, 0.77, 0.81), pytest.param(8, 40, 0.80, 0.86, marks=pytest.mark.slow)]
 )
