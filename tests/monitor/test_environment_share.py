@@ -45,7 +45,7 @@ def test_a_run_says_what_its_environment_takes(
         "output_dir": tmp_path / "run",
         "orchestrator.batch_size": 8,
         "orchestrator.rollouts_per_example": 4,
-        "orchestrator.sampling.max_tokens": 4,
+        "orchestrator.sampling.max_tokens": 24,
         "trainer.loss.type": "reinforce",
         "eval.num_examples": 1,
     }

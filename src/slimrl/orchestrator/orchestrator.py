@@ -113,7 +113,7 @@ class Orchestrator:
     def collect(self, step: int) -> Batch:
         """Play until the batch is full of groups with a signal, or the resampling bound is reached. Raises UserError
         if every rollout failed."""
-        began, idle_s = time.perf_counter(), self._watched.idle_s()
+        began, waited_s = time.perf_counter(), 0.0
         wanted = self.config.batch_size // self.config.rollouts_per_example
         bound = wanted * self.config.resample_factor
         played: list[PlayedGroup] = []
@@ -124,7 +124,10 @@ class Orchestrator:
         while (missing := wanted - sum(group.has_signal for group in groups)) > 0 and num_looked < bound:
             num = min(missing, bound - num_looked)
             num_started += self._fill(step, num)
-            taken = [self._compare(group) for group in self._pool.take(num)]
+            idle_s = self._watched.idle_s()
+            played_now = self._pool.take(num)
+            waited_s += self._watched.idle_s() - idle_s
+            taken = [self._compare(group) for group in played_now]
             num_looked += len(taken)
             read, openings = self._read(taken)
             played += read
@@ -135,7 +138,8 @@ class Orchestrator:
             raise UserError(_all_failed(rollouts))
         G, with_signal = self.config.rollouts_per_example, [group for group in groups if group.has_signal]
         usage = Usage(G * num_started, G * num_stale, sum(len(group.rollouts) for group in with_signal))
-        metrics = rollout_metrics(rollouts, usage) | self._speed(rollouts, began, idle_s) | self._measure(played)
+        metrics = rollout_metrics(rollouts, usage) | self._speed(rollouts, began) | self._measure(played)
+        metrics["time/env_wait_s"] = waited_s
         metrics["reward/zero_signal_groups"] = (len(groups) - len(with_signal)) / num_looked
         metrics |= self._reward_by_environment(groups) | age_metrics([step - group.version for group in with_signal])
         metrics |= self._lengths() | {"async/sampler_idle": self._watched.idle_share()}
@@ -237,15 +241,13 @@ class Orchestrator:
         distilled, metrics = self.distillation.apply(samples, openings, self.loss, self.config.sampling.temperature)
         return distilled, metrics | {"time/teacher_s": time.perf_counter() - began}
 
-    def _speed(self, played: Sequence[Rollout], began: float, idle_s: float) -> Metrics:
-        """How long the trainer has waited for the batch since `began`, when the sampler had been idle for `idle_s`, and
-        the speed at which it was sampled: above level 0 that began with the batch before."""
-        idle_s = self._watched.idle_s() - idle_s
+    def _speed(self, played: Sequence[Rollout], began: float) -> Metrics:
+        """How long the trainer has waited for the batch since `began`, and the speed at which it was sampled: above
+        level 0 that began with the batch before."""
         now, sampled = time.perf_counter(), sum(rollout.num_sampled for rollout in played)
         since = (self._collected_s or began) if self.max_async_level else began
         self._collected_s = now
-        waits = {"time/rollout_s": now - began, "time/env_wait_s": idle_s}
-        return waits | {"perf/tokens_sampled_per_s": sampled / (now - since)}
+        return {"time/rollout_s": now - began, "perf/tokens_sampled_per_s": sampled / (now - since)}
 
     def _measure(self, played: Sequence[PlayedGroup]) -> Metrics:
         """What the monitors of the run's health watch."""
