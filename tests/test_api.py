@@ -45,7 +45,7 @@ class ShoutEpisode:
         return slimrl.Turn(done=True, reward=reply.count("!") / (1 + len(reply)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_returns_metrics_intervals_and_weights(tiny_dir: Path, tmp_path: Path) -> None:
     settings = {**SETTINGS, "model.name": tiny_dir, "output_dir": tmp_path / "run"}
     result = slimrl.rl(**settings)
@@ -89,7 +89,7 @@ def test_a_taskset_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert env.id == f"{__name__}:Shout"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_notebook_has_an_event_loop_of_its_own(tiny_dir: Path, tmp_path: Path) -> None:
     async def cell() -> slimrl.TrainingResult:
         settings = {**SETTINGS, "max_steps": 1, "env": [Shout], "model.name": tiny_dir}

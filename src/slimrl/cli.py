@@ -5,7 +5,6 @@ Only here do imports of our own stand inside functions: `slimrl --help` answers 
 
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from slimrl.errors import UserError, nearest, visible
 from slimrl.io.invocation import allow_any_letter, check_words, command_prefix
-from slimrl.io.last_resort import end_when_interrupted
+from slimrl.io.last_resort import end_quietly, end_when_interrupted
 from slimrl.io.secrets import redact, redact_words
 
 if TYPE_CHECKING:
@@ -144,15 +143,9 @@ def main() -> int:
 
 def _start(*command: str) -> int:
     argv = [*command, *sys.argv[1:]]
-    try:
-        if argv and argv[0] in COMPUTE:
-            end_when_interrupted(visible(_interrupt_advice(argv)))
-        status = run(argv)
-        if status == 130:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends Python's own end, without a traceback
-        return status
-    except KeyboardInterrupt:  # the second one came while the first was answered
-        return 130
+    if argv and argv[0] in COMPUTE:
+        end_when_interrupted(visible(_interrupt_advice(argv)))
+    return end_quietly(partial(run, argv))
 
 
 # The console scripts of these names.

@@ -157,8 +157,8 @@ class Rollout:
     `failure` is the reason why the rollout cannot be trained on (see `errors.RolloutError`), and then the reward is
     nan. `stop_reason` is FAILED if the failure ended the episode. A rollout that is rejected afterwards, say because a
     teacher cannot read it, keeps the reason why its episode ended. `role` names the policy's side in self-play. `env_s`
-    are the seconds that the environment took to start and over each reply; equal rollouts may differ in these.
-    `task_data` is the data of its task, as the right answer, for those who read the rollout.
+    are the seconds that the environment took to start and over each reply, and `task_data` is the data of its task, as
+    the right answer, for those who read the rollout. Equal rollouts may differ in these two.
     """
 
     task_id: str
@@ -175,7 +175,7 @@ class Rollout:
     role: str = ""
     stop_reason: StopReason = StopReason.DONE
     env_s: tuple[float, ...] = field(default=(), compare=False)
-    task_data: Mapping[str, Any] = field(default_factory=dict)
+    task_data: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids_T), len(self.loss_mask_T), len(self.logprobs_T), len(self.versions_T)}

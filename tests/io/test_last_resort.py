@@ -37,4 +37,5 @@ def test_a_call_that_nothing_interrupts_ends_with_the_process() -> None:
         status = process.wait(60)
         last = process.stderr.read().splitlines()[-1]
     assert status == 130 and time.monotonic() - began < 10
-    assert last.startswith("Interrupted. To continue with the episodes that are left: slimrl eval --env.0.id")
+    assert last.startswith("Interrupted. To continue with the episodes that are left: ")
+    assert "slimrl eval --env.0.id reverse-text" in last

@@ -24,9 +24,9 @@ def test_the_first_steps_are_looked_at_and_one_line_is_said() -> None:
 @pytest.mark.parametrize(
     ("delay_s", "level", "is_said"),
     [
-        pytest.param(1.0, 0, True, marks=pytest.mark.slow),
-        pytest.param(0.0, 0, False, marks=pytest.mark.slow),
-        pytest.param(1.0, 1, False, marks=pytest.mark.slow),
+        pytest.param(0.5, 0, True, marks=pytest.mark.slow),
+        pytest.param(0.0, 0, False, marks=pytest.mark.nightly),
+        pytest.param(0.5, 1, False, marks=pytest.mark.nightly),
     ],
 )
 def test_a_run_says_what_its_environment_takes(

@@ -20,7 +20,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_writes_games_that_are_read_and_the_same_for_the_same_seed(tmp_path: Path) -> None:
     first, again, other = (tmp_path / name for name in ("data/first.jsonl", "again.jsonl", "other.jsonl"))
     for file, seed in ((first, "4"), (again, "4"), (other, "5")):

@@ -92,8 +92,8 @@ print("loaded", *sorted({heavy!r} & sys.modules.keys()))
 HEAVY = {"torch", "transformers", "chromadb", "sentence_transformers", "datasets"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("word", ["--help", pytest.param("--typo", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("word", ["--help", "--typo"])
 def test_help_and_typos_are_answered_before_anything_heavy_is_loaded(word: str, tmp_path: Path):
     commands = [[script, word] for script in ALL if script != "run_llamacpp"]
     commands += [["run_environment", "--stop"]] if word == "--help" else []

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 LIMIT_S = 8.0
 INTERRUPTED = 130
@@ -25,6 +26,17 @@ def end_when_interrupted(last_words: str) -> None:
     # The operating system's own handler writes each signal's number there, whatever Python does.
     signal.set_wakeup_fd(written.detach(), warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(heard, last_words), name="last resort", daemon=True).start()
+
+
+def end_quietly(work: Callable[[], int]) -> int:
+    """The exit status of the work. A second Ctrl-C, after which that is `INTERRUPTED`, brings no traceback."""
+    try:
+        status = work()
+        if status == INTERRUPTED:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python itself ends
+        return status
+    except KeyboardInterrupt:  # it came while the first was answered
+        return INTERRUPTED
 
 
 def end_by_itself() -> None:

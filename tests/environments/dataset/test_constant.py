@@ -47,7 +47,7 @@ def test_check_says_what_it_earns(tmp_path, capsys):
     assert re.search(r"constant answer \| note \| the best one earns 0\.[67]\d* on average, the expert 1", said)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_shows_it_beside_its_stages(tmp_path, capsys):
     path = write_rows(tmp_path / "rows.jsonl", MOSTLY_2)
     model = str(tiny_model_dir(tmp_path, "llama"))

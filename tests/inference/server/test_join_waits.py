@@ -20,6 +20,7 @@ import torch.distributed
 
 pytestmark = pytest.mark.slow  # a server as a process for each way of being silent
 LIMIT_S = 10.0
+Server = tuple[subprocess.Popen[str], str]
 dist: Any = torch.distributed  # what is used here is no part of its published types
 
 
@@ -81,8 +82,8 @@ def serving(stay: ExitStack, act: Callable[[socket.socket], None]) -> int:
     return int(listener.getsockname()[1])
 
 
-@pytest.fixture
-def server(tiny_dir: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+@pytest.fixture(scope="module")
+def server(tiny_dir: Path) -> Iterator[Server]:
     """A server as a process, and its address."""
     words = ["inference", "--port", "0", "--model.name", str(tiny_dir), "--context_len", "256", "--max_slots", "4"]
     command = [sys.executable, "-m", "slimrl", *words]
@@ -96,33 +97,44 @@ def server(tiny_dir: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
-@pytest.mark.parametrize("trainer", [closed, deaf, alone, drips, half_closed])
-def test_a_trainer_that_gives_up_frees_the_server_which_ctrl_c_ends(
-    trainer: Callable[[ExitStack], int], server: tuple[subprocess.Popen[str], str], tiny_dir: Path
-) -> None:
-    process, url = server
-    with ExitStack() as stay:
-        group = {"master_address": "127.0.0.1", "master_port": trainer(stay), "rank_offset": 1, "world_size": 2}
-        call = {"init_info": {**group, "packed": False}}
-        while httpx.get(f"{url}/health").status_code != 200:
-            time.sleep(0.1)
-        with pytest.raises(httpx.TimeoutException):
-            httpx.post(f"{url}/init_weight_transfer_engine", json=call, timeout=1.0)
-        update = {"weight_dir": str(tiny_dir), "version": 7}
-        assert httpx.post(f"{url}/update_weights", json=update, timeout=LIMIT_S).json()["version"] == 7
-
-        with pytest.raises(httpx.TimeoutException):
-            httpx.post(f"{url}/init_weight_transfer_engine", json=call, timeout=1.0)
-        joining = threading.Thread(target=ask, args=(f"{url}/init_weight_transfer_engine", call))
-        joining.start()
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        process.wait(LIMIT_S)
-        joining.join(LIMIT_S)
-        assert not joining.is_alive()
-
-
 def ask(url: str, body: object) -> None:
     """Post, whatever becomes of it."""
     with suppress(httpx.HTTPError):
         httpx.post(url, json=body, timeout=120)
+
+
+@pytest.mark.parametrize("trainer", [closed, deaf, alone, drips, half_closed])
+def test_a_trainer_that_gives_up_frees_the_server(
+    trainer: Callable[[ExitStack], int], server: Server, tiny_dir: Path
+) -> None:
+    _, url = server
+    with ExitStack() as stay:
+        while httpx.get(f"{url}/health").status_code != 200:
+            time.sleep(0.1)
+        with pytest.raises(httpx.TimeoutException):
+            httpx.post(f"{url}/init_weight_transfer_engine", json=call_to(trainer(stay)), timeout=1.0)
+        update = {"weight_dir": str(tiny_dir), "version": 7}
+        assert httpx.post(f"{url}/update_weights", json=update, timeout=LIMIT_S).json()["version"] == 7
+
+
+def test_ctrl_c_ends_a_server_that_waits_for_its_trainer(server: Server) -> None:
+    process, url = server  # this test is its end
+    with ExitStack() as stay:
+        calls = [
+            threading.Thread(target=ask, args=(f"{url}/init_weight_transfer_engine", call_to(trainer(stay))))
+            for trainer in (drips, deaf)
+        ]
+        for call in calls:
+            call.start()
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        process.wait(LIMIT_S)
+        for call in calls:
+            call.join(LIMIT_S)
+        assert not any(call.is_alive() for call in calls)
+
+
+def call_to(port: int) -> dict[str, object]:
+    """The call of a server to the group at a port."""
+    group = {"master_address": "127.0.0.1", "master_port": port, "rank_offset": 1, "world_size": 2}
+    return {"init_info": {**group, "packed": False}}

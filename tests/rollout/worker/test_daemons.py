@@ -40,10 +40,7 @@ def test_a_daemon_without_anything_ends_with_its_environment(how: str, tmp_path:
 
 @pytest.mark.parametrize(
     "number",
-    [
-        pytest.param(signal.SIGKILL, marks=SLOW),
-        *(pytest.param(number, marks=pytest.mark.nightly) for number in (signal.SIGTERM, signal.SIGINT)),
-    ],
+    [pytest.param(number, marks=pytest.mark.nightly) for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)],
 )
 def test_a_daemon_ends_with_a_run_that_is_killed(number: int, tmp_path: Path) -> None:
     script = (
