@@ -291,7 +291,7 @@ def flipped(data: bytes, places: Sequence[int], rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("trials", [10, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [10, pytest.param(300, marks=pytest.mark.nightly)])
 def test_a_damaged_cache_is_told_of_or_harmless_and_never_wrong(
     trials: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
