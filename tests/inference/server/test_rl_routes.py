@@ -193,6 +193,27 @@ def test_an_update_that_fails_has_ended_and_changed_nothing(rl: httpx.Client) ->
     assert post(rl, "/weight_checker", {"action": "checksum"})["checksums"] == before
 
 
+def test_a_trainer_that_leaves_in_the_middle_of_a_broadcast_frees_the_server(
+    rl: httpx.Client, tiny_dir: Path, tmp_path: Path
+) -> None:
+    listener = listen("127.0.0.1")
+    port = listener.getsockname()[1]
+    info = {"master_address": "127.0.0.1", "master_port": port, "rank_offset": 1, "world_size": 2, "packed": False}
+    joining = threading.Thread(target=post, args=(rl, "/init_weight_transfer_engine", {"init_info": info}))
+    joining.start()
+    with WeightGroup(Meeting("127.0.0.1", port, 0, 2, CPU, 20.0), listener):  # it sends nothing
+        joining.join()
+        post(rl, "/start_weight_update")
+        with pytest.raises(httpx.ReadTimeout):
+            rl.post("/update_weights", json={"update_info": describe_kinds(scaled(tiny_dir, 0.5))}, timeout=0.5)
+        directory = weight_dir(tiny_dir, tmp_path / "next", 0.25)
+        body = {"weight_dir": str(directory), "version": 6}
+        assert rl.post("/update_weights", json=body, timeout=10).json()["version"] == 6
+        post(rl, "/start_weight_update")
+        refused = post(rl, "/update_weights", {"update_info": describe_kinds(scaled(tiny_dir, 0.5))}, 400)
+        assert "There is no group to receive in" in refused["error"]["message"]
+
+
 def test_weights_come_by_broadcast_in_parts_of_any_size(rl: httpx.Client, tiny_dir: Path, tmp_path: Path) -> None:
     weights = scaled(tiny_dir, 0.5)
     listener = listen("127.0.0.1")

@@ -26,7 +26,7 @@ from slimrl.inference.server.weights import (
     read_weights,
     weight_checksums,
 )
-from slimrl.io.daemon import call_in_daemon
+from slimrl.io.daemon import call_in_daemon, start_in_daemon
 from slimrl.models.adapter import Adapter, is_adapter, known_weights, make_adapter, read_adapter
 from slimrl.models.lora import AdapterForm
 from slimrl.models.tensor_file import ALL_DTYPES
@@ -105,9 +105,10 @@ class WeightTransfer:
                 raise bad_request(str(error), "update_info") from None
 
     def break_off(self, client_left: bool) -> None:
-        """Leave the group if the trainer has gone in the middle of an update: what it had begun to send never ends."""
+        """Leave the group if the trainer has left in the middle of an update: its broadcast would never end."""
         if client_left and self._group:
-            self._group.close()
+            # PyTorch does not close a group before the broadcast in it has timed out.
+            start_in_daemon(self._group.close, "weight group")
             self._group = None
 
     async def finish(self, version: int | None) -> None:
@@ -211,7 +212,8 @@ class WeightTransfer:
             return self._receive(group, self._kinds(info), info.adapter)
         except BaseException:
             group.close()  # its members are at different places now, and the trainer must not wait for this one
-            self._group = None
+            if self._group is group:  # a new one may have been joined since the trainer left
+                self._group = None
             raise
 
     def _receive(self, group: WeightGroup, kinds: Kinds, info: AdapterInfo | None) -> NewWeights:
