@@ -32,7 +32,7 @@ WIDE = (
     "structure.md",
     "comparison.md",
 )  # pictures and tables take the room of the table of contents
-LAST = ("log/", "changelog", "benchmarks")  # what a search finds there stands below what it finds in guides
+LAST = ("log/", "changelog", "benchmarks")  # a search ranks these pages below the guides
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCED = re.compile(r"(^[ \t]*```.*?^[ \t]*```[ \t]*$)", re.MULTILINE | re.DOTALL)
 

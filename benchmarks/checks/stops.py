@@ -1,11 +1,11 @@
 """Interrupts commands at random moments, while other programs keep every core busy.
 
-    python -m benchmarks.checks.stops                 30 stops, six of each command
+    python -m benchmarks.checks.stops RUN             30 stops, six of each command; `view` shows RUN
 
 The commands are `rl` in one process and in several, `eval`, `inference` while clients ask it, and `view` while its page
 is read. Each gets SIGINT as Ctrl-C in a terminal sends it: the whole group of processes. Noted are the seconds until it
 has ended, the processes with its environment that are left 2 s later, the files left in its temporary directory, and
-what it said last. Writes `benchmarks/results/stops.json`.
+its last words. Writes `benchmarks/results/stops.json`.
 """
 
 import argparse
@@ -19,7 +19,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""How busy the cores are with other programs, measured beside one that computes, and in what words a run says it."""
+"""The load by other programs, measured beside one that computes, and the note of a plan on it."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.cli import run
-from slimrl.io.load import busy_cores, load_note, num_cores
+from slimrl.io.load import busy_cores, describe_load, num_cores
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs /proc/stat")
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs 
     [(2, 0.3, 2, False), (2, 0.6, 2, True), (1, 1.0, 2, False), (8, 30, 64, False)],
 )
 def test_it_is_said_where_threads_would_wait(threads: int, busy: float, cores: int, is_said: bool) -> None:
-    assert bool(load_note(threads, busy, cores)) == is_said
+    assert bool(describe_load(threads, busy, cores)) == is_said
 
 
 @pytest.mark.slow

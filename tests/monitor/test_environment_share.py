@@ -1,4 +1,4 @@
-"""A run at level 0 says when its steps pass in waiting for the environment."""
+"""A run at level 0 notes a large share of its steps that passes in waiting for the environment."""
 
 from pathlib import Path
 

@@ -42,11 +42,10 @@ def checkout(tmp_path: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) ->
     return tmp_path
 
 
-def snippets(page: str) -> list[str]:
-    """The Python code of a page, in its order."""
-    return re.findall(
-        r"^```py(?:thon)?\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
+def snippets(page: str, language: str = "py(?:thon)?") -> list[str]:
+    """The code of a page in a language, in its order."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -70,12 +69,8 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
 @pytest.mark.slow
 def test_the_commands_of_the_readme_run_one_after_the_other(checkout: Path) -> None:
     (checkout / "shout.py").write_text(snippets("README.md")[0])
-    blocks = re.findall(
-        r"^```bash\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
-    commands = [
-        line.removeprefix("uv run ") for block in blocks for line in block.splitlines() if line.startswith("uv run")
-    ]
+    lines = "".join(snippets("README.md", "bash")).splitlines()
+    commands = [line.removeprefix("uv run ") for line in lines if line.startswith("uv run")]
     assert len(commands) == 4
     for command in commands:
         assert run(shlex.split(command)) == 0, command

@@ -1,4 +1,4 @@
-"""The scripts import one another, as Python finds what lies beside the script that it runs."""
+"""The scripts import a module beside them, as Python does for a script that it runs."""
 
 from pathlib import Path
 

@@ -11,7 +11,7 @@ from slimrl.config.plan import PlanOptions
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
-from slimrl.io.load import busy_cores, load_note, num_cores
+from slimrl.io.load import load_note
 from slimrl.launch.pipeline import make_question
 from slimrl.launch.planning import Planner, make_planner, what_is_left
 from slimrl.models.device import set_threads
@@ -50,10 +50,10 @@ def run_plan(
         machine = this_machine(Path(config.output_dir), config.model.device)
         if options.run:
             return _simulate(planner, machine, options, show)
-        busy = busy_cores()
+        load = load_note(torch.get_num_threads())
         status = _show(planner, [planner.on(machine, options.measures)], show)
-        if line := load_note(torch.get_num_threads(), busy, num_cores()):
-            show(line)
+        if load:
+            show(load)
         return status
     # Another machine decides device and dtype anew, as `auto` does.
     elsewhere = replace(planner, config=config.model_copy(update={"model": _model_anywhere(config)}))

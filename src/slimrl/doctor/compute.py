@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 
 from slimrl.io.cgroups import cpu_limit
-from slimrl.io.load import busy_cores, load_note, num_cores
+from slimrl.io.load import load_note, num_cores
 from slimrl.models.device import NARROW, TOKENS, WIDE, choose_device, choose_dtype, dtype_name
 from slimrl.monitor.findings import Finding, Level
 
@@ -15,7 +15,7 @@ SLOW = 20.0  # GFLOP/s, less than an old core has
 
 def probe() -> list[Finding]:
     """Findings on the device, the number format, the threads and the load."""
-    busy = busy_cores()  # before anything here computes
+    load = load_note(torch.get_num_threads())  # before anything here computes
     device = choose_device("auto")
     choice = choose_dtype(device)
     why = "the first GPU that PyTorch sees" if device.type == "cuda" else "PyTorch sees no GPU"
@@ -23,7 +23,7 @@ def probe() -> list[Finding]:
     found.append(dtype_finding(dtype_name(choice.dtype), choice.gflops))
     if device.type == "cpu":
         found.append(threads_finding(torch.get_num_threads(), num_cores(), cpu_limit()))
-    return [*found, load_finding(load_note(torch.get_num_threads(), busy, num_cores()))]
+    return [*found, load_finding(load)]
 
 
 def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
@@ -42,7 +42,7 @@ def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
 
 
 def load_finding(note: str) -> Finding:
-    """Whether other programs compute here. `note` says it, and is empty where they do not."""
+    """The finding on other programs: a note with this text, or that the cores are free if it is empty."""
     remedy = "End them, or wait (`top` lists them); the speeds above are measured beside them."
     return Finding("load", Level.NOTE, note, remedy) if note else Finding("load", Level.OK, "the cores are free")
 

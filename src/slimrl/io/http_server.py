@@ -24,7 +24,7 @@ LOG = logging.getLogger("slimrl.server")
 MAX_CONNECTIONS = 4096
 RESERVED_DESCRIPTORS = 64  # for files, pipes and what else is not a connection, in any server
 BACKLOG = 2048
-END_S = 2.0  # for the requests that were ended to be gone
+END_S = 2.0  # for cancelled requests to end
 SAID_S = 60.0  # between two lines of the log about a lack of room
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -141,8 +141,8 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Accept no more requests, give running ones `grace_s` seconds, and end. What runs even then ends with the
-        process."""
+        """Accept no more requests, give running ones `grace_s` seconds, and end. Requests that cannot be cancelled end
+        with the process."""
         self._server.should_exit = True
         self._thread.join(self._grace_s + END_S)
         self._socket.close()
@@ -166,7 +166,7 @@ def _log_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """False for what asyncio warns of at each write to a client that has left, before anybody can know that, and for
-    the requests that the end of the server breaks off."""
+    """False for two records: asyncio's warning at each write to a client that has left, and the traceback of a request
+    that is cancelled as the server ends."""
     was_broken_off = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
     return not was_broken_off and record.msg != "socket.send() raised exception."

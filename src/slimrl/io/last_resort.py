@@ -19,23 +19,23 @@ INTERRUPTED = 130
 def end_when_interrupted(last_words: str) -> None:
     """End this process `LIMIT_S` after the first Ctrl-C if it has not ended by then, after the `last_words`.
 
-    What it has written is as after a `kill -9`, from which a run resumes. Its children end with it, by Linux.
+    Its files are as after `kill -9`, and a run resumes from them. On Linux its children end with it.
     """
     heard, written = socket.socketpair()
     written.setblocking(False)
-    # The operating system's own handler writes each signal's number there, whatever Python does.
+    # Python's handler in C writes each signal's number there at once, also within a long call.
     signal.set_wakeup_fd(written.detach(), warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(heard, last_words), name="last resort", daemon=True).start()
 
 
 def end_quietly(work: Callable[[], int]) -> int:
-    """The exit status of the work. A second Ctrl-C, after which that is `INTERRUPTED`, brings no traceback."""
+    """The exit status of the work; `INTERRUPTED` after a second Ctrl-C, which prints no traceback."""
     try:
         status = work()
         if status == INTERRUPTED:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python itself ends
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on it ends Python at once
         return status
-    except KeyboardInterrupt:  # it came while the first was answered
+    except KeyboardInterrupt:  # the second one, during the work's answer to the first
         return INTERRUPTED
 
 

@@ -14,7 +14,7 @@ from slimrl.environments.base import Preparing, Taskset
 from slimrl.environments.find import is_builtin, load_taskset
 from slimrl.errors import UserError, describe
 from slimrl.io.files import explain_write_errors, replace_file
-from slimrl.io.load import busy_cores, load_note, num_cores
+from slimrl.io.load import load_note
 from slimrl.launch.placement import place_on
 from slimrl.models.allocator import keep_freed_memory
 from slimrl.models.device import set_threads
@@ -111,8 +111,8 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
         return None
     for line in lines:
         note(line, "")
-    if busy := load_note(torch.get_num_threads(), busy_cores(), num_cores()):
-        note(busy, "yellow")
+    if load := load_note(torch.get_num_threads()):
+        note(load, "yellow")
     if refusal and config.plan == "refuse":
         raise UserError(refusal)
     if refusal:

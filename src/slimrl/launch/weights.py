@@ -24,7 +24,7 @@ from slimrl.transport.roster import Roster, describe_member
 from slimrl.transport.run_files import RunFiles
 
 POLL_S = 0.05
-END_S = 5.0  # for an update that is under way when sampling ends; its thread does not keep the process alive
+END_S = 5.0  # for an update that is under way when sampling ends; its thread is a daemon
 LOOK_S = 1.0  # between two looks at who samples
 MEET_S = 60.0  # longest that samplers which have just answered may need to join a group, or to receive a tensor
 

@@ -1,31 +1,31 @@
-"""Says once which share of a step passes while nothing is sampled or trained, as the environment is waited for."""
+"""Notes once the share of a step in which nothing is sampled or trained, as episodes wait for their environment."""
 
 from collections.abc import Callable, Mapping
 
-STEPS = 3  # that are looked at
-LARGE = 0.2  # the share from which it is worth a word
+STEPS = 3  # that are measured
+LARGE = 0.2  # the smallest share that is noted
 
 
 class EnvironmentShare:
     """A sink for runs at `max_async_level = 0`, where environments and training take turns."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._waits_s: list[float] = []
-        self._steps_s: list[float] = []
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._num, self._wait_s, self._step_s = 0, 0.0, 0.0
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a step, and say what the first ones come to."""
-        if "time/env_wait_s" not in metrics or "time/step_s" not in metrics or len(self._steps_s) == STEPS:
+        """Add a step. After the first `STEPS` ones, note a large share."""
+        if "time/env_wait_s" not in metrics or "time/step_s" not in metrics or self._num == STEPS:
             return
-        self._waits_s.append(metrics["time/env_wait_s"])
-        self._steps_s.append(metrics["time/step_s"])
-        share = sum(self._waits_s) / max(sum(self._steps_s), 1e-9)
-        if len(self._steps_s) == STEPS and share >= LARGE:
-            self._say(
+        self._num += 1
+        self._wait_s += metrics["time/env_wait_s"]
+        self._step_s += metrics["time/step_s"]
+        share = self._wait_s / max(self._step_s, 1e-9)
+        if self._num == STEPS and share >= LARGE:
+            self._note(
                 f"the environment takes {share:.0%} of a step, in which nothing is sampled or trained: "
-                "`--max_async_level 1` trains meanwhile, and `slimrl plan --run DIR` says what that gains"
+                "`--max_async_level 1` trains meanwhile (`slimrl plan --run DIR` predicts the gain)"
             )
 
     def close(self, failed: bool = False) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""

@@ -71,7 +71,7 @@ GROUPS = {
 }
 
 COUNTS = ("rollouts", "tokens", "turns", "versions", "version", "alarms", "tokens/s", "s", "GB", "ratio", "nats/token")
-# What values a metric can have, by its unit; and by its name where the unit does not decide.
+# The least and the largest possible value of a metric, by its unit, or by its name where the unit does not decide.
 POSSIBLE: dict[str, tuple[float | None, float | None]] = {
     "share": (0.0, 1.0),
     "correlation": (-1.0, 1.0),
@@ -314,10 +314,10 @@ METRICS = (
     Metric("time/rollout_s", "sampling, environments and judges", "s", "lower", ""),
     Metric(
         "time/env_wait_s",
-        "of time/rollout_s, how long nothing was sampled: every episode waited for its environment or judge",
+        "the part of time/rollout_s in which nothing was sampled: every episode waited for its environment or judge",
         "s",
         "lower",
-        "a small part of time/step_s; max_async_level trains meanwhile",
+        "a small part of time/step_s; max_async_level fills it with training",
     ),
     Metric("time/wait_batch_s", "how long the trainer waited for a batch of another process", "s", "lower", ""),
     Metric("time/wait_weights_s", "how long the orchestrator waited for the trainer's weights", "s", "lower", ""),

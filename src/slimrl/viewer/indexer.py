@@ -18,7 +18,7 @@ from slimrl.viewer.runs import ALARMS, RunDir
 from slimrl.viewer.scan import Known, Progress, progress_of_another, update
 
 POLL_S = 1.0
-END_S = 5.0  # for a disk that does not answer: the thread does not keep the process alive
+END_S = 5.0  # for a read that is under way; a disk may not answer, and the thread is a daemon
 WAIT_S = 0.2
 
 

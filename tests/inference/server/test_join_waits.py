@@ -21,7 +21,7 @@ import torch.distributed
 pytestmark = pytest.mark.slow  # a server as a process for each way of being silent
 LIMIT_S = 10.0
 Server = tuple[subprocess.Popen[str], str]
-dist: Any = torch.distributed  # what is used here is no part of its published types
+dist: Any = torch.distributed  # its published types lack `TCPStore`
 
 
 def closed(stay: ExitStack) -> int:
@@ -36,7 +36,7 @@ def deaf(stay: ExitStack) -> int:
 
 
 def alone(stay: ExitStack) -> int:
-    """That of a store whose other members never come."""
+    """That of a store whose other members are missing."""
     limit = timedelta(seconds=5)
     store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False, timeout=limit)
     stay.callback(lambda: store)  # it lives as long as the test
@@ -98,7 +98,7 @@ def server(tiny_dir: Path) -> Iterator[Server]:
 
 
 def ask(url: str, body: object) -> None:
-    """Post, whatever becomes of it."""
+    """Post, and ignore a failure."""
     with suppress(httpx.HTTPError):
         httpx.post(url, json=body, timeout=120)
 

@@ -87,12 +87,16 @@ export function lastPlace(chart: ChartLines): number {
   return Math.max(...chart.steps.map((_, i) => (own.some((line) => line.values[i] !== null) ? i : -1)));
 }
 
-/** Where the value of a line is that the read-out shows: at the cursor; else at its last value up to the runs' last step.
+/** The place of the value that the read-out shows: the cursor's, else that of the last value up to the runs' last step;
  * -1 if there is none. */
 export function shownPlace(chart: ChartLines, line: Line, index: number | null): number {
   if (index !== null) return index;
   const last = lastPlace(chart);
-  return Math.max(...line.values.map((value, i) => (value !== null && i <= last ? i : -1)));
+  let place = -1;
+  line.values.forEach((value, i) => {
+    if (value !== null && i <= last) place = i;
+  });
+  return place;
 }
 
 function add(chart: ChartLines, line: Line, log: boolean): number {

@@ -1,12 +1,12 @@
-/** How far the y axis of a chart reaches: with some room around the values, and never to what cannot be. */
+/** The range of a chart's y axis: the values with some room around them, within the possible values. */
 import type { Metric, Num } from "../data/types.ts";
 
 export type Ends = [least: number, most: number];
 
 export const isKnown = (value: Num): value is number => value !== null;
 
-/** The ends of what a metric can be. Those of a reward or of an environment's metric are not declared: one that has stayed
- * from 0 to 1 is taken to end there. */
+/** The least and the largest possible value of a metric. A reward and an environment's metric declare none: if all of its
+ * values lie from 0 to 1, these are taken for them. */
 export function possible(metric: Metric | undefined, values: Num[]): Ends {
   let [least, most] = [Infinity, -Infinity];
   for (const value of values.filter(isKnown)) [least, most] = [Math.min(least, value), Math.max(most, value)];

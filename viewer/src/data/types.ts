@@ -51,7 +51,7 @@ export interface Metric {
   healthy: string;
   low: Num;
   high: Num;
-  /** The ends of what it can be. */
+  /** Its least and largest possible value. */
   least: Num;
   most: Num;
 }

@@ -17,7 +17,7 @@ export interface Turn {
 const LONGEST = 48; // characters of a tool call
 const LABEL: Partial<Record<PartKind, string>> = { thought: "thought", answer: "answer" };
 
-/** What happened in each turn: the parts of the reply, and what was read after it. */
+/** The events of each turn: the parts of the reply, and the messages read after it. */
 export function turnsOf(rollout: Rollout): Turn[] {
   const turns: Turn[] = [];
   for (const { kind, role, begin, parts } of rollout.segments ?? []) {

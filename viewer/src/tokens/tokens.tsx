@@ -34,7 +34,7 @@ function breaksOf(text: string): Breaks {
   };
 }
 
-/** Where the pieces of a token begin that holds the edge of a tag and what stands beside it. */
+/** The places at which a token is cut, as it holds the edge of a tag and other characters. */
 function cutsOf(text: string, place: number, edges: Set<number>): number[] {
   const cuts = [0];
   for (let i = 1; i < text.length; i++) if (edges.has(place + i)) cuts.push(i);

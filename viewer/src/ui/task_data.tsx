@@ -1,4 +1,4 @@
-/** What a task is made of, such as its question and the right answer: data of the run, shown as text. */
+/** The data of a task, such as its question and the right answer, as text. */
 import { Visible } from "../text/chips.tsx";
 
 interface Props {

@@ -213,7 +213,7 @@ def _weight_routes(service: Service, administration: Administration, transfer: W
 
     @router.post("/init_weight_transfer_engine", responses=_json(replies.MessageReply))
     async def init_weight_transfer_engine(body: bodies.InitTransferBody, request: Request) -> Response:
-        """Join the process group in which a trainer broadcasts weights, as long as it waits; directories need `{}`."""
+        """Join the process group of a trainer that broadcasts weights, until it leaves; directories need `{}`."""
         await unless_gone(request, transfer.init(body.init_info))
         return JSONResponse({"message": "Weight transfer initialized"})
 

@@ -80,7 +80,8 @@ class EventStream(StreamingResponse):
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Close = lambda client_left: None) -> T:
-    """The result of `work`, which is cancelled if the client disconnects. In the end `close` frees what it holds."""
+    """The result of `work`, which is cancelled if the client disconnects. `close` is called at the end, to free its
+    slots."""
     client_left = False
     try:
         return await run_unless_gone(work, request.receive)

@@ -94,8 +94,8 @@ class EngineThread:
     def stop(self) -> None:
         """End the thread after its present step; open requests fail.
 
-        Loading cannot be interrupted: then this does not wait, nor for a long step, and the daemon thread dies with
-        the process.
+        Loading and a step cannot be interrupted. This does not wait for the one, and `STEP_S` for the other; the daemon
+        thread ends with the process.
         """
         self._put(Command(self._stop))
         if self.loaded.done():
