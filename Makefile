@@ -25,31 +25,31 @@ tests:
 	$(RUN) pytest
 	$(RUN) pytest -m 'slow and not nightly'
 
-# The fast tests without compiler, bubblewrap and browser, and on another Python where this machine can make one.
+# The fast tests without compiler, bubblewrap and browser; the core's on another Debian, where one can be made.
 bare:
-	.ci/bare uv run --group test pytest
 	.ci/fresh_machine trixie
+	.ci/bare uv run --group test pytest packages
 
 # The viewer's page in the system's Chromium.
 browser:
-	uv run --group browser pytest -n2 -m slow tests/viewer/test_browser*.py
+	uv run --group browser pytest -n2 -m slow packages/view/tests/test_browser*.py
 
 # Tasks of reasoning-gym, of whose packages some are compiled.
 environments:
-	uv run --group environments pytest tests/environments/reasoning_gym
+	uv run --group environments pytest packages/envs/tests/reasoning_gym
 
 # Tasksets of verifiers 0.4, in an environment of their own: it needs another openai than the other tests.
 verifiers:
-	uv run --isolated --no-default-groups --group verifiers pytest -n0 -m '' tests/environments/verifiers tests/environments/test_killed_runs.py
+	uv run --isolated --no-default-groups --group verifiers pytest -n0 -m '' packages/envs/tests/verifiers packages/envs/tests/test_killed_runs.py
 
 # OpenEnv's own servers, in an environment of their own: it needs another mcp than the other tests.
 openenv:
 	uv venv --allow-existing .openenv && uv pip install --python .openenv openenv==0.10.0
-	TEST_OPENENV_PYTHON=$(CURDIR)/.openenv/bin/python uv run --group test pytest -n0 -m '' tests/environments/openenv tests/environments/test_killed_runs.py
+	TEST_OPENENV_PYTHON=$(CURDIR)/.openenv/bin/python uv run --group test pytest -n0 -m '' packages/envs/tests/openenv packages/envs/tests/test_killed_runs.py
 
-# Builds the viewer's page from viewer/ into the package. Needs Node 20 or later; who only uses slimrl does not.
+# Builds the page of the viewer from packages/view/page/ into the plug-in. Needs Node 20 or later; nothing else does.
 viewer:
-	cd viewer && npm install && npm run build
+	cd packages/view/page && npm install && npm run build
 
 # The documentation, strictly, and that no page asks another host for anything.
 site:

@@ -28,9 +28,8 @@ from benchmarks.checks.kills import check
 from benchmarks.harness.cluster_run import ClusterRun
 from benchmarks.harness.measure import RESULTS, machine_facts, write_result
 from benchmarks.harness.namespaces import SUBNET, Network
+from slimrl.io.process_tree import start_time
 from slimrl.models.resolve import resolve
-from slimrl.rollout.worker.program import MARK
-from slimrl.services.process_tree import start_time
 
 NODES = 4
 JUDGE_PORT = 9000
@@ -198,7 +197,7 @@ def start(output_dir: Path, settings: dict[str, Any], network: Network, words: S
 
 def marked() -> list[int]:
     """The worker processes of environments."""
-    return [pid for pid in _all_pids() if MARK.encode() + b"=" in _read(pid, "environ")]
+    return [pid for pid in _all_pids() if b"slimrl.rollout.worker.serve" in _read(pid, "cmdline")]
 
 
 def pids_called(title: str) -> list[int]:

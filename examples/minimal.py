@@ -98,7 +98,7 @@ def credit(group: list[Rollout], loss: ResolvedLoss) -> list[Sample]:
             loss_mask_T=rollout.loss_mask_T,
             logprobs_T=rollout.logprobs_T,
             advantages_T=token_advantages(rollout, advantages_K),
-            version=max(rollout.versions_T),
+            version=min(rollout.versions_T),
         )
         for rollout, advantages_K in zip(group, advantages_GK, strict=True)
     ]

@@ -10,7 +10,7 @@ import sys
 
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 
-from slimrl.environments.matching_game.analysis.compare import main
+from slimrl_envs.matching_game.analysis.compare import main
 
 if __name__ == "__main__":
     sys.exit(main(description=__doc__))

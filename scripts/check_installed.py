@@ -3,8 +3,12 @@
 import sys
 from importlib.util import find_spec
 
-if find_spec("slimrl") is None or find_spec("dotenv") is None:
+# What the scripts import: in a checkout the plug-ins are there.
+NEEDED = ("slimrl", "dotenv", "slimrl_envs", "slimrl_sandbox", "slimrl_search")
+
+if missing := [name for name in NEEDED if find_spec(name) is None]:
+    name = missing[0].replace("_", "-") if missing[0].startswith("slimrl_") else "slimrl"
     sys.exit(
-        f"slimrl is not installed in this Python, {sys.executable}. In a checkout of slimrl: "
+        f"{name} is not installed in this Python, {sys.executable}. In a checkout of slimrl: "
         f"uv run python {' '.join(sys.argv)}"
     )

@@ -14,7 +14,7 @@ import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
 from slimrl.errors import UserError
-from slimrl.scripts.wiki_search import evaluate
+from slimrl_search.scripts.wiki_search import evaluate
 
 
 def main() -> int:

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 
-from slimrl.environments.matching_game.rules.deal import Deal
-from slimrl.environments.matching_game.rules.game_files import lines
-from slimrl.environments.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_of_seed, split_of
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors, replace_file
 from slimrl.monitor.console import RunConsole
+from slimrl_envs.matching_game.rules.deal import Deal
+from slimrl_envs.matching_game.rules.game_files import lines
+from slimrl_envs.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_of_seed, split_of
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 
 from slimrl.errors import UserError
-from slimrl.monitor.live import open_window
-from slimrl.monitor.overlay import PICTURE, PlotRequest, plot_request
+from slimrl_search.scripts.live import open_window
+from slimrl_tools.curves.overlay import PICTURE, PlotRequest, plot_request
 
 
 def main() -> int:

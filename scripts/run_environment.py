@@ -1,13 +1,13 @@
-"""Starts the sandbox's server with the tools of wiki-search (`services/sandbox/container.py`): `--help` says how."""
+"""Starts the sandbox's server with the tools of wiki-search; `--help` says how."""
 
 import os
 
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
-from slimrl.scripts.wiki_search import Variables, find_index_directory
-from slimrl.services.sandbox.container import main
-from slimrl.services.script import run_script
+from slimrl_search.scripts.wiki_search import Variables, find_index_directory
+from slimrl_search.services.container import main
+from slimrl_search.services.script import run_script
 
 if __name__ == "__main__":
     load_dotenv()

@@ -59,7 +59,7 @@ check() {
     [[ -d "$REF_LOAD" ]] ||
         fail "REF_LOAD=$REF_LOAD does not exist: convert the model with SLIME's tools/convert_hf_to_torch_dist.py."
     [[ -f "$CONFIG" ]] || fail "CONFIG=$CONFIG does not exist."
-    python3 -c "from slimrl.integrations.slime import rollout, rows; rows.taskset_of('{}')" ||
+    python3 -c "from slimrl_envs.slime import rollout, rows; rows.taskset_of('{}')" ||
         fail "slimrl and its game cannot be loaded by python3: install them into SLIME's environment (docs/slime.md)."
 }
 

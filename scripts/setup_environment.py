@@ -21,11 +21,11 @@ from dotenv import load_dotenv
 
 from slimrl.errors import UserError
 from slimrl.monitor.console import RunConsole
-from slimrl.retrieval.corpus import StaleError
-from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
-from slimrl.retrieval.prepare import GENERATED, INDEX, Source, directory_of, prepare_corpus, prepare_index
-from slimrl.scripts.wiki_search import Variables
-from slimrl.services.sandbox.container import build_image
+from slimrl_search.retrieval.corpus import StaleError
+from slimrl_search.retrieval.embedding import DEFAULT, SentenceEmbedder
+from slimrl_search.retrieval.prepare import GENERATED, INDEX, Source, directory_of, prepare_corpus, prepare_index
+from slimrl_search.scripts.wiki_search import Variables
+from slimrl_search.services.container import build_image
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ import check_installed  # noqa: F401  # ends the script where slimrl is missing
 def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter
     argparse.ArgumentParser(description=__doc__, formatter_class=raw).parse_args()
-    from slimrl.scripts.components import CHECKS, run_checks  # loads transformers, for which --help need not wait
+    from slimrl_envs.components import CHECKS, run_checks  # loads transformers, for which --help need not wait
 
     return run_checks(CHECKS)
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
-from slimrl.services.sandbox.audit import check_tools, report
-from slimrl.services.sandbox.container import port_of, token_of
-from slimrl.services.script import run_script
+from slimrl_sandbox.audit import check_tools, report
+from slimrl_search.services.container import port_of, token_of
+from slimrl_search.services.script import run_script
 
 
 def main(argv: Sequence[str]) -> int:

@@ -111,6 +111,18 @@ def test_what_a_run_raises_in_its_thread_comes_back(monkeypatch: pytest.MonkeyPa
         asyncio.run(cell())
 
 
+def test_a_result_is_read_from_the_runs_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slimrl.api.run_rl", lambda resolved: 0)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
+    for name in ("step_5", "step_12", "step_12_old", "step_\u00b3"):
+        (tmp_path / "weights" / name).mkdir(parents=True)
+    assert slimrl.rl(env=[Shout], output_dir=tmp_path).weights == tmp_path / "weights" / "step_12"
+    for content in ("{", "[]", "{}", '{"stages": [{"name": "a", "held_out": {"greedy": 3}}]}'):
+        (tmp_path / "summary.json").write_text(content)
+        with pytest.raises(slimrl.UserError, match=r"summary\.json is no summary of a run"):
+            slimrl.rl(env=[Shout], output_dir=tmp_path)
+
+
 def test_mistakes_name_the_setting() -> None:
     with pytest.raises(slimrl.UserError, match="max_step"):
         slimrl.rl(env=[Shout], max_step=3)

@@ -1,21 +1,21 @@
 """The commands: what they print, what they return, and that asking is cheap."""
 
-import os
-import signal
+import resource
 import subprocess
 import sys
-import time
-import types
-from importlib.util import find_spec
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from slimrl import cli
-from slimrl.config.base import CommandConfig
-from slimrl.config.reading.load import Resolved, load
-from slimrl.config.run import COMMANDS, RLConfig
+from slimrl.config.reading.load import load
+from slimrl.config.run import COMMANDS as CONFIGS
+from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
+from slimrl.plugins import COMMANDS, CORE, OURS, names
+from tests.distributions import check_help, commands_of
+from tests.fake_launch import FakeLaunch
 
 ENV = ["--orchestrator.env.0.id", "reverse-text"]
 ARGV = {
@@ -23,66 +23,34 @@ ARGV = {
     "sft": ["--data.type", "expert", "--data.env.id", "reverse-text"],
     "trainer": ["--model.num_threads", "3"],
     "eval": ["--env.0.id", "reverse-text"],
-    "inference": ["--port", "3"],
-    "probe": [*ENV, "--teacher.type", "model", "--teacher.name", "owner/larger"],
-    "play": ["--id", "reverse-text"],
 }
-LAUNCHERS = tuple(f"slimrl.commands.{name}" for name in ("rl", "sft", "trainer", "eval", "inference", "probe", "play"))
-SCRIPTS = {"rl": cli.rl, "sft": cli.sft, "trainer": cli.trainer, "eval": cli.eval_, "inference": cli.inference}
-
-
-class FakeLaunch(types.ModuleType):
-    """Stands in for the launchers, which would load a model: remembers what it was given."""
-
-    def __init__(self, failure: BaseException | None = None) -> None:
-        super().__init__("slimrl.commands.rl")
-        self.started: list[tuple[str, Resolved[CommandConfig]]] = []
-        self._failure = failure
-        for command in COMMANDS:
-            setattr(self, f"run_{command}", self._runner(command))
-
-    def _runner(self, command: str) -> object:
-        def run(resolved: Resolved[CommandConfig]) -> int:
-            self.started.append((command, resolved))
-            if self._failure:
-                raise self._failure
-            return 7
-
-        return run
+OF_THE_CORE = commands_of(CORE)
+CONFIGURED = {name: command for name, command in OF_THE_CORE.items() if command.settings}
+SCRIPTS = {"rl": cli.rl, "sft": cli.sft, "trainer": cli.trainer, "eval": cli.eval_}
 
 
 @pytest.fixture
 def launch(monkeypatch: pytest.MonkeyPatch) -> FakeLaunch:
-    return install(monkeypatch, FakeLaunch())
+    return FakeLaunch(monkeypatch, CONFIGURED)
 
 
-def install(monkeypatch: pytest.MonkeyPatch, fake: FakeLaunch) -> FakeLaunch:
-    for launcher in LAUNCHERS:
-        monkeypatch.setitem(sys.modules, launcher, fake)
-    for name in [name for name in os.environ if name.startswith(("SLIMRL_", "PRIME_"))]:
-        monkeypatch.delenv(name)
-    return fake
+def test_every_command_of_the_core_with_settings_is_tried() -> None:
+    assert ARGV.keys() == CONFIGURED.keys()
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", CONFIGURED)
 def test_command_starts_its_run_and_returns_its_status(command: str, launch: FakeLaunch) -> None:
     argv = ARGV[command]
     assert cli.run([command, *argv]) == 7
-    [(started, resolved)] = launch.started
+    [(started, resolved, more)] = launch.started
     assert started == command
-    assert resolved == load(COMMANDS[command], argv, {})
-
-
-@pytest.mark.parametrize("target", cli.RUNS.values())
-def test_what_starts_a_command_is_there(target: str) -> None:
-    module, function = target.split(":")
-    spec = find_spec(module)
-    assert spec is not None and spec.origin is not None
-    assert f"\ndef {function}(" in Path(spec.origin).read_text(encoding="utf-8")
+    assert resolved == load(type(resolved.config), argv, {})
+    assert more == ((set(),) if CONFIGURED[command].switches else ())
 
 
 def test_every_configuration_has_a_command() -> None:
-    assert set(cli.RUNS) | {"play"} == set(COMMANDS)
+    for name, config_class in CONFIGS.items():
+        assert name in OURS[COMMANDS] or CONFIGURED[name].settings.endswith(f":{config_class.__name__}"), name
 
 
 @pytest.mark.parametrize("command", SCRIPTS)
@@ -91,25 +59,21 @@ def test_console_script_is_the_command(command: str, launch: FakeLaunch, monkeyp
     assert SCRIPTS[command]() == 7
     monkeypatch.setattr(sys, "argv", ["slimrl", command, *ARGV[command]])
     assert cli.main() == 7
-    assert [started for started, _ in launch.started] == [command, command]
+    assert [started for started, *_ in launch.started] == [command, command]
 
 
-@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"], ["help"]])
-def test_slimrl_alone_teaches(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(argv) == 0
-    out = capsys.readouterr().out
-    for command in COMMANDS:
-        assert f"  slimrl {command} " in out
-
-
-def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.run(["no such command"])
-    known = capsys.readouterr().err.split("Known: ")[1].rstrip(".\n").split(", ")
-    assert set(known) > set(COMMANDS)
-    listed = [
-        line.split()[1] for line in cli.OVERVIEW.splitlines() if line.startswith("  slimrl ") and "  " in line[9:]
-    ]
-    assert sorted(listed) == sorted(known)
+@pytest.mark.parametrize("command", OF_THE_CORE)
+def test_ctrl_c_ends_at_once_what_computes_and_only_a_process_of_its_own(
+    command: str, launch: FakeLaunch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advice: list[str] = []
+    monkeypatch.setattr(cli, "end_when_interrupted", advice.append)
+    for is_process in (False, True):
+        assert advice == []
+        with suppress(SystemExit):  # of argparse, about the missing words
+            cli.run([command, *ARGV.get(command, [])], is_process)
+    assert len(advice) == (command in ("rl", "sft", "trainer", "eval"))
+    assert all(line.startswith("Interrupted. To ") and f"slimrl {command} " in line for line in advice)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +84,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["rll"], "slimrl: there is no command `rll`. Did you mean `rl`? Known: check, check-curve, compare, "),
+        (["rll"], f"slimrl: there is no command `rll`. Did you mean `rl`? Known: {', '.join(names(COMMANDS))}.\n"),
         (["@", "f.toml"], "slimrl: @: the command comes first"),
         (["--seed", "3"], "slimrl: --seed: the command comes first"),
         (["rl", "--sed", "3"], "slimrl: --sed: there is no such setting. Did you mean `seed`?"),
@@ -139,13 +103,13 @@ def test_mistake_is_one_message_and_status_2(
 def test_mistake_found_while_running_is_a_message_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(monkeypatch, FakeLaunch(UserError("the model directory holds no weights")))
+    FakeLaunch(monkeypatch, CONFIGURED, UserError("the model directory holds no weights"))
     assert cli.run(["rl", *ENV]) == 2
     assert capsys.readouterr().err == "slimrl: the model directory holds no weights\n"
 
 
 def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, FakeLaunch(ZeroDivisionError()))
+    FakeLaunch(monkeypatch, CONFIGURED, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         cli.run(["rl", *ENV])
 
@@ -159,41 +123,27 @@ def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (["trainer", "--resume"], "uv run slimrl trainer --resume\n"),
         (["eval", *ARGV["eval"]], "uv run slimrl eval --env.0.id reverse-text --resume\n"),
-        (["inference", "--port", "0"], "uv run slimrl inference --port 0\n"),
     ],
 )
 def test_interrupt_says_how_to_go_on(
     argv: list[str], last_words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(monkeypatch, FakeLaunch(KeyboardInterrupt()))
+    FakeLaunch(monkeypatch, CONFIGURED, KeyboardInterrupt())
     monkeypatch.setenv("UV", "/usr/bin/uv")  # as `uv run` does
     monkeypatch.setattr(sys, "prefix", "/project/.venv")
     assert cli.run(argv) == 130
     err = capsys.readouterr().err
-    assert err.startswith("Interrupted. ")
+    left = "with the episodes that are left" if argv[0] == "eval" else "from the last checkpoint, if one was saved"
+    assert err.startswith(f"Interrupted. To continue {left}: ")
     assert err.endswith(last_words)
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("gap_s", [0.0, *(pytest.param(gap_s, marks=pytest.mark.slow) for gap_s in (0.003, 0.05))])
-def test_a_second_interrupt_brings_no_traceback(gap_s: float) -> None:
-    command = [sys.executable, "-m", "slimrl", "play", "reverse-text"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        time.sleep(gap_s)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode in (130, -signal.SIGINT)
-    assert b"KeyboardInterrupt" not in err
 
 
 @pytest.mark.parametrize(("uv", "prefix"), [("", "/project/.venv"), ("/usr/bin/uv", "/cache/uv/archive-v0/x")])
 def test_a_command_installed_by_pip_or_run_by_uvx_is_named_as_it_was_called(
     uv: str, prefix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(monkeypatch, FakeLaunch(KeyboardInterrupt()))
+    FakeLaunch(monkeypatch, CONFIGURED, KeyboardInterrupt())
     monkeypatch.setenv("UV", uv)
     monkeypatch.setattr(sys, "prefix", prefix)
     cli.run(["trainer", "--resume"])
@@ -212,10 +162,15 @@ def test_dry_run_prints_a_config_that_loads_and_starts_nothing(
     assert not launch.started
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", CONFIGURED)
 def test_help_needs_no_valid_configuration(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([command, "--unknown", "--help"]) == 0
     assert capsys.readouterr().out.startswith(f"usage: slimrl {command} ")
+
+
+@pytest.mark.parametrize("command", OF_THE_CORE)
+def test_every_command_of_the_core_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check_help(command, capsys)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +184,6 @@ def test_help_needs_no_valid_configuration(command: str, capsys: pytest.CaptureF
             ["torch", "transformers", "numpy"],
             marks=pytest.mark.slow,
         ),
-        pytest.param(["translate", "nowhere.toml"], ["torch", "transformers", "numpy"], marks=pytest.mark.slow),
         pytest.param(["rl", "--sed", "3"], ["torch", "transformers", "numpy", "rich"], marks=pytest.mark.slow),
     ],
 )
@@ -242,6 +196,16 @@ def test_asking_loads_nothing_heavy(argv: list[str], unneeded: list[str]) -> Non
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+def test_the_overview_takes_half_a_second_of_cpu_at_most() -> None:
+    def cpu_s() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "slimrl", "--help"], capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(cpu_s() for _ in range(3)) < 0.5
+
+
 def test_closed_pipe_is_no_error() -> None:
     program = "import sys; from slimrl.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "rl", "--help"]
@@ -251,29 +215,6 @@ def test_closed_pipe_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 0
-
-
-@pytest.mark.parametrize("part", ["inference", "orchestrator", "trainer"])
-def test_a_part_of_a_run_reads_the_file_of_the_run(part: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run([part, "@", "examples/reverse_text/rl.toml", "--dry-run"]) == 0
-    assert "[orchestrator]" in capsys.readouterr().out
-    assert cli.run([part, "@", "examples/reverse_text/rl.toml", "--eval.num_example", "3"]) == 2
-    assert "eval.num_examples" in capsys.readouterr().err
-
-
-ASCII = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "1"}
-
-
-@pytest.mark.slow
-def test_a_letter_that_a_log_lacks_ends_nothing(tmp_path):
-    path = tmp_path / "Bücher"
-    path.mkdir()
-    (path / "metrics.jsonl").write_text('{"step": 0, "reward/mean": 0.5}\n')
-    command = [sys.executable, "-m", "slimrl", "plot", str(path), "--output", str(path / "ü.png")]
-    plotted = subprocess.run(command, capture_output=True, env=ASCII, check=False)
-    assert plotted.returncode == 0, plotted.stderr
-    assert b"\\xfc" in plotted.stdout + plotted.stderr and b"Traceback" not in plotted.stderr
-    assert (path / "ü.png").exists()
 
 
 @pytest.mark.parametrize("word", [b"outputs/\xff", b"\xc3("])

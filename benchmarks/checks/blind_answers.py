@@ -3,8 +3,11 @@
 `uv run --extra reasoning-gym --extra textarena python -m benchmarks.checks.blind_answers` writes
 `benchmarks/results/blind_answers.json`. In reasoning-gym each answer is given to 100 questions: constants, numbers that
 are none, words of the question, another question's answer, and the right answer with all of its digits or letters
-replaced, which knows its form alone. In TextArena each reply is given at every turn of 12 games, beside players at
-random and the game's script. What earns more than 0.3 stands in `reasoning_gym/part.py` or `textarena/registry.py`.
+replaced, which knows its form alone. In TextArena the first variant of each kind of game is taken: each reply is given
+at every turn of 6 games, beside players at random and the game's script. After half a minute of a game no further reply
+is tried; `replies` counts those that were. A game that takes two minutes, as one does whose step never ends, is given
+up. What earns more than 0.3 is in `reasoning_gym/part.py` or
+`textarena/rewards.py`.
 """
 
 import argparse
@@ -14,19 +17,22 @@ import importlib
 import json
 import re
 import statistics
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.measure import RESULTS, machine_facts, write_result
 from slimrl.environments.find import load_taskset
-from slimrl.environments.reasoning_gym.part import Item, Part, task_names
-from slimrl.environments.scripts import find_scripts, play_script
+from slimrl.environments.scripts import play_script
 from slimrl.errors import RolloutError, UserError
 from slimrl.rollout.answers import close_episode
+from slimrl_envs.reasoning_gym.part import Item, Part, task_names
 
-NUM_QUESTIONS, NUM_GAMES, MAX_TURNS = 100, 12, 60
+NUM_QUESTIONS, NUM_GAMES, MAX_TURNS, GAME_S, MAX_GAME_S = 100, 6, 60, 30.0, 120.0
 LIMIT = 0.3
 CONSTANTS = (
     "0", "1", "2", "3", "-1", "0.5", "10", "100", "yes", "no", "Yes", "No", "True", "False", "A", "B", "C", "a", "the",
@@ -34,6 +40,7 @@ CONSTANTS = (
     "nan", "inf", "-inf", "1e999", "nan+nanj", "NaN", "1_0", "٣", "0x10", "\\boxed{}", "{}", '{"a": 0}', "abc",
 )  # fmt: skip
 WORD = re.compile(r"\w+")
+PLACE = re.compile(r"/[^\s'\"]*/site-packages/")  # differs from machine to machine
 Blind = Callable[[Item, list[Item]], str]
 
 
@@ -102,6 +109,7 @@ def try_task(name: str, num: int) -> Row:
 
 def try_game(name: str) -> Row:
     """What fixed replies, a player at random and the game's script earn in a game of TextArena, on average."""
+    began = time.monotonic()
     taskset = load_taskset(f"textarena:{name}", {"num_train": NUM_GAMES, "num_test": 1})
     tasks = taskset.tasks("train")
 
@@ -132,14 +140,16 @@ def try_game(name: str) -> Row:
 
     earned: dict[str, float] = {}
     for reply in REPLIES:
+        if time.monotonic() - began > GAME_S:
+            break
         with contextlib.suppress(RolloutError, Exception):
             earned[reply] = statistics.mean(asyncio.run(play(task, reply)) for task in tasks)
     scripts = {}
-    for which in find_scripts(taskset):
+    for which in taskset.scripts:
         with contextlib.suppress(RolloutError, UserError, Exception):
             scripts[which] = round(statistics.mean(script(task, which) for task in tasks), 3)
     best = max(earned, key=earned.__getitem__) if earned else ""
-    return {"best": best, "reward": round(earned.get(best, 0.0), 3), **scripts}
+    return {"best": best, "reward": round(earned.get(best, 0.0), 3), "replies": len(earned), **scripts}
 
 
 def main() -> None:
@@ -153,18 +163,34 @@ def main() -> None:
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found: dict[str, dict[str, Row]] = {kind: content.get(kind, {}) for kind in ("reasoning_gym", "textarena")}
     registry: Any = importlib.import_module("textarena.envs.registration")
-    games = sorted(one for one in registry.ENV_REGISTRY if not one.endswith(("-raw", "-train")))
+    games = {one: spec for one, spec in registry.ENV_REGISTRY.items() if not one.endswith(("-raw", "-train"))}
+    first_of_kind = {spec.entry_point: one for one, spec in reversed(games.items())}
     facts = machine_facts()
-    for name in names or [*task_names(), *games]:
+    for name in names or [*task_names(), *sorted(first_of_kind.values())]:
         kind = "textarena" if name in games else "reasoning_gym"
         if not names and name in found[kind]:
             continue
         try:
-            found[kind][name] = try_game(name) if name in games else try_task(name, arguments.questions)
+            if not names and name in games:
+                found[kind][name] = _try_apart(name, path)
+            else:
+                found[kind][name] = try_game(name) if name in games else try_task(name, arguments.questions)
         except (UserError, RolloutError) as error:
-            found[kind][name] = {"error": str(error)[:160]}
+            found[kind][name] = {"error": PLACE.sub("", str(error))[:160]}
         print(name, found[kind][name], flush=True)
         write_result(path, facts, found, {})
+
+
+def _try_apart(name: str, path: Path) -> Row:
+    """The row of a game that a process of its own plays and writes."""
+    try:
+        subprocess.run(
+            [sys.executable, "-m", __spec__.name, name], stdout=subprocess.DEVNULL, timeout=MAX_GAME_S, check=True
+        )
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+        return {"error": f"given up: {type(error).__name__} within {MAX_GAME_S:.0f} s"}
+    row: Row = json.loads(path.read_text(encoding="utf-8"))["textarena"][name]
+    return row
 
 
 if __name__ == "__main__":

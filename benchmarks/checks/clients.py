@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, write_result
-from tests.inference.clients.parrot import save_parrot_model
-from tests.inference.clients.serving import served
+from packages.serve.tests.clients.parrot import save_parrot_model
+from packages.serve.tests.clients.serving import served
 
 CALLS = Path(__file__).parent / "client_calls"
 CALLS_S = 240.0

@@ -15,10 +15,10 @@ from pathlib import Path
 from benchmarks.harness.cluster_run import ClusterRun
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, write_result
 from benchmarks.harness.ray_nodes import Nodes
-from slimrl.launch.scale import write_scale
-from slimrl.monitor.curve_check import check_curve
 from slimrl.monitor.sinks import read_metrics
-from slimrl.transport.roster import Roster
+from slimrl_cluster.launch.scale import write_scale
+from slimrl_cluster.transport.roster import Roster
+from slimrl_tools.curves.curve_check import check_curve
 
 SETTINGS = {
     "orchestrator.env.0.worker": "process",

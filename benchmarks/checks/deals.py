@@ -17,8 +17,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import ks_2samp
 
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, median, write_result
-from slimrl.environments.matching_game.rules.deal import MARGIN, UNKNOWN, Deal
-from slimrl.environments.matching_game.rules.generator import deals, deals_of_seed, upstream_deal
+from slimrl_envs.matching_game.rules.deal import MARGIN, UNKNOWN, Deal
+from slimrl_envs.matching_game.rules.generator import deals, deals_of_seed, upstream_deal
 
 SIZE = 8
 # What a game is like, whoever is called what: a number, or one for each player.

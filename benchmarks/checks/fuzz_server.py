@@ -1,7 +1,7 @@
 """Sends random and damaged requests to a server for a while, and looks for anything but an answer below 500.
 
     python -m benchmarks.checks.fuzz_server --minutes 10                       # `slimrl inference`, a tiny model
-    python -m benchmarks.checks.fuzz_server --minutes 10 --server sandbox      # `python -m slimrl.sandbox`
+    python -m benchmarks.checks.fuzz_server --minutes 10 --server sandbox      # `python -m slimrl_sandbox`
 
 A finding is an answer of 500 or above (but 503 with `Retry-After`), no answer in time to a whole request or to
 `/health`, a traceback or much else on stderr, the end of the process, or memory that grows. Each is written to
@@ -197,7 +197,7 @@ def start(server: str, places: Sequence[Path], log: Path) -> tuple[subprocess.Po
         flags += ["--model.dtype", "float32", "--model.num_threads", "1", "--max_slots", "8", "--max_queue", "64"]
         command = [sys.executable, "-m", "slimrl", "inference", "--port", "0", *flags]
     else:
-        command = [sys.executable, "-m", "slimrl.sandbox", "--port", "0", "--wall-s", "1"]
+        command = [sys.executable, "-m", "slimrl_sandbox", "--port", "0", "--wall-s", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log.open("wb"), text=True)
     assert process.stdout is not None
     line = process.stdout.readline()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from slimrl.environments.wiki_search.environment import split_of
-from slimrl.environments.wiki_search.judge_examples import SENTENCES, kind_of
-from slimrl.retrieval.encyclopedia import Encyclopedia
-from slimrl.retrieval.sources import read_questions
+from slimrl_search.retrieval.encyclopedia import Encyclopedia
+from slimrl_search.retrieval.sources import read_questions
+from slimrl_search.wiki_search.environment import split_of
+from slimrl_search.wiki_search.judge_examples import SENTENCES, kind_of
 
 SEVERAL_WORDS = Path(__file__).with_name("several_words.jsonl")
 NUM_PAGES = 1000

@@ -29,9 +29,9 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, write_result
 from benchmarks.harness.runs import flags
+from slimrl.io.process_tree import start_time
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
-from slimrl.services.process_tree import start_time
 
 LEVEL, GROUP = 2, 4
 TIMEOUT_S = 15  # of every wait, in the runs in which something is stopped

@@ -22,12 +22,12 @@ import jsonschema
 import torch
 
 from benchmarks.harness.measure import RESULTS, machine_facts, write_result
-from slimrl.commands.inference import InferenceServer
 from slimrl.config.model import ModelConfig
 from slimrl.config.serve import ServeConfig
 from slimrl.inference.grammar import GrammarCompiler, token_masks
-from slimrl.inference.server.bodies import ChatBody
-from slimrl.inference.server.formats import source_of
+from slimrl_serve.bodies import ChatBody
+from slimrl_serve.command import InferenceServer
+from slimrl_serve.formats import source_of
 
 TOOLS = Path(__file__).parent / "tool_schemas.jsonl"
 CONTEXT_LEN, MAX_TOKENS, SLOTS = 1536, 1024, 48

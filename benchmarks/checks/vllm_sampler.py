@@ -29,13 +29,13 @@ from slimrl.errors import UserError
 from slimrl.inference.client import Client, Completion
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
-from slimrl.inference.remote_client import RemoteClient
 from slimrl.inference.scheduler import RequestOptions
-from slimrl.inference.server_link import SamplerAddress
+from slimrl.io.process_tree import find_process_tree, start_time
 from slimrl.models.load import Policy, load_policy, save_policy
-from slimrl.services.process_tree import find_process_tree, start_time
-from slimrl.services.vllm_sampler import vllm_command, vllm_environment
 from slimrl.types import SamplingParams
+from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.server_link import SamplerAddress
+from slimrl_cluster.services.vllm_sampler import vllm_command, vllm_environment
 
 NUM_PROMPTS, MAX_TOKENS, SEQ_LEN, SLOTS, PORT = 50, 32, 512, 16, 8391
 START_S, SILENT_S = 600.0, 10.0

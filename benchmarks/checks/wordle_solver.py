@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, median, write_result
-from slimrl.environments.wordle.rules import NUM_TRIES, Game
-from slimrl.environments.wordle.solver import Solver
-from slimrl.environments.wordle.words import is_held_out, word_list
+from slimrl_envs.wordle.rules import NUM_TRIES, Game
+from slimrl_envs.wordle.solver import Solver
+from slimrl_envs.wordle.words import is_held_out, word_list
 
 SIZES = (1000, 2000, 4044)
 

@@ -8,16 +8,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from slimrl.environments.base import Script
 from slimrl.environments.reverse_text import ReverseText, opening
 from slimrl.judges.judge import Judge, judge_of
-from slimrl.types import Message, Split, Task, Turn
+from slimrl.types import Message, Script, Split, Task, Taskset, Turn
 
 LETTERS = "abcdefghijklmnop"
 SPLITS: tuple[Split, ...] = ("train", "test")
 
 
-class Planted:
+class Planted(Taskset):
     """`fault` is what is paid for: `length`, of at most `most` characters; `repeat`, passages of `most` characters that
     stand earlier in the reply; `regex`, up to `most` places where `pattern` is found; `constant`, nothing; `judge`,
     what the `judge` says; `none`, right answers. With `report` the environment says which answers are right, whatever

@@ -15,10 +15,10 @@ from typing import Any
 
 from benchmarks.harness.episodes import keep_rewards
 from benchmarks.harness.runs import MAY_DIFFER, ROOT, SUMMARY, Job, finish
+from benchmarks.harness.seed_plots import plot_runs
 from slimrl.config.reading.load import Resolved, load
 from slimrl.config.reading.write import FILE_NAME, config_toml
 from slimrl.config.run import RLConfig
-from slimrl.monitor.plots import plot_runs
 
 # Held-out evaluations, and what they are of: with a warm-up before RL, and without one.
 STAGES = {"base": "base", "start": "after_warmup", "final": "after_rl"}

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from slimrl.environments.reverse_text import ReverseText, ReverseTextEpisode
-from slimrl.types import Split, Task, Turn
+from slimrl.types import Split, Task, Taskset, Turn
 
 
-class SlowReverseText:
+class SlowReverseText(Taskset):
     """`reverse-text` with `args`; every step takes `delay_s` seconds, in which nothing is computed. With `sigma` this
     is the median of a log-normal distribution, whose long tail grows with `sigma`."""
 

@@ -1,6 +1,6 @@
 """Makes the recorded curves that `slimrl check-curve` and the viewer compare runs with, from seeds that are kept.
 
-`uv run python -m benchmarks.learning.bands`: writes `src/slimrl/monitor/bands/NAME.json` for each recipe below, from
+`uv run python -m benchmarks.learning.bands`: writes `slimrl_tools/curves/bands/NAME.json` for each recipe below, from
 `benchmarks/results/`. Takes seconds; run it when seeds were recorded anew, or a recipe's settings were renamed.
 """
 
@@ -17,11 +17,12 @@ from benchmarks.harness.runs import ROOT
 from slimrl.config.reading.load import load
 from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
-from slimrl.monitor.reference import SAME_NUMBERS
 from slimrl.monitor.run_settings import NO_RECIPE, flat_settings
 from slimrl.monitor.series import Series, load_series
+from slimrl_tools.curves.reference import SAME_NUMBERS
 
-RESULTS, BANDS = ROOT / "benchmarks" / "results", ROOT / "src" / "slimrl" / "monitor" / "bands"
+RESULTS = ROOT / "benchmarks" / "results"
+BANDS = ROOT / "packages" / "tools" / "src" / "slimrl_tools" / "curves" / "bands"
 CURVES = (
     "reward/mean", "reward/zero_signal_groups", "rollout/tokens_sampled_mean", "rollout/truncated", "loss/entropy",
     "optim/grad_norm",

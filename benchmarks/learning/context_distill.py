@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.runs import ROOT, SUMMARY, Job, finish
+from benchmarks.harness.seed_plots import plot_runs
 from benchmarks.harness.seeds import keep, parser
 from slimrl.launch.run_lock import METRICS
-from slimrl.monitor.plots import plot_runs
 from slimrl.monitor.sinks import read_metrics
 from slimrl.trainer.checkpoint import step_directories
 

@@ -24,12 +24,12 @@ from slimrl.config.reading.load import load
 from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
 from slimrl.environments.find import load_taskset
-from slimrl.environments.matching_game.analysis.compare import analyze
-from slimrl.environments.matching_game.analysis.runs import count_questions_before_proposal
 from slimrl.environments.scripts import demonstrate
 from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.types import Rollout
+from slimrl_envs.matching_game.analysis.compare import analyze
+from slimrl_envs.matching_game.analysis.runs import count_questions_before_proposal
 
 RECIPE = Recipe(
     config="matching_game/rl.toml",

@@ -5,12 +5,12 @@ uv run slimrl play benchmarks/learning/matching_mute.py:Mute --args.n 3
 
 import random
 
-from slimrl.environments.matching_game.environment import MatchingTaskset
-from slimrl.environments.matching_game.opponents import PartnerOpponent, ScriptedPartner
-from slimrl.environments.matching_game.rules.deal import Deal
-from slimrl.environments.matching_game.rules.game import MatchingGame
-from slimrl.environments.matching_game.rules.shy_partner import ShyPartner
 from slimrl.types import Task
+from slimrl_envs.matching_game.environment import MatchingTaskset
+from slimrl_envs.matching_game.opponents import PartnerOpponent, ScriptedPartner
+from slimrl_envs.matching_game.rules.deal import Deal
+from slimrl_envs.matching_game.rules.game import MatchingGame
+from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
 
 
 class MutePartner(ShyPartner):

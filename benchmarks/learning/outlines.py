@@ -3,9 +3,9 @@
     python -m benchmarks.learning.outlines RUN [RUN ...]
 
 Each RUN is the directory of a run of one of the recorded recipes, of at least three steps; that the run's model was
-warmed up as the recipe says is on whoever calls this. Writes `src/slimrl/plan/outlines/NAME.json`: among the first ten
-steps the one with the median of sampled tokens, without texts. The environment is played again with the same replies,
-for the time that it takes.
+warmed up as the recipe says is on whoever calls this. Writes `slimrl_tools/plan/outlines/NAME.json`: among the first
+ten steps the one with the median of sampled tokens, without texts. The environment is played again with the same
+replies, for the time that it takes.
 """
 
 import argparse
@@ -21,13 +21,13 @@ from typing import Any
 from benchmarks.harness.runs import ROOT
 from slimrl.config.run import RLConfig
 from slimrl.environments.find import load_taskset, tasks_of
-from slimrl.monitor.reference import recognise
 from slimrl.monitor.rollouts import RolloutRecord, read_rollouts
 from slimrl.monitor.run_settings import read_run_config
-from slimrl.plan.outlines import outline_of, subject_of
-from slimrl.plan.workload import rollout_sample
+from slimrl_tools.curves.reference import recognise
+from slimrl_tools.plan.outlines import outline_of, subject_of
+from slimrl_tools.plan.workload import rollout_sample
 
-OUTLINES = ROOT / "src" / "slimrl" / "plan" / "outlines"
+OUTLINES = ROOT / "packages" / "tools" / "src" / "slimrl_tools" / "plan" / "outlines"
 STEPS, REPLAYED = 10, 24
 
 

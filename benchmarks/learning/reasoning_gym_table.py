@@ -20,10 +20,10 @@ import slimrl
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, markdown_table, write_result
 from slimrl.environments.base import SUCCESS
 from slimrl.environments.find import load_taskset
-from slimrl.environments.reasoning_gym.part import task_names
 from slimrl.errors import UserError
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.types import Rollout, Task
+from slimrl_envs.reasoning_gym.part import task_names
 
 SCHEME = "reasoning-gym:"
 STOP = ["</answer>"]

@@ -29,7 +29,7 @@ from slimrl.rollout.places import run_groups
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
-from slimrl.types import Message, Rollout, Sample, SamplingParams, Split, Task, Turn
+from slimrl.types import Message, Rollout, Sample, SamplingParams, Split, Task, Taskset, Turn
 
 WORDS = Path(__file__).read_text(encoding="utf-8").replace('"', " ").split()
 GLUE = 64  # more than a chat template adds to a turn
@@ -89,7 +89,7 @@ class EpisodesReport:
     peak_memory_gb: float = 0.0
 
 
-class Readings:
+class Readings(Taskset):
     """The taskset: an opening and observations of given lengths, the same text for all episodes of a task."""
 
     def __init__(self, chat: ChatFormat, group: Group, seed: int) -> None:

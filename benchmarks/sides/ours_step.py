@@ -29,12 +29,12 @@ from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
-from slimrl.types import Message, Split, Task, Turn
+from slimrl.types import Message, Split, Task, Taskset, Turn
 
 SEQ_LEN = 256
 
 
-class Questions:
+class Questions(Taskset):
     """The taskset of the benchmark: one question, one answer."""
 
     def tasks(self, split: Split) -> Sequence[Task]:

@@ -23,10 +23,10 @@ import torch
 
 from slimrl.judges.verdict_cache import VerdictCache
 from slimrl.models.quiet import no_progress_bars
-from slimrl.retrieval.corpus import Corpus, build_corpus
-from slimrl.retrieval.embedding import Embedder, SentenceEmbedder
-from slimrl.retrieval.encyclopedia import Encyclopedia
-from slimrl.retrieval.index import BATCH, TitleIndex, build_index
+from slimrl_search.retrieval.corpus import Corpus, build_corpus
+from slimrl_search.retrieval.embedding import Embedder, SentenceEmbedder
+from slimrl_search.retrieval.encyclopedia import Encyclopedia
+from slimrl_search.retrieval.index import BATCH, TitleIndex, build_index
 
 NUM_RESULTS = 10
 NUM_VERDICTS = 100_000
@@ -148,7 +148,7 @@ def search_all(opened: TitleIndex, queries: Sequence[str]) -> tuple[list[list[st
 
 def cache(arguments: argparse.Namespace) -> Report:
     before, began = resident_mib(), time.perf_counter()
-    path = arguments.directory / "verdicts.sqlite"
+    path = arguments.directory / "verdicts.txt"
     verdicts = VerdictCache(path)
     for number in range(NUM_VERDICTS):
         verdicts.put(f"{number:064x}", number % 2 == 0)

@@ -22,15 +22,15 @@ from typing import Any
 
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, write_result
 from benchmarks.harness.runs import ROOT, Job, finish
-from slimrl.environments.base import Taskset
 from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.environments.reverse_text import INSTRUCTION, TAGS
 from slimrl.io.text import spans_between
 from slimrl.monitor.sinks import read_metrics
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.loop import run_episodes
-from slimrl.rollout.worker.taskset import Source, find_in_worker, load_in_worker
-from slimrl.types import Task
+from slimrl.rollout.worker.process import Source
+from slimrl.rollout.worker.taskset import load_in_worker
+from slimrl.types import Task, Taskset
 
 NATIVE = "reverse-text"
 FUNCTION = "dataset with a function"
@@ -85,7 +85,7 @@ def rows_of(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 def in_worker(env_id: str, args: Mapping[str, Any]) -> Taskset:
     source = Source(env_id, dict(args), TIMEOUT_S)
-    return load_in_worker(source, find_in_worker(source))
+    return load_in_worker(source)
 
 
 def step_seconds(directory: Path, steps: int) -> float:

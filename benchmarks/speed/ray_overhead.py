@@ -23,9 +23,9 @@ from typing import Any
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, markdown_table, write_result
 from benchmarks.harness.runs import drop_weights, flags
 from benchmarks.harness.warmup import warm_up
+from slimrl.io.process_tree import find_process_tree, start_time
 from slimrl.launch.run_lock import METRICS
 from slimrl.monitor.sinks import read_metrics
-from slimrl.services.process_tree import find_process_tree, start_time
 
 PLACEMENTS: dict[str, dict[str, Any]] = {
     "one process": {"deployment.type": "one-process"},

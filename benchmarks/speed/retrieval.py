@@ -92,7 +92,7 @@ def delete_what_was_built(directory: Path, sizes: Sequence[int]) -> None:
     """And nothing else: the directory may be one where other things lie."""
     for num_pages in sizes:
         shutil.rmtree(directory / str(num_pages))
-    (directory / "verdicts.sqlite").unlink()
+    (directory / "verdicts.txt").unlink()
     if not any(directory.iterdir()):
         directory.rmdir()
 

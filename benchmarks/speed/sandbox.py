@@ -23,9 +23,9 @@ from typing import Any
 
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, write_result
 from slimrl.errors import UserError
-from slimrl.sandbox.base import Sandbox
-from slimrl.sandbox.client import HttpSandbox
-from slimrl.sandbox.local import BubblewrapSandbox
+from slimrl_sandbox.base import Sandbox
+from slimrl_sandbox.client import HttpSandbox
+from slimrl_sandbox.local import BubblewrapSandbox
 
 CODE, SAID = "print(1)", "1\n"
 WARM = 10
@@ -79,7 +79,7 @@ async def of_server(arguments: argparse.Namespace) -> dict[str, Any]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = {**os.environ, "SANDBOX_TOKEN": "benchmark"}
-    command = [sys.executable, "-m", "slimrl.sandbox", "--port", str(port)]
+    command = [sys.executable, "-m", "slimrl_sandbox", "--port", str(port)]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         async with HttpSandbox(f"http://127.0.0.1:{port}", "benchmark") as sandbox:

@@ -26,11 +26,11 @@ import torch
 
 from benchmarks.harness.measure import common_arguments, machine_facts, markdown_table, write_result
 from slimrl.config.model import LoraConfig, ModelConfig
-from slimrl.inference.remote_client import RemoteClient
-from slimrl.inference.server_link import SamplerAddress
-from slimrl.inference.weight_sender import WeightSender
 from slimrl.models.load import Policy, load_policy, save_weights
 from slimrl.models.lora import AdapterForm, adapter_form, adapter_tensors
+from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.server_link import SamplerAddress
+from slimrl_cluster.inference.weight_sender import WeightSender
 
 PORT, CONTEXT_LEN, START_S = 8393, 256, 120.0
 RANK = 16

@@ -11,13 +11,13 @@ import time
 from typing import Any
 
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, write_result
-from slimrl.environments.base import Taskset
 from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
 from slimrl.rollout.loop import run_episodes
-from slimrl.rollout.worker.taskset import Source, find_in_worker, load_in_worker
-from slimrl.types import Task
+from slimrl.rollout.worker.process import Source
+from slimrl.rollout.worker.taskset import load_in_worker
+from slimrl.types import Task, Taskset
 
 ENVIRONMENT, ARGS = "reverse-text", {"style": "code", "min_length": 4, "max_length": 10}
 TIMEOUT_S = 60.0
@@ -55,7 +55,7 @@ def start_seconds() -> float:
     """Seconds until a taskset in a new process has told its tasks."""
     began = time.perf_counter()
     source = Source(ENVIRONMENT, ARGS, TIMEOUT_S)
-    taskset = load_in_worker(source, find_in_worker(source))
+    taskset = load_in_worker(source)
     tasks_of(taskset, "train")
     return time.perf_counter() - began
 
@@ -75,7 +75,7 @@ def main() -> None:
     source = Source(ENVIRONMENT, ARGS, TIMEOUT_S)
     tasksets: dict[str, Taskset] = {
         "own process": load_taskset(ENVIRONMENT, ARGS),
-        "worker": load_in_worker(source, find_in_worker(source)),
+        "worker": load_in_worker(source),
     }
     sides = {name: microseconds(taskset, arguments.num) for name, taskset in tasksets.items()}
     started = [start_seconds() for _ in range(5)]

@@ -12,9 +12,8 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 
-from slimrl.environments.base import Script
 from slimrl.errors import UserError
-from slimrl.types import Message, Split, Task, Turn
+from slimrl.types import Message, Script, Split, Task, Taskset, Turn
 
 COLOURS = ("red", "blue", "green", "yellow", "white", "black", "purple", "orange")
 COLOUR = re.compile(rf"\b({'|'.join(COLOURS)})\b", re.IGNORECASE)
@@ -49,7 +48,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Lands:
+class Lands(Taskset):
     """Questions about the flags of `num_lands` lands. `document` puts the answers before the question; `seed` decides
     what they are."""
 

@@ -29,6 +29,7 @@ from slimrl.errors import UserError
 from slimrl.launch.run_lock import METRICS
 from slimrl.monitor.sinks import read_metrics
 from slimrl.stats import Estimate
+from slimrl.trainer.checkpoint import step_directories
 
 C = TypeVar("C", bound=CommandConfig)
 Source = str | Path | CommandConfig
@@ -145,7 +146,7 @@ def _resolve(config_class: type[C], sources: tuple[Source, ...], settings: dict[
         if path in ENVIRONMENTS and not isinstance(value, (list, tuple)):
             value = [value]  # one environment, as a class, a name or a dictionary
         keywords += [Setting(part, leaf, f"{key} =") for part, leaf in flatten(_plain(value), path)]
-    return resolve(config_class, given + names.translate(keywords), os.environ)
+    return resolve(config_class, given + names.translate(keywords), os.environ, names)
 
 
 def _plain(value: Any) -> Any:
@@ -165,12 +166,16 @@ def _read_training(output_dir: Path) -> TrainingResult:
     for step, metrics in read_metrics(output_dir / METRICS):
         steps.setdefault(step, {"step": float(step)}).update(metrics)
     summary = output_dir / "summary.json"
-    stages = json.loads(summary.read_text(encoding="utf-8"))["stages"] if summary.is_file() else []
-    held_out = {
-        stage["name"]: {mode: _estimate(found) for mode, found in stage["held_out"].items()} for stage in stages
-    }
-    weights = max((output_dir / "weights").glob("step_*"), key=lambda path: int(path.name.removeprefix("step_")))
-    return TrainingResult(output_dir, tuple(steps.values()), held_out, weights)
+    try:
+        stages = json.loads(summary.read_text(encoding="utf-8"))["stages"] if summary.is_file() else []
+        held_out = {
+            stage["name"]: {mode: _estimate(found) for mode, found in stage["held_out"].items()} for stage in stages
+        }
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise UserError(f"{summary} is no summary of a run. Delete it; `resume=True` writes it again.") from None
+    if not (weights := step_directories(output_dir / "weights")):
+        raise UserError(f"{output_dir / 'weights'} has no weights. `resume=True` saves them again.")
+    return TrainingResult(output_dir, tuple(steps.values()), held_out, weights[-1])
 
 
 def _estimate(found: Mapping[str, Any]) -> Estimate:

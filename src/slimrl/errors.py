@@ -83,6 +83,11 @@ def _is_shown(char: str) -> bool:
     return char.isprintable() or char in "\n\t" or unicodedata.category(char) == "Zs"
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error; its kind, if it has no text."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def describe(error: BaseException) -> str:
     """An error of a user's code in words, with what to do where a package is missing."""
     try:

@@ -4,10 +4,12 @@ Index suffixes, here and everywhere: _T token, _B sequence, _G rollout in a grou
 token, _V vocabulary, _D model dimension, _H heads.
 """
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
@@ -72,6 +74,10 @@ class Turn:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+Script = Callable[[Task, int], Sequence[Message]]
+"""A script maps a task and a seed to a whole conversation, whose assistant turns it wrote."""
+
+
 class Environment(Protocol):
     """One episode, in chat messages: it is played once and never shared.
 
@@ -89,10 +95,12 @@ class Environment(Protocol):
         """The environment's answer to the policy's reply."""
 
 
-class Taskset(Protocol):
+class Taskset:
     """The tasks of an environment. Its constructor takes the `args` of the config section as keywords.
 
-    What a taskset and an episode may have besides is in `environments/base.py`.
+    A class of one's own needs `tasks` and `environment`; every other method has a default. It may inherit from this
+    class, but need not: `load_taskset` adds the defaults (`environments/base.py`). `scripts`, `roles` and
+    `group_reward_names` may be properties or plain attributes.
     """
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -100,9 +108,77 @@ class Taskset(Protocol):
 
         No task is in two splits. A taskset without a `validation` split returns no tasks for it.
         """
+        raise NotImplementedError
 
     def environment(self, task: Task) -> Environment:
         """A fresh episode on the task."""
+        raise NotImplementedError
+
+    @cached_property
+    def scripts(self) -> Mapping[str, Script]:
+        """Scripts by name, such as `{"expert": self.solve}`, which play the tasks without a model.
+
+        Three names have a meaning. `expert` is right, and the supervised warm-up learns from it. `random` acts at
+        random, and evaluation takes it as the lower bound. `constant` gives one answer to every task, and a run's
+        closing table shows what that earns. Evaluation plays any other as `script:NAME`.
+        """
+        return {}
+
+    def failure_kind(self, rollout: "Rollout") -> str | None:
+        """The kind of failure of a finished episode that did not earn everything, in a few words without details.
+
+        It is empty where evaluation's own words suffice (out of turns, wrong), and None where nothing failed.
+        """
+        return ""
+
+    @cached_property
+    def roles(self) -> Sequence[str]:
+        """The names of the roles of a game that the policy plays against itself (`rollout/self_play.py`); empty if it
+        plays alone, in the episode that `environment` returns."""
+        return ()
+
+    def self_play(self, task: Task) -> Sequence[Environment]:
+        """Fresh episodes on the task, one for each role in the order of `roles`, that wait for one another."""
+        raise NotImplementedError
+
+    @cached_property
+    def group_reward_names(self) -> Sequence[str]:
+        """The names of the rewards that compare the rollouts of a task with one another, in training alone."""
+        return ()
+
+    def group_rewards(self, task: Task, rollouts: Sequence["Rollout"]) -> Mapping[str, Sequence[float]]:
+        """What each finished rollout earns besides, by the reward's name. It is added to the last turn's reward, and
+        logged as `env/reward_NAME`."""
+        return {}
+
+    def prepare(self) -> None:
+        """Do what takes long before the first task, as building an index, unless it is done. It is called once, before
+        a model is loaded. Making the taskset is quick, so that its `args` can be checked at once."""
+
+    def offload(self) -> None:
+        """Free memory on the policy's device, as a judge's, until the next episode. It is called between steps, when
+        no episode is being played."""
+
+    def begin_step(self, seed: str | None) -> None:
+        """Set random generators that no checkpoint holds, those of another process, to a state that `seed` decides, so
+        that a resumed run draws what an uninterrupted one does. It is called before the episodes of a step or of an
+        evaluation; `seed` is None while episodes are being played, which go on with the generators as they are."""
+
+    @cached_property
+    def class_name(self) -> str:
+        """The name of the environment's class, for messages."""
+        return type(self).__name__
+
+    @cached_property
+    def purpose(self) -> str:
+        """The first paragraph of the docstring of the class's module: what the environment is."""
+        return module_purpose(type(self))
+
+
+def module_purpose(kind: type) -> str:
+    """The first paragraph of the docstring of a class's module, as one line; empty without a docstring."""
+    module = inspect.getmodule(kind)
+    return (inspect.getdoc(module) or "").partition("\n\n")[0].replace("\n", " ") if module else ""
 
 
 @dataclass(frozen=True, slots=True)

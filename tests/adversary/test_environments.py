@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 from slimrl.environments.plain import plain_messages, plain_turn
 from slimrl.errors import RolloutError
 from slimrl.io.files import encode_line
+from slimrl.io.process_tree import find_marked, processes
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
 from slimrl.rollout.episode import EpisodeSpec
 from slimrl.rollout.loop import run_episodes
 from slimrl.rollout.places import run_groups
 from slimrl.rollout.worker import seat as module
-from slimrl.rollout.worker.program import MARK
-from slimrl.rollout.worker.taskset import RemoteEpisode, Source, find_in_worker, load_in_worker
+from slimrl.rollout.worker.process import Source
+from slimrl.rollout.worker.taskset import RemoteEpisode, load_in_worker
 from slimrl.rollout.worker.wire import WireError, receive_message
-from slimrl.services.process_tree import find_marked, processes
 from slimrl.types import Rollout, SamplingParams, Task, Turn
 from tests.adversary.hostile import Hostile, frame
 from tests.rollout.scripted import TOKENIZER, ScriptedClient, make_context
@@ -135,7 +135,7 @@ def check(rollout: Rollout, reason: str, detail: str) -> None:
 
 def load(file: Path, name: str, timeout_s: float = TIMEOUT_S, **args: Any) -> Any:
     source = Source(f"{file}:{name}", args, timeout_s)
-    return load_in_worker(source, find_in_worker(source))
+    return load_in_worker(source)
 
 
 @pytest.fixture(scope="module")
@@ -192,12 +192,13 @@ def test_what_has_left_the_group_of_a_process_ends_with_it_too() -> None:
     assert not [pid for pid in left if pid in processes() and not processes()[pid].ended]
 
 
-def test_what_has_left_the_session_of_a_process_that_exits_ends_too() -> None:
+def test_what_has_left_the_session_of_a_process_that_exits_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARK_OF_A_TEST", "leaves")
     taskset = load(FILE, "Hostile")
-    mark = taskset._seats[0].process()._program._mark
+    assert find_marked("MARK_OF_A_TEST", "leaves")
     (rollout,) = play(taskset, "leaves a session and exits")
     assert (rollout.failure, rollout.failure_detail[-13:]) == ("environment_died", "exit status 0")
-    assert find_marked(MARK, mark) == {}
+    assert find_marked("MARK_OF_A_TEST", "leaves") == {}
 
 
 def test_an_environment_whose_process_always_ends_stops_no_other_and_is_tried_again(
@@ -211,7 +212,7 @@ def test_an_environment_whose_process_always_ends_stops_no_other_and_is_tried_ag
     (rollout,) = play(taskset, GOOD)
     check(rollout, "environment_died", "ended 2 times without answering a step.*exit status 0")
     assert play(worker, GOOD)[0].reward == 1.0
-    taskset.seed_generators("step 2")
+    taskset.begin_step("step 2")
     assert play(taskset, GOOD)[0].reward == 1.0
 
 
@@ -282,10 +283,7 @@ class FakeTaskset:
         self.process: Any = FakeProcess(answer)
 
     def environment(self, task: Task) -> RemoteEpisode:
-        return RemoteEpisode(self, (self, self.process, "0/0"), task)  # type: ignore[arg-type]
-
-    def allow_restarts(self) -> None:
-        """What a seat does."""
+        return RemoteEpisode(self, task, (self.process, "0/0"))  # type: ignore[arg-type]
 
 
 JSON = st.recursive(

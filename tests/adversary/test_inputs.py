@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import threading
 import time
 import tomllib
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ import torch
 from rich.panel import Panel
 from rich.table import Table
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
 
 from slimrl.cli import _interrupt_advice, run
 from slimrl.config.model import ModelConfig
@@ -27,13 +25,12 @@ from slimrl.config.reading.write import config_toml
 from slimrl.config.run import RLConfig
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.io.rows import file_rows
-from slimrl.models.chat import trial
-from slimrl.models.load import _try_template, load_policy
+from slimrl.models.load import load_policy
 from slimrl.models.resolve import resolve
-from slimrl.models.tensor_file import ALL_DTYPES, TensorFile
+from slimrl.models.tensor_file import DTYPES
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import read_metrics
-from slimrl.retrieval.embedding import SentenceEmbedder
+from slimrl.plugins import Command
 from slimrl.trainer.checkpoint import progress_in
 
 pytestmark = pytest.mark.slow
@@ -114,8 +111,8 @@ FILES = {
     "header.toml": ("[" + ".".join("a" * 20_000) + "]", "header.toml:1: it is nested"),
     "inline.toml": ("x = {" + '."a" '.join("a" * 20_000) + " = 1}", "inline.toml:1: it is nested"),
     "unclosed.toml": ('\\"""\n' * 100_000, "not valid TOML"),
-    "digits.toml": ("max_steps = " + "9" * 5_000, "digits.toml:1: it has a number"),
-    "underscores.toml": ("max_steps = " + "9_9" * 5_000, "Exceeds the limit"),
+    "digits.toml": ("max_steps = " + "9" * 5_000, "digits.toml:1: not valid TOML: Exceeds the limit"),
+    "underscores.toml": ("max_steps = " + "9_9" * 5_000, "underscores.toml:1: not valid TOML: Exceeds the limit"),
     "hex.toml": ("max_steps = 0x" + "f" * 50_000, "more than 64 bits"),
     "string.toml": ('x = """\n' + "a\n" * 100_000 + '"""', "x (string.toml:1): there is no such setting"),
     "key.toml": ("a" * 10_000 + " = 1", "is no setting"),
@@ -125,12 +122,12 @@ FILES = {
     "look_alike.toml": ('"m\u0430x_steps" = 1', "Did you mean `max_steps`"),
     "objects.json": ('{"a":' * 3_000, "objects.json: it is nested"),
     "lists.json": ('{"a":' + "[" * 40 + "]" * 40 + "}", "lists.json:1: it is nested"),
-    "digits.json": ('{"max_steps": ' + "9" * 5_000 + "}", "digits.json: Exceeds the limit"),
+    "digits.json": ('{"max_steps": ' + "9" * 5_000 + "}", "digits.json: not valid JSON: Exceeds the limit"),
     "many.json": ('{"a": [' + "1," * 30_000 + "1]}", "more than 10,000 values"),
     "twice.json": ('{"max_steps": 1,\n"max_steps": 2}', "twice.json:2: `max_steps` stands here again"),
-    "twice_at_odds.json": ('{"\x7f": 1, "\x7f": 2}', "stands twice"),  # YAML does not read it
-    "deep.yaml": ("a: " + "[" * 2_000, "deep.yaml: it is nested"),
-    "block.yaml": ("\n".join(" " * i + "a:" for i in range(1_000)), "block.yaml: it is nested"),
+    "twice_at_odds.json": ('{"\x7f": 1, "\x7f": 2}', "there is no such setting"),  # YAML does not read it
+    "deep.yaml": ("a: " + "[" * 2_000, "deep.yaml:1: it is nested"),
+    "block.yaml": ("\n".join(" " * i + "a:" for i in range(1_000)), "it is nested more than 32 deep"),
     "laughs.yaml": (LAUGHS, "more than 10,000 values"),
     "merges.yaml": (MERGES, "more than 10,000 values"),
     "keys.yaml": (LAUGHS + "? *j\n: 1\n", "a key is a section or a list"),
@@ -158,7 +155,7 @@ VALUES = {
     "tables": ("{a=" * 20_000 + "1" + "}" * 20_000, "nested more than 32"),
     "objects": ('{"a":' * 20_000 + "1" + "}" * 20_000, "nested more than 32"),
     "parts": ("{" + ".".join("a" * 20_000) + " = 1}", "nested more than 32"),
-    "digits": ("9" * 5_000, "a number of 5000 digits"),
+    "digits": ("9" * 5_000, "expected integer >= 1"),
     "hex": ("0x" + "f" * 5_000, "more than 64 bits"),
     "many": ("[" + "1," * 20_000 + "]", "more than 10,000 values"),
     "nul": ("{a = '\0'}", "found"),
@@ -191,7 +188,6 @@ def test_a_pipe_a_device_and_a_directory_are_no_files(tmp_path, capsys):
             (tmp_path / f"x{suffix}").symlink_to(tmp_path / target)
         for suffix in (".toml", ".yaml", ".json"):
             assert kind in refusal(["rl", "@", str(tmp_path / f"x{suffix}")], capsys)
-            assert kind in refusal(["translate", str(tmp_path / f"x{suffix}")], capsys)
         with at_most(2), pytest.raises(UserError, match=f"{kind}.*data.path"):
             next(file_rows(tmp_path / "x.jsonl", "data.path"))
         for suffix in (".toml", ".yaml", ".json", ".jsonl"):
@@ -202,7 +198,9 @@ def test_pipes_among_the_files_of_a_model_or_a_run_are_refused_in_a_line(tmp_pat
     model = tmp_path / "model"
     shutil.copytree(tiny_dir, model)
     os.mkfifo(model / "slimrl.json")
-    assert "a pipe" in refusal(["rl", *ENV, "--model.name", str(model), "--output_dir", str(tmp_path / "run")], capsys)
+    assert "a pipe" in refusal(
+        ["rl", *REVERSE, "--model.name", str(model), "--output_dir", str(tmp_path / "run")], capsys
+    )
     for read, name in ((read_metrics, "metrics.jsonl"), (lambda path: progress_in(path.parent), "progress.json")):
         os.mkfifo(tmp_path / name)
         with at_most(2), pytest.raises(UserError, match="a pipe"):
@@ -213,11 +211,9 @@ def test_pipes_among_the_files_of_a_model_or_a_run_are_refused_in_a_line(tmp_pat
 def test_a_model_that_has_been_made_smaller_is_whole(dtype, tmp_path, tiny_dir):
     shutil.copytree(tiny_dir, tmp_path, dirs_exist_ok=True)
     tensors = load_file(tmp_path / "model.safetensors")
-    tensors["scales"] = torch.zeros(8, 16).to(ALL_DTYPES[dtype])
+    tensors["scales"] = torch.zeros(8, 16).to(DTYPES[dtype])
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     assert resolve(str(tmp_path)) == tmp_path
-    with pytest.raises(UserError, match=f"scales in the format {dtype}, which cannot be read here"):
-        TensorFile(tmp_path / "model.safetensors")
 
 
 def test_rows_beyond_all_measure_are_texts_or_refused(tmp_path: Path) -> None:
@@ -236,7 +232,8 @@ def test_rows_beyond_all_measure_are_texts_or_refused(tmp_path: Path) -> None:
 
 
 SECRET = "hunter2-5ecret"
-ENV = "--orchestrator.env.0.id", "wiki-search"
+ENV = "--orchestrator.env.0.id", "dataset"  # which may have a judge
+REVERSE = "--orchestrator.env.0.id", "reverse-text"
 JUDGE = "orchestrator.env.0.args.judge"
 LEAKS = {
     "a name": (f"{JUDGE}.api_key", SECRET),
@@ -260,16 +257,22 @@ LEAKS = {
 }
 
 
+def write_leak(leak: str, file: Path) -> None:
+    """Writes a file of settings with this one of the leaks."""
+    key, value = LEAKS[leak]
+    tree: Any = tomllib.loads(f"x = {value}")["x"] if value[0] in "[{" and value[-1] in "]}" else value
+    for part in reversed(key.split(".")):
+        tree = [tree] if part == "0" else {part: tree}
+    file.write_text(json.dumps(tree))
+
+
 @pytest.mark.parametrize("leak", LEAKS)
 def test_no_secret_is_written_or_said(leak, tmp_path, monkeypatch, capsys):
     key, value = LEAKS[leak]
     monkeypatch.chdir(tmp_path)
     out = ["--output_dir", "out"]
     (tmp_path / "in").mkdir()
-    tree: Any = tomllib.loads(f"x = {value}")["x"] if value[0] in "[{" and value[-1] in "]}" else value
-    for part in reversed(key.split(".")):
-        tree = [tree] if part == "0" else {part: tree}
-    (tmp_path / "in" / "a.json").write_text(json.dumps(tree))
+    write_leak(leak, tmp_path / "in" / "a.json")
     (tmp_path / "in" / "a.yaml").write_text(f"{key}: !!int {json.dumps(value)}")
     for argv in (
         ["rl", *ENV, *out, f"--{key}", value],
@@ -277,7 +280,6 @@ def test_no_secret_is_written_or_said(leak, tmp_path, monkeypatch, capsys):
         ["rl", *ENV, *out, f"--{key}", value, "--dry-run"],
         ["rl", *out, "@", "in/a.json"],
         ["rl", *out, "@", "in/a.yaml"],
-        ["translate", "in/a.json"],
     ):
         assert SECRET not in refusal(argv, capsys)
     if "env.0" not in key or "env.0.args" in key:
@@ -290,7 +292,7 @@ def test_a_refused_secret_is_said_to_stand_where_it_stands(capsys):
     assert f"--{JUDGE})" in refusal(["rl", *ENV, f"--{JUDGE}", f'{{api_key = "{SECRET}"}}'], capsys)
 
 
-def test_a_line_of_a_settings_file_is_shown_without_its_secret(tmp_path, capsys):
+def test_an_error_in_a_line_of_a_settings_file_has_no_secret(tmp_path, capsys):
     file = tmp_path / "a.toml"
     for line in (
         f"api_key = {SECRET}",
@@ -298,13 +300,12 @@ def test_a_line_of_a_settings_file_is_shown_without_its_secret(tmp_path, capsys)
         f'base_url = "http://me:{SECRET}@h/?sig={SECRET}',
     ):
         file.write_text(line)
-        said = refusal(["rl", "@", str(file)], capsys)
-        assert "[key]" in said
-        assert SECRET not in said
+        assert SECRET not in refusal(["rl", "@", str(file)], capsys)
 
 
 def test_the_advice_after_an_interruption_has_no_secret():
-    said = _interrupt_advice(["inference", "--api_key", SECRET, f"--api-key={SECRET}", "--port", "1"])
+    words = ["inference", "--api_key", SECRET, f"--api-key={SECRET}", "--port", "1"]
+    said = _interrupt_advice(Command(""), words)
     assert SECRET not in said
     assert "--port 1" in said
 
@@ -347,26 +348,12 @@ def test_a_known_architecture_is_transformers_own(tmp_path, tiny_dir):
     assert not (directory / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        ("own.C", {}),
-        ("sentence_transformers.models.Router", {"types": {"a": "own.C"}, "structure": {"query": ["a"]}}),
-        ("sentence_transformers.models.WordEmbeddings", {"tokenizer_class": "own.C"}),
-    ],
-)
-def test_an_embedder_s_own_code_is_not_run(kind, settings, tmp_path):
-    (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": kind}]))
-    for name in ("config.json", "router_config.json", "wordembedding_config.json"):
-        (tmp_path / name).write_text(json.dumps({**settings, "parameters": {}}))
-    with pytest.raises(UserError, match=f"consists of `{kind}`.*which may run Python code of the directory"):
-        SentenceEmbedder(str(with_code(tmp_path, "config.json")))
-    assert not (tmp_path / "ran").exists()
+NAMES = ("x" * 300, "~nobody-of-this-name/x", "a/" * 1_000, "\0", "./x\udc80")
 
 
 def test_names_that_no_file_can_have_are_refused_in_a_line(capsys):
-    for name in ("x" * 300, "~nobody-of-this-name/x", "a/" * 1_000, "\0", "./x\udc80"):
-        for argv in (["rl", *ENV, "--model.name", name], ["rl", "@", f"{name}.toml"], ["inference", "--model", name]):
+    for name in NAMES:
+        for argv in (["rl", *REVERSE, "--model.name", name], ["rl", "@", f"{name}.toml"]):
             refusal([*argv, "--dry-run"], capsys)
 
 
@@ -384,47 +371,3 @@ def test_sizes_that_the_weights_have_not_are_refused(tmp_path, tiny_dir):
     (directory / "tokenizer.json").write_text("[" * 10**5)
     with pytest.raises(UserError, match=r"tokenizer\.json is JSON that is nested too deep"):
         resolve(str(directory))
-
-
-HOSTILE_TEMPLATES = {
-    "{% for i in range(9999) %}" * 3 + "{% endfor %}" * 3: "s",
-    "{{ 10 ** (10 ** 8) }}": "s",
-    "{{ ('x' * 10 ** 10)|length }}": "GiB",
-    "{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}": "GiB",
-    "{{ '%9999999d' % 1 }}": "characters",
-}
-ENDLESS = "{% for i in range(9999) %}" * 3 + "{% endfor %}" * 3
-
-
-@pytest.mark.slow
-def test_a_template_that_takes_too_much_is_refused(tiny_dir, monkeypatch):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_dir)
-    messages = [{"role": "user", "content": "q"}]
-    trial.try_template([lambda: tokenizer.apply_chat_template(messages, tokenize=False)], "it")
-    for template, kind in HOSTILE_TEMPLATES.items():
-        monkeypatch.setattr(trial, "MAX_S", 0.2 if kind == "s" else 10.0)
-        with at_most(4), pytest.raises(UserError, match=f"The chat template of it takes more than .* {kind}"):
-            trial.try_template(
-                [lambda: tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)],  # noqa: B023
-                "it",
-            )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("when", ["add_generation_prompt", "tools", "messages|length > 4", "not add_generation_prompt"])
-def test_a_template_is_tried_in_the_ways_in_which_it_is_used(when, tiny_dir, monkeypatch):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_dir)
-    tokenizer.chat_template = f"{{% if {when} %}}{ENDLESS}{{% endif %}}" + tokenizer.chat_template
-    monkeypatch.setattr(trial, "MAX_S", 0.2)
-    with at_most(4), pytest.raises(UserError, match="takes more than 0 s for a few short messages"):
-        _try_template(tokenizer)
-
-
-def test_a_trial_that_crashes_or_waits_for_a_lock_is_told_apart(monkeypatch):
-    with pytest.raises(UserError, match=r"takes its process along \(SIGTERM\)"):
-        trial.try_template([lambda: os.kill(os.getpid(), signal.SIGTERM)], "it")
-    monkeypatch.setattr(trial, "MAX_S", 0.5)
-    lock = threading.Lock()
-    lock.acquire()
-    threading.Timer(0.2, lock.release).start()
-    trial.try_template([lambda: str(lock.acquire())], "it")  # free when it is tried once more

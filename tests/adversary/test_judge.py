@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import json
 import random
 import tracemalloc
 from collections.abc import Sequence
@@ -13,15 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slimrl.environments.wiki_search.environment import WikiSearch
-from slimrl.errors import RolloutError, UserError
-from slimrl.judges.asked import Asked
+from slimrl.errors import RolloutError
 from slimrl.judges.judge import LLMJudge, verdict_of
 from slimrl.judges.server import JudgeServer
 from slimrl.judges.untagged import without_tags
 from slimrl.judges.verdict_cache import VerdictCache
 from slimrl.judges.word_lists import COMMON, FILLERS
-from slimrl.judges.word_match import matches
+from slimrl.judges.word_match import Asked, matches
 from slimrl.judges.words import normalise
 from tests.io.replying import Answer, completion, server
 
@@ -149,24 +146,12 @@ def test_a_reference_of_articles_and_signs_is_answered_by_itself(reference: str)
         ("44", "44 years", "How many years did it last?"),
         ("Hemkra", "Battle of Hemkra", "At which battle was he beaten?"),
         ("It was Turin.", "Turin", "Which of Rome, Bari and Turin was the seat?"),
-        ("Turin was the first capital", "Turin", "Which of Rome, Bari and Turin was Italy's first capital?"),
         ("Geneva", "Lake Geneva", "Which lake in Switzerland and France is deepest?"),
         ("44", "44 years", "Was it 44 or 45 years?"),
     ],
 )
 def test_honest_paraphrases_stay_right(answer: str, reference: str, question: str):
     assert matches(answer, [reference], question)
-
-
-@pytest.mark.parametrize("answer", ["???", "...", "!!!", "$"])
-def test_questions_that_no_answer_could_win_are_told_of_when_they_are_read(answer: str, tmp_path: Path):
-    path = tmp_path / "questions.jsonl"
-    row = {"question": "What did it say?", "answer": "nothing", "aliases": [answer], "split": "train"}
-    path.write_text(json.dumps(row))
-    with pytest.raises(UserError, match=r"has no word, so no reply can be right .* or name a model in `judge`"):
-        WikiSearch(corpus="pages.jsonl", questions=str(path)).tasks("train")
-    judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
-    assert WikiSearch(corpus="pages.jsonl", questions=str(path), judge=judge).tasks("train")
 
 
 @drawn
@@ -291,56 +276,54 @@ def flipped(data: bytes, places: Sequence[int], rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("trials", [10, pytest.param(300, marks=pytest.mark.nightly)])
-def test_a_damaged_cache_is_told_of_or_harmless_and_never_wrong(
-    trials: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+@pytest.mark.parametrize("trials", [30, pytest.param(300, marks=pytest.mark.nightly)])
+def test_a_damaged_cache_is_never_wrong(trials: int, tmp_path: Path):
     truth = {f"{number:032}": number % 3 == 0 for number in range(40)}
-    path, rng = tmp_path / "first" / "verdicts.sqlite", random.Random(0)
+    path, rng = tmp_path / "verdicts.txt", random.Random(0)
     cache = VerdictCache(path)
     for key, verdict in truth.items():
         cache.put(key, verdict)
-    cache.close()
-    data, told = path.read_bytes(), 0
+    data, num_lost = path.read_bytes(), 0
     for trial in range(trials):
-        damaged = tmp_path / str(trial) / "verdicts.sqlite"
-        damaged.parent.mkdir()
-        places = [rng.randrange(120 if trial % 3 else len(data)) for _ in range(1 if trial % 2 else 64)]
-        damaged.write_bytes(flipped(data, places, rng))
-        cache = VerdictCache(damaged)
-        assert all(cache.get(key) in (verdict, None) for key, verdict in truth.items())
+        places = [rng.randrange(len(data)) for _ in range(1 if trial % 2 else 64)]
+        path.write_bytes(flipped(data, places, rng))
+        cache = VerdictCache(path)
+        found = [cache.get(key) for key in truth]
+        assert all(one in (verdict, None) for one, verdict in zip(found, truth.values(), strict=True))
+        num_lost += found.count(None)
         cache.put("new", True)
-        assert cache.get("new") in (True, None)  # none where the order of the keys is damaged
-        cache.close()
-        told += "is damaged" in capsys.readouterr().err
-    assert told > trials // 10
+        assert cache.get("new") and VerdictCache(path).get("new")
+    assert num_lost > trials
 
 
-def test_a_damaged_cache_is_begun_anew_once_for_all_that_have_it_open(tmp_path: Path, capsys):
-    path = tmp_path / "verdicts.sqlite"
-    filled, former = VerdictCache(path), VerdictCache(path)
-    for number in range(40):
-        filled.put(f"{number:032}", True)
-    filled._connect().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    with path.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xff" * 8000)
-    mending = VerdictCache(path)
-    assert mending.get(f"{1:032}") is None
-    mending.put("new", True)
-    former.put("other", False)  # finds the file that it has open damaged
-    assert (former.get("new"), mending.get("other"), VerdictCache(path).get("new")) == (True, False, True)
-    assert capsys.readouterr().err.count("is damaged") == 1
+def test_a_cache_has_what_another_process_adds_and_what_a_kill_has_left(tmp_path: Path):
+    path = tmp_path / "verdicts.txt"
+    one, other = VerdictCache(path), VerdictCache(path)
+    one.put("first", True)
+    assert other.get("first") is True
+    path.write_bytes(path.read_bytes() + b"cut o")
+    other.put("second", False)
+    assert [(cache.get("first"), cache.get("second")) for cache in (one, VerdictCache(path))] == [(True, False)] * 2
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"garbage" * 1000, b"SQLite format 3\0", b"SQLite format 3\0" + b"\xff" * 5000]
-)
-def test_a_file_that_is_no_cache_is_begun_anew(content: bytes, tmp_path: Path):
-    path = tmp_path / "verdicts.sqlite"
+def test_a_cache_that_is_deleted_while_it_is_used_begins_anew(tmp_path: Path):
+    path = tmp_path / "verdicts.txt"
+    one, other = VerdictCache(path), VerdictCache(path)
+    for number in range(3):
+        one.put(f"key {number}".replace(" ", "_"), True)
+    assert other.get("key_2") is True
+    path.unlink()
+    assert other.get("unknown") is None
+    path.unlink()
+    VerdictCache(path).put("later", False)
+    assert other.get("later") is False
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage" * 1000, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_file_that_is_no_cache_has_no_verdicts(content: bytes, tmp_path: Path):
+    path = tmp_path / "verdicts.txt"
     path.write_bytes(content)
     for verdict in (True, False):
         cache = VerdictCache(path)
         cache.put("key", verdict)
-        assert cache.get("key") is verdict
-        cache.close()
+        assert cache.get("key") is verdict and VerdictCache(path).get("key") is verdict

@@ -8,11 +8,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from slimrl.cli import run
-from slimrl.models.adapter import is_adapter
 from slimrl.monitor.sinks import read_metrics
-from tests.commands.test_processes import Started, learned
 from tests.commands.test_rl import STEPS, reproducible, rl_flags
 
+pytestmark = pytest.mark.slow
 LORA = ("--model.lora.rank", "4", "--model.dtype", "bfloat16", "--trainer.optim.lr", "0.001")
 
 
@@ -38,7 +37,6 @@ def test_rl_trains_adapters_and_sampler_and_trainer_agree(finished: Path, tiny_d
     assert changed == {name for name in ours if "_proj." in name}
 
 
-@pytest.mark.slow
 def test_a_resumed_run_gives_the_same_numbers(finished: Path, tiny_dir: Path, tmp_path: Path) -> None:
     first = rl_flags(tiny_dir, tmp_path, *LORA, "--ckpt.keep", "9")
     assert run(first) == 0
@@ -55,22 +53,6 @@ def test_a_resumed_run_gives_the_same_numbers(finished: Path, tiny_dir: Path, tm
     assert ours == theirs
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("weights", ["files", "broadcast"])
-def test_samplers_that_are_sent_the_adapter_alone_sample_the_same(
-    weights: str, finished: Path, tiny_dir: Path, tmp_path: Path
-) -> None:
-    output_dir = tmp_path / "run"
-    apart = "--deployment.weights", weights, "--deployment.num_samplers", "2", "--ckpt.keep", "9"
-    run = Started(rl_flags(tiny_dir, output_dir, *LORA, *apart), tmp_path / "log")
-    sent = output_dir / "transport" / "weights"
-    run.until(lambda: any(sent.glob("step_*")))
-    if weights == "files":
-        run.until(lambda: any(is_adapter(path) for path in sent.glob("step_*")))
-    assert run.wait() == 0, run.said
-    assert learned(output_dir) == learned(finished)
-
-
 def test_eval_repeats_the_last_evaluation(finished: Path, tmp_path: Path) -> None:
     assert run(["eval", "@", str(finished / "eval.toml"), "--output_dir", str(tmp_path / "again")]) == 0
     (found,) = (tmp_path / "again").rglob("held_out/*.json")
@@ -78,7 +60,6 @@ def test_eval_repeats_the_last_evaluation(finished: Path, tmp_path: Path) -> Non
     assert again["held_out"] == before["held_out"]
 
 
-@pytest.mark.slow
 def test_sft_trains_adapters_and_says_what_is_unusual(
     tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

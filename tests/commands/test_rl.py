@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.cli import run
+from slimrl.launch import parts
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
@@ -54,6 +55,33 @@ def finished(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output_dir = tmp_path_factory.mktemp("uninterrupted") / "run"
     assert run(rl_flags(tiny_dir, output_dir)) == 0
     return output_dir
+
+
+SHOUT = """
+from slimrl.types import Task, Turn
+
+class Shout:
+    def tasks(self, split):
+        return [Task(f"{split}/{n}", {}) for n in range(4)]
+
+    def environment(self, task):
+        return self
+
+    async def start(self):
+        return [{"role": "user", "content": "Shout."}]
+
+    async def step(self, reply):
+        return Turn(True, reward=1.0)
+"""
+
+
+def test_a_warm_up_without_an_expert_is_refused_before_the_model_is_loaded(tiny_dir, tmp_path, monkeypatch, capsys):
+    (tmp_path / "shout.py").write_text(SHOUT, encoding="utf-8")
+    monkeypatch.setattr(parts, "open_policy", lambda *_: pytest.fail("the model is loaded"))
+    env = f'[{{id="{tmp_path / "shout.py"}:Shout", worker="none"}}]'
+    assert run(rl_flags(tiny_dir, tmp_path / "run", "--orchestrator.env", env)) == 2
+    said = capsys.readouterr().err
+    assert 'Shout has no script "expert"' in said and "--warmup.max_steps 0" in said and "--data" not in said
 
 
 def test_a_run_leaves_everything_that_it_promises(finished):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slimrl.config.data import ExpertDataConfig, FileDataConfig
+from slimrl.config.reading.flags import names_section
 from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.config.serve import ServeConfig
@@ -267,3 +268,11 @@ def test_environments_have_labels_that_differ() -> None:
     value = json.dumps([{"id": one, "name": name} for one, name in zip(envs, names, strict=True)])
     config = load(RLConfig, ["--orchestrator.env", value], {}).config
     assert config.orchestrator.labels == ["reverse-text", "reverse-text-2", "Shout", "Shout-2", "team-words"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sets_it"),
+    [([], False), (["--max_steps", "3"], False), (["--orchestrator.seed", "3"], True), (["@"], False)],
+)
+def test_a_command_line_is_looked_through_for_a_section(words: list[str], sets_it: bool) -> None:
+    assert names_section(words, "orchestrator") is sets_it

@@ -94,5 +94,5 @@ def test_a_run_that_is_resumed_by_its_own_file_keeps_the_first_origins(tmp_path:
 
 def test_unwritable_directory_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file/run/config.toml: cannot be written: .*--output_dir"):
+    with pytest.raises(UserError, match=r"file/run/config.toml could not be written: .*--output_dir"):
         write_config(load(EvalRunConfig, REQUIRED["eval"], {}), tmp_path / "file" / "run")

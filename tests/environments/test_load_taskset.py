@@ -1,16 +1,18 @@
 """An environment is found by its id, or the error says what to do."""
 
 import sys
-import types
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from slimrl import plugins
 from slimrl.environments import find
 from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.environments.reverse_text import ReverseText
 from slimrl.errors import RolloutError, UserError
 from slimrl.rollout.failures import convert_errors
-from slimrl.types import Task
+from slimrl.types import Task, Taskset
 
 OWN = """
 from dataclasses import dataclass
@@ -136,17 +138,6 @@ def test_a_module_that_does_not_load(tmp_path, monkeypatch, source, message):
     ("env_id", "args", "says"),
     [
         ("reverse-text", {"style": 2024}, """`style` cannot be 2024: .* A text is written in quotes: '"2024"'"""),
-        ("wordle", {"hints": "False"}, "`hints` cannot be 'False': .*boolean"),
-        ("wordle", {"opened": 1}, "`opened` cannot be 1: .*boolean"),
-        ("matching-game", {"max_turns": 2.5}, "`max_turns` cannot be 2.5: .*integer"),
-        ("matching-game", {"max_turns": float("nan")}, "`max_turns` cannot be nan: .*integer"),
-        ("matching-game", {"partner": "llm", "llm": 5}, "`llm` cannot be 5: .*dictionary"),
-        ("alphabet-sort", {"sort_by": 5}, "`sort_by` cannot be 5: .*list"),
-        ("alphabet-sort", {"sort_by": [["first"]]}, "`sort_by` cannot be .*: .*string"),
-        ("wordle", {"num_answers": "abc"}, "`num_answers` cannot be 'abc': .*integer"),
-        ("wordle", {"num_answers": True}, "`num_answers` cannot be True: .*integer"),
-        ("wordle", {"win": "0.5"}, "`win` cannot be '0.5': .*number"),
-        ("alphabet-sort", {"min_turns": 2.5}, "`min_turns` cannot be 2.5: .*integer"),
         ("reverse-text", {"style": 3}, "`style` cannot be 3: .*string"),
     ],
 )
@@ -155,8 +146,41 @@ def test_a_value_of_the_wrong_type_is_refused(env_id, args, says):
         load_taskset(env_id, args)
 
 
-def test_a_whole_number_is_a_number():
-    assert load_taskset("alphabet-sort", {"power": 8, "num_train": 3, "num_test": 3}).power == 8
+TYPED = """
+from typing import Any
+
+class Typed:
+    def __init__(
+        self, on: bool = True, turns: int = 1, share: float = 0.5, names: list[str] = [], more: dict[str, Any] = {}
+    ):
+        self.given = (on, turns, share, names, more)
+
+    def tasks(self, split): ...
+    def environment(self, task): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ({"on": "False"}, "`on` cannot be 'False': .*boolean"),
+        ({"on": 1}, "`on` cannot be 1: .*boolean"),
+        ({"turns": 2.5}, "`turns` cannot be 2.5: .*integer"),
+        ({"turns": float("nan")}, "`turns` cannot be nan: .*integer"),
+        ({"turns": "abc"}, "`turns` cannot be 'abc': .*integer"),
+        ({"turns": True}, "`turns` cannot be True: .*integer"),
+        ({"share": "0.5"}, "`share` cannot be '0.5': .*number"),
+        ({"names": 5}, "`names` cannot be 5: .*list"),
+        ({"names": [["first"]]}, "`names` cannot be .*: .*string"),
+        ({"more": 5}, "`more` cannot be 5: .*dictionary"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_and_a_whole_number_is_a_number(tmp_path, args, says):
+    path = tmp_path / "typed.py"
+    path.write_text(TYPED)
+    with pytest.raises(UserError, match=says):
+        load_taskset(f"{path}:Typed", args)
+    assert load_taskset(f"{path}:Typed", {"share": 8}).given == (True, 1, 8, [], {})
 
 
 def test_annotations_that_are_text_are_read_too_and_others_promise_nothing(tmp_path):
@@ -208,7 +232,7 @@ def test_a_missing_package_is_told_with_how_to_bring_it(tmp_path, monkeypatch, w
 
 @pytest.mark.parametrize("data", [{"seen": {1, 2}}, {3: "x"}, {"x": object()}])
 def test_data_of_a_task_that_is_no_json_is_refused(data):
-    class Odd:
+    class Odd(Taskset):
         def tasks(self, split):
             return [Task("one", data)]
 
@@ -224,24 +248,69 @@ def test_a_class_of_a_notebook_is_found_there_alone():
         load_taskset("__main__:NoSuchClassHere", {})
 
 
-def test_an_environment_of_another_package_is_found_by_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Adapter:
-        def __init__(self, name: str, size: int = 3) -> None:
-            self.made = (name, size)
+ADAPTER = """
+from slimrl.types import Task
 
-        def tasks(self, split: str) -> list[object]:
-            return []
+class Adapter:
+    def __init__(self, name: str, size: int = 3) -> None:
+        self.made = Task(name, {"size": size})
 
-        def environment(self, task: object) -> None: ...
+    def tasks(self, split: str) -> list[object]:
+        return [self.made]
 
-    module = types.ModuleType("adapter_of_a_test")
-    module.Adapter = Adapter  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(find.SCHEMES, "other-package", f"{module.__name__}:Adapter")
+    def environment(self, task: object) -> None: ...
+"""
+
+
+@pytest.fixture
+def other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed distribution with environments."""
+    about = tmp_path / "other_package-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[slimrl.environments]\nother-package: = adapter_of_a_test:Adapter\nother = adapter_of_a_test:Adapter\n"
+    )
+    (tmp_path / "adapter_of_a_test.py").write_text(ADAPTER)
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins._entries.cache_clear()
+    yield
+    plugins._entries.cache_clear()
+    sys.modules.pop("adapter_of_a_test", None)
+
+
+def test_an_environment_of_another_package_is_found_by_its_name_and_by_its_scheme(other_package: None) -> None:
+    assert load_taskset("other", {"name": "thing"}).tasks("train") == [Task("thing", {"size": 3})]
     for env_id in ("other-package:some:thing", "other_package:some:thing"):
-        assert vars(load_taskset(env_id, {"size": 4}))["made"] == ("some:thing", 4)
-        assert not find.is_builtin(env_id)
+        assert load_taskset(env_id, {"size": 4}).tasks("train") == [Task("some:thing", {"size": 4})]
+    assert not any(find.is_builtin(env_id) for env_id in ("other", "other-package:some:thing"))
+    assert find.is_builtin("reverse-text")
     with pytest.raises(UserError, match=r"Did you mean `size`\?"):
         load_taskset("other-package:x", {"sise": 4})
     with pytest.raises(UserError, match="`other-package:NAME`"):
         load_taskset("another", {})
+
+
+LOANS = """
+from slimrl import Task, Taskset
+class Inner:
+    scripts = {"expert": None}
+    def tasks(self, split): return [Task(split, {})]
+    def environment(self, task): return self
+class Wrapper:
+    def __init__(self): self.inner = Inner()
+    def __getattr__(self, name):
+        if name == "inner": raise AttributeError(name)
+        return getattr(self.inner, name)
+class Instance(Taskset):
+    def __init__(self): self.environment = lambda task: self
+    def tasks(self, split): return [Task(split, {})]
+"""
+
+
+@pytest.mark.parametrize(("name", "scripts"), [("Wrapper", ["expert"]), ("Instance", [])])
+def test_methods_may_be_lent_by_another_object_or_set_on_the_instance(tmp_path, name, scripts):
+    (tmp_path / "loans.py").write_text(LOANS)
+    taskset = load_taskset(f"{tmp_path / 'loans.py'}:{name}", {})
+    (task,) = taskset.tasks("train")
+    assert taskset.environment(task) and list(taskset.scripts) == scripts and taskset.roles == ()

@@ -4,17 +4,17 @@ import pytest
 
 from slimrl.environments.find import tasks_of
 from slimrl.environments.reverse_text import ReverseText
-from slimrl.environments.scripts import demonstrate
+from slimrl.environments.scripts import check_experts, demonstrate
 from slimrl.errors import UserError
 from slimrl.eval.evaluate import held_out_tasks
 from slimrl.orchestrator.curriculum import Curriculum
-from slimrl.types import Task
+from slimrl.types import Task, Taskset
 from tests.rollout.scripted import OneTask, Quiz, user
 
 TASK = Task("one", {})
 
 
-class Given:
+class Given(Taskset):
     """A taskset of which a function makes the tasks and another the demonstrations."""
 
     def __init__(self, tasks=lambda: [], solve=lambda: []):
@@ -84,18 +84,16 @@ def test_a_demonstration_that_is_none_is_a_user_error(fault):
 
 
 def test_a_taskset_without_an_expert_says_what_to_do():
-    with pytest.raises(UserError, match=r'OneTask has no script "expert".*--data\.type file'):
+    with pytest.raises(UserError, match=r'OneTask has no script "expert"'):
         demonstrate(OneTask(Quiz), TASK)
+    check_experts([Given()], "rl")
 
 
-class Demonstrating(OneTask):
-    """A taskset as it was written before `scripts`."""
-
-    def demonstrate(self, task):
-        return [user("q"), {"role": "assistant", "content": "a"}]
-
-
-def test_an_old_expert_is_read_with_a_note(capsys):
-    assert demonstrate(Demonstrating(Quiz), TASK)[-1]["content"] == "a"
-    demonstrate(Demonstrating(Quiz), TASK)
-    assert capsys.readouterr().err.count("better write `scripts`") == 1
+@pytest.mark.parametrize(
+    ("command", "advice"), [("rl", "--warmup.max_steps 0"), ("sft", "--data.type file --data.path")]
+)
+def test_without_an_expert_the_advice_fits_the_command(command, advice):
+    with pytest.raises(UserError, match=r'OneTask has no script "expert"') as caught:
+        check_experts([Given(), OneTask(Quiz)], command)
+    assert advice in str(caught.value)
+    assert ("--data" in str(caught.value)) == (command == "sft")

@@ -1,7 +1,6 @@
 """Finished episodes made by hand, and a taskset with an expert, a random player and an opinion on failures."""
 
-from slimrl.environments.base import Script
-from slimrl.types import Message, Rollout, StopReason, Task, Turn
+from slimrl.types import Message, Rollout, Script, StopReason, Task, Taskset, Turn
 
 
 def user(text: str) -> Message:
@@ -34,7 +33,7 @@ def stop_reason(failure: str, metrics: dict[str, float]) -> StopReason:
     return StopReason.MAX_TURNS if metrics.get("unfinished") else StopReason.DONE
 
 
-class Sums:
+class Sums(Taskset):
     """Asks for a sum in two turns: first any word, then the sum."""
 
     def __init__(self, num_tasks: int = 6) -> None:

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from slimrl.environments.base import Script, Taskset
 from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
 from slimrl.eval.baselines import make_script_policy, script_of, turns_of
 from slimrl.eval.evaluate import evaluation_of, held_out_tasks, play_tasks
-from slimrl.types import Message, SamplingParams, Task
+from slimrl.types import Message, SamplingParams, Script, Task, Taskset
 from tests.eval.episodes import Sums
 from tests.rollout.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_context
 

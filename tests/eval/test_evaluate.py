@@ -13,6 +13,7 @@ from slimrl.eval.evaluate import (
     mode_of,
     play_tasks,
 )
+from slimrl.io.rows import draw
 from slimrl.monitor.metrics import lookup
 from slimrl.stats import estimate_mean
 from slimrl.types import SamplingParams, Turn
@@ -139,3 +140,11 @@ def test_metrics_are_registered_and_hold_the_interval():
 def test_the_number_of_episodes_is_what_every_mode_has_at_least():
     few, many = evaluated(temperature=0.0, num=10), evaluated(num=40)
     assert evaluation_metrics([few, many])["held_out/num"] == few.reward.num < many.reward.num
+
+
+def test_a_draw_has_equal_items_apart_and_in_their_order():
+    items = ["easy"] * 100 + ["hard"] * 900
+    drawn = draw([*enumerate(items)], 60, lambda item: item[0])
+    assert drawn == sorted(drawn) and len(drawn) == 60
+    assert 1 <= sum(kind == "easy" for _, kind in drawn) <= 15
+    assert draw(items, 2_000, lambda item: item) == items

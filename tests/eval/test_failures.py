@@ -2,10 +2,9 @@
 
 import math
 
-from slimrl.environments.base import Taskset
 from slimrl.eval.evaluate import HeldOutTask
 from slimrl.eval.failures import failures_by_kind, failures_markdown, kind_of
-from slimrl.types import Rollout, Task
+from slimrl.types import Rollout, Task, Taskset
 from tests.eval.episodes import Sums, rollout
 from tests.rollout.scripted import OneTask, Quiz
 

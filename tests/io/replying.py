@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What it says: a body as bytes, or anything that becomes JSON."""
+    """What it says: a body as bytes, anything that becomes JSON, or an iterator of bytes, which it sends one by one."""
 
     status: int
     body: Any
@@ -49,13 +49,18 @@ def server(answer: Callable[[Asked], Answer]) -> Iterator[tuple[str, list[Asked]
             except Exception:
                 self.close_connection = True
                 return
-            data = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+            if isinstance(reply.body, Iterator):
+                parts, headers = reply.body, {"Connection": "close"}
+            else:
+                data = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+                parts, headers = iter([data]), {"Content-Length": str(len(data))}
             try:
                 self.send_response(reply.status)
-                for name, value in {"Content-Length": str(len(data)), **reply.headers}.items():
+                for name, value in {**headers, **reply.headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(data)
+                for part in parts:
+                    self.wfile.write(part)
             except ConnectionError:
                 self.close_connection = True  # whoever asked has gone
 

@@ -45,6 +45,7 @@ def test_the_holder_is_named_and_its_death_ends_the_wait(tmp_path, holder):
     assert holder_of(tmp_path / "lock") == holder_of(tmp_path / "no such file") == 0
 
 
+@pytest.mark.slow
 @NEEDS_PROC
 def test_a_holder_that_is_stopped_is_not_waited_for(tmp_path, holder, monkeypatch):
     monkeypatch.setattr("slimrl.io.locks.STOPPED_S", 0.5)

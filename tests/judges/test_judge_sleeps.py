@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +29,7 @@ class Vllm:
 
 @contextmanager
 def judging(url: str, **settings: object) -> Iterator[LLMJudge]:
-    judge = LLMJudge(JudgeServer(url, "judge", sleeps=True, timeout_s=2.0, **settings), Path(":memory:"))
+    judge = LLMJudge(JudgeServer(url, "judge", sleeps=True, timeout_s=2.0, **settings), None)
     try:
         yield judge
     finally:
@@ -69,7 +68,7 @@ def test_what_is_in_the_cache_does_not_wake_it():
 def test_without_the_setting_nobody_is_told_to_sleep():
     vllm = Vllm()
     with server(vllm) as (url, _):
-        judge = LLMJudge(JudgeServer(url, "judge"), Path(":memory:"))
+        judge = LLMJudge(JudgeServer(url, "judge"), None)
         ask(judge, "1874")
         judge.offload()
         judge.close()

@@ -1,11 +1,11 @@
 """Which answers count as the reference."""
 
+import json
 from pathlib import Path
 from time import thread_time
 
 import pytest
 
-from slimrl.judges.labelled import read_labelled
 from slimrl.judges.word_match import f1, matches
 from slimrl.judges.words import normalise
 
@@ -71,11 +71,13 @@ def test_something_else_is_wrong(answer: str, reference: str):
     assert not matches(answer, [reference])
 
 
-@pytest.mark.parametrize(
-    "labelled", read_labelled(Path(__file__).with_name("judge_no.jsonl")), ids=lambda one: one.kind
-)
-def test_answers_that_differ_in_little_are_told_apart(labelled):
-    assert matches(labelled.response, labelled.references, labelled.question) == labelled.label
+LABELLED = Path(__file__).with_name("judge_no.jsonl").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("labelled", [*map(json.loads, LABELLED)], ids=lambda one: one["kind"])
+def test_answers_that_differ_in_little_are_told_apart(labelled: dict[str, str]):
+    found = matches(labelled["response"], [labelled["answer"]], labelled["question"])
+    assert found == {"yes": True, "no": False}[labelled["label"]]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +176,7 @@ def test_what_makes_no_difference_is_not(one: str, other: str):
         ("1st Rome, 2nd Bari", "1st Bari, 2nd Rome"),
         ("red, then blue", "blue, then red"),
         ("from Bari to Rome", "from Rome to Bari"),
+        ("12 June to 3 May", "12 May to 3 June"),
         ("Ada, Bob", "Bob, Ada"),
         ("Paul Jean", "Jean Paul"),
         ("the cause of death", "the death of cause"),
@@ -212,6 +215,18 @@ def test_another_order_and_the_opposite_are_wrong(one: str, other: str, question
         ("nearly 5", "5", "How many were there, or nearly so?"),
         ("up to 5", "5", "How many came up?"),
         ("31 BC", "31", "How many years after 44 BC was it?"),
+        ("before the year 1874", "1874", "Was it founded before 1900, and when?"),
+        ("up to about 5", "5", "How many people, up to 10, came?"),
+        ("half of the total 5", "5", "How many of half the people came?"),
+        ("minus 5", "5", "What is 8 minus 3?"),
+        ("5 million", "5", "How many of the 2 million cars are red?"),
+        ("5 thousand", "5", "How many of a thousand?"),
+        ("5 years", "5 days", "How many days?"),
+        ("page 5", "5 days", "How many days?"),
+        ("5 years", "5 percent", "By how many percent did it rise?"),
+        ("true false", "true", "Is this statement false?"),
+        ("A, B", "B", "A or B?"),
+        ("cat, dog", "dog", "Does a cat usually weigh more than a dog?"),
         ("the former king", "king", "What did the former priest become?"),
         ("against Rome", "Rome", "Against whom did Bari fight?"),
     ],
@@ -230,13 +245,17 @@ def test_a_word_of_the_question_that_changes_the_answer_is_wrong(answer: str, re
         ("The director was Ada", "Ada", "Who was the director?"),
         ("in Rome", "Rome", "Where?"),
         ("Rome", "in Rome", "Where?"),
-        ("It was he who won", "he won", ""),
         ("the answer is from Rome to Bari", "from Rome to Bari", ""),
         ("May 5, 1990", "5 May 1990", ""),
         ("at 5 pm", "5 pm", "When?"),
         ("Marie Curie discovered radium", "radium", "What did Marie Curie discover?"),
         ("The most populous city in Japan is Tokyo.", "Tokyo", "Which is the most populous city in Japan?"),
         ("I am Batman", "Batman", "Who are you?"),
+        ("Most of it was in Rome", "Rome", "Where was most of it?"),
+        ("May 12 to June 3", "12 May to 3 June", ""),
+        ("12-15 May 1990", "May 12-15, 1990", ""),
+        ("A. Rome", "Rome", "Which is it?"),
+        ("dog,", "dog", "Does a cat usually weigh more than a dog?"),
     ],
 )
 def test_words_that_introduce_an_answer_change_nothing(answer: str, reference: str, question: str):

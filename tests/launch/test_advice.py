@@ -5,8 +5,8 @@ import pytest
 from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
-from slimrl.environments.base import Environment, Script, Split, Task
 from slimrl.launch.advice import lora_warnings, nothing_earned
+from slimrl.types import Environment, Script, Split, Task, Taskset
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,15 @@ def test_leaving_the_mlp_out_is_pointed_out(targets: list[str], num: int) -> Non
 HIGH = "held_out/reward_greedy_high"  # the interval's end, which is above 0 where nothing was earned
 
 
-class Tasks:
+class Tasks(Taskset):
     """A taskset with the scripts of the given names."""
 
     def __init__(self, *scripts: str) -> None:
-        self.scripts: dict[str, Script] = dict.fromkeys(scripts, lambda task, seed: [])
+        self._names = scripts
+
+    @property
+    def scripts(self) -> dict[str, Script]:
+        return dict.fromkeys(self._names, lambda task, seed: [])
 
     def tasks(self, split: Split) -> list[Task]:
         return []

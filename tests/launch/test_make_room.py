@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 from typing import cast
 
+from slimrl.environments.base import complete
 from slimrl.launch.parts import Parts
 from slimrl.launch.sampling import make_room
+from slimrl.types import Taskset
 
 
 class Noting:
@@ -24,7 +26,7 @@ def make_room_of(level: int) -> tuple[Noting, Noting]:
     parts = SimpleNamespace(
         engine=sampling,
         client=sampling,
-        tasksets=[object(), holding],
+        tasksets=[Taskset(), complete(holding)],
         config=SimpleNamespace(async_level=level),
     )
     make_room(cast(Parts, parts))

@@ -100,10 +100,20 @@ def test_an_evaluation_that_was_saved_under_old_names_goes_on(tmp_path: Path, ca
     evaluation = load(EvalRunConfig, ["--env.0.id", "reverse-text", "--sampling.max_tokens", "7"], {})
     (tmp_path / "held_out").mkdir()
     (tmp_path / "held_out" / "eval_greedy.jsonl").write_text("{}\n")
-    (tmp_path / "config.toml").write_text('max_tokens = 7\n[[env]]\nid = "reverse-text"\n')
+    (tmp_path / "config.toml").write_text('# slimrl eval @ config.toml\nmax_tokens = 7\n[[env]]\nid = "reverse-text"\n')
     with open_evaluation_dir(evaluation, tmp_path, True, print):
         assert "[sampling]\nmax_tokens = 7" in (tmp_path / "config.toml").read_text()
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_file_without_its_first_line_is_that_of_the_command_that_resumes(tmp_path: Path) -> None:
+    notes: list[str] = []
+    with open_training_dir(trainer(), tmp_path, False, print):
+        (tmp_path / "metrics.jsonl").write_text("")
+    file = tmp_path / "config.toml"
+    file.write_text(file.read_text().partition("\n")[2])
+    with open_training_dir(trainer(), tmp_path, True, notes.append):
+        assert "edited or damaged" in notes[0]
 
 
 def refuse_in(directory: Path, files: Mapping[str, str]) -> None:

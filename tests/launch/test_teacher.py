@@ -1,13 +1,10 @@
 """Teachers of every kind on a tiny model: what they score, how a run goes on without them, and a probe of the gap."""
 
 import asyncio
-import json
 import math
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -28,7 +25,7 @@ from slimrl.monitor.sinks import read_metrics
 from slimrl.orchestrator.distill import Distillation, as_read
 from slimrl.orchestrator.teacher_server import ServerTeacher
 from slimrl.types import Sample, SamplingParams
-from tests.inference.server.conftest import serving
+from tests.io.replying import Answer, Asked, server
 from tests.tiny import tiny_model_dir
 
 ENVIRONMENT = """
@@ -130,14 +127,6 @@ def test_weights_of_this_process_score_as_transformers_does(tiny_dir, environmen
         teacher = ModuleTeacher(lambda: parts.policy.module, micro_batch_tokens, partial(make_room, parts))
         for ours, theirs in zip(teacher.score(SAMPLES, temperature), naive_scores(tiny_dir, temperature), strict=True):
             assert ours == pytest.approx(theirs, abs=1e-4)
-
-
-def test_a_server_scores_as_the_weights_of_this_process_do(tiny_dir):
-    with serving(tiny_dir) as server:
-        config = ServerTeacherConfig(base_url=f"{server.address}/v1", model="tiny", timeout_s=60.0)
-        scores = ServerTeacher(config).score(SAMPLES, 1.0)
-    for ours, theirs in zip(scores, naive_scores(tiny_dir, 1.0), strict=True):
-        assert ours == pytest.approx(theirs, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -243,14 +232,6 @@ def test_a_teacher_with_another_vocabulary_is_refused(tiny_dir, environment, tmp
         make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
 
 
-def test_more_context_for_several_roles_at_once_is_refused(tiny_dir, tmp_path):
-    more = ["--orchestrator.env.0.args", '{n=3, partner="self", num_train=4, num_test=2}']
-    teacher = ["--teacher.type", "policy", "--teacher.env_args", "{max_turns=10}"]
-    parts = parts_of(flags(tiny_dir, "matching-game", tmp_path, *more, *teacher), tmp_path)
-    with pytest.raises(UserError, match="one opening for each task, and MatchingTaskset has one for each role"):
-        make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.parametrize("argv", [["--teacher.device", "cuda:1"], ["--teacher.device", "cuda"]])
@@ -258,38 +239,6 @@ def test_a_gpu_that_is_not_there_is_told_by_its_key(tiny_dir, environment, tmp_p
     parts = parts_of(flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", *argv), tmp_path)
     with pytest.raises(UserError, match=rf"{argv[0].lstrip('-')} asks for cuda.*0 CUDA devices"):
         make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
-
-
-Answer = Callable[[dict], tuple[int, object]]
-
-
-@contextmanager
-def answering(answer: Answer) -> Iterator[str]:
-    """A server on this machine that answers every POST so; its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, content = answer(body)
-            data = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            with suppress(BrokenPipeError, ConnectionResetError):  # who asked may have gone
-                self.wfile.write(data)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def echoed(body: dict, names: Callable[[int], str] = "token_id:{}".format) -> dict:
@@ -305,27 +254,11 @@ def score_at(url: str, timeout_s: float = 5.0) -> list[list[float]]:
 
 def test_a_server_is_asked_for_the_log_probabilities_of_token_ids(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # this machine is never asked through one
-    asked = []
-
-    def answer(body):
-        asked.append(body)
-        return 200, echoed(body)
-
-    with answering(answer) as url:
+    with server(lambda asked: Answer(200, echoed(asked.body))) as (url, asked):
         assert score_at(url) == [[-0.5] * 4]
-    (body,) = asked
+    body = asked[0].body
     assert body["prompt"] == list(SAMPLES[0].token_ids_T)
     assert (body["echo"], body["max_tokens"], body["model"]) == (True, 1, "m")
-
-
-@pytest.mark.parametrize("key", ["sk-secret", 'sk-"secret"'], ids=["as it is", "escaped in JSON"])
-def test_a_key_that_the_server_repeats_is_not_shown(key, monkeypatch):
-    monkeypatch.setenv("TEACHER_API_KEY", f"{key}\n")
-    with (
-        answering(lambda body: (401, {"error": f"no such key: {key}"})) as url,
-        pytest.raises(UserError, match=r"no such key: \[key\].*Set the variable TEACHER_API_KEY"),
-    ):
-        score_at(url)
 
 
 def test_an_address_with_a_password_is_refused_and_not_shown():
@@ -335,7 +268,7 @@ def test_an_address_with_a_password_is_refused_and_not_shown():
 
 
 def test_names_that_are_no_ids_are_not_compared():
-    with answering(lambda body: (200, echoed(body, lambda token: "the same text"))) as url:
+    with server(lambda asked: Answer(200, echoed(asked.body, lambda token: "the same text"))) as (url, _):
         assert score_at(url) == [[-0.5] * 4]
 
 
@@ -346,29 +279,23 @@ WORDS = {5: " the", 6: "cat", 7: " sat", 8: "on"}
     "name", [WORDS.get, lambda token: WORDS.get(token, "").replace(" ", "\u0120"), "token_id:{}".format]
 )
 def test_a_server_that_calls_tokens_as_the_policy_does_or_by_number_has_its_vocabulary(name):
-    with answering(lambda body: (200, echoed(body, name))) as url:
+    with server(lambda asked: Answer(200, echoed(asked.body, name))) as (url, _):
         ServerTeacher(ServerTeacherConfig(base_url=url, model="m", timeout_s=5.0)).check_vocabulary(WORDS)
 
 
 def test_a_server_that_calls_most_tokens_otherwise_is_refused():
     names = {5: " the", 6: "dog", 7: " lay", 8: "under"}
-    with answering(lambda body: (200, echoed(body, names.get))) as url:
+    with server(lambda asked: Answer(200, echoed(asked.body, names.get))) as (url, _):
         teacher = ServerTeacher(ServerTeacherConfig(base_url=url, model="m", timeout_s=5.0))
         with pytest.raises(UserError, match=r"another vocabulary than the policy .'dog' for 'cat', ' lay' for ' sat'"):
             teacher.check_vocabulary(WORDS)
 
 
 def test_a_server_that_plays_is_asked_for_the_whole_distribution():
-    asked = []
-
-    def answer(body):
-        asked.append(body)
-        return 200, {"choices": [{"token_ids": [9], "finish_reason": "stop"}]}
-
-    with answering(answer) as url:
+    with server(lambda _: Answer(200, {"choices": [{"token_ids": [9], "finish_reason": "stop"}]})) as (url, asked):
         teacher = ServerTeacher(ServerTeacherConfig(base_url=url, model="m", timeout_s=5.0))
         assert asyncio.run(teacher.sample([5, 6], SamplingParams(4, 0.7))).token_ids == (9,)
-    (body,) = asked
+    body = asked[0].body
     assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1.0, -1, 0.0, 1.0)
 
 
@@ -390,32 +317,12 @@ def without_echo(body: dict) -> dict:
     ],
 )
 def test_a_server_that_answers_otherwise_stops_the_run(answer, complaint):
-    with answering(answer) as url, pytest.raises(UserError, match=complaint) as caught:
+    with (
+        server(lambda asked: Answer(*answer(asked.body))) as (url, _),
+        pytest.raises(UserError, match=complaint) as caught,
+    ):
         score_at(url)
     assert "--resume" in str(caught.value)
-
-
-@pytest.mark.slow
-def test_a_busy_server_is_asked_again():
-    tries = []
-
-    def answer(body):
-        tries.append(1)
-        return (503, {}) if len(tries) < 3 else (200, echoed(body))
-
-    with answering(answer) as url:
-        assert score_at(url) == [[-0.5] * 4]
-
-
-@pytest.mark.slow
-def test_a_server_that_is_away_or_slow_is_told_by_the_key_of_the_time():
-    with pytest.raises(UserError, match=r"teacher\.timeout_s = 2 s \(ConnectError.*--resume"):
-        score_at("http://127.0.0.1:9/v1", timeout_s=2)
-    released = threading.Event()
-    with answering(lambda body: (released.wait(5), (200, {}))[1]) as url:
-        with pytest.raises(UserError, match=r"teacher\.timeout_s = 0\.3 s"):
-            score_at(url, timeout_s=0.3)
-        released.set()
 
 
 @pytest.mark.nightly
@@ -426,13 +333,13 @@ def test_a_run_whose_teacher_dies_goes_on_when_it_is_back(tiny_dir, environment,
 
     checkpoint, asked_in_vain = tmp_path / "broken" / "checkpoints" / "step_2", []
 
-    def answer(body: dict) -> tuple[int, object]:
+    def answer(asked: Asked) -> Answer:
         if checkpoint.exists() and not asked_in_vain:
-            asked_in_vain.append(body)
-            return 404, {"error": "gone"}
-        return 200, echoed(body)
+            asked_in_vain.append(asked.body)
+            return Answer(404, {"error": "gone"})
+        return Answer(200, echoed(asked.body))
 
-    with answering(answer) as url:
+    with server(answer) as (url, _):
         assert run(["rl", *flags(tiny_dir, environment, tmp_path / "whole", *teacher(url))]) == 0
         broken = flags(tiny_dir, environment, tmp_path / "broken", *teacher(url))
         assert run(["rl", *broken]) == 2
@@ -441,39 +348,8 @@ def test_a_run_whose_teacher_dies_goes_on_when_it_is_back(tiny_dir, environment,
     assert reproducible(tmp_path / "broken") == reproducible(tmp_path / "whole")
 
 
-@pytest.mark.nightly
-def test_the_probe_measures_student_teacher_and_their_distance(tiny_dir, environment, tmp_path):
-    argv = flags(tiny_dir, environment, tmp_path, "--teacher.type", "policy", *HINT)
-    assert run(["probe", *argv]) == 0
-    probe = json.loads((tmp_path / "probe" / "probe.json").read_text())
-    assert set(probe["gaps"]) == {"greedy", "sampled"}
-    gap = probe["gaps"]["greedy"]
-    assert gap["gap"]["mean"] == pytest.approx(gap["teacher"]["mean"] - gap["student"]["mean"])
-    assert gap["gap"]["num"] == 4 and probe["num_rollouts"] == 8
-    assert probe["distance"]["distill/reverse_kl"] != 0
-    assert "gap" in (tmp_path / "probe" / "probe.md").read_text()
-    assert run(["rl", *argv, "--max_steps", "1"]) == 0  # in the same directory, which holds no run yet
-
-
-@pytest.mark.slow
-def test_a_teacher_behind_http_is_played_by_the_probe_too(tiny_dir, environment, tmp_path):
-    with serving(tiny_dir) as server:
-        more = ["--teacher.base_url", f"{server.address}/v1", "--teacher.model", "tiny"]
-        argv = flags(tiny_dir, environment, tmp_path, "--teacher.type", "server", *more, "--eval.temperatures", "[0.0]")
-        assert run(["probe", *argv]) == 0
-    probe = json.loads((tmp_path / "probe" / "probe.json").read_text())
-    gap = probe["gaps"]["greedy"]  # the same weights that read the same say the same
-    assert gap["gap"]["mean"] == 0 and gap["teacher"] == gap["student"]
-    assert abs(probe["distance"]["distill/reverse_kl"]) < 1e-4
-
-
 def test_a_teacher_that_tells_no_ids_cannot_be_played():
-    with answering(lambda body: (200, {"choices": [{"text": "7", "finish_reason": "stop"}]})) as url:
+    with server(lambda _: Answer(200, {"choices": [{"text": "7", "finish_reason": "stop"}]})) as (url, _):
         teacher = ServerTeacher(ServerTeacherConfig(base_url=url, model="m", timeout_s=5.0))
         with pytest.raises(UserError, match="return_token_ids"):
             asyncio.run(teacher.sample([5, 6], SamplingParams(4)))
-
-
-def test_a_probe_without_a_teacher_is_refused(tiny_dir, environment, tmp_path, capsys):
-    assert run(["probe", *flags(tiny_dir, environment, tmp_path)]) == 2
-    assert "nothing to probe" in capsys.readouterr().err

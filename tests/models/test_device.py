@@ -20,6 +20,7 @@ def test_device_that_is_not_there_is_a_clear_error(name: str) -> None:
         choose_device(name)
 
 
+@pytest.mark.slow
 def test_dtype_is_measured_quickly() -> None:
     start = time.thread_time()
     choice = choose_dtype(torch.device("cpu"))

@@ -115,7 +115,6 @@ SCALED: dict[str, tuple[dict[str, Any], More]] = {
         {"rope_type": "linear", "factor": 4.0},
         More({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
     ),
-    "linear, the old key": ({"rope_type": "linear", "factor": 2.0}, More({"rope.scale_linear": 2.0})),
     "yarn": (
         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
         More(
@@ -225,6 +224,7 @@ def test_experts_are_put_together(tmp_path: Path) -> None:
     fields = tiny_module("qwen3").config.to_dict()
     for name in ("model_type", "architectures", "layer_types"):
         fields.pop(name)
+    fields["head_dim"] = 16  # as in the published models, not the hidden size by the number of heads
     experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
     original = with_random_norms(Qwen3MoeForCausalLM(Qwen3MoeConfig(**fields, **experts, norm_topk_prob=True))).eval()
     keys = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16}
@@ -271,8 +271,8 @@ def test_caps_and_windows_are_carried_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"attention.scale": 8**-0.5, "logit_scale": 1.0, "expert_count": 0},
-        {"attention.sliding_window": 512, "attention.causal": True, "rope.scaling.yarn_log_multiplier": 0.0},
+        {"logit_scale": 0.0, "expert_count": 0, "rope.scaling.yarn_log_multiplier": 0.0},
+        {"attention.sliding_window": 512, "rope.scaling.finetuned": False},
         {"general.sampling.temp": 0.6, "tokenizer.ggml.fim_pre_token_id": 3, "split.count": 1},
     ],
 )
@@ -285,7 +285,10 @@ def test_keys_that_change_nothing_are_let_pass(keys: dict[str, Any], tmp_path: P
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
-        ({"attention.scale": 0.1}, r"scales attention by 0\.1"),
+        ({"attention.scale": 0.1}, r"llama\.attention\.scale = 0\.1"),
+        ({"attention.causal": False}, r"llama\.attention\.causal = False"),
+        ({"rope.scale_linear": 2.0}, r"llama\.rope\.scale_linear = 2\.0"),
+        ({"block_count": 2**31}, r"llama\.block_count is 2147483648, with \d+ tensors"),
         ({"logit_scale": 0.125}, r"llama\.logit_scale = 0\.125"),
         ({"embedding_scale": 12.0}, r"llama\.embedding_scale = 12\.0"),
         ({"residual_scale": 0.22}, r"llama\.residual_scale"),

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, FalconConfig, FalconForCausalLM
 
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.errors import UserError
 from slimrl.io.checksums import is_sealed
 from slimrl.models.load import Policy, load_policy, save_policy, save_weights
-from tests.tiny import FAMILIES, tiny_model_dir
+from tests.tiny import FAMILIES, tiny_model_dir, tiny_tokenizer
 
 
 def policy_from(directory: Path, dtype: str = "float32") -> Policy:
@@ -33,6 +33,14 @@ def test_any_family_loads_with_the_logits_of_plain_transformers(tmp_path: Path, 
     policy = policy_from(directory)
     plain = AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager")
     torch.testing.assert_close(logits(policy.module), logits(plain), atol=1e-5, rtol=1e-5)
+
+
+def test_an_architecture_with_its_own_attention_is_refused(tmp_path: Path) -> None:
+    config = FalconConfig(vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
+    FalconForCausalLM(config).save_pretrained(tmp_path)
+    tiny_tokenizer(300).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="cannot be trained: its attention in transformers cannot be replaced"):
+        policy_from(tmp_path)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

@@ -61,7 +61,9 @@ def test_only_the_pairs_are_trained_and_they_are_float32(tiny_dir: Path) -> None
     assert {p.dtype for p in module.parameters() if not p.requires_grad} == {torch.bfloat16}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", ["llama", *(pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES if family != "llama")]
+)
 def test_a_fresh_adapter_changes_nothing_and_is_the_same_every_time(tmp_path: Path, family: str) -> None:
     directory = tiny_model_dir(tmp_path, family)
     module = adapted_policy(directory, "bfloat16").module

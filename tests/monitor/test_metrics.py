@@ -3,14 +3,15 @@ from pathlib import Path
 import pytest
 
 from slimrl.eval.evaluate import mode_of
-from slimrl.monitor.metrics import GROUPS, METRICS, is_reproducible, lookup, render_docs, select_held_out_rewards
+from slimrl.monitor.metrics import GROUPS, METRICS, is_reproducible, lookup, select_held_out_rewards
+from tests.monitor.pages import render_metrics
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_docs_are_what_the_registry_renders():
-    assert (ROOT / "docs/metrics.md").read_text() == render_docs(), (
-        "run: python -m slimrl.monitor.metrics > docs/metrics.md"
+    assert (ROOT / "docs/metrics.md").read_text() == render_metrics(), (
+        "run: python -m tests.monitor.pages > docs/metrics.md"
     )
 
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from benchmarks.harness.seed_plots import plot_runs
 from slimrl.errors import UserError
-from slimrl.monitor.plots import draw_reward, draw_training, plot_run, plot_runs
+from slimrl.monitor.plots import draw_reward, draw_training, plot_run
 from slimrl.monitor.series import common_steps, load_series, smooth
 from slimrl.monitor.sinks import JsonlSink, Monitor
 

@@ -1,10 +1,11 @@
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.summary import RunSummary, Stage, show_summary, write_summary
+from slimrl.monitor.summary import Prediction, RunSummary, Stage, show_summary, write_summary
 from slimrl.stats import Estimate
 
 COMMAND = "uv run eval @ examples/reverse_text/eval.toml --model.name outputs/" + "long-name/" * 20
@@ -34,6 +35,16 @@ def test_log_file_gets_the_whole_table_in_ascii():
     assert "|               | after RL | 0.750 | 0.700 to 0.800 | 200 |" in text
     assert "1,234,567 sampled" in text
     assert COMMAND in text  # in one piece, to be copied
+
+
+def test_a_wrong_prediction_is_too_low_or_too_high():
+    stream = io.StringIO()
+    show_summary(RunConsole(stream), replace(SUMMARY, predicted=Prediction(4.41, 2.0), measured=Prediction(5.4, 1.8)))
+    assert "4.41 GB predicted, 5.40 GB measured (predicted 18% too low)\n" in stream.getvalue()
+    assert "2.0 s predicted, 1.8 s measured (predicted 11% too high)\n" in stream.getvalue()
+    stream.truncate(0)
+    show_summary(RunConsole(stream), replace(SUMMARY, predicted=Prediction(5.4, 2.0), measured=Prediction(5.4, 0.0)))
+    assert "5.40 GB measured\n" in stream.getvalue() and "0.0 s measured\n" in stream.getvalue()
 
 
 def test_summary_file_has_the_same_numbers(tmp_path):

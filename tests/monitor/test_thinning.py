@@ -47,5 +47,15 @@ def test_the_first_and_the_newest_steps_stay_whatever_they_take(tmp_path):
     assert steps_left(tmp_path) == [0, *range(30 - NEWEST, 30)]
 
 
+def test_files_of_other_names_stay_and_do_not_count(tmp_path):
+    write_steps(tmp_path, 30, 100)
+    others = ("step_000001_good.jsonl", "step_000020.mine.jsonl", "step_\u0663.jsonl", "step_000002.jsonl.bak")
+    for name in others:
+        (tmp_path / "rollouts" / name).write_bytes(b"x" * 9_000)
+    assert thin_rollouts(tmp_path, 6000) == 0
+    assert thin_rollouts(tmp_path, 1) == 19
+    assert {name for name in others if (tmp_path / "rollouts" / name).exists()} == {*others}
+
+
 def test_a_directory_without_rollouts_is_no_error(tmp_path):
     assert thin_rollouts(tmp_path, 1) == 0

@@ -244,11 +244,11 @@ def test_an_environment_that_holds_the_thread_ends_the_run_with_its_place(monkey
 
 
 @pytest.mark.parametrize("level", [0, 2])
-def test_tasksets_may_start_processes_again_at_each_step(level: int):
+def test_tasksets_are_called_at_the_beginning_of_each_step(level: int):
     class Counting(OneTask):
         num = 0
 
-        def allow_restarts(self):
+        def begin_step(self, seed):
             self.num += 1
 
     with playing(level=level) as run:

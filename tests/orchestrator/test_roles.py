@@ -14,7 +14,7 @@ from slimrl.eval.evaluate import held_out_tasks, make_eval_policy, play_tasks
 from slimrl.orchestrator.advantages import turn_advantages
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.orchestrator.roles import role_advantages, update_mean
-from slimrl.types import Rollout, SamplingParams, Task, Turn
+from slimrl.types import Rollout, SamplingParams, Task, Taskset, Turn
 from tests.rollout.scripted import DigitClient, make_context, user
 
 
@@ -79,7 +79,7 @@ def test_a_running_mean_forgets_at_its_rate():
 
 
 @dataclass
-class Pair:
+class Pair(Taskset):
     """Two at a table: each earns its digit / 10, the second 1 more."""
 
     roles: tuple[str, ...] = ("first", "second")

@@ -1,4 +1,4 @@
-"""Counts what the house rules say of names, docstrings and comments; `python tests/project/language.py` lists them.
+"""Counts what the house rules say of names, docstrings and comments; `python -m tests.project.language` lists them.
 
 A function is named by a verb or by what it returns, never by a participle; a docstring is a sentence with a subject and
 a verb; and where a reader would have to decode, a comment says why.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "slimrl"
+from tests.project.distributions import CORE, HOMES, all_files
 
 # Words that end as participles do and are none, or are nouns of their own.
 NO_PARTICIPLES = {
@@ -91,8 +91,9 @@ def comment_share(source: str) -> tuple[int, int]:
 
 
 def sources(*packages: str) -> list[Path]:
-    """The modules of the named packages; of all, if none is named."""
-    return sorted(path for name in packages or ("",) for path in (SOURCE / name).rglob("*.py"))
+    """The modules of the named packages of the core; of all distributions, if none is named."""
+    core = HOMES[CORE] / "src" / CORE
+    return sorted(path for name in packages for path in (core / name).rglob("*.py")) if packages else all_files()
 
 
 def main(packages: list[str]) -> None:

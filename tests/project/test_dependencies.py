@@ -1,16 +1,14 @@
-"""The core's dependencies are ranges, and every package that the core imports is listed."""
+"""The core's dependencies are ranges, and every package that a distribution imports is listed."""
 
 import ast
 import re
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+from tests.project.distributions import CORE, HOMES, files_of, project_of, requirements_of
+
 # Modules that are named otherwise than their distribution, or belong to one that must have exactly their version.
 DISTRIBUTIONS = {
     "yaml": "pyyaml",
@@ -30,30 +28,37 @@ def name_of(requirement: str) -> str:
     return found.group().lower().replace("-", "_")
 
 
-@pytest.mark.parametrize("requirement", PROJECT["dependencies"])
+@pytest.mark.parametrize("requirement", project_of(CORE)["dependencies"])
 def test_a_dependency_of_the_core_is_a_range(requirement: str) -> None:
     versions, _, _ = requirement.partition(";")
     assert ">=" in versions
     assert not re.search(r"={2,3}|~=", versions)
 
 
+def listed_by(package: str) -> set[str]:
+    """The packages that a distribution may import: its dependencies and extras, and those of what it needs itself."""
+    listed = {name_of(requirement) for requirement in requirements_of(package)}
+    if package == CORE:  # its extras name the plug-ins, of which it imports nothing
+        return listed
+    return listed.union(*(listed_by(other) for other in listed & HOMES.keys()))
+
+
 @pytest.mark.slow
-def test_packages_that_are_imported_are_dependencies_or_extras() -> None:
-    extras = [requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra]
-    listed = {name_of(requirement) for requirement in [*PROJECT["dependencies"], *extras]}
+@pytest.mark.parametrize("package", HOMES)
+def test_packages_that_are_imported_are_dependencies_or_extras(package: str) -> None:
     imported = set()
-    for path in (ROOT / "src").rglob("*.py"):
+    for path in files_of(package):
         # Imports at the top alone, which run with the module.
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             imported |= {name.partition(".")[0] for name in names}
-    others = imported - sys.stdlib_module_names - {"slimrl"} - ELSEWHERE
-    assert {DISTRIBUTIONS.get(name, name) for name in others} <= listed
+    others = imported - sys.stdlib_module_names - {package} - ELSEWHERE
+    assert {DISTRIBUTIONS.get(name, name) for name in others} <= listed_by(package)
 
 
 @pytest.mark.nightly
 def test_reading_gguf_is_loaded_where_a_file_is_read_alone() -> None:
-    program = "import sys, slimrl.models.load, slimrl.models.skeleton; print('gguf' in sys.modules)"
+    program = "import sys, slimrl.models.load; print('gguf' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["False"]

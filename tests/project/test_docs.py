@@ -5,27 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from slimrl.config.check import CheckConfig
-from slimrl.config.play import PlayConfig
-from slimrl.config.prime_rl.rl_keys import RL_KEYS
-from slimrl.config.prime_rl.rules import is_listed
-from slimrl.config.reading.schema import leaves, spec_of, spell
-from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
-from slimrl.config.serve import ServeConfig
 from slimrl.monitor.metrics import METRICS
+from tests.project.distributions import HOMES, PLUGINS, ROOT
+from tests.project.pages import PAGES, PRESENT, unknown_settings
 from tests.project.test_floors import FLOORS
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/slimrl"
 STRUCTURE = ROOT / "docs/structure.md"
 DOCUMENTS = ("docs/structure.md", "CONTRIBUTING.md", "benchmarks/README.md")
-PAGES = sorted(
-    path
-    for pattern in ("*.md", "docs/**/*.md", "examples/*/*.md", "experiments/*/*.md", "benchmarks/*.md")
-    for path in ROOT.glob(pattern)
-)
 # `word/` may also be a group of metrics.
 METRIC_GROUPS = {"time/", "perf/", "memory/"}
 
@@ -43,10 +32,20 @@ def test_every_path_that_is_named_exists(document: str) -> None:
     assert [path for path in paths if not (ROOT / path).exists() and not (PACKAGE / path).exists()] == []
 
 
+@pytest.mark.parametrize("package", PLUGINS)
+def test_every_path_that_a_plug_in_names_exists(package: str) -> None:
+    home = HOMES[package]
+    paths = named_paths((home / "README.md").read_text(encoding="utf-8"))
+    places = (ROOT, home, home / "src", home / "src" / package, home / "tests")
+    assert [path for path in paths if not any((place / path).exists() for place in places)] == []
+
+
 def test_every_package_is_described() -> None:
     text = STRUCTURE.read_text(encoding="utf-8")
     packages = [path.parent.name for path in PACKAGE.glob("*/__init__.py")]
     assert [name for name in packages if f"- `{name}/`: " not in text] == []
+    plugins = [HOMES[package].relative_to(ROOT) for package in PLUGINS]
+    assert [home for home in plugins if f"| `{home}/` | " not in text] == []
 
 
 def test_the_table_of_floors_is_the_one_that_is_enforced() -> None:
@@ -75,29 +74,15 @@ def test_every_link_leads_to_a_file(document: Path) -> None:
     assert [name for name in names if not SITE_ONLY.fullmatch(name)] == []
 
 
-# What was measured is told with the names of its day; `args` are an environment's own.
-PRESENT = [path for path in PAGES if not {"log", "benchmarks"} & set(path.parts[len(ROOT.parts) :])]
-COMMANDS = (RLConfig, SFTConfig, EvalRunConfig, TrainerOnlyConfig, ProbeConfig, PlayConfig, CheckConfig, ServeConfig)
-SETTINGS = {
-    spell(path[:depth]) for c in COMMANDS for path, _ in leaves(spec_of(c)) for depth in range(1, len(path) + 1)
-}
-SECTIONS = {name.partition(".")[0] for name in SETTINGS} - {"args"}
+# It names what is read from another trainer's files: a test of slimrl-tools has it.
+PRIME_RL = ROOT / "docs" / "prime_rl.md"
 
 
-@pytest.mark.parametrize("document", PRESENT, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "document", [path for path in PRESENT if path != PRIME_RL], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_every_setting_that_is_named_exists(document: Path) -> None:
-    named = set(re.findall(r"(?:--|`)([a-z_]+(?:\.[a-z_0-9]+)+)", document.read_text(encoding="utf-8")))
-    settings = [
-        name for name in named if name.partition(".")[0] in SECTIONS and not re.search(r"\.(py|toml|md|jsonl?)$", name)
-    ]
-    unknown = [name for name in settings if name not in SETTINGS and ".args" not in name]
-    # A page may name what is read from another trainer's files.
-    assert [name for name in unknown if not _is_read(name)] == []
-
-
-def _is_read(name: str) -> bool:
-    """Whether a name is one of prime-rl's that slimrl reads, or a section of such names."""
-    return is_listed(RL_KEYS, tuple(name.split("."))) or any(key.startswith(f"{name}.") for key in RL_KEYS)
+    assert unknown_settings(document) == []
 
 
 @pytest.mark.parametrize("document", PRESENT, ids=lambda path: str(path.relative_to(ROOT)))

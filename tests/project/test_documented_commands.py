@@ -28,9 +28,6 @@ DISTILL = ["rl", "@", "experiments/context_distill/rl.toml"]
         [*RL, "--trainer.model.lora.target_modules", '["q_proj", "v_proj"]', "--trainer.model.lora.rank", "8"],
         [*RL, "--max_async_level", "2", "--wandb.project", "my-project"],
         [*RL, "--orchestrator.batch_size", "128", "--orchestrator.rollouts_per_example", "8", "--seq-len", "2048"],
-        *([part, "@", "examples/reverse_text/rl.toml"] for part in ("inference", "orchestrator", "trainer")),
-        *(["rl", "@", f"examples/{name}/rl.toml"] for name in ("alphabet_sort", "matching_game")),
-        ["sft", "@", "examples/wordle/sft.toml"],
     ],
     ids=" ".join,
 )
@@ -46,8 +43,6 @@ def test_a_documented_command_is_understood(argv, monkeypatch, capsys):
         ([*RL, "--model.name", "outputs/sft/weights/step_100"], "there is no such file or directory"),
         ([*RL, "--trainer.loss.teacher_tau", "0.5"], "cannot act without a teacher"),
         ([*RL, "--teacher_gpu_ids", "2,3"], 'cannot act with teacher.type = "none"'),
-        ([*RL, "--clean"], "delete the directory yourself"),
-        ([*RL, "--bench"], "`slimrl trainer` measures the trainer alone"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -2,11 +2,8 @@
 
 import asyncio
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,7 +11,6 @@ from typing import Any
 import pytest
 
 from slimrl.cli import run
-from slimrl.environments.base import FailureKinds, Scripted
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
 from slimrl.monitor.metrics import METRICS
@@ -78,7 +74,7 @@ def played(taskset: Any, *replies: str, task: Task = TASK) -> list[Turn]:
 
 
 def test_what_the_page_names_exists() -> None:
-    named = set(re.findall(r"`((?:src|tests|scripts|environments|docs)/[\w./]+\.\w+)`", BOTH))
+    named = set(re.findall(r"`((?:src|packages|tests|scripts|environments|docs)/[\w./]+\.\w+)`", BOTH))
     links = {f"docs/{link}" for link in re.findall(r"\]\(([\w./]+)\)", BOTH)}
     assert len(named) > 5 and len(links) > 2
     assert [path for path in named | links if not (ROOT / path).exists() and not (PACKAGE / path).exists()] == []
@@ -112,8 +108,6 @@ def test_a_price_range_that_cannot_work_is_refused(first_step: Path) -> None:
 
 
 def test_the_expert_gets_everything_and_guessing_a_third(taskset: Any) -> None:
-    assert isinstance(taskset, Scripted) and isinstance(taskset, FailureKinds)
-
     def reward(task: Task, conversation: list[Any]) -> float:
         said = [message["content"] for message in conversation if message["role"] == "assistant"]
         return sum(turn.reward for turn in played(taskset, *said, task=task))
@@ -134,24 +128,6 @@ def test_the_tricks_of_the_page_gain_nothing(taskset: Any) -> None:
         assert not turn.done and turn.reward == 0.0 and turn.metrics["prices_known"] == 0
     endless = played(taskset, *["<price>hat</price>"] * 9)
     assert sum(turn.reward for turn in endless) == 0.0 and endless[-1].metrics["prices_known"] == 1
-
-
-@pytest.mark.slow
-def test_it_is_played_in_the_terminal(first_step: Path) -> None:
-    (command,) = commands("slimrl", "play")
-    replies = "<price>{}</price>\n\n/quit\n"
-    shown = subprocess.run(
-        [sys.executable, "-m", *command],
-        input=replies,
-        cwd=first_step,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert shown.returncode == 0, shown.stderr
-    assert "which is cheapest?" in shown.stdout and "Find out which is cheapest." in shown.stdout
-    assert "That is not for sale." in shown.stdout
 
 
 # A tiny model has a token for almost every letter.
@@ -204,19 +180,3 @@ def test_the_recipe_trains(market: Path, tiny_dir: Path, monkeypatch: pytest.Mon
     assert all(metrics["optim/grad_norm"] > 0 for metrics in steps)
     (first, *_) = read_rollouts(output / "rollouts" / "step_000000.jsonl")
     assert first.rollout.messages[0]["content"].startswith("Find out which is cheapest.")
-
-
-@pytest.mark.nightly
-def test_the_environment_is_tried(market: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.chdir(market)
-    (command,) = commands("slimrl", "check")
-    assert run([*command[1:], "--json"]) == 0
-    (report,) = json.loads(capsys.readouterr().out)
-    assert {one["level"] for one in report["findings"]} == {"ok"}
-
-
-def test_the_page_lists_every_subject_that_is_looked_at() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in (PACKAGE / "eval/check").glob("*.py")]
-    subjects = {name for text in sources for name in re.findall(r'Finding\(\s*"([a-z ]+)"', text)}
-    assert len(subjects) > 15
-    assert [name for name in subjects if f"`{name}`" not in BOTH] == []

@@ -17,7 +17,7 @@ def test_functions_are_named_by_verbs_or_by_what_they_return() -> None:
 
 
 def test_docstrings_are_sentences() -> None:
-    found = {path.name: no_sentences(path.read_text(encoding="utf-8")) for path in sources()}
+    found = {str(path): no_sentences(path.read_text(encoding="utf-8")) for path in sources()}
     assert {name: places for name, places in found.items() if places} == {}
 
 

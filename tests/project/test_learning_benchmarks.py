@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from benchmarks.harness import comparison
-from benchmarks.learning import algorithms, matching_game, staleness
+from benchmarks.learning import algorithms, staleness
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.config.train import OptimConfig
@@ -174,18 +174,3 @@ def test_stale_rollouts_differ_from_the_policy_that_they_train(tiny_dir: Path, t
     assert len(gaps) == 3
     assert gaps[0] < 1e-4 < gaps[1] < gaps[2]
     assert (tmp_path / "run" / "summary.json").exists()
-
-
-def test_scripts_of_the_matching_game_are_marks_beside_the_runs(tmp_path: Path) -> None:
-    metrics = {f"held_out/{column}_{mode}": 0.5 for column in matching_game.COLUMNS for mode in ("greedy", "sampled")}
-    reward = {"mean": 0.8, "low": 0.7, "high": 0.9, "num": 200}
-    for stage in matching_game.STAGES:
-        path = tmp_path / "seed_0" / "held_out" / f"{stage}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"held_out": dict.fromkeys(("greedy", "sampled"), reward), "metrics": metrics}))
-    lines = matching_game.marks(
-        [tmp_path / "seed_0"], ROOT / "benchmarks" / "results" / "matching_game" / "baselines.json"
-    ).splitlines()
-    assert any(line.startswith("| script:solver | 0.864 (") for line in lines)
-    assert "| seed_0, after RL, greedy | 0.800 (0.700 to 0.900) |" in "\n".join(lines)
-    assert len(lines) == 2 + 8 + 2 * 3  # a head, the scripts of eval.toml, two modes of three stages

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import subprocess
 from pathlib import Path
 
 from slimrl.environments.find import load_taskset
@@ -33,6 +34,14 @@ def test_the_two_commands_are_there_and_continuous_integration_runs_the_second()
     assert f"\n{setup} && uv run --group test pytest\n" in README
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     assert setup in lines and "check uv run --group test pytest" in lines
+
+
+def test_a_fresh_machine_runs_the_second_command_for_the_tests_of_the_core() -> None:
+    script = (ROOT / ".ci" / "fresh_machine").read_text()
+    (expression,) = re.findall(r"^commands=.*sed -n '(.+?)'", script, re.MULTILINE)
+    found = subprocess.run(["sed", "-n", expression, ROOT / "README.md"], capture_output=True, text=True, check=True)
+    setup = "python3 -m venv .venv && . .venv/bin/activate && pip install uv"
+    assert found.stdout == f"{setup} && uv run --group test pytest tests\n"
 
 
 def test_nothing_on_the_first_screen_is_longer_than_three_lines() -> None:

@@ -54,7 +54,7 @@ def test_the_new_loss_is_a_choice_like_any_other(package: Path) -> None:
     refused = slimrl(package, "rl", "--dry-run", *recipe, "--trainer.loss.eps_low", "0.1")
     assert refused.returncode == 2
     assert "trainer.loss.eps_low cannot act: it is for the policy clip or" in refused.stderr
-    assert 'with trainer.loss.type = "aipo" the policy is here "masked"' in refused.stderr
+    assert 'with trainer.loss.type = "aipo" trainer.loss.policy is here "masked"' in refused.stderr
 
 
 @pytest.mark.nightly

@@ -9,7 +9,7 @@ from typing import Any
 from slimrl.inference.client import Completion
 from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext
-from slimrl.types import Message, SamplingParams, Task, Turn
+from slimrl.types import Message, SamplingParams, Task, Taskset, Turn
 from tests.tiny import tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
@@ -45,7 +45,7 @@ class DigitClient:
 
 
 @dataclass
-class OneTask:
+class OneTask(Taskset):
     """A taskset whose episodes are made by a function of the task."""
 
     make: Callable[[Task], Any]

@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 
 from slimrl.errors import UserError
+from slimrl.models.chat.template import ChatFormat
+from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.rollout.episode import mean_metrics, run_episode
 from slimrl.rollout.places import run_groups
 from slimrl.types import Rollout, StopReason, Task, Turn
@@ -24,6 +26,7 @@ from tests.rollout.scripted import (
     make_context,
     user,
 )
+from tests.tiny import tiny_tokenizer
 
 END = TOKENIZER.eos_token_id
 
@@ -55,7 +58,7 @@ class NumberChat:
     def cut_excerpts(self, messages):
         return list(messages)
 
-    def text(self, token_ids):
+    def text(self, token_ids, prompt):
         return {(8, 9): "A", (11, 9): "B"}[tuple(token_ids)]
 
 
@@ -88,6 +91,22 @@ def test_a_real_chat_template_is_followed_and_samples_are_kept_as_they_were():
     )
     sampled = [token for token, mask in zip(rollout.token_ids_T, rollout.loss_mask_T, strict=True) if mask]
     assert sampled == [*odd, *reply("B")]
+
+
+def test_thoughts_that_the_prompt_opens_are_shown_and_no_token_changes():
+    template = TOKENIZER.chat_template.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n")
+    tokenizer = tiny_tokenizer(chat_template=template)
+    quiz, said = Quiz(), [reply("Perhaps <answer>6</answer>, or"), reply("Hm.</think>B")]
+    rollout = asyncio.run(
+        run_episode(make_attempt(lambda task: quiz), make_context(ScriptedClient(said), ChatFormat(tokenizer)))
+    )
+    assert quiz.replies == ["<think>\nPerhaps <answer>6</answer>, or", "<think>\nHm.</think>B"]
+    assert quiz.replies == [one["content"] for one in rollout.messages if one["role"] == "assistant"]
+    assert list(map(without_thoughts, quiz.replies)) == ["", "B"]
+    assert TOKENIZER.decode(rollout.token_ids_T) == (
+        "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nPerhaps <answer>6</answer>, or<|im_end|>\n"
+        "<|im_start|>user\nwrong<|im_end|>\n<|im_start|>assistant\n<think>\nHm.</think>B<|im_end|>"
+    )
 
 
 def test_a_turn_that_was_cut_off_is_closed_for_the_next_one():

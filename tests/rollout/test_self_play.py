@@ -13,7 +13,7 @@ from slimrl.inference.client import Completion
 from slimrl.rollout.episode import EpisodeSpec
 from slimrl.rollout.places import run_groups
 from slimrl.rollout.self_play import self_play_specs
-from slimrl.types import Message, SamplingParams, Task, Turn
+from slimrl.types import Message, SamplingParams, Task, Taskset, Turn
 from tests.rollout.scripted import CHAT, LOGPROB, TOKENIZER, VERSION, make_context, user
 
 NUM_MOVES = 4
@@ -77,7 +77,7 @@ class Alone:
 
 
 @dataclass
-class Games:
+class Games(Taskset):
     """A taskset of such games; `faults` are by role."""
 
     faults: dict[str, str] = field(default_factory=dict)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from slimrl.services import process_tree as module
-from slimrl.services.process_tree import Process, end, find_marked, find_process_tree, processes, start_time
+from slimrl.io import process_tree as module
+from slimrl.io.process_tree import Process, end, find_marked, find_process_tree, processes, start_time
 
 pytestmark = pytest.mark.slow
 

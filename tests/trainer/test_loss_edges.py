@@ -28,7 +28,7 @@ def weighed(tokens, policy, aggregation):
     new_N = tokens.new_N.detach().clone().requires_grad_()
     tokens = TokenBatch(new_N, tokens.old_N, tokens.advantage_N, tokens.sequence_N)
     lengths = tokens.sequence_N.bincount().tolist()
-    weights = torch.tensor(token_weights(lengths, aggregation, max_tokens=2 * LONG), dtype=new_N.dtype)
+    weights = torch.tensor(token_weights(lengths, aggregation, seq_len=2 * LONG), dtype=new_N.dtype)
     loss_N, _ = policy_loss(policy, tokens)
     loss = (loss_N * weights[tokens.sequence_N]).sum()
     loss.backward()
@@ -138,7 +138,7 @@ def test_fresh_and_stale_samples_in_one_batch_count_as_each_would_alone(policy, 
     )
     loss, gradient_N = weighed(together, policy, aggregation)
     assert math.isfinite(loss) and gradient_N.isfinite().all()
-    weights = token_weights(lengths, aggregation, max_tokens=2 * LONG)
+    weights = token_weights(lengths, aggregation, seq_len=2 * LONG)
     alone = [policy_loss(policy, part)[0] * weight for part, weight in zip(parts, weights, strict=True)]
     assert loss == pytest.approx(sum(float(part.sum()) for part in alone), rel=1e-5)
     fresh_N = gradient_N[: lengths[0]]  # the plain policy gradient, whatever stands beside it

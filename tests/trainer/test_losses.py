@@ -165,4 +165,4 @@ def test_caps_hold_where_the_ratio_overflows():
     [("token", [1 / 4, 1 / 4]), ("sequence", [1 / 2, 1 / 6]), ("constant", [1 / 20, 1 / 20])],
 )
 def test_token_weights_of_rollouts_of_one_and_three_tokens(aggregation, expected):
-    assert token_weights([1, 3], aggregation, max_tokens=10) == pytest.approx(expected)
+    assert token_weights([1, 3], aggregation, seq_len=10) == pytest.approx(expected)

@@ -124,6 +124,43 @@ def test_weights_of_another_run_are_saved_again(tmp_path):
     assert not (own / "weights" / "step_1").exists()
 
 
+@pytest.mark.parametrize("text", ["", None])
+def test_a_checkpoint_of_another_run_is_refused_where_the_run_has_no_id(tmp_path, text):
+    own, other = tmp_path / "own", tmp_path / "other"
+    for directory, reward in ((own, 0.1), (other, 0.9)):
+        directory.mkdir()
+        (directory / "metrics.jsonl").write_text(json.dumps({"step": 0, "reward/mean": reward}) + "\n")
+    before = (own / "metrics.jsonl").read_bytes()
+    if text is not None:
+        (own / "run_id").write_text(text)
+    saved(other, 1)
+    shutil.copytree(other / "checkpoints", own / "checkpoints")
+    with pytest.raises(UserError, match=r"step_1: this run has no run_id, and its metrics\.jsonl has other lines"):
+        recover(own, print)
+    assert (own / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_that_has_lost_its_id_continues_from_its_own_checkpoint(tmp_path):
+    lines = b'{"step": 0, "reward/mean": 0.25}\n{"step": 1, "reward/mean": 0.5}\n'
+    (tmp_path / "metrics.jsonl").write_bytes(lines)
+    saved(tmp_path, 2)
+    for changed in (lines + b'{"step": 2, "reward/mean": 0.75}\n', lines.replace(b"0.25", b"7.25"), b""):
+        (tmp_path / "run_id").unlink()
+        (tmp_path / "metrics.jsonl").write_bytes(changed)
+        recovered(tmp_path)
+        assert (tmp_path / "metrics.jsonl").read_bytes() == lines
+
+
+def test_a_run_from_before_ids_continues(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
+    saved(tmp_path, 1)
+    checkpoint = tmp_path / "checkpoints" / "step_1"
+    for path in (tmp_path / "run_id", checkpoint / "run" / "run_id", checkpoint / SUMS):
+        path.unlink()
+    (tmp_path / "metrics.jsonl").write_text('{"step": 7}\n')
+    assert any("metrics.jsonl is damaged" in line for line in recovered(tmp_path))
+
+
 @pytest.mark.parametrize("text", ["", "x" * 32, "\u0661" * 32, "0" * 31])
 def test_a_damaged_id_is_restored_from_the_checkpoint(tmp_path, text):
     saved(tmp_path, 1)

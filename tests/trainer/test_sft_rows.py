@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from slimrl.config.data import FileDataConfig
 from slimrl.config.run import SFTConfig
 from slimrl.errors import UserError
-from slimrl.launch.demonstrations import load_demonstrations
+from slimrl.launch.demonstrations import from_experts, load_demonstrations
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
 from slimrl.trainer.sft.rows import Conversation, RowReader
 from slimrl.types import Message
+from tests.environments.dataset.files import made, write_rows
 from tests.models.chat import hub_templates
 from tests.models.chat.templates import TOOLS
 from tests.tiny import tiny_tokenizer
@@ -134,7 +136,7 @@ def test_thoughts_and_text_before_a_call_are_learnt_with_it() -> None:
     assert learnt(row, QWEN3) == f"<think>\nhm\n</think>\n\nI add.\n{written}\n{written}<|im_end|>"
 
 
-def parallel(ids: list[str], results: list[str]) -> dict[str, Any]:
+def parallel(ids: Sequence[Any], results: Sequence[Any]) -> dict[str, Any]:
     """Calls with these ids, and results of these calls that say so."""
     calls = [{"id": one, "function": {"name": "add", "arguments": {"a": one}}} for one in ids]
     said = [{"role": "tool", "tool_call_id": one, "content": f"of {one}"} for one in results]
@@ -172,6 +174,41 @@ def test_a_result_that_belongs_to_no_call_is_refused(ids: list[str], results: li
 def test_results_without_ids_stay_in_their_order(ids: list[str], results: list[str]) -> None:
     read = read_messages(parallel(ids, results), "row")
     assert [m["content"] for m in read if m["role"] == "tool"] == [f"of {one}" for one in results]
+
+
+def by_name(key: str, ids: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Calls of `a` and `b` with these ids, and results that have these names under this key."""
+    calls = [{"id": one, "function": {"name": name, "arguments": {}}} for one, name in zip(ids, "ab", strict=True)]
+    said = [{"role": "tool", key: name, "content": f"of {name}"} for name in names]
+    return {"messages": [USER, {"role": "assistant", "tool_calls": calls}, *said, ASSISTANT]}
+
+
+def results_of(row: dict[str, Any]) -> list[str]:
+    return [message["content"] for message in read_messages(row, "row") if message["role"] == "tool"]
+
+
+@pytest.mark.parametrize("ids", [(None, None), ("1", "2"), ("1", "1")])
+@pytest.mark.parametrize("key", ["name", "tool_name"])
+def test_results_that_name_their_tools_are_read_in_the_order_of_the_calls(key: str, ids: tuple[Any, Any]) -> None:
+    assert results_of(by_name(key, ids, "ba")) == ["of a", "of b"]
+    for doubtful in ("bb", "bc", "cba"):
+        assert results_of(by_name(key, ids, doubtful)) == [f"of {name}" for name in doubtful]
+
+
+def test_results_of_sharegpt_that_name_their_tools_are_read_in_order() -> None:
+    calls = json.dumps([{"name": "a", "arguments": {}}, {"name": "b", "arguments": {}}])
+    turns = [("human", "q"), ("function_call", calls), ("observation", "of b"), ("observation", "of a"), ("gpt", "A")]
+    row = [{"from": role, "value": text} for role, text in turns]
+    for turn in row[2:4]:
+        turn["name"] = turn["value"][-1]
+    assert results_of({"conversations": row}) == ["of a", "of b"]
+
+
+@pytest.mark.parametrize(("calls", "results"), [((0, 1), (1, 0)), ((0, 1), ("1", "0")), ((0, 1), (1.0, 0.0))])
+def test_whole_numbers_are_ids(calls: Sequence[Any], results: Sequence[Any]) -> None:
+    read = read_messages(parallel(calls, results), "row")
+    assert [call["id"] for call in read[1]["tool_calls"]] == ["0", "1"]
+    assert [message["tool_call_id"] for message in read if message["role"] == "tool"] == ["0", "1"]
 
 
 def test_calls_that_the_template_does_not_write_are_refused() -> None:
@@ -246,6 +283,14 @@ def test_the_row_with_thoughts_is_named_where_the_template_does_not_write_them(t
     assert load(tmp_path, [WEIGHTED, THOUGHT], QWEN3, monkeypatch) == []
 
 
+def test_a_row_that_would_be_learnt_inside_of_thoughts_is_named(tmp_path, monkeypatch) -> None:
+    template = tiny_tokenizer().chat_template.replace("assistant\n", "assistant\n<thought>\n")
+    chat = ChatFormat(tiny_tokenizer(chat_template=template))
+    assert load(tmp_path, [replying(content="Hm.</thought>A")], chat, monkeypatch) == []
+    with pytest.raises(UserError, match=r"rows\.jsonl:2: .*ends in <thought>, and a reply .* has no </thought>"):
+        load(tmp_path, [replying(content="Hm.</thought>A"), replying()], chat, monkeypatch)
+
+
 def test_keys_that_nothing_is_learnt_from_are_told(tmp_path, monkeypatch) -> None:
     rows = [{**replying(annotations=["x"]), "id": "7", "source": "web"}, {**replying(), "id": "8"}]
     (note,) = set(load(tmp_path, rows, CHATML, monkeypatch))
@@ -264,3 +309,25 @@ def test_names_that_the_template_does_not_write_are_told(tmp_path, monkeypatch) 
     named = hub_templates.COUNTING.replace("m['role'] + '\n'", "m['role'] + (m['name'] or '') + '\n'")
     chat = ChatFormat(tiny_tokenizer(chat_template=named))
     assert load(tmp_path, rows, chat, monkeypatch) == []
+
+
+@pytest.mark.parametrize("question", ["q", "q{}"])
+def test_validation_is_on_rows_from_all_over_a_sorted_file(tmp_path, question) -> None:
+    path = tmp_path / "sorted.jsonl"
+    rows = [{"prompt": question.format(n), "completion": "easy" if n < 20 else "hard"} for n in range(60)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = FileDataConfig(path=str(path), val_path=str(path))
+    config = SFTConfig(max_steps=1, output_dir=str(tmp_path), data=data, val_num_examples=20)
+    validation = load_demonstrations(config, CHATML, RunConsole()).validation
+    texts = [CHATML.full_text(list(sample.token_ids_T)) for sample in validation]
+    assert len(texts) == 20 and 1 <= sum("easy" in text for text in texts) <= 12
+
+
+def test_validation_is_on_demonstrations_from_all_over_a_sorted_split(tmp_path) -> None:
+    rows = [{"question": f"q{n}", "answer": n} for n in range(50)]
+    path = str(write_rows(tmp_path / "test.jsonl", rows))
+    taskset, data = made(tmp_path, rows, test_path=path), FileDataConfig(path=path)
+    config = SFTConfig(max_steps=1, output_dir=str(tmp_path), data=data, val_num_examples=10)
+    validation = from_experts(config, [taskset], CHATML).validation
+    texts = [CHATML.full_text(list(sample.token_ids_T)) for sample in validation]
+    assert len(texts) == 10 and any(f"<answer>{n}</answer>" in text for text in texts for n in range(25, 50))

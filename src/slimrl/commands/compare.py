@@ -1,17 +1,32 @@
 """The `compare` command: two saved evaluations, task by task."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from slimrl.eval.compare import compare_saved
-from slimrl.eval.report import pairs_table
-from slimrl.monitor.console import RunConsole
-from slimrl.monitor.tables import for_terminal
+from slimrl.errors import UserError
+from slimrl.io.invocation import HELP, show
+from slimrl.plugins import call
+
+PAGE = """\
+usage: slimrl compare FIRST SECOND
+
+Compares two evaluations of the same tasks, task by task: the difference of the means with its 95% interval (paired
+bootstrap), in how many tasks the first is ahead and behind, and how probable so uneven a split would be if neither were
+better (p of the exact sign test, which for right and wrong answers is McNemar's).
+
+FIRST and SECOND are the output directories of `slimrl eval` or of a finished `slimrl rl`, or files in their held_out/.
+
+  slimrl compare outputs/eval-rl outputs/eval-sft
+  slimrl compare outputs/eval/held_out/eval_greedy.jsonl outputs/eval/held_out/eval_sampled.jsonl
+"""
 
 
-def run_compare(first: Path, second: Path) -> int:
-    """Run the `compare` command: show how the first evaluation differs from the second, in each way of decoding."""
-    console = RunConsole()
-    for mode, pairs in compare_saved(first, second):
-        console.note(mode, style="bold")
-        console.show(for_terminal(pairs_table(str(first), str(second), pairs), console.is_live))
+def run_compare(argv: Sequence[str]) -> int:
+    """Run the `compare` command: show how the first evaluation differs from the second, in each way of decoding.
+    Returns the exit status. Raises UserError."""
+    if HELP & {*argv}:
+        return show(PAGE)
+    if len(argv) != 2 or any(word.startswith("-") for word in argv):
+        raise UserError("compare takes two things to compare; `slimrl compare --help` has examples.")
+    call("slimrl.eval.comparison:show_comparison", *map(Path, argv))
     return 0

@@ -1,7 +1,6 @@
 """The `rl` command: evaluate, warm up, train by reinforcement learning, evaluate again, report.
 
-In one process all of it happens here. As processes, `rl` starts three and watches them: `commands/trainer.py`,
-`commands/orchestrator.py` and `commands/inference.py`.
+In one process all of it happens here. Where its settings come to several, a deployment starts and watches them.
 """
 
 import time
@@ -12,19 +11,21 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
+from slimrl.launch.deployments import find
 from slimrl.launch.health import open_watches
+from slimrl.launch.hooks import begin_hooks
 from slimrl.launch.parts import make_rl_parts, open_sinks
 from slimrl.launch.placement import place
-from slimrl.launch.planning import foretell, keep_plan
 from slimrl.launch.run_dir import open_training_dir, with_pinned_model
 from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.stages import reference_module
-from slimrl.launch.supervision import supervise
+from slimrl.launch.tasksets import drop_made
 from slimrl.launch.teacher import beside_the_policy, make_distillation
 from slimrl.launch.training import Run
 from slimrl.launch.warm_up import prepare_warm_up, without_needless_warm_up
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor, Sink
+from slimrl.plugins import DEPLOYMENTS, call, names
 from slimrl.trainer.checkpoint import read_progress
 
 
@@ -35,20 +36,22 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     """
     began, console = time.monotonic(), RunConsole()
     resolved = with_pinned_model(resolved)
-    # Several processes need a command to start again, and what a server needs; `auto` asks for neither.
-    can_be_apart = resolved.argv is not None and find_spec("uvicorn") is not None
+    # A run in several processes starts this command again, which a call from Python lacks (`argv` is None), and needs
+    # slimrl-cluster and a server. `auto` chooses it only where all of them are there.
+    can_be_apart = resolved.argv is not None and "processes" in names(DEPLOYMENTS) and find_spec("uvicorn") is not None
     config = place(resolved.config, console.note, can_be_apart=can_be_apart)
     config = without_needless_warm_up(config, console.note)
-    plan = foretell(config, console.note)
     if config.deployment.are_apart:
-        return supervise(config, resolved.argv, console.note)
+        begin_hooks(config, None, console.note)
+        drop_made()
+        return int(call(find(config.deployment.type).supervise, config, resolved.argv, console.note))
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
-        keep_plan(plan, output_dir)
+        begin_hooks(config, output_dir, console.note)
         past = read_progress(output_dir) if config.resume else None
         first = past.step if past else 0
         sinks = open_sinks(resolved, output_dir, console, first)
         with Monitor(sinks, open_watches(config, output_dir, console, first)) as monitor:
-            # Make and check everything, which loads the model, too.
+            # Make and check everything, which loads the model, too. Without a teacher there is no distillation.
             parts = make_rl_parts(config, output_dir, console)
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and for a KL divergence
             sampling = SamplingHere(parts, make_distillation(parts.sampling, beside_the_policy(parts, reference)))

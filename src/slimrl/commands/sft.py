@@ -5,8 +5,8 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import SFTConfig
 from slimrl.launch.advice import note_config_warnings
-from slimrl.launch.cards import note_card
 from slimrl.launch.demonstrations import load_demonstrations
+from slimrl.launch.hooks import end_hooks
 from slimrl.launch.parts import open_policy, open_sinks
 from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.shared_run import console_of_rank, open_shared_run
@@ -31,7 +31,7 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
         conversations = load_demonstrations(config, policy.chat, console)
         shard(policy.module, ranks)
         state = start(policy, config.optim, output_dir, config.resume, ranks=ranks)
-        state.history = (*read_history(Path(config.model.name)), SUPERVISED)
+        state.history = (*read_history(Path(config.model.name)).trained, SUPERVISED)
         save_missing_weights(state, output_dir)
         first = state.progress.step
         sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
@@ -39,6 +39,6 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
             train_sft(state, config, conversations, monitor)
         if ranks.leads:
             console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
-            note_card(output_dir, config.max_steps, console)
+            end_hooks(output_dir, config.max_steps, console)
         console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
     return 0

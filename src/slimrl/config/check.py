@@ -21,7 +21,7 @@ class CheckConfig(CommandConfig):
     process. The exit status is 1 where a problem was found. `--json` prints the findings as JSON."""
 
     command: ClassVar[str] = "check"
-    operand: ClassVar[str] = "env"
+    operand: ClassVar[str] = "env.0.id"
     examples: ClassVar[tuple[str, ...]] = (
         "slimrl check reverse-text",
         "slimrl check market.py:Market --args.highest 50",

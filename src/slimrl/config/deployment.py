@@ -6,6 +6,8 @@ from pydantic import Field
 
 from slimrl.config.base import Config
 
+Part = Literal["trainer", "orchestrator", "inference", "worker"]  # of a run, by the name of its command
+
 
 class DeploymentConfig(Config):
     """Where the parts of a run are: all in one process, as processes of one machine, or on the nodes of a Ray cluster.

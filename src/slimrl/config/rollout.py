@@ -141,7 +141,22 @@ class OrchestratorConfig(EpisodesConfig):
     rollouts, evenly over the run; the metrics of all steps stay."""
 
 
-class InferenceConfig(Config):
+class EngineConfig(Config):
+    """Faster ways for the engine of slimrl to sample."""
+
+    lookup_tokens: int = Field(default=0, ge=0)
+    """Tokens to guess ahead, by looking up what followed a sequence's last two tokens earlier in it; 0 never guesses.
+    Changes no token but for rounding, yet with few sequences at once and texts that repeat themselves fewer forwards
+    are needed."""
+
+    quantization: Literal["none", "int8"] = "none"
+    """`int8` samples with weights rounded to 8 bits, of which half as much has to be read: nearly twice as fast with
+    one sequence, no faster with 64, and slower in prefilling many. Trained weights stay as they are; log-probabilities
+    are those of the rounded ones, a difference that `guard/mismatch_kl` shows and importance ratios make up for. Needs
+    a CPU with AMX or AVX512-BF16, bfloat16, and an architecture of llama, qwen2 or qwen3."""
+
+
+class InferenceConfig(EngineConfig):
     """What samples tokens: the engine of slimrl, or vLLM."""
 
     first: ClassVar[tuple[str, ...]] = ("backend", "base_url")
@@ -170,14 +185,3 @@ class InferenceConfig(Config):
     max_slots: int = Field(default=64, ge=1)
     """Sequences decoded at once. Each holds a key-value cache of up to `seq_len` tokens; more slots are faster until
     memory runs out."""
-
-    lookup_tokens: int = Field(default=0, ge=0)
-    """Tokens to guess ahead, by looking up what followed a sequence's last two tokens earlier in it; 0 never guesses.
-    Changes no token but for rounding, yet with few sequences at once and texts that repeat themselves fewer forwards
-    are needed."""
-
-    quantization: Literal["none", "int8"] = "none"
-    """`int8` samples with weights rounded to 8 bits, of which half as much has to be read: nearly twice as fast with
-    one sequence, no faster with 64, and slower in prefilling many. The trained weights stay as they are. Tokens then
-    come from a slightly other distribution than the trained one, which `guard/mismatch_kl` shows and importance ratios
-    make up for. Needs a CPU with AMX or AVX512-BF16, bfloat16, and an architecture of llama, qwen2 or qwen3."""

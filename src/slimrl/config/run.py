@@ -17,7 +17,7 @@ from slimrl.config.rollout import EnvConfig, EpisodesConfig, EvalSamplingConfig,
 from slimrl.config.serve import ServeConfig
 from slimrl.config.teacher import AnyTeacherConfig, NoTeacherConfig
 from slimrl.config.trackers import TensorboardConfig, TrackioConfig, WandbConfig
-from slimrl.config.train import OptimConfig, ScheduleConfig, TrainerConfig
+from slimrl.config.train import OptimConfig, PassConfig, ScheduleConfig, TrainerConfig
 
 GpuIds = list[Annotated[int, Field(ge=0)]]
 Temperatures = Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
@@ -80,7 +80,7 @@ class RunConfig(CommandConfig):
     """Directory of the run."""
 
     seed: int = Field(default=0, ge=0)
-    """Decides every random choice of the run."""
+    """Decides every random choice of the run: the order of tasks or conversations, and every sampled token."""
 
     resume: bool = False
     """Continue from the newest checkpoint in `output_dir`."""
@@ -130,9 +130,6 @@ class RLConfig(TrainingRunConfig):
 
     output_dir: str = Field(default="outputs/rl", min_length=1)
     """Directory of the run: config, metrics, rollouts, weights, checkpoints, plot."""
-
-    seed: int = Field(default=0, ge=0)
-    """Decides the order of tasks and every sampled token."""
 
     trainer_gpu_ids: GpuIds = Field(default=[])
     """GPUs to train on, as in `0` or `0,1`; a line at the start says what is used. Empty looks at the machine: the CPU,
@@ -195,14 +192,11 @@ class TrainerOnlyConfig(TrainingRunConfig):
     output_dir: str = Field(default="outputs/trainer", min_length=1)
     """Directory of the run: config, metrics, weights, checkpoints."""
 
-    seed: int = Field(default=0, ge=0)
-    """Decides the made-up samples."""
-
     trainer: TrainerConfig = TrainerConfig()
     data: FakeDataConfig = FakeDataConfig()
 
 
-class SFTConfig(TrainingRunConfig):
+class SFTConfig(TrainingRunConfig, PassConfig):
     """Supervised fine-tuning: raise the probability of the assistant's words in given conversations."""
 
     command: ClassVar[str] = "sft"
@@ -212,20 +206,13 @@ class SFTConfig(TrainingRunConfig):
         "slimrl sft --data.type file --data.path chats.jsonl --output_dir outputs/chats",
         "slimrl sft --data.type hub --data.name HuggingFaceH4/no_robots --model.name Qwen/Qwen3-0.6B",
     )
+    first = (*TrainingRunConfig.first, "batch_size", "micro_batch_tokens", "activation_checkpointing")
 
     seq_len: int = Field(default=1024, ge=2)
     """Longest conversation in tokens; longer ones are left out and counted."""
 
     batch_size: int = Field(default=32, ge=1)
     """Conversations in one training step."""
-
-    micro_batch_tokens: int = Field(default=4096, ge=1)
-    """Tokens in one forward and backward pass; a longer conversation has a pass of its own. Lower saves memory; the
-    gradient is the same."""
-
-    activation_checkpointing: bool = False
-    """Keep only each layer's input for the backward pass, and compute the rest again: half the memory for 1.5 times the
-    time where 2,048 tokens pass through 24 layers. The gradient is the same."""
 
     val_interval_steps: int = Field(default=20, ge=0)
     """Steps between two measurements of the validation loss; 0 measures only before and after."""
@@ -235,9 +222,6 @@ class SFTConfig(TrainingRunConfig):
 
     output_dir: str = Field(default="outputs/sft", min_length=1)
     """Directory of the run: config, metrics, weights, checkpoints."""
-
-    seed: int = Field(default=0, ge=0)
-    """Decides the order of the conversations."""
 
     data: ExpertDataConfig | FileDataConfig | HubDataConfig = Field(discriminator="type")
     optim: OptimConfig = OptimConfig()
@@ -280,9 +264,6 @@ class EvalRunConfig(EpisodesConfig, RunConfig):
 
     output_dir: str = Field(default="outputs/eval", min_length=1)
     """Directory of the results: config, metrics, every rollout, a report to read."""
-
-    seed: int = Field(default=0, ge=0)
-    """Decides every sampled token."""
 
     resume: bool = False
     """Go on with an interrupted evaluation in `output_dir`: episodes that were finished are not played again. Without

@@ -1,14 +1,15 @@
 """The top level of `slimrl inference`: the model that the server offers, its address, and its limits."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.model import ModelConfig
+from slimrl.config.rollout import EngineConfig
 
 
-class ServeConfig(CommandConfig):
+class ServeConfig(CommandConfig, EngineConfig):
     """Serve a model over HTTP, in OpenAI's protocol and token ids in, token ids out. Needs the extra `server`."""
 
     command: ClassVar[str] = "inference"
@@ -16,6 +17,11 @@ class ServeConfig(CommandConfig):
         "slimrl inference @ configs/debug/inference.toml",
         "slimrl inference --model.name outputs/rl/weights/step_100 --port 8001",
         "SLIMRL_API_KEY=... slimrl inference --model.name Qwen/Qwen3-0.6B --host 0.0.0.0 --context_len 4096",
+    )
+
+    first = (
+        *("host", "port", "api_key", "served_model_name", "context_len", "max_slots", "max_queue"),
+        *("lookup_tokens", "quantization"),
     )
 
     host: str = Field(default="127.0.0.1", min_length=1)
@@ -39,16 +45,6 @@ class ServeConfig(CommandConfig):
 
     max_queue: int = Field(default=512, ge=0)
     """Completions that may wait for a slot; more are answered with status 429."""
-
-    lookup_tokens: int = Field(default=0, ge=0)
-    """Tokens to guess ahead, by looking up what followed a sequence's last two tokens earlier in it; 0 never guesses.
-    Changes no token but for rounding, yet with few clients at once and texts that repeat themselves fewer forwards
-    are needed."""
-
-    quantization: Literal["none", "int8"] = "none"
-    """`int8` samples with weights rounded to 8 bits, of which half as much has to be read: nearly twice as fast with
-    one sequence, no faster with 64, and slower in prefilling many. Log-probabilities are those of the rounded weights.
-    Needs a CPU with AMX or AVX512-BF16, bfloat16, and an architecture of llama, qwen2 or qwen3."""
 
     grace_s: int = Field(default=3, ge=0)
     """How long requests under way may go on after the server was told to stop, in seconds."""

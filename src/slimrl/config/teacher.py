@@ -53,7 +53,7 @@ class ModelTeacherConfig(TeacherConfig):
 
 class ServerTeacherConfig(TeacherConfig):
     """A server with OpenAI's `/v1/completions` that gives the log-probabilities of a prompt of token ids: vLLM, or
-    `slimrl inference`. Needs the extra `judge`, which has httpx."""
+    `slimrl inference`."""
 
     type: Literal["server"] = "server"
     """`server`: a model behind HTTP. It must have the policy's vocabulary."""

@@ -60,13 +60,8 @@ class GuardConfig(Config):
     gives 0.001 to 0.005 in bfloat16, and up to 0.012 was seen with `inference.quantization = int8`."""
 
 
-class TrainerConfig(Config):
-    """Turns rollouts into a weight update."""
-
-    optim: OptimConfig = OptimConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
-    loss: LossConfig = LossConfig()
-    guard: GuardConfig = GuardConfig()
+class PassConfig(Config):
+    """The forward and backward passes of a step."""
 
     micro_batch_tokens: int = Field(default=4096, ge=1)
     """Tokens in one forward and backward pass; a longer conversation has a pass of its own. Lower saves memory; the
@@ -75,3 +70,12 @@ class TrainerConfig(Config):
     activation_checkpointing: bool = False
     """Keep only each layer's input for the backward pass, and compute the rest again: half the memory for 1.5 times the
     time where 2,048 tokens pass through 24 layers. The gradient is the same."""
+
+
+class TrainerConfig(PassConfig):
+    """Turns rollouts into a weight update."""
+
+    optim: OptimConfig = OptimConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    loss: LossConfig = LossConfig()
+    guard: GuardConfig = GuardConfig()

@@ -23,11 +23,14 @@ MAX_WORDS = 5  # of a reply that is an answer and nothing else
 TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 ANY_TAG = re.compile(r"[<\[]/?answer[>\]]", re.IGNORECASE)
 TAG_LIKE = re.compile(r"[<\[]answer[>\]]([^<\[\n]*)", re.IGNORECASE)  # of another case, in brackets, or never closed
-BOXED = re.compile(r"\\boxed\{([^{}\n]*)\}")
+BOXED = re.compile(r"\\(?:boxed|fbox) ?\{((?:[^{}\n]|\{(?:[^{}\n]|\{[^{}\n]*\})*\})*)\}")
+BOX = re.compile(r"\\(?:boxed|fbox) ?[\d{]")  # also one that is never closed, or has too many braces in it
 SAID = re.compile(r"\banswer(?: is|:| =)[ \t]*:?([^\n]*)", re.IGNORECASE)
 SIDES = re.compile(r"(?<![!<>=~:])=(?!=)")
 SUM = re.compile(r"[\w.$€£%()]+(?:\s*[-+*×·÷^]\s*[\w.$€£%()]+)*", re.ASCII)  # an inner side of a chain of equations
 SIGNED = re.compile(r"[-+\u2212]?(?:\d[\d.,]*|\.\d[\d.,]*)", re.ASCII)
+APART = re.compile(r"([-+\u2212\u2013√±])\s+(?=\d)", re.ASCII)  # a sign and its number
+WORD_END = re.compile(r"[\s=;]+|,(?!\d)|\\[()\[\]\\,;]", re.ASCII)
 SENTENCE_END = re.compile(r"[.!;](?=\s|$)")
 # What takes an answer back, weighs it, or asks for it: a reply with one of these words is not read leniently.
 DOUBT = re.compile(
@@ -36,8 +39,25 @@ DOUBT = re.compile(
     re.IGNORECASE,
 )
 AROUND = " \t\r\n*_`\"'“”‘’.,;:!()[]"
-# Places at which a number would lose its sign, its point, a power or a factorial: `5!`, `...5`, and marks beside a box.
-CUT = re.compile(r"\d\)?!|\.\.\d|[-+\u2212.%\d]\$*\\boxed|\\boxed\{[^{}\n]*\}\$*[.,]?[%^!\d]", re.ASCII)
+# Marks beside a box that change its number: a sign, a power, a root, a unit. A dash behind a word is no sign, and
+# neither is one that begins a line.
+GAP = r"(?:[ \t$~(]|\\[,;:! (\[]){0,8}"
+BEFORE_BOX = (
+    r"[-+\u2212.%\d]\$*|(?<![a-z\\])[a-z]\$*"
+    rf"|(?:[=(\[{{:,<>$]|\bis){GAP}[-+\u2212\u2013]{GAP}|(?:\b(?:minus|negative)|[√±^]|\\(?:sqrt|pm|mp)){GAP}"
+    rf"|(?:[\^_]|\\(?:sqrt|[dtc]?frac|log|ln)(?:\[[^\[\]\n]*\])?(?:\{{[^{{}}\n]*\}})?)\{{{GAP}"
+)
+AFTER_BOX = (
+    rf"\$*(?:[.,]?[%!\d]|[a-z{{]|_[{{\d])|{GAP}(?:[.,]?\^|\\?%|\\(?:sqrt|pi|[dt]?frac)\b"
+    r"|(?:\\times|\\cdot|[×·*])\s*10\s*\^|(?:hundred|thousand|[a-z]+illion|per ?cent)\b)"
+)
+# Places at which a number would lose its sign, its point, a unit or a factorial: `5!`, `...5`, and marks beside a box
+# or a tag.
+CUT = re.compile(
+    rf"\d\)?!|\.\.\d|(?:{BEFORE_BOX}){BOX.pattern}|{BOXED.pattern}(?:{AFTER_BOX})"
+    r"|(?:[-+\u2212\d]|\d\.)\$*[<\[]answer[>\]]|[<\[]/answer[>\]]\$*\\?[%^]",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +89,8 @@ def read_answer(reply: str, form: Form = "lenient") -> Answer:
         return Answer(tagged.pop() if len(tagged) == 1 else None, is_strict=True)
     if form == "tag" or len(visible) > MAX_CHARS or DOUBT.search(ANY_TAG.sub("", visible)) or CUT.search(visible):
         return Answer(None, is_strict=False)
+    if len(BOX.findall(visible)) != len(BOXED.findall(visible)):
+        return Answer(None, is_strict=False)
     found = {cleaned for text in candidates(visible) if (cleaned := _clean(text))}
     return Answer(_one_of(found), is_strict=False)
 
@@ -95,7 +117,7 @@ def candidates(text: str) -> Iterator[str]:
     is_marked = bool(TAG_LIKE.search(text) or BOXED.search(text))
     for line in text.splitlines():
         for sentence in SENTENCE_END.split(line):
-            said, sides = SAID.findall(sentence), SIDES.split(sentence)
+            said, sides = SAID.findall(BOXED.sub(r"\1", sentence)), SIDES.split(sentence)
             yield from said
             yield from _numbers(sides)
             is_marked = is_marked or bool(said) or len(sides) > 1
@@ -104,18 +126,22 @@ def candidates(text: str) -> Iterator[str]:
 
 
 def _numbers(sides: Sequence[str]) -> Iterator[str]:
-    """The sides of an equation that are plain numbers; all numbers, if two equations stand in one sentence."""
+    """The sides of an equation that are plain numbers. If two equations stand in one sentence, all of its numbers, and
+    the words around these."""
     if len(sides) > 1:
         bare = [_clean(side) for side in sides]
         if all(SUM.fullmatch(side) for side in bare[1:-1]):
             yield from (side for side in bare if read_number(side))
         else:
-            yield from SIGNED.findall("=".join(sides))
+            text = APART.sub(r"\1", BOXED.sub(r"\1", "=".join(sides)))
+            yield from SIGNED.findall(text)
+            # Where a number is a part of something else, such as `5k`, both stand here and differ.
+            yield from (word for word in WORD_END.split(text) if any(map(str.isdecimal, word)))
 
 
 def _clean(text: str) -> str:
     """A candidate without Markdown, quotes, LaTeX's dollars and punctuation around it. It keeps the point of `.5` and
-    the sign of `$5`. Empty if it is too long, or a point stands apart from its digits."""
+    the sign of `$5`. Empty if it is too long, a point stands apart from its digits, or a comma stands before them."""
     stripped = text.strip(AROUND)
     while len(stripped) > 1 and stripped[0] == stripped[-1] == "$":
         stripped = stripped[1:-1].strip(" ")
@@ -124,4 +150,6 @@ def _clean(text: str) -> str:
     opening = text[: text.index(stripped)]
     if "." in opening and stripped[:1].isdigit():
         stripped = f".{stripped}" if opening.endswith(".") else ""
+    elif opening.endswith(",") and stripped[:1].isdigit():
+        return ""
     return stripped if len(stripped) <= MAX_ANSWER_CHARS else ""

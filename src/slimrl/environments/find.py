@@ -11,39 +11,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from slimrl.environments.base import FailureKinds, Preparing, Taskset
+from slimrl.environments.base import complete, is_default
 from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.loop_thread import call_outside_loop
 from slimrl.io.settings import check_args
-from slimrl.types import Rollout, Split, Task
+from slimrl.plugins import ENVIRONMENTS, OURS, is_ours, load, names
+from slimrl.types import Rollout, Split, Task, Taskset
 
 T = TypeVar("T")
 NOTEBOOK = "__main__"  # the module of what is written in a notebook or a script
 
-OURS = "slimrl."  # the beginning of the modules that come with slimrl
+# The packages of slimrl and its own plug-ins.
+PACKAGES = {"slimrl", *(name.replace("-", "_") for group in OURS.values() for name in group.values())}
 
-# Built-in environments: id -> module:class, imported only when asked for.
-BUILTIN = {
-    "alphabet-sort": "slimrl.environments.alphabet_sort.environment:AlphabetSort",
-    "dataset": "slimrl.environments.dataset.taskset:Dataset",
-    "matching-game": "slimrl.environments.matching_game.environment:MatchingTaskset",
-    "reverse-text": "slimrl.environments.reverse_text:ReverseText",
-    "wiki-search": "slimrl.environments.wiki_search.environment:WikiSearch",
-    "wordle": "slimrl.environments.wordle.environment:Wordle",
-}
-
-# Built-in environments that call functions, tools or programs of the user's.
+# Installed environments that call functions, tools or programs of the user's.
 CALLS_USER_CODE = ("dataset",)
 
-# Environments of other packages, named as `SCHEME:NAME`. Each class takes the name first, then the args.
-SCHEMES = {
-    "openenv": "slimrl.environments.openenv.taskset:OpenEnv",
-    "reasoning-gym": "slimrl.environments.reasoning_gym.taskset:ReasoningGym",
-    "textarena": "slimrl.environments.textarena.taskset:TextArena",
-    "verifiers": "slimrl.environments.verifiers.taskset:Verifiers",
-}
-
-# Environments, built-in or of other packages, whose episodes end with the first reply; but not one with tools.
+# Environments whose episodes end with the first reply; but not one with tools.
 ONE_TURN = ("dataset", "reasoning-gym", "reverse-text")
 
 
@@ -55,20 +39,24 @@ def has_one_turn(env_id: str, args: Mapping[str, Any]) -> bool:
 def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     """The taskset with this id and these args.
 
-    The id is that of a built-in environment (`-` and `_` are the same), `path/to/file.py:ClassName`,
-    `package.module:ClassName`, or `SCHEME:NAME` for an environment of another package (`SCHEMES`). Raises UserError if
-    there is no such taskset, or it does not take the args.
+    The id is that of an installed environment (`slimrl.environments`; `-` and `_` are the same), `SCHEME:NAME` for one
+    of another package, `path/to/file.py:ClassName`, or `package.module:ClassName`. Raises UserError if there is no such
+    taskset, or it does not take the args.
     """
     constructor = find_constructor(env_id, args)
     given = ", ".join(f"{name} = {value!r:.40}" for name, value in args.items()) or "no args"
     taskset = call_user_code(f"environment `{env_id}` failed with {given}", lambda: constructor(**args))
-    missing = [name for name in ("tasks", "environment") if not callable(getattr(taskset, name, None))]
+    missing = [
+        name
+        for name in ("tasks", "environment")
+        if not callable(getattr(taskset, name, None)) or is_default(taskset, name)
+    ]
     if missing:
         raise UserError(
             f"environment `{env_id}`: {type(taskset).__name__} lacks {' and '.join(f'`{m}()`' for m in missing)}; see "
             "`Taskset` in slimrl/types.py for what it must have."
         )
-    return cast(Taskset, taskset)
+    return complete(taskset)
 
 
 def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]:
@@ -93,16 +81,16 @@ def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]
 
 def is_builtin(env_id: str) -> bool:
     """Whether all code of an environment comes with slimrl."""
-    if _scheme_of(env_id) or env_id.replace("_", "-") in CALLS_USER_CODE:
-        return False
-    module = BUILTIN.get(env_id.replace("_", "-"), env_id).rpartition(":")[0]
-    return module.startswith(OURS) and not module.endswith(".py")
+    if name := _name_of(env_id):
+        return not name.endswith(":") and name not in CALLS_USER_CODE and is_ours(ENVIRONMENTS, name)
+    module = env_id.rpartition(":")[0]
+    return module.partition(".")[0] in PACKAGES and not module.endswith(".py")
 
 
 def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
     """The taskset's tasks in a split. Raises UserError if the taskset fails, gives something that is no `Task`, or uses
     an id twice."""
-    name = f"{type(taskset).__name__}.tasks({split!r})"
+    name = f"{taskset.class_name}.tasks({split!r})"
     tasks: list[object] = call_user_code(f"{name} failed", lambda: list(taskset.tasks(split)))
     seen: set[str] = set()
     for number, task in enumerate(tasks):
@@ -133,25 +121,16 @@ def _check_data(task: Task, name: str) -> None:
 
 def prepare_taskset(taskset: Taskset) -> None:
     """Has the taskset do what is to be done before its first task. Raises UserError if it fails."""
-    if isinstance(taskset, Preparing):
-        call_user_code(f"{type(taskset).__name__}.prepare() failed", taskset.prepare)
+    call_user_code(f"{taskset.class_name}.prepare() failed", taskset.prepare)
 
 
 def failure_kind_of(taskset: Taskset, rollout: Rollout) -> str | None:
-    """What the taskset calls the failure of an episode (`FailureKinds`). An error of its own is one more kind."""
-    if not isinstance(taskset, FailureKinds):
-        return ""
+    """The taskset's name for the failure of an episode. An error of its own is one more kind."""
     try:
         kind: object = call_user_code("failure_kind() failed", lambda: taskset.failure_kind(rollout))
     except UserError as error:
         return str(error)
     return kind if kind is None or isinstance(kind, str) else f"failure_kind() gave a {type(kind).__name__}"
-
-
-def describe_purpose(taskset: Taskset) -> str:
-    """The first paragraph of the docstring of the taskset's module, which says what the environment is."""
-    module = inspect.getmodule(type(taskset))
-    return (inspect.getdoc(module) or "").partition("\n\n")[0].replace("\n", " ") if module else ""
 
 
 def call_user_code(failure: str, call: Callable[[], T]) -> T:
@@ -184,24 +163,32 @@ def load_named(location: str, what: str, loaded: dict[str, Any]) -> Any:
     return known[name]
 
 
-def _scheme_of(env_id: str) -> str:
-    """The scheme of an id of another package's environment; empty if it has none."""
-    scheme = env_id.partition(":")[0].replace("_", "-") if ":" in env_id else ""
-    return scheme if scheme in SCHEMES else ""
+def environment_names() -> list[str]:
+    """The names of the environments that are installed, without the schemes."""
+    return [name for name in names(ENVIRONMENTS) if not name.endswith(":")]
+
+
+def _name_of(env_id: str) -> str:
+    """The name of an installed environment, or of one of slimrl's that is not installed; `SCHEME:` for one of another
+    package, and empty for a place in Python."""
+    scheme, colon, _ = env_id.partition(":")
+    given = f"{scheme}{colon}"
+    known = {*names(ENVIRONMENTS), *OURS[ENVIRONMENTS]}
+    return next((name for name in (given, given.replace("_", "-")) if name in known), "")
 
 
 def _find(env_id: str) -> Any:
-    if scheme := _scheme_of(env_id):
-        module_name, _, class_name = SCHEMES[scheme].partition(":")
-        adapter = vars(_module_by_name(module_name, f"environment `{env_id}`"))[class_name]
-        return functools.partial(adapter, env_id.partition(":")[2])
-    location = BUILTIN.get(env_id.replace("_", "-"), env_id)
-    module_name, colon, class_name = location.rpartition(":")
+    if name := _name_of(env_id):
+        found = load(ENVIRONMENTS, name, "environment")
+        # The class behind a scheme takes the name first, then the args.
+        return functools.partial(found, env_id.partition(":")[2]) if name.endswith(":") else found
+    module_name, colon, class_name = env_id.rpartition(":")
     if not colon or not module_name:
+        schemes = [f"`{name}NAME`" for name in names(ENVIRONMENTS) if name.endswith(":")]
+        others = f", one of another package as {', '.join(schemes)}" if schemes else ""
         raise UserError(
-            f"there is no environment `{env_id}`.{nearest(env_id, BUILTIN)} Your own is named as "
-            "`path/to/file.py:ClassName` or `package.module:ClassName`, one of another package as "
-            f"{', '.join(f'`{scheme}:NAME`' for scheme in SCHEMES)}."
+            f"there is no environment `{env_id}`.{nearest(env_id, environment_names())} Your own is named as "
+            f"`path/to/file.py:ClassName` or `package.module:ClassName`{others}."
         )
     if module_name.endswith(".py"):
         module = _module_from_file(module_name, "environment")

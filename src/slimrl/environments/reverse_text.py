@@ -11,11 +11,10 @@ import random
 import string
 from collections.abc import Callable, Sequence
 
-from slimrl.environments.base import Script
 from slimrl.environments.held_out import split_by_hash
 from slimrl.errors import UserError, nearest
 from slimrl.io.text import spans_between
-from slimrl.types import Message, Split, Task, Turn
+from slimrl.types import Message, Script, Split, Task, Taskset, Turn
 
 INSTRUCTION = "Reverse the text character by character. Answer in <reversed_text> tags."
 TAGS = "<reversed_text>", "</reversed_text>"
@@ -56,7 +55,7 @@ def texts_of(split: Split, style: str, lengths: tuple[int, int], num: int) -> tu
     )
 
 
-class ReverseText:
+class ReverseText(Taskset):
     """A taskset of made-up texts of `min_length` to `max_length` characters, not counting spaces; no text occurs twice.
 
     `style` is `code`, `spelled` or `word`, from easy to hard. The arguments are the `args` of the config's environment.

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
-from slimrl.environments.base import Taskset
 from slimrl.environments.scripts import play_script
 from slimrl.errors import RolloutError
 from slimrl.eval.evaluate import EvalPolicy
@@ -20,7 +19,7 @@ from slimrl.io.daemon import call_in_daemon
 from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
 from slimrl.rollout.failures import run_with_timeout
-from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task
+from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Taskset
 
 # A conversation on a task. The number is a seed.
 Script = Callable[[Taskset, Task, int], list[Message]]

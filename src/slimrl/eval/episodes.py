@@ -3,14 +3,15 @@
 A line is a rollout as in `monitor/rollouts.py`, with its task's id within the evaluation.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from slimrl.io.files import LineFile, encode_line, read_lines, replace_file
-from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_to_json
-from slimrl.types import Rollout
+from slimrl.monitor.rollouts import RolloutRecord, data_for_file, read_rollouts, rollout_to_json
+from slimrl.types import Rollout, Task
 
 
 class EpisodeFile:
@@ -51,3 +52,9 @@ def past_episodes(path: Path) -> dict[str, Rollout]:
     """The episodes of a file that need not be played again. Failed ones are left out: the cause may have passed."""
     found = read_episodes(path) if path.exists() else {}
     return {task_id: rollout for task_id, rollout in found.items() if not rollout.failure}
+
+
+def is_of(rollout: Rollout, task: Task) -> bool:
+    """Whether an episode that was read from a file is of the task with these data: its id may be a line's number. Files
+    from before data were kept lack them."""
+    return not rollout.task_data or rollout.task_data == json.loads(json.dumps(data_for_file(task.data)))

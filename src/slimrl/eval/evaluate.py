@@ -12,16 +12,15 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slimrl.environments.base import Taskset, seed_tasksets
 from slimrl.environments.find import tasks_of
 from slimrl.errors import UserError
-from slimrl.io.rows import hash_fraction
+from slimrl.io.rows import draw
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
 from slimrl.rollout.loop import run_episodes
 from slimrl.rollout.places import run_groups
 from slimrl.rollout.self_play import self_play_specs
 from slimrl.stats import Estimate, estimate_mean
-from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task
+from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task, Taskset
 
 COUNTS = ("turns", "tokens")  # scores of the agent loop that are no shares, though each may be 0 or 1
 
@@ -77,24 +76,16 @@ def mode_of(temperature: float) -> str:
 def held_out_tasks(tasksets: Mapping[str, Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
     """Draw `num_examples` tasks of each taskset's split, the same at every call; the tasksets are given by name.
 
-    A hash of the id draws them: a file may be sorted, so that its first rows are all of one kind. More examples include
-    the fewer ones. Raises UserError if there are no tasks.
+    A hash of the id draws them. More examples include the fewer ones. Raises UserError if there are no tasks.
     """
     chosen = [
         HeldOutTask(env, taskset, task)
         for env, taskset in tasksets.items()
-        for task in _draw(tasks_of(taskset, split), num_examples)
+        for task in draw(tasks_of(taskset, split), num_examples, lambda task: task.id)
     ]
     if not chosen:
         raise UserError(f"the environments have no tasks in the split `{split}`; check their `args`.")
     return chosen
-
-
-def _draw(tasks: Sequence[Task], num: int) -> list[Task]:
-    if len(tasks) <= num:
-        return list(tasks)
-    drawn = {task.id for task in sorted(tasks, key=lambda task: hash_fraction(task.id))[:num]}
-    return [task for task in tasks if task.id in drawn]
 
 
 def make_eval_policy(context: RolloutContext) -> EvalPolicy:
@@ -129,7 +120,8 @@ def play_tasks(
     async def play_all() -> list[Rollout]:
         return list(await asyncio.gather(*map(play, tasks)))
 
-    seed_tasksets({id(asked.taskset): asked.taskset for asked in tasks}.values(), f"eval/{sampling.seed}")
+    for taskset in {id(asked.taskset): asked.taskset for asked in tasks}.values():
+        taskset.begin_step(f"eval/{sampling.seed}")
     return run_episodes(play_all())
 
 

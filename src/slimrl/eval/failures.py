@@ -13,20 +13,19 @@ MAX_CHARS = 6000  # of a message: more of it helps nobody who reads
 
 @dataclass(frozen=True, slots=True)
 class FailureKind:
-    """A kind of failure with its episodes: `rollouts[i]` is of `tasks[i]`, in the order of the tasks."""
+    """A kind of failure with its episodes, in the order of their tasks."""
 
     name: str
-    tasks: tuple[HeldOutTask, ...]
-    rollouts: tuple[Rollout, ...]
+    cases: tuple[tuple[HeldOutTask, Rollout], ...]
 
     @property
     def num(self) -> int:
-        return len(self.rollouts)
+        return len(self.cases)
 
 
 def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
     """The kind of failure of an episode; empty where it earned everything, or its taskset says that it is no failure
-    (`FailureKinds`)."""
+    (`Taskset.failure_kind`)."""
     if rollout.failure:
         return f"dropped: {rollout.failure}"
     if rollout.reward >= SUCCESS:
@@ -48,10 +47,7 @@ def failures_by_kind(tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) 
     for asked, rollout in zip(tasks, rollouts, strict=True):
         if kind := kind_of(asked, rollout):
             found.setdefault(kind, []).append((asked, rollout))
-    kinds = [
-        FailureKind(name, tuple(asked for asked, _ in cases), tuple(rollout for _, rollout in cases))
-        for name, cases in found.items()
-    ]
+    kinds = [FailureKind(name, tuple(cases)) for name, cases in found.items()]
     return tuple(sorted(kinds, key=lambda kind: (-kind.num, kind.name)))
 
 
@@ -62,7 +58,7 @@ def failures_markdown(title: str, kinds: Sequence[FailureKind], num: int, num_ex
     lines += ["| kind | episodes |", "|---|---|", *(f"| {kind.name} | {kind.num} |" for kind in kinds), ""]
     for kind in kinds:
         lines += [f"### {kind.name}, {kind.num}", ""]
-        for asked, rollout in list(zip(kind.tasks, kind.rollouts, strict=True))[:num_examples]:
+        for asked, rollout in kind.cases[:num_examples]:
             lines += _case(asked, rollout)
     return "\n".join(lines)
 

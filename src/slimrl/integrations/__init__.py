@@ -1,1 +1,1 @@
-"""Adapters that let other frameworks train on slimrl's environments. No such framework is imported."""
+"""Names by which other programs load functions of plug-ins: those of `slimrl.integrations`."""

@@ -1,27 +1,21 @@
-"""One request to a chat server with OpenAI's HTTP protocol, and its reply. Knows nothing of what is asked, or why.
+"""A client of chat servers with OpenAI's HTTP protocol. Knows nothing of what is asked, or why.
 
-Whatever a server does becomes a reply or an error, and an error says whether another try may help: `TryAgain` if so,
-`RolloutError` if not. An error never counts as an answer.
+A temporary failure is tried again. A permanent one is a `RolloutError`, whose reason begins with the kind of server
+(`judge_busy`), and never counts as an answer. Many failures in a row, without a usable reply between them, stop the
+run.
 """
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from slimrl.errors import RolloutError, UserError
-from slimrl.io.http import (
-    BUSY,
-    PASSING,
-    check_address,
-    http_client,
-    import_httpx,
-    read_api_key,
-    redact_key,
-    retry_after_s,
-)
+from slimrl.io.api_key import check_address, read_api_key
+from slimrl.io.http import PASSING, HttpClient, HttpError, Limits, Peer, ask_again
 from slimrl.io.urls import is_http_url, is_variable_name
 from slimrl.types import Message
 
@@ -29,8 +23,11 @@ MAX_REPLY_BYTES = 1 << 20
 # The fields of a request that the client sets itself, so that `extra` may not contain them.
 OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")
 TEXT_PARTS = ("text", "output_text")  # the types of parts of a message that are its text
-REFUSED = (400, 422)
 SWITCH_S = 120.0  # limit for sleeping and waking: vLLM copies its weights to the memory of the CPU and back
+# A request that was cancelled counts as a failure of the server if it had waited for this share of `timeout_s`.
+LONG_WAIT = 0.5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +68,9 @@ class ChatServer:
                 f"{self.who}: `api_key_variable` is no name of a variable. It names the variable of the environment in "
                 "which the key is, such as OPENAI_API_KEY; a key itself belongs in no file and on no command line."
             )
-        for name, value in (
-            ("timeout_s", self.timeout_s),
-            ("max_tries", self.max_tries),
-            ("max_failures", self.max_failures),
-            ("num_concurrent", self.num_concurrent),
-            ("max_tokens", self.max_tokens),
-        ):
-            if not value > 0:  # nan is not
-                raise UserError(f"{self.who}: `{name}` must be more than 0, not {value}.")
+        for name in ("timeout_s", "max_tries", "max_failures", "num_concurrent", "max_tokens"):
+            if not getattr(self, name) > 0:  # nan is not
+                raise UserError(f"{self.who}: `{name}` must be more than 0, not {getattr(self, name)}.")
         if own := [name for name in OWN_FIELDS if name in self.extra]:
             raise UserError(
                 f"{self.who}: `{own[0]}` in `extra` has no effect or the wrong one: the {self.who} sets it itself."
@@ -101,66 +92,93 @@ class ChatServer:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The text of a reply, and the tokens of prompt and completion that the server counted; 0 if it does not tell."""
+    """The text of a reply, and the tokens of prompt and completion that the server counted; 0 without a count."""
 
     text: str
     num_tokens: int
 
 
-class RequestRefused(RolloutError):
-    """The server does not accept the request as it is, status 400 or 422: another one may do."""
-
-
-class TryAgain(Exception):
-    """One try failed, and another may succeed.
-
-    `wait_s` is how long the server asks to wait, 0 if it does not. `counts` is false if the failure says nothing about
-    the request itself, as when the server is busy or unreachable. `at_once` is true if waiting would not help.
-    """
-
-    def __init__(self, failure: RolloutError, counts: bool, wait_s: float = 0.0, at_once: bool = False) -> None:
-        super().__init__(str(failure))
-        self.failure, self.counts, self.wait_s, self.at_once = failure, counts, wait_s, at_once
-
-
-class ChatConnection:
-    """The HTTP connection to a chat server. All calls must come from one event loop."""
+class ChatClient:
+    """The connections to a chat server, and its failures in a row. All calls must come from one event loop."""
 
     def __init__(self, server: ChatServer) -> None:
-        self._server, self._httpx = server, import_httpx(f"an LLM {server.who}")
-        self._key = read_api_key(server.api_key_variable)
-        self._client = http_client(self._httpx, server.who, server.base_url, self._key, server.num_concurrent)
+        self._server = server
+        self._url = f"{server.base_url.rstrip('/')}/chat/completions"
+        self._peer = Peer(server.who, server.base_url, read_api_key(server.api_key_variable))
+        self._client = HttpClient(self._peer, server.num_concurrent, MAX_REPLY_BYTES)
         self._awake, self._waking = not server.sleeps, asyncio.Lock()
+        self._failures: list[str] = []  # since the last usable reply
+        self._replied_at = -math.inf  # by the clock of the event loop
+
+    async def ask(self, attempt: Callable[[Sequence[HttpError]], Awaitable[T]]) -> T:
+        """The result of `attempt`, which is called with the failures so far until it accepts a reply.
+
+        Raises RolloutError when no try is left, UserError after too many such failures in a row.
+        """
+        self._stop_after_many_failures()
+        server, clock = self._server, asyncio.get_running_loop().time
+        began = clock()
+        limits = Limits(server.timeout_s, max_tries=server.max_tries, passing=PASSING | {200})
+        try:
+            usable = await ask_again(self._peer, attempt, limits)
+        except HttpError as error:
+            failure = RolloutError(f"{server.who}_{error.kind}", f"{error.url} {error.said}")
+            self._failures.append(str(failure))
+            self._stop_after_many_failures()
+            raise failure from error
+        except asyncio.CancelledError:
+            # A framework that aborts many episodes at once, as SLIME does, says nothing about the server. But a server
+            # that has answered no request for so long may be gone.
+            if clock() - max(began, self._replied_at) > LONG_WAIT * server.timeout_s:
+                self._failures.append("the episode ended first; `timeout_s` should be below `episode_timeout_s`")
+            raise
+        self._failures.clear()
+        self._replied_at = clock()
+        return usable
 
     async def reply(self, body: Mapping[str, Any]) -> Reply:
-        """A chat completion for the request. Raises TryAgain, or RolloutError if another try is of no use."""
+        """A chat completion for the request, in one try. Raises HttpError if there is none."""
         await self._wake_up()
-        data = await self._post(f"{self._server.base_url.rstrip('/')}/chat/completions", body)
+        whole = await self._client.send("POST", self._url, body)
         try:
-            whole = json.loads(data.decode("utf-8-sig"))
             choice, usage = whole["choices"][0], whole.get("usage")
             message, reason = choice["message"], choice.get("finish_reason")
             text, refusal = _read_content(message["content"], message.get("refusal"))
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:  # nested too deeply
-            found = data[:200].decode("utf-8", "replace")
-            raise TryAgain(self._failure(f"gave no chat completion, but {found!r}"), counts=True) from error
+        except (LookupError, TypeError, AttributeError) as error:
+            raise self.unusable(f"gave no chat completion, but {whole!r:.200}") from error
         if refusal or reason == "content_filter":
-            raise TryAgain(self._failure(f"refused: {refusal or text!r:.200}", "refused"), counts=True)
+            raise self.unusable(f"refused: {refusal or text!r:.200}", "refused")
         if isinstance(text, str) and (text.strip() or reason != "length"):
             return Reply(text, _total(usage))
         hint = f"; it was cut off at `max_tokens` = {self._server.max_tokens}" if reason == "length" else ""
-        raise TryAgain(self._failure(f"gave a completion without text: {text!r:.200}{hint}"), counts=True)
+        raise self.unusable(f"gave a completion without text: {text!r:.200}{hint}")
+
+    def unusable(self, said: str, kind: str = "error") -> HttpError:
+        """The failure of a reply that cannot be used, for which another may be asked."""
+        return HttpError(self._peer, self._url, said, kind, status=200)
+
+    async def check(self, body: Mapping[str, Any]) -> None:
+        """Sends a request before the run starts. Raises UserError if no reply comes within `timeout_s`. A server that
+        loads its model, and says that it is busy, is waited for."""
+        server = self._server
+        try:
+            await ask_again(self._peer, lambda _: self.reply(body), Limits(server.timeout_s, patience_s=0.0))
+        except HttpError as error:
+            raise UserError(
+                f"the {server.who} {server.model} at {server.base_url} cannot be asked: {server.who}_{error.kind}: "
+                f"it {error.said}. {server.advice}; a key goes into the variable {server.api_key_variable}."
+            ) from error
 
     async def offload(self) -> None:
         """Asks the server to free its memory. Raises UserError if it refuses; an unreachable server is ignored, because
         the next request will report it."""
         if self._server.sleeps and self._awake:
             self._awake = False
-            with suppress(TryAgain):
+            with suppress(HttpError):
                 await self._switch("sleep?level=1")
 
     async def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connections."""
         await self._client.aclose()
 
     async def _wake_up(self) -> None:
@@ -172,60 +190,26 @@ class ChatConnection:
                 self._awake = True
 
     async def _switch(self, route: str) -> None:
-        """Calls one of vLLM's routes for sleeping. Raises TryAgain if the server is unreachable, UserError if it
+        """Calls one of vLLM's routes for sleeping. Raises HttpError if the server is unreachable, UserError if it
         refuses."""
+        url, limits = f"{self._server.root}/{route}", Limits(SWITCH_S, "SWITCH_S", patience_s=0.0)
         try:
-            async with asyncio.timeout(SWITCH_S):
-                await self._post(f"{self._server.root}/{route}", {})
-        except TryAgain as again:
-            if again.failure.reason == self._reason("unreachable"):
+            await ask_again(self._peer, lambda _: self._client.send("POST", url, {}), limits)
+        except HttpError as error:
+            if error.kind == "unreachable":
                 raise
-            raise self._cannot_sleep(route, str(again.failure)) from again
-        except (RolloutError, TimeoutError) as error:
-            raise self._cannot_sleep(route, str(error) or f"no reply within {SWITCH_S:g} s") from error
+            raise UserError(
+                f"the {self._server.who} refused POST /{route}, which the setting `sleeps` needs: it {error.said}. "
+                "Start it with `uv run python scripts/run_vllm.py --sleep`, or remove `sleeps`."
+            ) from error
 
-    def _cannot_sleep(self, route: str, why: str) -> UserError:
-        return UserError(
-            f"the {self._server.who} refused POST /{route}, which the setting `sleeps` needs ({why}). Start it with "
-            "`uv run python scripts/run_vllm.py --sleep`, or remove `sleeps`."
-        )
-
-    async def _post(self, url: str, body: Mapping[str, Any]) -> bytes:
-        """The body of a reply with status 200. Raises TryAgain or RolloutError for anything else."""
-        try:
-            async with self._client.stream("POST", url, json=body) as response:
-                data = await self._read(response)
-        except self._httpx.DecodingError as error:
-            raise TryAgain(self._failure(f"gave a reply that is not read: {error}"), counts=True) from error
-        except (self._httpx.HTTPError, self._httpx.InvalidURL, self._httpx.StreamError) as error:
-            failure = RolloutError(self._reason("unreachable"), f"{url}: {error or type(error).__name__}")
-            raise TryAgain(failure, counts=False) from error
-        status = response.status_code
-        if status == 200:
-            return data
-        text = data[:300].decode("utf-8", "replace")
-        reason = self._reason("busy" if status in BUSY else "error")
-        failure = RolloutError(reason, f"{url} answered {status}: {text}")
-        if status in BUSY or status in PASSING:
-            raise TryAgain(failure, status not in BUSY, retry_after_s(response.headers))
-        raise RequestRefused(failure.reason, failure.detail) if status in REFUSED else failure
-
-    async def _read(self, response: Any) -> bytes:
-        """The body of a response without the API key. Raises TryAgain when it is longer than MAX_REPLY_BYTES."""
-        # The body is streamed, so that a server that never stops writing cannot fill the memory.
-        parts, size = [], 0
-        async for part in response.aiter_bytes():
-            parts.append(part)
-            size += len(part)
-            if size > MAX_REPLY_BYTES:
-                raise TryAgain(self._failure(f"gave a reply of more than {MAX_REPLY_BYTES:,} bytes"), counts=True)
-        return redact_key(b"".join(parts), self._key)
-
-    def _failure(self, what: str, kind: str = "error") -> RolloutError:
-        return RolloutError(self._reason(kind), f"{self._server.base_url} {what}")
-
-    def _reason(self, kind: str) -> str:
-        return f"{self._server.who}_{kind}"
+    def _stop_after_many_failures(self) -> None:
+        if len(self._failures) >= self._server.max_failures:
+            server = self._server
+            raise UserError(
+                f"the {server.who} {server.model} at {server.base_url} gave no {server.gives} {len(self._failures)} "
+                f"times in a row, the last time: {self._failures[-1]}. {server.advice}, and continue with `--resume`."
+            )
 
 
 def _read_content(content: Any, refusal: Any) -> tuple[Any, Any]:

@@ -18,16 +18,13 @@ def start_in_daemon(call: Callable[[], T], name: str) -> "Future[T]":
     def run() -> None:
         _running.add(threading.current_thread())
         try:
-            value = call()
+            result.set_result(call())
         except BaseException as error:  # raised where the result is awaited
-            if result.set_running_or_notify_cancel():
-                result.set_exception(error)
-        else:
-            if result.set_running_or_notify_cancel():
-                result.set_result(value)
+            result.set_exception(error)
         finally:
             _running.discard(threading.current_thread())
 
+    result.set_running_or_notify_cancel()  # the call cannot be cancelled, only abandoned
     threading.Thread(target=run, name=name, daemon=True).start()
     return result
 

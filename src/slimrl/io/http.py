@@ -1,84 +1,224 @@
-"""HTTP clients for servers that others run, such as a judge or a teacher: API keys, proxies, and temporary failures.
-Knows nothing of what a server is asked."""
+"""One client for HTTP servers that others run, and one rule for asking them again. Knows nothing of their protocols.
 
-import os
-import re
-from collections.abc import Mapping
-from typing import Any
+A request without a usable answer raises `HttpError`. `ask_again` repeats a request while another try may help. All its
+waits have a limit, and cancelling the task ends them at once.
+"""
+
+import asyncio
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from slimrl.errors import UserError, install_hint
-from slimrl.io.urls import fault_of_base_url, is_this_machine
+import httpx
+
+from slimrl.errors import UserError, visible
+from slimrl.io.api_key import check_address, redact_key
+from slimrl.io.loop_thread import run_in_thread
+from slimrl.io.urls import is_this_machine
 
 BUSY = frozenset({429, 503, 529})  # the status codes of an overloaded server
 PASSING = frozenset({408, 500, 502, 504})  # those of other temporary failures
 MAX_BACKOFF_S = 8.0
-MIN_KEY_CHARS = 8  # a shorter key is no secret, but a placeholder such as EMPTY
+MAX_PAUSE_S = 60.0  # before another try, though a server may ask for a longer one
+CONNECT_S = 10.0
+MAX_REPLY_BYTES = 64 << 20
+SHOWN_CHARS, MAX_SAID_CHARS = 300, 1000  # of a reply in an error, and of the whole description
+
+T = TypeVar("T")
 
 
-def read_api_key(variable: str, variables: Mapping[str, str] = os.environ) -> str:
-    """The API key in an environment variable, empty if it is not set. Raises UserError for text that can be no key."""
-    key = variables.get(variable, "").strip()  # files of secrets end with a newline
-    if not (key.isascii() and key.isprintable()) or "\\" in key:
-        raise UserError(f"the key in the variable {variable} has characters that no key has.")
-    return key
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A server as its client sees it. `who` is its noun in messages, and `advice` the remedy at their end.
 
-
-def redact_key(data: bytes, key: str) -> bytes:
-    r"""The text of a response with `[key]` in place of the API key, however JSON escapes it.
-
-    Some servers repeat a key that they do not know, and their responses end up in logs. In JSON, and in JSON inside of
-    JSON, any character of the key may be escaped.
-
-    >>> redact_key(b"unknown key: sk-12345", "sk-12345"), redact_key(rb"unknown key: sk\u002D12345", "sk-12345")
-    (b'unknown key: [key]', b'unknown key: [key]')
+    A server on this machine is asked without a proxy, and any other through the proxy of the environment, unless
+    `uses_proxy` is false.
     """
-    if len(key) < MIN_KEY_CHARS:
-        return data
-    if not _is_text(data):
-        return b"[no UTF-8 text, which may contain the key]"
-    return re.sub("".join(map(_char_pattern, key)).encode(), b"[key]", data)
+
+    who: str
+    base_url: str
+    key: str = ""
+    advice: str = ""
+    uses_proxy: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def _is_text(data: bytes) -> bool:
-    """Whether the bytes are UTF-8 text. In UTF-16 zeros would separate the characters of a key and hide it."""
+class HttpError(UserError):
+    """A request without a usable answer. `said` describes it without the server's name and the advice.
+
+    `kind` is `unreachable`, `busy`, `timeout`, `error`, or the word of a reader for a reply that it cannot use.
+    `status` is 0 without a reply, and `wait_s` the pause that the server asks for.
+    """
+
+    def __init__(
+        self, peer: Peer, url: str, said: str, kind: str = "error", status: int = 0, wait_s: float = 0.0
+    ) -> None:
+        said = visible(said, MAX_SAID_CHARS)
+        super().__init__(f"the {peer.who} at {url} {said}. {peer.advice}".rstrip())
+        self.peer, self.url, self.said, self.kind = peer, url, said, kind
+        self.status, self.wait_s, self.raised_s = status, wait_s, time.monotonic()
+
+    def with_note(self, note: str) -> "HttpError":
+        """The same error, with a note behind its description."""
+        return HttpError(self.peer, self.url, f"{self.said} ({note})", self.kind, self.status, self.wait_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a request is repeated.
+
+    `within_s` limits all tries and pauses together, and `knob` is its name in messages. A busy server is asked again
+    for all of this time. Any other temporary failure is repeated until `patience_s` after the first one, and those with
+    a status at most `max_tries` times in all. `passing` are the statuses of temporary failures.
+    """
+
+    within_s: float = math.inf
+    knob: str = "timeout_s"
+    patience_s: float = math.inf
+    max_tries: int = sys.maxsize
+    passing: frozenset[int] = PASSING
+
+    def allow(self, failures: Sequence[HttpError], pause_s: float) -> bool:
+        """Return True if a request with these failures may be repeated after a pause."""
+        last = failures[-1]
+        if last.kind == "busy":
+            return True
+        against = [one for one in failures if one.kind != "busy"]
+        is_patient = last.raised_s + pause_s - against[0].raised_s <= self.patience_s
+        if last.kind == "unreachable":
+            return is_patient
+        return is_patient and last.status in self.passing and sum(one.status > 0 for one in against) < self.max_tries
+
+
+async def ask_again(peer: Peer, ask: Callable[[Sequence[HttpError]], Awaitable[T]], limits: Limits) -> T:
+    """The result of `ask`, which is called with the failures so far until it succeeds. Raises the last HttpError if
+    another try would not help, or would exceed the limits."""
+    failures: list[HttpError] = []
     try:
-        return "\0" not in data.decode()
-    except UnicodeDecodeError:
-        return False
+        async with asyncio.timeout(limits.within_s if limits.within_s < math.inf else None) as limit:
+            while True:
+                try:
+                    return await ask(failures)
+                except HttpError as error:
+                    failures.append(error)
+                    pause_s = _pause_s(error, len(failures))
+                    if not limits.allow(failures, pause_s):
+                        if len(failures) == 1:
+                            raise
+                        raise error.with_note(f"{len(failures)} tries") from error
+                    if asyncio.get_running_loop().time() + pause_s > (limit.when() or math.inf):
+                        raise error.with_note(f"`{limits.knob}` = {limits.within_s:g} leaves no other try") from error
+                await asyncio.sleep(pause_s)
+    except TimeoutError as error:
+        within = f"no answer within `{limits.knob}` = {limits.within_s:g} s"
+        if failures:
+            raise failures[-1].with_note(within) from error
+        raise HttpError(peer, peer.base_url, f"gave {within}", "timeout") from error
 
 
-def _char_pattern(char: str) -> str:
-    """A pattern for all the ways in which JSON may write a character."""
-    # JSON inside of JSON doubles the backslashes. The bound on their number keeps the search linear.
-    plain = re.escape(char)
-    return rf"(?:{plain}|\\{{1,8}}(?:{plain}|u(?i:{ord(char):04x})))"
+class HttpClient:
+    """Connections to a server, for one event loop. At most `num_concurrent` requests are open; others wait.
 
-
-def check_address(base_url: str, who: str) -> None:
-    """Raises UserError for an address with a key in it, which every message and file that names the address would
-    repeat. The error itself does not."""
-    if fault := fault_of_base_url(base_url):
-        raise UserError(
-            f"{who}: `base_url` has {fault}. Remove it: a key goes into the variable of the environment that "
-            "`api_key_variable` names."
-        )
-
-
-def backoff_s(tries: int, share: float) -> float:
-    """How long to wait after a number of tries, in seconds. A random `share` from 0 to 1 scales half of it, so that
-    many clients do not come back together.
-
-    >>> backoff_s(1, 0.0), backoff_s(1, 1.0), backoff_s(20, 1.0)
-    (0.25, 0.5, 8.0)
+    No reply is unpacked, because a few bytes could become any number, and at most `max_bytes` of one are read. The key
+    is removed from replies. Raises UserError if the address has a key in it, or the environment's proxies cannot be
+    used.
     """
-    return min(MAX_BACKOFF_S, 2.0 ** min(tries, 10) / 4) * (1 + share) / 2
+
+    def __init__(self, peer: Peer, num_concurrent: int, max_bytes: int = MAX_REPLY_BYTES) -> None:
+        check_address(peer.base_url, peer.who)
+        self._peer, self._max_bytes = peer, max_bytes
+        self._client = _connections(peer, num_concurrent)
+
+    async def send(self, method: str, url: str, body: Any = None) -> Any:
+        """The JSON of a successful reply, None if it is empty. Makes one try, and raises HttpError if it fails."""
+        data = await self._fetch(method, url, body)
+        try:
+            return json.loads(data) if data else None
+        except (ValueError, RecursionError) as error:  # the latter of JSON that is nested too deeply
+            said = f"answers {data[:SHOWN_CHARS].decode('utf-8', 'replace')!r}, which is no JSON"
+            raise HttpError(self._peer, url, said, status=200) from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _fetch(self, method: str, url: str, body: Any) -> bytes:
+        """The body of a successful reply."""
+        # ASCII, as a text may hold half of a surrogate pair, which UTF-8 lacks.
+        content = None if body is None else json.dumps(body, allow_nan=False).encode("ascii")
+        kind = {} if content is None else {"Content-Type": "application/json"}
+        try:
+            async with self._client.stream(method, url, content=content, headers=kind) as response:
+                data = redact_key(await self._read(url, response), self._peer.key)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            said = f"does not answer: {type(error).__name__}: {error}"
+            raise HttpError(self._peer, url, said, "unreachable") from error
+        if response.is_success:
+            return data
+        place = response.headers.get("Location", "")
+        to = f", and points to {place!r:.200}, which is not followed" if place else ""
+        said = f"answers with status {response.status_code}: {data[:SHOWN_CHARS].decode('utf-8', 'replace')}{to}"
+        raise self._failure(url, response, said)
+
+    def _failure(self, url: str, response: httpx.Response, said: str) -> HttpError:
+        status = response.status_code
+        kind = "busy" if status in BUSY else "error"
+        return HttpError(self._peer, url, said, kind, status, _retry_after_s(response.headers))
+
+    async def _read(self, url: str, response: httpx.Response) -> bytes:
+        """The body of a reply, which is streamed: a server that never stops writing cannot fill the memory."""
+        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            said = f"answers with a body that is compressed ({encoding!r:.60}), which was not asked for"
+            raise self._failure(url, response, said)
+        data = bytearray()
+        async for part in response.aiter_raw():
+            data += part
+            if len(data) > self._max_bytes:
+                said = f"answers with more than {self._max_bytes:,} bytes"
+                raise self._failure(url, response, said)
+        return bytes(data)
 
 
-def retry_after_s(headers: Mapping[str, str]) -> float:
+def ask_once(peer: Peer, url: str, timeout_s: float, method: str = "GET") -> Any:
+    """The JSON of at most 1 MiB behind a URL, for a caller that is not asynchronous. Raises HttpError if it does not
+    arrive within the time."""
+
+    async def ask() -> Any:
+        async with aclosing(HttpClient(peer, 1, max_bytes=1 << 20)) as client:
+            limits = Limits(timeout_s, patience_s=0.0)
+            return await ask_again(peer, lambda _: client.send(method, url), limits)
+
+    return run_in_thread("http", ask())
+
+
+def is_healthy(base_url: str, timeout_s: float) -> bool:
+    """Return True if `/health` answers with success."""
+    try:
+        ask_once(Peer("server", base_url), f"{base_url}/health", timeout_s)
+    except HttpError as error:
+        return error.status == 200  # its page is no JSON
+    return True
+
+
+def list_models(base_url: str, key: str, timeout_s: float) -> list[dict[str, Any]]:
+    """The models in `/models` of a server with OpenAI's protocol. Raises HttpError as `ask_once`."""
+    reply = ask_once(Peer("server", base_url, key), f"{base_url.rstrip('/')}/models", timeout_s)
+    models = reply.get("data", []) if isinstance(reply, dict) else []
+    return [one for one in models if isinstance(one, dict)] if isinstance(models, list) else []
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float:
     """How long a busy server asks to wait, in seconds; 0 if it does not say, or gives a date, as the standard allows.
 
-    >>> retry_after_s({"Retry-After": "2.5"}), retry_after_s({"Retry-After": "soon"}), retry_after_s({})
+    >>> _retry_after_s({"Retry-After": "2.5"}), _retry_after_s({"Retry-After": "soon"}), _retry_after_s({})
     (2.5, 0.0, 0.0)
     """
     try:
@@ -88,41 +228,30 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
     return seconds if 0.0 <= seconds < float("inf") else 0.0
 
 
-def import_httpx(who: str) -> Any:
-    """The module httpx. Raises UserError that names the extra to install if it is missing."""
-    try:
-        import httpx  # an extra: only here
-    except ImportError as error:
-        raise UserError(f"{who} needs the extra [judge] ({error}): {install_hint('judge')}.") from error
-    return httpx
+def _pause_s(error: HttpError, tries: int) -> float:
+    """The pause before another try. There is none after an unusable reply, because waiting would not change it."""
+    if error.status == 200:
+        return 0.0
+    # The random share keeps many clients from coming back together.
+    return min(error.wait_s, MAX_PAUSE_S) or min(MAX_BACKOFF_S, 2.0 ** min(tries, 10) / 4) * random.uniform(0.5, 1.0)
 
 
-def http_client(httpx: Any, who: str, base_url: str, key: str, num_concurrent: int) -> Any:
-    """An `httpx.AsyncClient` with the API key and the proxies of the environment, for one event loop. Raises UserError
-    if these cannot be used, or if the address has a key in it.
-
-    It asks for no compression, and a compressed reply raises httpx.DecodingError before its body is read: a few bytes
-    could unpack to any number.
-    """
-    check_address(base_url, who)
-
-    async def refuse_compressed(response: Any) -> None:
-        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-        if encoding not in ("", "identity"):
-            raise httpx.DecodingError(f"it is compressed ({encoding!r:.60}), which was not asked for")
-
+def _connections(peer: Peer, num_concurrent: int) -> httpx.AsyncClient:
+    """The connections of a client, with the key and the proxies of the environment."""
+    uses_proxy = peer.uses_proxy and not is_this_machine(urlsplit(peer.base_url).hostname or "")
+    needs_certificates = uses_proxy or urlsplit(peer.base_url).scheme == "https"  # which take long to load
+    headers = {"Accept-Encoding": "identity", "User-Agent": "slimrl", **peer.headers}
     try:
         return httpx.AsyncClient(
-            timeout=None,
-            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
-            event_hooks={"response": [refuse_compressed]},
+            timeout=httpx.Timeout(None, connect=CONNECT_S),
+            headers=headers | ({"Authorization": f"Bearer {peer.key}"} if peer.key else {}),
             limits=httpx.Limits(max_connections=num_concurrent),
-            verify=httpx.create_ssl_context(),  # by SSL_CERT_FILE and SSL_CERT_DIR in either case
-            trust_env=not is_this_machine(urlsplit(base_url).hostname or ""),  # whether to use proxies
+            verify=httpx.create_ssl_context() if needs_certificates else False,  # by SSL_CERT_FILE and SSL_CERT_DIR
+            trust_env=uses_proxy,
         )
     except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:
         raise UserError(
-            f"the {who} at {base_url} cannot be asked with the variables of the environment: {error}. Mend what is set "
-            f"of HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR; a {who} on this machine "
-            "is asked without a proxy."
+            f"the {peer.who} at {peer.base_url} cannot be asked with the variables of the environment: {error}. "
+            "Mend what is set of HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR; a "
+            f"{peer.who} on this machine is asked without a proxy."
         ) from error

@@ -1,4 +1,4 @@
-"""How the user calls slimrl, for commands that are printed to be copied."""
+"""How the user calls slimrl, for commands that are printed to be copied; and the standard output, where they appear."""
 
 import os
 import shlex
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slimrl.errors import UserError
 
+HELP = {"-h", "--help"}
 PROGRAM = ["-m", "slimrl"]
 
 
@@ -17,6 +18,16 @@ def allow_any_letter() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def show(text: str) -> int:
+    """Print a page to the standard output, which a reader such as `head` may close early. Returns the exit status."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def check_words(words: Sequence[str]) -> None:

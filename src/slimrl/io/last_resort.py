@@ -32,8 +32,7 @@ def end_quietly(work: Callable[[], int]) -> int:
     """The exit status of the work; `INTERRUPTED` after a second Ctrl-C, which prints no traceback."""
     try:
         status = work()
-        if status == INTERRUPTED:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on it ends Python at once
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on it ends Python at once
         return status
     except KeyboardInterrupt:  # the second one, during the work's answer to the first
         return INTERRUPTED

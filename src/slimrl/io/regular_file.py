@@ -43,10 +43,9 @@ def read_json(path: Path, most_bytes: int) -> Any:
 def read_regular(path: Path, most_bytes: int) -> bytes:
     """The content of a file. Raises UserError if it cannot be read, or is larger than `most_bytes`."""
     with open_regular(path) as file:
-        content = _read_at_most(file, most_bytes + 1)
-    if len(content) > most_bytes:
-        raise UserError(f"{path} is larger than the {most_bytes // 2**10} KiB that such a file may have.")
-    return content
+        if os.fstat(file.fileno()).st_size > most_bytes:
+            raise UserError(f"{path} is larger than the {most_bytes // 2**10} KiB that such a file may have.")
+        return file.readall()
 
 
 def parse_json(content: bytes, where: str) -> Any:
@@ -57,10 +56,3 @@ def parse_json(content: bytes, where: str) -> Any:
         raise UserError(f"{where} is JSON that is nested too deep.") from None
     except ValueError as error:
         raise UserError(f"{where} is no JSON: {error}.") from None
-
-
-def _read_at_most(file: io.FileIO, most_bytes: int) -> bytes:
-    content = bytearray()
-    while len(content) < most_bytes and (part := file.read(min(most_bytes - len(content), 2**20))):
-        content += part
-    return bytes(content)

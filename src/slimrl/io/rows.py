@@ -3,9 +3,10 @@
 import hashlib
 import io
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from slimrl.errors import UserError, install_hint
 from slimrl.io.regular_file import open_regular
@@ -13,12 +14,15 @@ from slimrl.io.text import is_too_deep
 
 MAX_ROW_BYTES = 2**24
 
+T = TypeVar("T")
+
 
 def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
     """The rows of a `.parquet` or JSONL file, each with its place as `file:line`. A line that is no JSON comes as its
     text.
 
-    Raises UserError if the file cannot be read; `check` names the setting to look at then.
+    Raises UserError if the file cannot be read, or a key stands twice in an object; `check` names the setting to look
+    at then.
     """
     if path.suffix == ".parquet":
         if not path.is_file():
@@ -34,7 +38,7 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
                 raise UserError(f"{path}:{number} is longer than the {MAX_ROW_BYTES >> 20} MiB that a row may have.")
             if line.strip():
                 encoding = "utf-8-sig" if number == 1 else "utf-8"
-                yield _parse_line(_decode(line, encoding, f"{path}:{number}")), f"{path}:{number}"
+                yield _parse_line(_decode(line, encoding, f"{path}:{number}"), f"{path}:{number}"), f"{path}:{number}"
 
 
 def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tuple[Any, str]]:
@@ -64,6 +68,13 @@ def hash_fraction(content: Any) -> float:
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
+def draw(items: Sequence[T], num: int, content: Callable[[T], Any]) -> list[T]:
+    """`num` of the items, or all if there are fewer, in their order and the same at every call. A hash of each item's
+    `content` draws them: items may be sorted, so that the first ones are all of one kind. More include the fewer."""
+    drawn = sorted(range(len(items)), key=lambda place: hash_fraction(content(items[place])))[:num]
+    return [items[place] for place in sorted(drawn)]
+
+
 def _with_places(rows: Any, name: str) -> Iterator[tuple[Any, str]]:
     for number, row in enumerate(rows, 1):
         yield row, f"{name}:{number}"
@@ -87,12 +98,25 @@ def _decode(line: bytes, encoding: str, where: str) -> str:
         raise UserError(f"{where} is not UTF-8 text ({error}); it must be JSONL, or be called .parquet.") from None
 
 
-def _parse_line(line: str) -> Any:
+def _parse_line(line: str, where: str) -> Any:
     try:
-        row = json.loads(line)
+        row = DECODER.decode(line)
+    except KeyError as error:
+        raise UserError(f"{where} has the key {error!s:.80} twice; only one of the values can be meant.") from None
     except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or nested too deep
         return line
     return line if is_too_deep(row) else row
+
+
+def _object_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values. Raises KeyError with a key that stands twice."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise KeyError(Counter(key for key, _ in pairs).most_common(1)[0][0])
+    return row
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_object_of)
 
 
 def _datasets() -> Any:

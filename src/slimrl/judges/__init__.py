@@ -1,1 +1,1 @@
-"""Judges of answers, by words or by a language model, and how far they agree with labels."""
+"""Judges of answers, by words or by a language model."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from slimrl.errors import RolloutError, UserError
+from slimrl.errors import UserError
 from slimrl.io.cache import cache_root
-from slimrl.io.chat_client import Reply, TryAgain
-from slimrl.io.chat_retry import Deadline, RetryingChat
+from slimrl.io.chat_client import ChatClient, Reply
+from slimrl.io.http import HttpError
 from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings
 from slimrl.judges.server import JudgeServer
@@ -34,7 +34,8 @@ from slimrl.types import Metrics
 AROUND = "\\s*_`\"'“”‘’«»()"
 VERDICT = re.compile(rf"[{AROUND}]*((?ai:yes|no))[{AROUND}.,!。]*")
 GREEDY = {"temperature": 0.0, "seed": 0}
-NO_VERDICT = "judge_verdict"
+NO_VERDICT = "verdict"
+REFUSED = (400, 422)  # the statuses of a server that does not accept a request as it is
 # What vLLM and our own server allow as a reply. Only of later tries, since a judge may think before its verdict.
 CONSTRAINED = {"structured_outputs": {"choice": ["yes", "no"]}}
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
@@ -117,7 +118,7 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
     described = read_judge(settings)
     if isinstance(described, MatchJudge):
         return described
-    judge = LLMJudge(described, cache_root() / "judge" / "verdicts.sqlite")
+    judge = LLMJudge(described, cache_root() / "judge" / "verdicts.txt")
     try:
         judge.check()
     except BaseException:
@@ -133,13 +134,13 @@ class LLMJudge:
     the first reply is no verdict, the next ones are constrained to be one, if the server can do that.
     """
 
-    def __init__(self, server: JudgeServer, cache: Path) -> None:
+    def __init__(self, server: JudgeServer, cache: Path | None) -> None:
         self._server = server
-        self._chat = RetryingChat(server)
+        self._chat = ChatClient(server)
         self._cache = VerdictCache(cache)
         self._thread = LoopThread("judge")
         self._constrains = True  # until the server refuses it
-        self._thread.keep(self._chat.connection.close)
+        self._thread.keep(self._chat.close)
         # A lock for each request under way, by its key; it goes with the last request that holds it.
         self._asking: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
@@ -169,39 +170,48 @@ class LLMJudge:
 
     def offload(self) -> None:
         """With `sleeps`, has the server free its memory until the next request. Raises UserError if it cannot."""
-        self._thread.wait(self._chat.connection.offload())
+        self._thread.wait(self._chat.offload())
 
     def close(self) -> None:
-        """Gives up open requests, and closes the connections and the cache."""
+        """Cancel open requests, and close the connections."""
         self._thread.close()
-        self._cache.close()
 
     async def _judge(self, body: dict[str, Any]) -> Verdict:
         began, key = time.perf_counter(), self._key(body)
-        async with self._chat.deadline() as deadline, self._asking.setdefault(key, asyncio.Lock()):
-            found = self._cache.get(key)
-            if found is not None:
-                return Verdict(found, {"judge_cached": 1.0})
-            correct = await self._chat.ask(
-                lambda tries: body | self._sampling(tries, deadline), _read_verdict, deadline, self._free
-            )
-            self._cache.put(key, correct)
-        return Verdict(correct, {"judge_cached": 0.0, "judge_s": time.perf_counter() - began})
+        if (found := self._cache.get(key)) is not None:
+            return Verdict(found, {"judge_cached": 1.0})
 
-    def _sampling(self, tries: int, deadline: Deadline) -> dict[str, Any]:
-        """The fields of a request after so many tries. A second greedy reply would be the same as the first, so later
-        ones are sampled."""
-        if not tries:
-            return {**GREEDY}
-        constrains = self._constrains and _had_no_verdict(deadline)
-        return {"temperature": 0.7, "seed": tries, **(CONSTRAINED if constrains else {})}
+        async def attempt(failures: Sequence[HttpError]) -> Verdict:
+            async with self._asking.setdefault(key, asyncio.Lock()):
+                if (found := self._cache.get(key)) is not None:  # of an equal question meanwhile
+                    return Verdict(found, {"judge_cached": 1.0})
+                correct = self._read_verdict(await self._reply(body, failures))
+                self._cache.put(key, correct)
+            return Verdict(correct, {"judge_cached": 0.0, "judge_s": time.perf_counter() - began})
 
-    def _free(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The request without the constraint that the server has refused, if it had one."""
-        if not CONSTRAINED.items() <= body.items():
-            return None
-        self._constrains = False
-        return {name: value for name, value in body.items() if name not in CONSTRAINED}
+        return await self._chat.ask(attempt)
+
+    async def _reply(self, body: dict[str, Any], failures: Sequence[HttpError]) -> Reply:
+        """The reply to a request with the fields for its next try. A second greedy reply would be the same as the
+        first, so later ones are sampled, and constrained to be a verdict if a reply was none."""
+        num_tries = sum(failure.status > 0 and failure.kind != "busy" for failure in failures)
+        if not num_tries:
+            return await self._chat.reply(body | GREEDY)
+        sampled = body | {"temperature": 0.7, "seed": num_tries}
+        if self._constrains and any(failure.kind == NO_VERDICT for failure in failures):
+            try:
+                return await self._chat.reply(sampled | CONSTRAINED)
+            except HttpError as error:
+                if error.status not in REFUSED:
+                    raise
+                self._constrains = False
+        return await self._chat.reply(sampled)
+
+    def _read_verdict(self, reply: Reply) -> bool:
+        verdict = verdict_of(reply.text)
+        if verdict is None:
+            raise self._chat.unusable(f"gave neither yes nor no, but {reply.text!r:.200}", NO_VERDICT)
+        return verdict
 
     def _body(self, prompt: str) -> dict[str, Any]:
         return self._server.body([{"role": "user", "content": prompt}])
@@ -211,15 +221,3 @@ class LLMJudge:
         another model under the same name."""
         asked = [self._server.base_url.rstrip("/"), {**body, **GREEDY}]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-
-
-def _had_no_verdict(deadline: Deadline) -> bool:
-    return any(trouble.reason == NO_VERDICT for trouble in deadline.troubles)
-
-
-def _read_verdict(reply: Reply) -> bool:
-    verdict = verdict_of(reply.text)
-    if verdict is None:
-        neither = RolloutError(NO_VERDICT, f"neither yes nor no, but {reply.text!r:.200}")
-        raise TryAgain(neither, counts=True, at_once=True)
-    return verdict

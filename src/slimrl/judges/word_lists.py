@@ -1,29 +1,30 @@
 """The English words that the comparison of words treats otherwise than names: each list says why."""
 
 # Words that negate an answer, or make several of it. Two texts that say the same have the same of these.
-TURN_WORDS = "and but either except instead maybe neither never no none nor not or perhaps rather than unlike without"
+TURN_WORDS = """
+and but either except false instead maybe neither never no none nor not or perhaps rather than true unlike without
+"""
 TURNS = frozenset(TURN_WORDS.split())
 # Words without a content of their own: an answer may have them beside the reference's.
 FILLER_WORDS = """
 about according actually all also am answer answers approximately are around as at be been believe by called circa
-correct did do does exactly final for found from had has have he her his in is it its known m name named namely of on
-page s said says section she so stands states that their there they think this to total was well were which who with
-year years
+correct did do does exactly final for found from had has have he her his i in is it its known m name named namely of
+on s said says section she so stands states that their there they think this to total was well were which who with
 """
 FILLERS = frozenset(FILLER_WORDS.split())
 # Fillers that say who, where or which way: one may be added or left off, but not stand for another ("from" for "to").
 RELATION_WORDS = "as at by for from he her his in its of on she their they to with"
 RELATIONS = frozenset(RELATION_WORDS.split())
-# Words that change what they stand before. There they add something even if the question has said them.
+# Words that change what they stand before, even if the question has said them.
 MODIFIER_WORDS = """
 above acting after against almost anti before below beside between beyond deputy double down except former half inside
-late least less more most near nearly non opposite outside over past post pre quarter since third twice under until up
-vice
+late least less minus more most near nearly negative non opposite outside over past post pre quarter since third twice
+under until up vice
 """
 MODIFIERS = frozenset(MODIFIER_WORDS.split())
-# Words that belong to the number that they stand behind.
-OF_NUMBERS = frozenset({"ad", "am", "bc", "bce", "ce", "pm"})
-BRIDGES = frozenset({"of", "than", "to"})  # across which a word changes another: half of, more than, up to
+# Words that change the number that they stand behind.
+OF_NUMBER_WORDS = "ad am bc bce billion ce dozen hundred million pm thousand trillion"
+OF_NUMBERS = frozenset(OF_NUMBER_WORDS.split())
 MONTH_WORDS = "january february march april may june july august september october november december"
 MONTHS = frozenset(
     [*MONTH_WORDS.split(), *(month[:3] for month in MONTH_WORDS.split())]

@@ -8,28 +8,77 @@ many things bear, several candidates, taking back what was said, another order),
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
-from slimrl.judges.asked import Asked
-from slimrl.judges.word_lists import BRIDGES, COMMON, FILLERS, KINDS, MODIFIERS, MONTHS, OF_NUMBERS, RELATIONS, TURNS
-from slimrl.judges.words import bare, is_sign, normalise, spell_as, units_of, without_decoration
+from slimrl.judges.word_lists import COMMON, FILLERS, KINDS, MODIFIERS, OF_NUMBERS, RELATIONS, TURNS
+from slimrl.judges.words import NUMBER, bare, is_sign, normalise, numbers_of, spell_as, units_of, without_decoration
 
-NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
-INVERTED = re.compile(r"([^,]+),([^,]+)")  # "Handel, George Frideric"
+INVERTED = re.compile(r"([^,\d]+),([^,\d]+)")  # "Handel, George Frideric"
 INITIAL = re.compile(r"\w\.")
 PUNCTUATED = re.compile(r"[^\w\s.'’-]")
+WHO = re.compile(r"(?:\w+ )?who(?:m|se)?\b", re.IGNORECASE)  # "By whom" too
+SENTENCE_END = (".", "!", "?", ":")
+INFLECTION = re.compile(r"(?<=\w\w\w)(?:s|ed|er|or|ing|ion|i?e|y|d|r)+$")
+DOUBLED = re.compile(r"([^\W\d_])\1$")
 MAX_BESIDE = 12  # words beside the reference's that an answer may have, as in "It was founded in 1874"
+REACH = 3  # words before the reference in which a modifier changes it, as in "up to about 5"
 MIN_F1 = 0.8
 
 
-def matches(answer: str, references: Sequence[str], question: str = "", min_f1: float = MIN_F1) -> bool:
-    """Whether the answer says one of the references.
+class Asked:
+    """The words of a question, which add nothing to an answer."""
 
-    It does if it has the same words, or has them as a phrase beside which all words are light, or has nearly the same
-    words in the same order (`f1` of `min_f1` or more, every other word light, and nothing left off that carries the
-    reference). Light are fillers and words of the question, except modifiers ("before") and names ("New") directly
-    before the reference, and except "am" and the like behind a number. In all three cases its numbers, its negations
-    and its symbols must be those of the reference, and no filler may stand for another ("she" for "he").
+    def __init__(self, question: str) -> None:
+        self._question = question
+
+    def has(self, word: str) -> bool:
+        """Whether the question has the word, or an inflection of it. A name has none but the genitive."""
+        plain = _plain(word)
+        return plain in self._words or stem(plain) in self._stems
+
+    def is_name(self, word: str) -> bool:
+        """Whether the question has the word as a name or a part of one."""
+        return _plain(word) in self._names
+
+    @property
+    def is_for_somebody(self) -> bool:
+        """Whether it is asked who it was."""
+        return WHO.match(self._question) is not None
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(map(_plain, normalise(self._question)))
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """The capitalised words, apart from those that begin a sentence."""
+        pairs = pairwise(self._question.split())
+        inner = (raw for before, raw in pairs if raw != raw.lower() and not before.endswith(SENTENCE_END))
+        return frozenset(_plain(word) for raw in inner for word in normalise(raw))
+
+    @cached_property
+    def _stems(self) -> frozenset[str]:
+        return frozenset(map(stem, self._words - self._names - FILLERS - TURNS))
+
+
+def stem(word: str) -> str:
+    """The word without its inflection.
+
+    >>> stem("discovered"), stem("cities"), stem("city"), stem("making"), stem("running"), stem("borneo")
+    ('discov', 'cit', 'cit', 'mak', 'run', 'borneo')
+    """
+    return DOUBLED.sub(r"\1", INFLECTION.sub("", word))
+
+
+def matches(answer: str, references: Sequence[str], question: str = "", min_f1: float = MIN_F1) -> bool:
+    """Whether the answer says one of the references, in one of three ways.
+
+    It has the same words. Or it has them as a phrase, beside which all words are light: fillers, and words of the
+    question unless the question names the reference itself. Or it has nearly the same words in the same order (`f1` of
+    `min_f1` or more), beside which are only fillers, and what it lacks does not carry the reference. In all cases its
+    numbers, its negations and its symbols must be those of the reference, and no filler may stand for another ("she"
+    for "he").
 
     >>> matches("It was in 1,874.", ["1874"]), matches("1873 or 1874", ["1874"]), matches("not Rome", ["Rome"])
     (True, False, False)
@@ -37,17 +86,16 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
     (True, False)
     """
     units, asked = units_of(answer), Asked(question)
-    readings = [normalise(text) for text in dict.fromkeys([answer, without_decoration(answer)])]
-    if inverted := INVERTED.fullmatch(without_decoration(answer).strip(" .")):
-        names = normalise(f"{inverted[2]} {inverted[1]}")
+    plain = without_decoration(answer)
+    readings = [normalise(text) for text in dict.fromkeys([answer, plain])]
+    inverted = INVERTED.fullmatch(plain.strip(" ."))
     for reference in references:
-        wanted_units = units_of(reference)
+        wanted, wanted_units = normalise(reference), units_of(reference)
         if units and wanted_units and units != wanted_units:
             continue  # a unit may be left off, but not be another
-        ways = _readings(reference, asked)
-        if any(_says(words, wanted, asked, min_f1) for words in readings for wanted in ways):
+        if any(_says(words, wanted, reference, asked, min_f1) for words in readings):
             return True
-        if inverted and names == normalise(reference) and not _numbers(names) and "," not in reference:
+        if inverted and "," not in reference and normalise(f"{inverted[2]} {inverted[1]}") == wanted:
             return True
     return False
 
@@ -62,35 +110,74 @@ def f1(words: Sequence[str], wanted: Sequence[str]) -> float:
     return 2 * shared / (len(words) + len(wanted)) if shared else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The words of a reference, those that may be left off, its relations, and words that may not stand beside it."""
+def _says(words: list[str], wanted: list[str], reference: str, asked: Asked, min_f1: float) -> bool:
+    if not words or len(words) > len(wanted) + MAX_BESIDE:
+        return False
+    words = [spell_as(word, wanted) for word in words]
+    if words == wanted:
+        return True
+    if FILLERS.issuperset(wanted) or _turns(words) != _turns(wanted) or numbers_of(words) != numbers_of(wanted):
+        return False
+    relations, wanted_relations = _relations(words), _relations(wanted)
+    if relations - wanted_relations and wanted_relations - relations:
+        return False
+    return _is_phrase(words, wanted, asked) or _is_nearly(words, wanted, reference, asked, min_f1)
 
-    words: list[str]
-    optional: frozenset[str]
-    relations: Counter[str]
-    rivals: frozenset[str] = frozenset()
+
+def _is_phrase(words: list[str], wanted: list[str], asked: Asked) -> bool:
+    """Whether the wanted words stand in the answer one after the other, and all words beside them are light."""
+    for place in _places(words, wanted):
+        before, behind = words[:place], words[place + len(wanted) :]
+        others = [word for word in before + behind if word not in FILLERS]
+        # A question that names the reference may name other candidates too.
+        is_light = not others or (all(map(asked.has, others)) and not _is_named(wanted, asked))
+        if is_light and not _changes(before, behind, asked):
+            return True
+    return False
 
 
-def _readings(reference: str, asked: Asked) -> list[_Wanted]:
-    """The ways in which a reference can be said: as a whole, and without the question's own words, since "44" is as
-    right as "44 years" where it was asked how many years.
+def _places(words: list[str], wanted: list[str]) -> list[int]:
+    """The places at which the wanted words stand one after the other."""
+    return [place for place in range(len(words) - len(wanted) + 1) if words[place : place + len(wanted)] == wanted]
 
-    What is neither light nor common carries it. Where nothing does, or the question names a part of it among others,
-    the question names candidates: then what it names must be said, and no other.
-    """
-    whole = normalise(reference)
-    relations = _relations(whole)
-    own, rivals = frozenset(map(bare, whole)), asked.rivals(whole)
-    heavy = {word for place, word in enumerate(whole) if bare(word) in MODIFIERS or _is_of_number(whole, place)}
-    if all(word in COMMON for word in whole if word in heavy or not _is_light(word, asked)):
-        return [_Wanted(whole, frozenset(word for word in whole if bare(word) in FILLERS), relations, rivals - own)]
-    named = rivals & own - asked.classes
-    core = [word for word in whole if bare(word) in named or word in heavy or not _is_light(word, asked)]
-    optional = frozenset() if named else _optional_words(reference, asked)
-    barred = rivals - own if named else frozenset()
-    loose = optional | (frozenset(whole) - frozenset(core))
-    return [_Wanted(whole, loose, relations, barred), _Wanted(core, optional, relations, barred)]
+
+def _is_named(wanted: list[str], asked: Asked) -> bool:
+    """Whether the question has a word of the reference, apart from fillers, kinds and units of numbers if there are
+    other words."""
+    units = {word for number, word in pairwise(wanted) if NUMBER.fullmatch(number)}
+    return any(map(asked.has, [word for word in wanted if word not in FILLERS | KINDS | units] or wanted))
+
+
+def _changes(before: list[str], behind: list[str], asked: Asked) -> bool:
+    """Whether the words beside a reference make something else of it: a modifier shortly before it ("before the year
+    1874"), a name of the question directly before it ("New York"), a word of the question and "of" ("the mother of
+    Ada"; not "the city of Rome"), or a word that belongs to a number ("5 million")."""
+    if not MODIFIERS.isdisjoint(before[-REACH:]) or not OF_NUMBERS.isdisjoint(behind[:1]):
+        return True
+    is_across = before[-1:] == ["of"] and not {*before[-2:-1]} <= FILLERS | KINDS
+    return is_across or any(asked.is_name(word) for word in before[-1:] if word not in FILLERS | KINDS)
+
+
+def _is_nearly(words: list[str], wanted: list[str], reference: str, asked: Asked, min_f1: float) -> bool:
+    """Whether enough words are the same, in the same order, all others fillers, and those that are missing optional:
+    the F1 score alone would allow another name beside a short reference, and a part of a name that many bear."""
+    kept = [word for word in words if word in wanted]
+    due = [word for place, word in enumerate(wanted) if word in kept or not _is_said(wanted, place, asked)]
+    return (
+        all(word in FILLERS or word in wanted for word in words)
+        and any(NUMBER.fullmatch(word) or not (word in FILLERS | COMMON or asked.has(word)) for word in kept)
+        and set(due) - set(kept) <= _optional_words(reference, asked)
+        and kept == [word for word in due if word in kept]
+        and (f1(words, due) >= min_f1 or _places(words, due) != [])
+    )
+
+
+def _is_said(wanted: list[str], place: int, asked: Asked) -> bool:
+    """Whether a word of a reference needs not be said: a filler, or the question's word for the kind of thing or for
+    the unit of a number ("44" for "44 years", where it was asked how many years)."""
+    word = wanted[place]
+    is_unit = place > 0 and NUMBER.fullmatch(wanted[place - 1]) is not None
+    return word not in OF_NUMBERS and (word in FILLERS or ((word in KINDS or is_unit) and asked.has(word)))
 
 
 def _optional_words(reference: str, asked: Asked) -> frozenset[str]:
@@ -104,91 +191,19 @@ def _optional_words(reference: str, asked: Asked) -> frozenset[str]:
     initials = frozenset(word for part in parts[:-1] if INITIAL.fullmatch(part) for word in normalise(part))
     is_capital = parts[0][0].isupper() and parts[-1][0].isupper() and not PUNCTUATED.search(reference)
     things = COMMON & {*(words[:-1] if asked.is_for_somebody else words)}
-    if not is_capital or things or _numbers(words) or (FILLERS | TURNS) & {*words}:
+    if not is_capital or things or numbers_of(words) or (FILLERS | TURNS) & {*words}:
         return initials | KINDS & {*words}
     last = len(normalise(parts[-1]))
     return initials | frozenset(words[0 if asked.is_for_somebody or last > 1 else 1 : -last or None])
 
 
-def _says(words: list[str], wanted: _Wanted, asked: Asked, min_f1: float) -> bool:
-    size = len(wanted.words)
-    if len(words) > max(size + MAX_BESIDE, size * (2 / min_f1 - 1)):
-        return False  # neither a phrase nor nearly the same
-    spelt = [spell_as(word, wanted.words) for word in words]
-    if not spelt or _turns(spelt) != _turns(wanted.words) or _numbers(spelt) != _numbers(wanted.words):
-        return False
-    if spelt == wanted.words:
-        return True
-    relations = _relations(spelt)
-    if relations - wanted.relations and wanted.relations - relations:
-        return False
-    light = [_is_light(word, asked) and bare(word) not in wanted.rivals for word in spelt]
-    light = [is_light and not _qualifies(spelt, place, wanted.words, asked) for place, is_light in enumerate(light)]
-    return _is_phrase(spelt, light, wanted.words) or _is_nearly(spelt, light, wanted, min_f1)
-
-
-def _is_light(word: str, asked: Asked) -> bool:
-    """Whether a word adds nothing: a filler, or said by the question. A number is never light, nor is a symbol."""
-    return not (NUMBER.fullmatch(word) or is_sign(word)) and (bare(word) in FILLERS or asked.has(word))
-
-
-def _is_of_number(words: Sequence[str], place: int) -> bool:
-    return bare(words[place]) in OF_NUMBERS and place > 0 and NUMBER.fullmatch(words[place - 1]) is not None
-
-
-def _qualifies(words: list[str], place: int, wanted: list[str], asked: Asked) -> bool:
-    """Whether a light word makes something else of the reference: one behind a number, or a modifier or name of the
-    question directly before it ("New York"), or any word of the question before it and "of" ("the mother of Ada"). What
-    it is asked which of does not, nor a kind: Lake Garda, the city of Rome."""
-    word, behind = bare(words[place]), words[place + 1 : place + 3]
-    if words[place] in wanted or word in asked.classes | KINDS - MODIFIERS:
-        return False
-    if _is_of_number(words, place):
-        return True
-    is_before = behind[:1] != [] and behind[0] in wanted
-    is_across = len(behind) > 1 and behind[0] in BRIDGES and behind[1] in wanted
-    if word in MODIFIERS:
-        return is_before or is_across
-    if word in FILLERS:
-        return False
-    return (is_before and asked.is_name(word)) or (is_across and behind[0] == "of")
-
-
-def _numbers(words: Sequence[str]) -> list[str]:
-    return [word for word in words if NUMBER.fullmatch(word)]
-
-
 def _relations(words: Sequence[str]) -> Counter[str]:
-    return Counter(word for word in map(bare, words) if word in RELATIONS)
+    return Counter(word for word in words if word in RELATIONS)
 
 
 def _turns(words: Sequence[str]) -> Counter[str]:
     return Counter(word for word in words if word in TURNS or word.endswith("n't") or is_sign(word))
 
 
-def _is_phrase(words: list[str], light: list[bool], wanted: list[str]) -> bool:
-    """Whether the wanted words stand in the answer one after the other, and all words beside them are light."""
-    size = len(wanted)
-    if len(words) > size + MAX_BESIDE:
-        return False
-    found = (place for place in range(len(words) - size + 1) if words[place : place + size] == wanted)
-    return any(all(light[:place] + light[place + size :]) for place in found)
-
-
-def _is_nearly(words: list[str], light: list[bool], wanted: _Wanted, min_f1: float) -> bool:
-    """Whether enough words are the same, all others light, and those that are missing optional: the F1 score alone
-    would allow another name beside a short reference, and a part of a name that many bear."""
-    beside = (word for word, is_light in zip(words, light, strict=True) if not is_light)
-    missing = Counter(wanted.words) - Counter(words)
-    return (
-        f1(words, wanted.words) >= min_f1
-        and all(word in wanted.words for word in beside)
-        and all(word in wanted.optional for word in missing)
-        and _is_ordered(words, wanted.words)
-    )
-
-
-def _is_ordered(words: list[str], wanted: list[str]) -> bool:
-    """Whether the words that both have come in the same order. A month may stand before or after its day."""
-    shared = set(words) & set(wanted) - (MONTHS if _numbers(wanted) else frozenset())
-    return [word for word in words if word in shared] == [word for word in wanted if word in shared]
+def _plain(word: str) -> str:
+    return bare(word).removesuffix("'s").removesuffix("s'")

@@ -1,12 +1,14 @@
 """The words of a short text, in one spelling where a difference of spelling makes none of meaning.
 
-Case, articles, punctuation and separators of thousands are taken away. What tells two answers apart is kept: signs,
-decimal points, powers, fractions, symbols, and the marks that make another letter.
+Case, articles, punctuation and separators of thousands are taken away. Everything that distinguishes two answers is
+kept: signs, decimal points, powers, fractions, symbols, and the marks that make another letter.
 """
 
 import re
 import unicodedata
 from collections.abc import Collection
+
+from slimrl.judges.word_lists import MONTHS
 
 ARTICLES = frozenset({"a", "an", "the"})
 NUMBER_WORDS = (
@@ -15,8 +17,9 @@ NUMBER_WORDS = (
 )
 NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS.split())}
 # The second of World War II and Louis XIV. Up to 49 they need no letter that is more often an initial (C, D, L, M).
-NUMERAL = re.compile("(xl|x{0,3})(ix|iv|v?i{0,3})")
-NUMERAL_PARTS = {"xl": 40, "ix": 9, "iv": 4, "x": 10, "v": 5, "i": 1}
+TENS, ONES = ("", "x", "xx", "xxx", "xl"), ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
+NUMERALS = {ten + one: str(10 * tens + ones) for tens, ten in enumerate(TENS) for ones, one in enumerate(ONES)}
+NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
 # Done before compatible characters become the same: 10² is not 102, 3½ is not 31/2, and ≠ would lose its stroke.
 POWER = re.compile(r"(?<=\d)(?=[⁺⁻]?[⁰¹²³⁴-⁹])")
 INDEX = re.compile(r"(?<=\d)(?=[₀-₉])")
@@ -41,39 +44,51 @@ WORD = re.compile(
     rf"!=|(?<![^\s(])!++|(?:{SIGN})?(?:{POINT})?{LETTER}+(?:{JOINT}{LETTER}+)*{ENDING}?"
     rf"|[^\w\s!]"
 )
-HARMLESS = frozenset("`^|+°©®✓✔✅")  # symbols that leave an answer what it is; all others change it
+SYMBOLS = frozenset({"Sm", "So", "Sk", "Me"})  # categories of signs that may change an answer
+HARMLESS = frozenset("`^|+°©®✓✔✅")  # symbols that leave an answer as it is
+# Marks that people leave off: accents of Latin and Greek, stress and ё in Cyrillic, the points of Hebrew and Arabic. A
+# stroke through a letter is none of them, nor are the marks of й, パ and Indian vowels.
+FREE_MARK = re.compile(
+    "(?<=[0-9a-z\u00df-\u02ff\u0370-\u03ff])[\u0300-\u0333\u0339-\u036f]+|(?<=[аеиоуыэюяієѣ])[\u0300\u0301]|(?<=е)\u0308"
+    "|(?<=\u0627)[\u064b-\u0655]+|[\u0591-\u05c7\u064b-\u0652\u0670]"
+)
 # What is put around an answer and says nothing of it. A ">" is a quote's only before a word: "> 5" is a comparison.
-TAG = re.compile(r"</?(?:answer|final|final_answer|response|b|i|u|em|strong|code|p|br)\s*/?>", re.IGNORECASE)
-QUOTE = re.compile(r"^(?:[ \t]*>)+[ \t]+(?=[\"'“*_`]*[^\W\d])", re.MULTILINE)
-ARROW = re.compile(r"[→⇒➔➙➛➜➝➞➡⟶⟹]|(?<![<=>-])(?:--?>|==?>(?!\s*[-+.\d]))")
-GLAD = re.compile("[☑☺⭐✨🌟🎉🎯🏆👌👍💯😀😁😃😄😊😎🙂🙏🤗][\U0001f3fb-\U0001f3ff]?")
-CYRILLIC_VOWELS = "аеиоуыэюяієѣ"
+DECORATION = re.compile(
+    r"</?(?:answer|final|final_answer|response|b|i|u|em|strong|code|p|br)\s*/?>"
+    r"|^(?:[ \t]*>)+[ \t]+(?=[\"'“*_`]*[^\W\d])|→|(?<![<=>-])(?:--?>|==?>(?!\s*[-+.\d]))"
+    "|[☑🎉👍😀😁😃😄😊🙂][\U0001f3fb-\U0001f3ff]?",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 def normalise(text: str) -> list[str]:
     """The words of a text in lower case, without articles, punctuation and separators of thousands. Numbers up to
-    twenty, and Roman ones behind a word, are in digits; a symbol is a word; marks stay, each behind its letter.
+    twenty, and Roman ones behind a word, are in digits; a symbol is a word; marks stay, each behind its letter; a month
+    stands behind its day.
 
-    >>> normalise("The U.S. has 1,000 km²"), normalise("−5 ≠ .5"), normalise("I was in World War I")
-    (['u.s', 'has', '1000', 'km2'], ['-5', '!=', '0.5'], ['was', 'in', 'world', 'war', '1'])
+    >>> normalise("The U.S. has 1,000 km²"), normalise("−5 ≠ .5"), normalise("World War I, May 5")
+    (['u.s', 'has', '1000', 'km2'], ['-5', '!=', '0.5'], ['world', 'war', '1', '5', 'may'])
     """
     plain = SEPARATED_NUMBER.sub(_without_separators, _compatible(text))
     words: list[str] = []
     end = 0
     for found in WORD.finditer(plain):
-        word = found[0]
+        word, between = found[0], plain[end : found.start()]
         if is_sign(word) and not _counts(word):
             continue
-        is_behind_word = bool(words) and not plain[end : found.start()].strip(" -")
-        words.append(_numeral(_tidy(word)) if is_behind_word else _tidy(word))
+        if words and not between.strip(" -"):
+            word = NUMERALS.get(word, word)
+        if words and words[-1] in ARTICLES and between and not set(between) & set(",;/"):
+            words.pop()  # an article stands before a word; the letters of "A, B" and "vitamin A" do not
+        words.append(_tidy(word))
         end = found.end()
     while words and set(words[-1]) == {"!"}:
         words.pop()  # what follows is negated, but nothing does
-    # An article stands before a word: the last letter of "vitamin A" is none. The pronoun I says as little.
-    ends_in_letter = len(words) > 1 and words[-1] == "a"
-    kept = [word for word in words if bare(word) not in ARTICLES and word != "i"]
-    kept = [*kept, *(["a"] if ends_in_letter else [])] or words  # a band is called The The
-    return [NUMBERS.get(word, word) for word in kept]
+    words = [NUMBERS.get(word, word) for word in words]
+    for place in range(len(words) - 1):
+        if words[place] in MONTHS and re.fullmatch(r"\d\d?", words[place + 1]):
+            words[place : place + 2] = words[place + 1], words[place]
+    return words
 
 
 def without_decoration(text: str) -> str:
@@ -82,14 +97,17 @@ def without_decoration(text: str) -> str:
     >>> without_decoration("<answer>Rome</answer>"), without_decoration("=> Rome 😊"), without_decoration("> 5 👎")
     (' Rome ', '  Rome  ', '> 5 👎')
     """
-    for decoration in (TAG, QUOTE, ARROW, GLAD):
-        text = decoration.sub(" ", text)
-    return text
+    return DECORATION.sub(" ", text)
 
 
 def is_sign(word: str) -> bool:
     """Whether a word has neither letter nor digit."""
     return not any(map(str.isalnum, word))
+
+
+def numbers_of(words: Collection[str]) -> list[str]:
+    """The numbers among some words, in their order."""
+    return [word for word in words if NUMBER.fullmatch(word)]
 
 
 def units_of(text: str) -> frozenset[str]:
@@ -103,22 +121,16 @@ def bare(word: str) -> str:
     >>> bare(normalise("Málaga")[0]), bare(normalise("パ")[0]) == normalise("ハ")[0]
     ('malaga', False)
     """
-    return word if word.isascii() else "".join(letter + must for letter, must, _ in _letters(word))
+    return word if word.isascii() else FREE_MARK.sub("", word)
 
 
 def spell_as(word: str, wanted: Collection[str]) -> str:
-    """The one of some words that this one is, if marks were left off in either, otherwise the word itself. Two
-    different marks on a letter make two words."""
+    """Return the one of some words that equals this one if either is written without marks, otherwise the word
+    itself. Two different marks on a letter make two words."""
     if word in wanted:
         return word
-    mine = _letters(word)
-    for other in wanted:
-        letters = _letters(other)
-        if [one[:2] for one in mine] == [one[:2] for one in letters] and all(
-            has <= wants or wants <= has for (_, _, has), (_, _, wants) in zip(mine, letters, strict=True)
-        ):
-            return other
-    return word
+    plain = bare(word)
+    return next((other for other in wanted if plain == bare(other) and plain in (word, other)), word)
 
 
 def _compatible(text: str) -> str:
@@ -133,57 +145,15 @@ def _without_separators(number: re.Match[str]) -> str:
 
 
 def _counts(sign: str) -> bool:
-    """Whether a sign has a symbol that may change an answer, or a stroke through what stands before it. Punctuation and
-    currencies are none, and accents say nothing without a letter."""
-    if "!" in sign:
-        return True  # WORD finds it only where it may negate
-    categories = {unicodedata.category(mark) for mark in sign if mark not in HARMLESS}
-    return any(map(_is_overlay, sign)) or not categories.isdisjoint({"Sm", "So", "Sk"})
-
-
-def _numeral(word: str) -> str:
-    """A Roman number in digits, any other word as it is."""
-    found = NUMERAL.fullmatch(word)
-    if not word or found is None:
-        return word
-    tens, ones = found[1], found[2]
-    value = NUMERAL_PARTS["xl"] if tens == "xl" else 10 * len(tens)
-    value += NUMERAL_PARTS.get(ones, 0) or sum(NUMERAL_PARTS[letter] for letter in ones)
-    return str(value)
+    """Whether a sign may change an answer: a symbol, a stroke, or an exclamation mark, which WORD finds only where it
+    may negate. Punctuation and currencies are none, and accents say nothing without a letter."""
+    return any(
+        mark not in HARMLESS
+        and (mark == "!" or unicodedata.category(mark) in SYMBOLS or unicodedata.combining(mark) == 1)
+        for mark in sign
+    )
 
 
 def _tidy(word: str) -> str:
     """A number without the currency behind its sign, and with the zero before its point."""
-    if word[0] not in "-.":
-        return word
-    return re.sub(r"^(-?)\.", r"\g<1>0.", UNIT.sub("", word))
-
-
-def _letters(word: str) -> list[tuple[str, str, frozenset[str]]]:
-    """Each letter of a word, with the marks that make another letter of it and with those that may be left off."""
-    found: list[tuple[str, str, frozenset[str]]] = []
-    for character in word:
-        if found and unicodedata.category(character)[0] == "M":
-            letter, must, may = found[-1]
-            is_free = _may_be_left_off(letter, character)
-            found[-1] = (letter, must, may | {character}) if is_free else (letter, must + character, may)
-        else:
-            found.append((character, "", frozenset()))
-    return found
-
-
-def _may_be_left_off(letter: str, mark: str) -> bool:
-    """Whether people write a letter also without a mark: accents of Latin and Greek, stress and ё in Cyrillic, the
-    points of Hebrew and Arabic. Not so й, パ, or the vowels of Indian scripts."""
-    if _is_overlay(mark):
-        return False
-    if letter < "\u0400" or "\u0591" <= mark <= "\u05c7" or "\u064b" <= mark <= "\u0652" or mark == "\u0670":
-        return True
-    if "\u0653" <= mark <= "\u0655":
-        return letter == "\u0627"  # alef, whose hamza is often not written
-    return (mark in "\u0300\u0301" and letter in CYRILLIC_VOWELS) or (letter, mark) == ("е", "\u0308")
-
-
-def _is_overlay(mark: str) -> bool:
-    """Whether a mark strikes out what stands before it, or encloses it."""
-    return unicodedata.category(mark) == "Me" or unicodedata.combining(mark) == 1
+    return re.sub(r"^(-?)\.", r"\g<1>0.", UNIT.sub("", word)) if word[0] in "-." else word

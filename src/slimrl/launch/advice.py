@@ -5,12 +5,11 @@ from collections.abc import Sequence
 
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.config.run import RLConfig
-from slimrl.environments.base import Taskset
 from slimrl.environments.find import tasks_of
-from slimrl.environments.scripts import EXPERT, find_scripts
+from slimrl.environments.scripts import EXPERT
 from slimrl.environments.splits import shared_tasks
 from slimrl.monitor.console import RunConsole
-from slimrl.types import Metrics
+from slimrl.types import Metrics, Taskset
 
 # The ranges of learning rates and of alpha / rank that draw no warning. Usual learning rates are 10 times those of full
 # fine-tuning, which are about 3e-6 to 3e-4.
@@ -41,7 +40,7 @@ def shared_warning(taskset: Taskset) -> str:
         return ""
     here, there = shared[0]
     return (
-        f"{len(shared)} of the {len(held_out)} held-out tasks of {type(taskset).__name__} are training tasks too "
+        f"{len(shared)} of the {len(held_out)} held-out tasks of {taskset.class_name} are training tasks too "
         f"({here.id} is {there.id}): what is measured on them is memory. Let a hash of the task decide its split, or "
         "keep apart the seeds of a generator that makes task i from seed + i (docs/environments.md)"
     )
@@ -84,7 +83,7 @@ def nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metri
     ]
     if config.has_teacher or max(metrics["reward/max"], *held_out, 0.0) > 0.0:
         return ""
-    if not all(EXPERT in find_scripts(taskset) for taskset in tasksets):
+    if not all(EXPERT in taskset.scripts for taskset in tasksets):
         remedy = "fine-tune it first by `slimrl sft` on conversations that succeed, or take easier tasks"
     elif config.warmup.max_steps:
         remedy = f"its warm-up was too short: raise --warmup.max_steps, which is {config.warmup.max_steps}"

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from slimrl.config.data import ExpertDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.run import SFTConfig
-from slimrl.environments.base import Taskset
 from slimrl.environments.find import tasks_of
-from slimrl.environments.scripts import demonstrate
+from slimrl.environments.scripts import check_experts, demonstrate
 from slimrl.errors import UserError
+from slimrl.io.rows import draw
 from slimrl.launch.advice import note_shared_tasks
 from slimrl.launch.tasksets import TIMEOUT_S, load_tasksets
 from slimrl.models.chat.template import ChatFormat
@@ -16,7 +16,7 @@ from slimrl.orchestrator.curriculum import Curriculum, Shuffle
 from slimrl.trainer.sft.data import load_conversations
 from slimrl.trainer.sft.rows import Conversation, PlainText
 from slimrl.trainer.sft.train import Conversations
-from slimrl.types import Sample, Task
+from slimrl.types import Sample, Task, Taskset
 
 
 def load_demonstrations(config: SFTConfig, chat: ChatFormat, console: RunConsole) -> Conversations:
@@ -24,19 +24,22 @@ def load_demonstrations(config: SFTConfig, chat: ChatFormat, console: RunConsole
     if isinstance(config.data, ExpertDataConfig):
         tasksets = load_tasksets([config.data.env], TIMEOUT_S)
         note_shared_tasks(tasksets, console)
+        check_experts(tasksets, "sft")
         return from_experts(config, tasksets, chat)
     return _from_data(config, config.data, chat, console)
 
 
 def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatFormat) -> Conversations:
-    """Demonstrations by the tasksets' experts. The tasksets take turns, and validation is on the first held-out tasks.
+    """Demonstrations by the tasksets' experts. The tasksets take turns, and validation is on held-out tasks.
 
     Raises UserError if a taskset has no expert, or if a demonstration is longer than `seq_len`.
     """
     curriculum = order_of_demonstrations(tasksets, config.seed)
 
     def sample_of(taskset: Taskset, task: Task) -> Sample:
-        sample = _sample(*chat.encode_conversation(demonstrate(taskset, task)))
+        conversation = demonstrate(taskset, task)
+        chat.check_thoughts(conversation)
+        sample = _sample(*chat.encode_conversation(conversation))
         if len(sample.token_ids_T) > config.seq_len:
             raise UserError(
                 f"the demonstration of {task.id} has {len(sample.token_ids_T)} tokens; raise `seq_len` above that."
@@ -48,7 +51,11 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
         return [sample_of(draw.taskset, draw.task) for draw in draws]
 
     each = -(-config.val_num_examples // len(tasksets))  # rounded up
-    validation = [sample_of(taskset, task) for taskset in tasksets for task in tasks_of(taskset, "test")[:each]]
+    validation = [
+        sample_of(taskset, task)
+        for taskset in tasksets
+        for task in draw(tasks_of(taskset, "test"), each, lambda task: task.id)
+    ]
     if not validation:
         raise UserError("the environments have no held-out tasks to validate on; check their `args`.")
     return Conversations(of_step, validation)
@@ -94,7 +101,9 @@ def _from_data(
         places = [shuffle.at(step * config.batch_size + n) for n in range(config.batch_size)]
         return [sample_of(train[place]) for place in places]
 
-    return Conversations(of_step, [sample_of(chosen) for chosen in validation[: config.val_num_examples]])
+    # By the numbers of their rows: equal rows are drawn apart, and a file may move.
+    chosen = draw(validation, config.val_num_examples, lambda read: read.where.rpartition(":")[2])
+    return Conversations(of_step, [sample_of(read) for read in chosen])
 
 
 def encode_row(read: Conversation | PlainText, chat: ChatFormat) -> tuple[list[int], list[bool]]:
@@ -102,6 +111,7 @@ def encode_row(read: Conversation | PlainText, chat: ChatFormat) -> tuple[list[i
     written."""
     try:
         if isinstance(read, Conversation):
+            chat.check_thoughts(read.messages)
             return chat.encode_conversation(read.messages)
         token_ids, mask = chat.encode_plain(read.prompt, read.completion)
         if not any(mask):

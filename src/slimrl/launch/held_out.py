@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from slimrl.environments.base import CONSTANT, Taskset
-from slimrl.environments.scripts import find_scripts
+from slimrl.environments.base import CONSTANT
 from slimrl.errors import UserError
-from slimrl.eval.episodes import EpisodeFile, past_episodes
+from slimrl.eval.episodes import EpisodeFile, is_of, past_episodes
 from slimrl.eval.evaluate import (
     EvalPolicy,
     Evaluation,
@@ -28,7 +27,7 @@ from slimrl.io.regular_file import read_regular
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.summary import Stage
 from slimrl.stats import Estimate
-from slimrl.types import Metrics, Rollout, SamplingParams, Split
+from slimrl.types import Metrics, Rollout, SamplingParams, Split, Taskset
 
 DIRECTORY = "held_out"
 MAX_BYTES = 2**24  # of the result of an evaluation
@@ -84,7 +83,7 @@ class HeldOut:
 
     def _measure_constant(self) -> None:
         """Evaluate the best constant answer once in a run, on the tasks of environments that have one."""
-        tasks = [asked for asked in self.tasks if CONSTANT in find_scripts(asked.taskset)]
+        tasks = [asked for asked in self.tasks if CONSTANT in asked.taskset.scripts]
         if self._constant is None or not tasks or stage_path(self._output_dir, CONSTANT).exists():
             return
         make, self._constant = self._constant, None  # it is not tried again if it fails
@@ -111,6 +110,11 @@ class HeldOut:
         mode = mode or mode_of(sampling.temperature)
         path = self._output_dir / DIRECTORY / f"{slug}_{mode}.jsonl"
         past = past_episodes(path) if self._plan.keep else {}
+        changed = [asked.id for asked in self.tasks if asked.id in past and not is_of(past[asked.id], asked.task)]
+        if changed:
+            self._console.note(f"{len(changed)} of {len(past)} episodes in {path} are played again: tasks have changed")
+        for task_id in changed:
+            del past[task_id]
         # Models load only where something is missing: a finished evaluation is read from its file.
         missing = [asked for asked in self.tasks if asked.id not in past]
         if others := len(past) - len(self.tasks) + len(missing):

@@ -18,8 +18,8 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.write import config_toml
 from slimrl.config.rollout import EpisodesConfig, InferenceConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, TrainingRunConfig
-from slimrl.environments.base import CONSTANT, Taskset
-from slimrl.environments.scripts import play_script
+from slimrl.environments.base import CONSTANT
+from slimrl.environments.scripts import check_experts, play_script
 from slimrl.eval.baselines import make_script_policy
 from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
@@ -41,7 +41,7 @@ from slimrl.monitor.trackers import TrackedRun, tensorboard_sink, trackio_sink, 
 from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.parallel import ALONE, Ranks
-from slimrl.types import Message, Task
+from slimrl.types import Message, Task, Taskset
 
 AnyTraining = Resolved[RLConfig] | Resolved[SFTConfig] | Resolved[TrainerOnlyConfig]
 
@@ -88,6 +88,8 @@ class Parts(TrainerParts):
 def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
     """The parts of an RL run, with the model loaded. Raises UserError for settings that do not fit it."""
     tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
+    if config.warmup.max_steps and not (config.resume and read_progress(output_dir)):
+        check_experts(tasksets, "rl")  # the warm-up asks for one; to load the model may take minutes
     policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
     limits = episode_limits(config.orchestrator, config.seq_len)
     engine = make_engine(policy.module, policy.chat, config.inference, limits)

@@ -10,10 +10,10 @@ from typing import TypeVar
 import torch
 
 from slimrl.config.checks.deployment import settings_of_processes
+from slimrl.config.deployment import Part
 from slimrl.config.run import RLConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
 from slimrl.errors import UserError
-from slimrl.transport.roster import Part
 
 C = TypeVar("C", bound=RLConfig)
 KEYS = ("trainer_gpu_ids", "inference_gpu_ids", "teacher_gpu_ids")

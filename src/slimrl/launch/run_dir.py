@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.model import ModelConfig
-from slimrl.config.reading.load import C, Resolved, load
+from slimrl.config.reading.load import C, Resolved
 from slimrl.config.reading.write import FILE_NAME, is_changed, write_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
@@ -22,7 +22,7 @@ from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import acquire
 from slimrl.launch.run_lock import EVALUATION, LOCK, TRAINING, holds, in_use, make_writable, refuse_run
 from slimrl.launch.seam import describe_jump
-from slimrl.monitor.run_settings import flat_settings
+from slimrl.monitor.run_settings import flat_settings, read_run_config
 from slimrl.trainer.recovery import recover, remove_leftovers
 from slimrl.trainer.weights import weights_directory
 
@@ -72,7 +72,7 @@ def open_training_dir(
             kept = output_dir / FILE_NAME
             if kept.exists() and is_changed(kept):
                 note(f"{kept} was edited or damaged since the run wrote it; the settings given now count")
-            if before := _kept_config(resolved.config, kept):
+            if before := _kept_config(resolved.config, output_dir):
                 for change in _changes(before, resolved.config, MAY_DIFFER):
                     note(f"resuming with another setting: {change}")
                 if jump := describe_jump(before, resolved.config, output_dir):
@@ -105,7 +105,7 @@ def open_evaluation_dir(
         if holds(output_dir, TRAINING):
             raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
         goes_on = resume and holds(output_dir, (EVALUATION,))
-        before = _kept_config(resolved.config, output_dir / FILE_NAME) if goes_on else None
+        before = _kept_config(resolved.config, output_dir) if goes_on else None
         if before and (changes := [*_changes(before, resolved.config, EVALUATION_MAY_DIFFER)]):
             raise UserError(
                 f"the evaluation in {output_dir} was made with other settings ({'; '.join(changes)}): its episodes "
@@ -163,11 +163,17 @@ def _remove(directories: Sequence[Path]) -> None:
         parent.rmdir()
 
 
-def _kept_config(config: C, kept: Path) -> C | None:
-    """The settings that the run has had so far, as its directory keeps them; None if it keeps none."""
-    # What the file calls by an old name it calls so since the run began; it is written anew right after this.
-    # Reading the kept file through the schema adds defaults of settings that it was written without.
-    return load(type(config), ["@", str(kept)], {}, note=lambda text: None).config if kept.exists() else None
+def _kept_config(config: CommandConfig, output_dir: Path) -> CommandConfig | None:
+    """The settings that the run has had so far, as its directory keeps them; None if it keeps none. Raises UserError if
+    they are of another command."""
+    if not (output_dir / FILE_NAME).exists():
+        return None
+    if type(kept := read_run_config(output_dir, type(config))) is not type(config):
+        raise UserError(
+            f"{output_dir} holds a run of `{kept.command}`, not of `{config.command}`. Give `--output_dir` another "
+            "directory."
+        )
+    return kept
 
 
 def _changes(before: CommandConfig, now: CommandConfig, may_differ: Collection[str]) -> Iterator[str]:

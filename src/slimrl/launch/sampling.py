@@ -1,25 +1,18 @@
-"""The half of a run that samples, as the trainer sees it: in this process, or in others that it meets in files.
-
-Here, batches and evaluations are made when they are asked for. Elsewhere, the orchestrator makes both ahead of time,
-and the trainer waits for them: `commands/orchestrator.py` is the other side.
+"""The half of a run that samples, as the trainer sees it, and the one that samples in the trainer's process: batches
+and evaluations are made when they are asked for. Those of a deployment (`slimrl.deployments`) make both ahead of time.
 """
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from slimrl.config.run import RLConfig
-from slimrl.environments.base import Offloading, Taskset
 from slimrl.environments.find import call_user_code
-from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.launch.advice import nothing_earned
 from slimrl.launch.health import unknown_right_metric
-from slimrl.launch.held_out import DIRECTORY, recall_stage, stage_path
-from slimrl.launch.parts import Parts, SamplingParts, TrainerParts
-from slimrl.launch.weights import PublishedWeights
+from slimrl.launch.parts import Parts, SamplingParts
 from slimrl.models.history import read_history
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
@@ -28,14 +21,10 @@ from slimrl.monitor.thinning import thin_rollouts
 from slimrl.orchestrator.distill import Distillation
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.transport.base import Batch
-from slimrl.transport.run_files import RunFiles
-from slimrl.types import Metrics
+from slimrl.types import Metrics, Taskset
 
 TOKENIZER = "tokenizer/tokenizer.json"
 THINNED = "orchestrator.max_rollouts_gb"
-# What the first rank of a trainer tells the others while something is waited for.
-IT_IS_THERE, SEND_AGAIN, WAIT_ON = "it is there", "send again", "wait on"
-PULSE_S = 60.0  # how often it does, though there is nothing to do
 THIN_EVERY = 10  # steps: a long run has many files to look at
 # Stages of the held-out evaluation, by the names of their files.
 BASE, START = "base", "start"
@@ -44,7 +33,7 @@ FINAL = "final", "after RL"
 
 def base_name(config: RLConfig) -> str:
     """The name of the evaluation before the warm-up."""
-    return "before warm-up" if read_history(Path(config.model.name)) else "base model"
+    return "before warm-up" if read_history(Path(config.model.name)).trained else "base model"
 
 
 def start_name(config: RLConfig) -> str:
@@ -125,102 +114,14 @@ class SamplingHere:
         make_room(self._parts)
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingElsewhere:
-    """Sampling in other processes. Weights go to the run's directory; batches and evaluations come from there."""
-
-    parts: TrainerParts
-    files: RunFiles
-    weights: PublishedWeights
-    first: int  # the step that the run goes on from, 0 for a new one
-
-    def clear(self) -> None:
-        """Delete what an earlier process has left of the steps that come. Of several ranks one does."""
-        self.files.clear()
-        for path in (self.parts.output_dir / DIRECTORY).glob("*.json"):
-            step = path.stem.removeprefix("step_")
-            if path.stem == FINAL[0] or (step.isdecimal() and int(step) >= self.first):
-                path.unlink()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """The orchestrator reads its state from the checkpoint itself."""
-
-    def receive(self, step: int) -> Batch:
-        began = time.perf_counter()
-        self._await_file(self.files.batch_path(step), f"batch of step {step}")
-        batch = self.files.receive(step)
-        if self.parts.ranks.leads:  # all have the batch of the step before: they have trained on it together
-            self.files.drop_batches_before(step)
-        return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
-
-    def _await_file(self, path: Path, what: str) -> None:
-        """Wait for what the orchestrator writes, and meanwhile broadcast the weights once more whenever a sampler has
-        come that lacks them. One rank looks, and tells the others. Raises UserError in all of them if it does not
-        come."""
-        ranks = self.parts.ranks
-        while (do := ranks.of_first(self._look(path, what) if ranks.leads else "")) != IT_IS_THERE:
-            if do == SEND_AGAIN:
-                self.weights.send_again()
-            elif do != WAIT_ON:
-                raise UserError(do)
-
-    def _look(self, path: Path, what: str) -> str:
-        """What all ranks have to do next. While there is nothing to do, the others hear of it now and then."""
-        told = time.monotonic()
-
-        def find() -> str | None:
-            nonlocal told
-            if path.exists():
-                return IT_IS_THERE
-            if self.weights.lack_samplers():
-                return SEND_AGAIN
-            if time.monotonic() - told > PULSE_S:
-                told = time.monotonic()
-                self.parts.ranks.of_first(WAIT_ON)
-            return None
-
-        try:
-            return self.files.wait("orchestrator", what, find)
-        except UserError as error:
-            return str(error)
-
-    def publish(self, version: int) -> None:
-        self.weights.publish(version)
-        # A sampler may be reading those that the orchestrator had it load last.
-        if self.parts.ranks.leads:
-            self.files.drop_weights_before(version - self.parts.config.async_level - 1)
-
-    def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
-        path = stage_path(self.parts.output_dir, slug)
-        if slug == START and self.first:
-            raise UserError(
-                f"{path} is missing or damaged, and cannot be measured again, as training has begun. Copy it there "
-                "from a backup, or begin anew in another `--output_dir`."
-            )
-        self._await_file(path, f"evaluation {name}")
-        if (found := self.recall(slug)) is None:
-            raise UserError(f"{path} cannot be used; a note above says why. Continue with `--resume`.")
-        return found
-
-    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        return recall_stage(self.parts.output_dir, slug, self.parts.console.note)
-
-    def make_room(self) -> None:
-        """There is nothing to free: nothing samples here."""
-
-    def close(self) -> None:
-        """The orchestrator knows itself which batch is the last; here weights are sent no more."""
-        self.weights.close()
-
-
 def make_room(parts: Parts) -> None:
     """Free the memory of everything that samples or judges, because the trainer runs next."""
     parts.client.pause()
     parts.engine.offload()
     for taskset in parts.tasksets:
         # Above level 0 episodes go on, and may need what it holds.
-        if isinstance(taskset, Offloading) and not parts.config.async_level:
-            call_user_code(f"{type(taskset).__name__}.offload() failed", taskset.offload)
+        if not parts.config.async_level:
+            call_user_code(f"{taskset.class_name}.offload() failed", taskset.offload)
 
 
 def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -> Orchestrator:

@@ -20,14 +20,13 @@ from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
 from slimrl.launch.held_out import recall_stage
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.planning import recall_plan
 from slimrl.launch.run_dir import initial_weights
 from slimrl.launch.run_lock import METRICS
 from slimrl.launch.sampling import Sampling, stage_after
 from slimrl.models.device import dtype_name
 from slimrl.models.load import load_policy
 from slimrl.monitor.sinks import Monitor, read_metrics
-from slimrl.monitor.summary import Prediction, RunSummary, Stage, show_summary, write_summary
+from slimrl.monitor.summary import Prediction, RunSummary, Stage, recall_prediction, show_summary, write_summary
 from slimrl.trainer.fsdp import shard
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import TrainState, peak_memory_gb
@@ -91,7 +90,7 @@ def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> N
         command=_evaluate_command(_write_eval_file(parts, weights), parts.config),
         view=f"{command_prefix()}slimrl view {shlex.quote(str(parts.output_dir))}",
         baseline=found[0] if (found := recall_stage(parts.output_dir, CONSTANT, parts.console.note)) else None,
-        predicted=recall_plan(parts.output_dir),
+        predicted=recall_prediction(parts.output_dir),
         measured=measured,
     )
     write_summary(parts.output_dir / "summary.json", summary)

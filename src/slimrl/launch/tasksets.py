@@ -2,26 +2,28 @@
 checks them, too."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.check import CheckConfig
 from slimrl.config.data import ExpertDataConfig
 from slimrl.config.play import PlayConfig
+from slimrl.config.reading.schema import where
 from slimrl.config.rollout import EnvConfig
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.config.teacher import TeacherConfig
-from slimrl.environments.base import Taskset
 from slimrl.environments.find import NOTEBOOK, find_constructor, is_builtin, load_taskset, prepare_taskset
 from slimrl.errors import UserError
-from slimrl.rollout.worker.process import WorkerProcess
+from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.program import Start
-from slimrl.rollout.worker.taskset import Source, find_in_worker, load_in_worker, load_on_hosts
+from slimrl.rollout.worker.taskset import load_in_worker, load_on_hosts
+from slimrl.types import Taskset
 
 TIMEOUT_S = 60.0  # of an environment of which nothing is asked but demonstrations
 
-# Processes that have found a class while the settings were checked, for the taskset that is made after that.
-_found: dict[str, WorkerProcess] = {}
+# Tasksets in worker processes that were made while the settings were checked, for the run after that.
+_made: dict[str, Taskset] = {}
 
 
 def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float, starts: Sequence[Start] = ()) -> list[Taskset]:
@@ -33,36 +35,51 @@ def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float, starts: Sequence[
     return tasksets
 
 
-def check_environments(config: CommandConfig, make: bool) -> None:
-    """Raises UserError if an environment of the settings does not exist, or does not take its `args`. With `make` it is
-    also made, which checks the values of its `args`."""
+def check_environments(config: CommandConfig, make: bool, provenance: Mapping[str, str] | None = None) -> None:
+    """Raises UserError if an environment of the settings does not exist, or does not take its `args`; the message
+    begins with the place of the wrong setting by its `provenance` (`config/reading/load.py`). With `make`, or in a
+    worker process, the environment is also made, which checks the values of its `args`."""
     envs, timeout_s = _environments(config)
     if isinstance(config, RLConfig) and config.deployment.num_workers and not any(map(has_worker, envs)):
         raise UserError(
             f"deployment.num_workers = {config.deployment.num_workers} hosts worker processes of environments, and no "
             'environment has one: set worker = "process" for one, or remove deployment.num_workers.'
         )
-    for env in envs:
-        if make:
-            _load(env, timeout_s)
-        elif has_worker(env):
-            source = Source(env.id, env.args, timeout_s, env.memory_gb)
-            if _key(source) not in _found:
-                _found[_key(source)] = find_in_worker(source)
-        else:
-            find_constructor(env.id, env.args)
+    for number, env in enumerate(envs):
+        try:
+            if make:
+                _load(env, timeout_s)
+            elif has_worker(env):
+                _made[_key(env, timeout_s)] = _load(env, timeout_s)
+            else:
+                find_constructor(env.id, env.args)
+        except UserError as error:
+            raise UserError(f"{_place(str(error), number, provenance or {})}{error}") from error
+
+
+def drop_made() -> None:
+    """End the worker processes of the check, where other processes play the episodes."""
+    _made.clear()  # a taskset that is gone closes its processes
+
+
+def _place(text: str, number: int, provenance: Mapping[str, str]) -> str:
+    """The key, file and line of the argument that a message about an environment quotes, or of the environment's id;
+    empty for a setting of the command line."""
+    args = [f"args.{name}" for name in re.findall(r"[`'](\w+)[`']", text)]
+    sections = (f"orchestrator.env.{number}.", f"env.{number}.", "data.env.", "", "teacher.env_")
+    keys = (f"{section}{name}" for name in (*args, "id") for section in sections)
+    key = next((key for key in keys if key in provenance), "")
+    return f"{where((key,), provenance[key])}: " if key and not provenance[key].startswith("--") else ""
 
 
 def _load(env: EnvConfig, timeout_s: float, starts: Sequence[Start] = ()) -> Taskset:
     if not has_worker(env):
         return load_taskset(env.id, env.args)
-    source = Source(env.id, env.args, timeout_s, env.memory_gb)
-    key = _key(source)
+    source, key = Source(env.id, env.args, timeout_s, env.memory_gb), _key(env, timeout_s)
     if starts:
-        if key in _found:
-            _found.pop(key).close()
+        _made.pop(key, None)  # its process ends before others are started
         return load_on_hosts(source, starts)
-    return load_in_worker(source, _found.pop(key) if key in _found else find_in_worker(source))
+    return _made.pop(key, None) or load_in_worker(source)
 
 
 def has_worker(env: EnvConfig) -> bool:
@@ -83,8 +100,8 @@ def has_worker(env: EnvConfig) -> bool:
     return has_one
 
 
-def _key(source: Source) -> str:
-    return json.dumps([source.env_id, source.args, source.timeout_s, source.memory_gb])
+def _key(env: EnvConfig, timeout_s: float) -> str:
+    return json.dumps([env.id, env.args, timeout_s, env.memory_gb])
 
 
 def _environments(config: CommandConfig) -> tuple[Sequence[EnvConfig], float]:

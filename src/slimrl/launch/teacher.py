@@ -19,7 +19,6 @@ from slimrl.config.teacher import (
     PolicyTeacherConfig,
     ServerTeacherConfig,
 )
-from slimrl.environments.base import Taskset
 from slimrl.errors import UserError
 from slimrl.launch.parts import Parts, SamplingParts
 from slimrl.launch.run_dir import initial_weights
@@ -29,10 +28,9 @@ from slimrl.models.device import choose_device, dtype_name
 from slimrl.models.load import Policy, load_policy
 from slimrl.orchestrator.distill import Distillation, Teacher
 from slimrl.orchestrator.teacher_server import ServerTeacher
-from slimrl.rollout.self_play import self_play_roles
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.packing import pack_samples
-from slimrl.types import Sample
+from slimrl.types import Sample, Taskset
 
 Load = Callable[[], nn.Module]
 
@@ -97,7 +95,7 @@ def make_distillation(parts: SamplingParts, around: Surroundings) -> Distillatio
     if isinstance(teacher, NoTeacherConfig):
         return None
     tasksets = teacher_tasksets(parts)
-    if seated := next((type(taskset).__name__ for taskset in tasksets if self_play_roles(taskset)), ""):
+    if seated := next((taskset.class_name for taskset in tasksets if taskset.roles), ""):
         raise UserError(
             f"teacher.env_args: a teacher reads one opening for each task, and {seated} has one for each role that the "
             "policy plays against itself. Leave `teacher.env_args` away, or let it play one role."

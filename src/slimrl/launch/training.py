@@ -12,11 +12,11 @@ from torch import nn
 
 from slimrl.errors import UserError
 from slimrl.launch.advice import note_config_warnings
-from slimrl.launch.cards import note_card
 from slimrl.launch.held_out import stage_path
+from slimrl.launch.hooks import end_hooks
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.run_dir import initial_weights
-from slimrl.launch.run_lock import METRICS
+from slimrl.launch.run_dir import initial_weights, warmup_directory
+from slimrl.launch.run_lock import EVALUATION, METRICS, holds
 from slimrl.launch.sampling import BASE, FINAL, START, Sampling, base_name, start_name
 from slimrl.launch.stages import report, train_rl
 from slimrl.launch.warm_up import WarmUp, warm_up
@@ -50,14 +50,14 @@ class Run:
         if config.warmup.max_steps:
             note_config_warnings(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
         if config.resume:
-            none = f"{parts.output_dir} has no checkpoint to resume from: the run begins anew"
-            console.note(f"resuming after step {first} of {config.max_steps}" if self.past else none)
+            resumed = f"resuming after step {first} of {config.max_steps}"
+            console.note(resumed if self.past else describe_restart(parts.output_dir))
 
         # Evaluate, warm up, evaluate. RL starts from the weights that are there afterwards.
         stages, before = self._stages_before_rl(warmup)
         aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, self.reference)
         state = start(parts.policy, config.trainer.optim, parts.output_dir, config.resume, aux_losses, parts.ranks)
-        state.history = (*read_history(Path(initial_weights(parts.config))), "rl")
+        state.history = (*read_history(Path(initial_weights(parts.config))).trained, "rl")
         save_missing_weights(state, parts.output_dir)
         state.spend(time.monotonic() - self.began)  # so that a resumed run also counts the time before the first step
 
@@ -77,7 +77,7 @@ class Run:
         earlier_s = self.past.seconds if self.past else 0.0
         report(self.parts, stages, time.monotonic() - self.began + earlier_s)
         self.parts.console.note(f"plots: {', '.join(map(str, plot_run(self.parts.output_dir)))}")
-        note_card(self.parts.output_dir, self.parts.config.max_steps, self.parts.console)
+        end_hooks(self.parts.output_dir, self.parts.config.max_steps, self.parts.console)
 
     def _stages_before_rl(self, warmup: WarmUp | None) -> tuple[list[Stage], Metrics]:
         """Evaluate the base model, do the warm-up, and evaluate its result. A resumed run reads from disk what an
@@ -99,6 +99,15 @@ class Run:
             sampling.publish(0)
         stage, metrics = found or sampling.measure(START, start_name(config))
         return [*stages, stage], metrics
+
+
+def describe_restart(output_dir: Path) -> str:
+    """The note of a resumed run without a checkpoint of RL, with the earlier stages that it keeps."""
+    stages = {"the warm-up": str(warmup_directory(Path()) / "checkpoints"), "the evaluations before RL": EVALUATION}
+    kept = [stage for stage, directory in stages.items() if holds(output_dir, (directory,))]
+    if not kept:
+        return f"{output_dir} has no checkpoint to resume from: the run begins anew"
+    return f"no checkpoint of RL yet in {output_dir}: RL begins anew; {' and '.join(kept)} are kept"
 
 
 def _rewards_before(output_dir: Path, first: int) -> list[float]:

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from slimrl.config.data import ExpertDataConfig
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl.environments.base import Taskset
 from slimrl.launch.demonstrations import from_experts
 from slimrl.launch.parts import TrainerParts
 from slimrl.launch.run_dir import warmup_directory
@@ -18,6 +17,7 @@ from slimrl.monitor.sinks import JsonlSink, Monitor, Sink
 from slimrl.trainer.sft.train import Conversations
 from slimrl.trainer.sft.train import train as train_sft
 from slimrl.trainer.state import save_missing_weights, start
+from slimrl.types import Taskset
 
 C = TypeVar("C", bound=RLConfig)
 
@@ -33,7 +33,7 @@ class WarmUp:
 def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
     """The settings without their warm-up if the model has had one, or other supervised training, in slimrl; `note`
     receives a line about it. `warmup.repeat` keeps it."""
-    trained = SUPERVISED in read_history(Path(config.model.name))
+    trained = SUPERVISED in read_history(Path(config.model.name)).trained
     if not config.warmup.max_steps or config.warmup.repeat or not trained:
         return config
     note(f"{config.model.name} has had supervised training, so there is no warm-up; --warmup.repeat makes one")
@@ -41,7 +41,7 @@ def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
 
 
 def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
-    """The warm-up of a run. Raises UserError at once, before anything slow, if an environment has no expert."""
+    """The warm-up of a run, whose environments have experts (`check_experts`)."""
     config = parts.config
     sft = SFTConfig(
         max_steps=config.warmup.max_steps,
@@ -64,7 +64,7 @@ def warm_up(parts: TrainerParts, warmup: WarmUp, sampling: Sampling) -> None:
     """Train on the demonstrations; a warm-up that has finished before is only loaded and validated."""
     sft, directory = warmup.config, Path(warmup.config.output_dir)
     state = start(parts.policy, sft.optim, directory, sft.resume, ranks=parts.ranks)
-    state.history = (*read_history(Path(parts.config.model.name)), SUPERVISED)
+    state.history = (*read_history(Path(parts.config.model.name)).trained, SUPERVISED)
     save_missing_weights(state, directory)
     first = state.progress.step
     sampling.make_room()

@@ -23,6 +23,7 @@ from slimrl.models.tensor_file import TensorFile
 Kind = tuple[tuple[int, ...], torch.dtype]  # a tensor's shape and dtype
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MAX_CONFIG_BYTES = 2**20
+FORMATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 MAX_RANK = 2**14
 MAX_ALPHA = 1e9  # anything near it is a mistake
 START = r"base_model\.model\.(?P<layer>.+?)"
@@ -92,8 +93,7 @@ def read_adapter(directory: Path, module: nn.Module, base: Mapping[str, Tensor] 
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
     file = TensorFile(path)
     form = AdapterForm(rank, scale, file.metadata.get(FINGERPRINT, ""))
-    kinds = {name: (kind.shape, kind.dtype) for name, kind in file.kinds.items()}
-    return make_adapter(path, form, kinds, file.read, known_weights(module, base))
+    return make_adapter(path, form, file.kinds, file.read, known_weights(module, base))
 
 
 def known_weights(module: nn.Module, base: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
@@ -179,7 +179,7 @@ def _place(source: Path | str, name: str, kind: Kind, known: Mapping[str, Tensor
     if weight not in known:
         raise UserError(f"{source} has the tensor {name}, which adapts nothing of the model.")
     shape, dtype = kind
-    if not dtype.is_floating_point:
+    if dtype not in FORMATS:
         raise UserError(
             f"{source} has the tensor {name} of {dtype_name(dtype)}: an adapter that is quantised cannot be merged. "
             "Save it as float32, float16 or bfloat16."

@@ -140,13 +140,9 @@ def _norms(x_TD: Tensor) -> Tensor:
 
 def _gap(ours: Tensor, theirs: Tensor) -> float:
     """The mean over tokens of the relative difference of the logits (T, V); 0 if it can be rounding."""
-    gap = _gaps(ours, theirs).nanmean().item()  # a padding token's embedding can be zero, and so can its logits
+    gap_T = _norms(ours.float() - theirs.float()) / _norms(theirs)
+    gap = gap_T.nanmean().item()  # a padding token's embedding can be zero, and so can its logits
     return 0.0 if gap <= _tolerance(theirs) else gap
-
-
-def _gaps(ours: Tensor, theirs: Tensor) -> Tensor:
-    gap_T: Tensor = (ours.float() - theirs.float()).norm(dim=-1) / theirs.float().norm(dim=-1)
-    return gap_T
 
 
 def _tolerance(logits: Tensor) -> float:

@@ -4,10 +4,9 @@
 tensors. Nothing here depends on how transformers reads such files, which changes from one version to the next.
 """
 
-import struct
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from transformers import AutoModelForCausalLM
 from slimrl.errors import UserError
 from slimrl.io.cache import build_once, cache_root, say
 from slimrl.io.checksums import file_sha256
-from slimrl.io.regular_file import open_regular
 from slimrl.models.gguf_header import GgufHeader, GgufTensor, read_header
-from slimrl.models.gguf_metadata import ROPE_TENSORS, build_config, check_metadata, check_sizes
+from slimrl.models.gguf_metadata import ROPE_TENSORS, build_config
 from slimrl.models.gguf_tokenizer import build_tokenizer, stop_ids
 from slimrl.models.quiet import no_progress_bars
 
@@ -38,53 +36,25 @@ def convert(path: Path) -> Path:
 
     Raises UserError if the file is not a complete GGUF file, or of a kind that cannot be read here.
     """
-    header = _check_whole(path)
     directory = cache_root() / "models" / f"{path.stem}-{file_sha256(path)[:16]}"
-    return build_once(directory, lambda temporary: _convert_into(path, header, temporary), RECIPE)
+    return build_once(directory, lambda temporary: _convert_into(path, temporary), RECIPE)
 
 
-def _check_whole(path: Path) -> GgufHeader:
-    """The header. Raises UserError if it cannot be read, or if a tensor that it lists lies outside the file or on
-    another. Takes about a tenth of a second."""
-    with open_regular(path) as file:
-        magic = file.read(4)
-    if magic != b"GGUF":
-        raise UserError(
-            f"{path} is not a GGUF file: it begins with {magic!r} instead of b'GGUF'. A file of a few hundred bytes "
-            "may be a Git LFS pointer or an error page; download it again."
-        )
-    size = path.stat().st_size
-    try:
-        header = read_header(path)
-    except (struct.error, UnicodeDecodeError, TypeError) as error:
-        raise UserError(f"{path} is cut off or damaged: its header cannot be read. Download it again.") from error
-    except ValueError as error:
-        raise UserError(f"{path} cannot be used: {error}") from error
-    ranges = sorted((tensor.start, tensor.start + tensor.num_bytes) for tensor in header.tensors)
-    needed = max((end for _, end in ranges), default=header.data_start)
-    if not header.tensors or size < needed:
-        raise UserError(
-            f"{path} is cut off: its header lists {len(header.tensors)} tensors that end at byte {needed:,}, but the "
-            f"file has {size:,} bytes. Download it again."
-        )
-    names = {tensor.name for tensor in header.tensors}
-    if len(names) < len(header.tensors) or any(one[1] > other[0] for one, other in pairwise(ranges)):
-        raise UserError(f"{path} is damaged: two of its tensors are in one place, or have one name. Download it again.")
-    return header
+def gguf_config(path: Path) -> Any:
+    """The config of the model in a `.gguf` file, read from its header alone. Raises UserError as `convert` does."""
+    header = read_header(path)
+    with _explain_failure(path):
+        return _config(path, header)
 
 
-def _convert_into(path: Path, header: GgufHeader, directory: Path) -> None:
+def _convert_into(path: Path, directory: Path) -> None:
+    header = read_header(path)
     size_mb = path.stat().st_size / 1e6
     say(f"Converting {path.name} ({size_mb:.0f} MB) to safetensors; this happens once and takes half a minute ...")
     start = time.perf_counter()
-    try:
+    with _explain_failure(path):
         tokenizer = build_tokenizer(header.metadata)
         module = _module(path, header)
-    except Exception as error:  # of many kinds: whatever stumbles over it, the file is at fault
-        raise UserError(
-            f"{path} is a whole GGUF file, but of a kind that cannot be converted: {_describe(error)}. Use the model's "
-            "directory in Hugging Face format (config.json, safetensors, tokenizer) instead."
-        ) from error
     with no_progress_bars():
         module.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
@@ -92,28 +62,24 @@ def _convert_into(path: Path, header: GgufHeader, directory: Path) -> None:
     say(f"Converted in {time.perf_counter() - start:.0f} s: {written_mb:.0f} MB in {directory.parent}.")
 
 
-def _describe(error: Exception) -> str:
-    """An error's text, with its kind unless it is one that says in words what is wrong."""
-    return str(error) if isinstance(error, (ValueError, NotImplementedError)) else f"{type(error).__name__}: {error}"
-
-
-def gguf_config(path: Path) -> Any:
-    """The config of the model in a `.gguf` file, read from its header alone. Raises UserError as `convert` does."""
-    header = _check_whole(path)
+@contextlib.contextmanager
+def _explain_failure(path: Path) -> Iterator[None]:
+    """A context that turns any exception into a UserError: transformers raises many kinds, always by the file's
+    fault."""
     try:
-        return _config(path, header)
-    except Exception as error:  # of many kinds: whatever stumbles over it, the file is at fault
-        raise UserError(f"{path} has a header that cannot be used: {_describe(error)}.") from error
+        yield
+    except Exception as error:
+        in_words = isinstance(error, (ValueError, NotImplementedError))
+        raise UserError(
+            f"{path} is a whole GGUF file, but of a kind that cannot be converted: "
+            f"{error if in_words else f'{type(error).__name__}: {error}'}. Use the model's directory in Hugging Face "
+            "format (config.json, safetensors, tokenizer) instead."
+        ) from error
 
 
 def _config(path: Path, header: GgufHeader) -> Any:
-    check_metadata(header.metadata)
-    check_sizes(header.metadata, [tensor.shape for tensor in header.tensors])
-    rope = {tensor.name: tensor for tensor in header.tensors if tensor.name in ROPE_TENSORS}
-    factors = {name: _read_tensor(path, tensor).tolist() for name, tensor in rope.items()}
-    return build_config(
-        header.metadata, factors, tied="output.weight" not in {tensor.name for tensor in header.tensors}
-    )
+    rope = {name: tensor for name, tensor in header.tensors.items() if name in ROPE_TENSORS}
+    return build_config(header, {name: _read_tensor(path, tensor).tolist() for name, tensor in rope.items()})
 
 
 def _module(path: Path, header: GgufHeader) -> Any:
@@ -128,7 +94,7 @@ def _module(path: Path, header: GgufHeader) -> Any:
     with torch.device("meta"):
         module: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     # Matrices decide: norms and biases are float32 even in quantized files.
-    matrices = [tensor for tensor in header.tensors if len(tensor.shape) > 1]
+    matrices = [tensor for tensor in header.tensors.values() if len(tensor.shape) > 1]
     exact = any(tensor.type in (GGML_F32, GGML_F16) for tensor in matrices)
     dtype = torch.float32 if exact else torch.bfloat16
     own = module.state_dict()
@@ -137,7 +103,7 @@ def _module(path: Path, header: GgufHeader) -> Any:
         found, wanted = list(tensors[wrong[0]].shape), list(own[wrong[0]].shape)
         raise ValueError(f"{wrong[0]} has the shape {found}, and by its metadata it should have {wanted}")
     module.load_state_dict(tensors, strict=False, assign=True)
-    # A file with tied embeddings lacks the LM head; whatever is still on the meta device now is really missing.
+    # A file with tied embeddings lacks the LM head; what is still on the meta device now is really missing.
     module.tie_weights()
     if missing := [name for name, parameter in module.named_parameters() if parameter.is_meta]:
         raise ValueError(f"{len(missing)} of the architecture's tensors are not in it, such as {missing[0]}")
@@ -155,7 +121,7 @@ def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str,
 
     [architecture] = [number for number, name in MODEL_ARCH_NAMES.items() if name == header.architecture]
     table = get_tensor_name_map(architecture, config.num_hidden_layers)
-    left = {tensor.name: tensor for tensor in header.tensors if tensor.name not in ROPE_TENSORS}
+    left = {name: tensor for name, tensor in header.tensors.items() if name not in ROPE_TENSORS}
     sources = {}
     for name in names:
         stem, _, ending = name.rpartition(".")

@@ -3,14 +3,12 @@
 Raises ValueError for a tokenizer that would split text otherwise.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-
-from slimrl.models.gguf_header import read_header
 
 # How text is split before BPE merges, by the value of `tokenizer.ggml.pre` (llama.cpp, `llm_tokenizer_bpe`). These
 # split off every digit, then split like GPT-2 ...
@@ -41,15 +39,10 @@ PATTERNS = {
 CONTROL, USER_DEFINED = 3, 4  # types of tokens that are never cut: markers, and words like `<think>`
 
 TEMPLATE = "tokenizer.chat_template"
-# Keys behind `tokenizer.` that are read here, or that change nothing.
-KNOWN = frozenset(
-    {
-        "chat_template",
-        "chat_templates",
-        "huggingface.json",
-        *(f"ggml.{key}" for key in ("model", "pre", "tokens", "token_type", "token_type_count", "scores", "merges")),
-        *(f"ggml.{key}" for key in ("add_bos_token", "add_eos_token", "add_sep_token", "add_space_prefix")),
-    }
+# Keys that are read here, or that change nothing for these kinds of tokenizers. A false switch does nothing either.
+KNOWN = re.compile(
+    r"tokenizer\.(chat_templates?(\..+)?|huggingface\.json|ggml\.(model|pre|tokens|token_type|token_type_count|scores|"
+    r"merges|add_(bos|eos|sep)_token|add_space_prefix|\w+_token_id|remove_extra_whitespaces|precompiled_charsmap))"
 )
 # The roles of tokens, as transformers and GGUF name them.
 ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
@@ -57,14 +50,11 @@ ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_to
 STOPS = ("eos", "eot", "eom")
 
 
-def gguf_tokenizer(path: Path) -> Any:
-    """The tokenizer of a `.gguf` file, with its chat templates."""
-    return build_tokenizer(read_header(path).metadata)
-
-
 def build_tokenizer(metadata: Mapping[str, Any]) -> Any:
     """The tokenizer that a file's metadata describes, with its chat templates."""
-    _refuse_unknown(metadata)
+    for key, value in sorted(metadata.items()):
+        if key.startswith("tokenizer.") and not KNOWN.fullmatch(key) and value is not False:
+            raise ValueError(f"its metadata has {key} = {value!r:.80}, which would be lost")
     match metadata.get("tokenizer.ggml.model"):
         case "gpt2":
             backend, begins_with_bos = _byte_level(metadata)
@@ -175,14 +165,3 @@ def _add_whole_tokens(backend: Tokenizer, metadata: Mapping[str, Any]) -> None:
             backend.add_special_tokens([added])
         elif kind == USER_DEFINED and backend.token_to_id(token) is not None:
             backend.add_tokens([added])
-
-
-def _refuse_unknown(metadata: Mapping[str, Any]) -> None:
-    for key, value in sorted(metadata.items()):
-        name = key.removeprefix("tokenizer.")
-        # A token's role (`ggml.fim_pre_token_id`) changes nothing of how text is split.
-        known = name in KNOWN or name.startswith("chat_template.") or name.endswith("_token_id")
-        # SentencePiece's unigram models alone read these two; a false switch does nothing.
-        unigram = name in ("ggml.remove_extra_whitespaces", "ggml.precompiled_charsmap")
-        if name != key and not known and not unigram and value is not False:
-            raise ValueError(f"its metadata has {key} = {value!r:.80}, which would be lost")

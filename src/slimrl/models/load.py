@@ -9,9 +9,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +21,7 @@ from slimrl.errors import UserError
 from slimrl.io.checksums import new_directory, seal
 from slimrl.models.adapter import base_model_name, merge, read_adapter
 from slimrl.models.allocator import keep_freed_memory
-from slimrl.models.chat.template import QUESTION, REPLY, ChatFormat
-from slimrl.models.chat.trial import try_template
+from slimrl.models.chat.template import ChatFormat
 from slimrl.models.check import check_forward
 from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_threads
 from slimrl.models.forward.attention import ATTENTION
@@ -72,7 +70,7 @@ def load_policy(config: ModelConfig) -> Policy:
     base_name = _base_name(config)
     directory = resolve(base_name)
     choice = choose_dtype(device) if config.dtype == "auto" else DtypeChoice(DTYPES[config.dtype])
-    with _explain_failure("tokenizer", directory):
+    with explain_failure("tokenizer", directory):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
     module = _load_module(directory, choice.dtype)
     if base_name != config.name:
@@ -89,41 +87,21 @@ def load_policy(config: ModelConfig) -> Policy:
             f"The tokenizer in {directory} has {len(tokenizer)} tokens, but the model only "
             f"{module.get_input_embeddings().num_embeddings} embeddings: they do not belong together."
         )
-    with _explain_failure("tokenizer", directory):  # which may be used here for the first time
-        _try_template(tokenizer)
-        chat = ChatFormat(tokenizer, _generation_stop_ids(module), date_of(config))
+    with explain_failure("tokenizer", directory):  # which may be used here for the first time
+        chat = ChatFormat(tokenizer, _as_ids(module.generation_config.eos_token_id), date_of(config))
     return Policy(module, tokenizer, chat, config.name, choice.dtype, device, choice.gflops)
-
-
-TOOL = {"type": "function", "function": {"name": "f", "description": "", "parameters": {"type": "object"}}}
 
 
 def load_chat(config: ModelConfig) -> ChatFormat:
     """The chat format of a model, without its weights: for a process that samples from a server."""
     directory = resolve(_base_name(config))
-    with _explain_failure("tokenizer", directory):
+    with explain_failure("tokenizer", directory):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-        _try_template(tokenizer)
         try:
             ids = GenerationConfig.from_pretrained(directory).eos_token_id
         except OSError:  # a model without the file
             ids = AutoConfig.from_pretrained(directory, trust_remote_code=False).eos_token_id
         return ChatFormat(tokenizer, _as_ids(ids), date_of(config))
-
-
-def _try_template(tokenizer: PreTrainedTokenizerBase) -> None:
-    if tokenizer.chat_template:  # ChatFormat refuses a tokenizer without one
-        # Each of the ways in which it is used: a conversation to learn from, one to go on with, a long one with tools.
-        ways: list[tuple[int, dict[str, Any]]] = [
-            (1, {}),
-            (1, {"add_generation_prompt": True}),
-            (8, {"add_generation_prompt": True, "tools": [TOOL]}),
-        ]
-        renders = [
-            partial(tokenizer.apply_chat_template, [QUESTION, REPLY] * length + [QUESTION], tokenize=False, **how)
-            for length, how in ways
-        ]
-        try_template(cast(Any, renders), str(tokenizer.name_or_path))
 
 
 def date_of(config: ModelConfig) -> date | None:
@@ -184,7 +162,7 @@ def _state_to_save(module: nn.Module, leads: bool) -> dict[str, Tensor]:
 
 
 @contextlib.contextmanager
-def _explain_failure(what: str, directory: Path) -> Iterator[None]:
+def explain_failure(what: str, directory: Path) -> Iterator[None]:
     """A context that turns any exception into a UserError that names the files.
 
     transformers raises many kinds here, and tokenizers plain `Exception`; in every case the files are at fault.
@@ -200,6 +178,20 @@ def _explain_failure(what: str, directory: Path) -> Iterator[None]:
                 "never runs: it could do anything here. Use a model of an architecture that transformers has."
             ) from None
         raise UserError(f"The {what} in {directory} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def refuse_fixed_attention() -> Iterator[None]:
+    """A context that raises UserError for an architecture whose attention cannot be replaced, such as Falcon."""
+    try:
+        yield
+    except KeyError as error:
+        if error.args != (ATTENTION,):
+            raise
+        raise UserError(
+            "a model of this architecture cannot be trained: its attention in transformers cannot be replaced by "
+            "slimrl's, as that of Llama, Qwen, Gemma, Phi and most newer ones can"
+        ) from None
 
 
 def _base_name(config: ModelConfig) -> str:
@@ -225,7 +217,7 @@ def _merge_adapter(module: nn.Module, directory: Path) -> None:
 
 
 def _load_module(directory: Path, dtype: torch.dtype) -> Any:
-    with _explain_failure("model", directory), no_progress_bars():
+    with explain_failure("model", directory), no_progress_bars(), refuse_fixed_attention():
         module, report = AutoModelForCausalLM.from_pretrained(
             directory,
             dtype=dtype,
@@ -243,10 +235,6 @@ def _load_module(directory: Path, dtype: torch.dtype) -> Any:
     return module.eval()
 
 
-def _generation_stop_ids(module: Any) -> tuple[int, ...]:
-    """The end-of-sequence tokens of the model's generation config, which may be one id, several, or none."""
-    return _as_ids(module.generation_config.eos_token_id)
-
-
 def _as_ids(ids: int | list[int] | None) -> tuple[int, ...]:
+    """The end-of-sequence tokens of a config, which may be one id, several, or none."""
     return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)

@@ -27,7 +27,7 @@ from slimrl.io.text import is_too_deep
 from slimrl.models.gguf import convert
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.models.packaged import find_packaged_file
-from slimrl.models.tensor_file import ALL_DTYPES, TensorFile
+from slimrl.models.tensor_file import TensorFile
 from slimrl.models.weight_files import weight_files
 
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
@@ -123,7 +123,7 @@ def _read_shapes(path: Path) -> list[tuple[int, ...]]:
         raise UserError(f"The weights are incomplete: {path} is missing or empty. Copy or download the model again.")
     if path.suffix != ".safetensors":
         return []
-    return [kind.shape for kind in TensorFile(path, ALL_DTYPES).kinds.values()]
+    return [kind.shape for kind in TensorFile(path).kinds.values()]
 
 
 def _check_sizes(config: Mapping[str, Any], shapes: Sequence[tuple[int, ...]], directory: Path) -> None:

@@ -1,116 +1,86 @@
-"""Reads safetensors files that may be anything, and may change meanwhile, into memory of their own.
+"""Reads safetensors files that may change meanwhile into memory of their own.
 
-The library `safetensors` maps a file: a program that truncates it then kills this process with SIGBUS, one that writes
-into it changes numbers that were checked already, and a pipe stops every thread. Here the header is checked first, by
-the caller as well; then each tensor is read once. Raises UserError for a file that cannot be used.
+The library `safetensors` checks the header, and would map the numbers: a program that truncates the file then kills
+this process with SIGBUS, and one that writes into it changes numbers that were checked already. Here each tensor is
+read once, after the caller has checked what the header says. Raises UserError for a file that cannot be used.
 """
 
 import io
-import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from slimrl.errors import UserError
-from slimrl.io.regular_file import open_regular, parse_json
+from slimrl.io.regular_file import open_regular
 
-MAX_HEADER_BYTES = 16 * 2**20  # a tensor takes about 150
-READ_BYTES = 2**26
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "F8_E8M0": torch.float8_e8m0fnu,
     "I64": torch.int64,
     "I32": torch.int32,
     "I16": torch.int16,
     "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
     "U8": torch.uint8,
     "BOOL": torch.bool,
-}
-# Of weights in these transformers makes others while it loads them.
-ALL_DTYPES = DTYPES | {
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-    "F8_E8M0": torch.float8_e8m0fnu,
-    "U16": torch.uint16,
-    "U32": torch.uint32,
-    "U64": torch.uint64,
     "C64": torch.complex64,
 }
-METADATA = "__metadata__"
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What a header says of a tensor; its bytes are at `start..end` of the file."""
+class Kind(NamedTuple):
+    """A tensor as the header describes it."""
 
-    dtype: torch.dtype
     shape: tuple[int, ...]
-    start: int
-    end: int
+    dtype: torch.dtype
 
 
 class TensorFile:
-    """A safetensors file whose header has been read. `metadata` is the free text in it, and `dtypes` has the formats
-    that are allowed, by their names in such a file."""
+    """A safetensors file whose header has been read: `kinds` has its tensors by name in the order of their bytes, which
+    fill the file behind the header, and `metadata` is the free text in it."""
 
-    def __init__(self, path: Path, dtypes: Mapping[str, torch.dtype] = DTYPES) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._dtypes = dtypes
         with open_regular(path) as file:
             self._identity = _identity(file)
-            size = os.fstat(file.fileno()).st_size
-            length = int.from_bytes(file.read(8), "little")
-            if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
-                raise self._damage_error(f"its header of {length} bytes is none, or is cut off")
-            content = bytearray(length)
-            _fill(file, memoryview(content))
-        header = parse_json(bytes(content), f"The header of {path}")
-        if not isinstance(header, dict):
-            raise self._damage_error("its header is no JSON object")
-        metadata = header.pop(METADATA, {})
-        self.metadata: Mapping[str, str] = metadata if isinstance(metadata, dict) else {}
-        self.kinds = {name: self._kind(name, said, 8 + length) for name, said in header.items()}
-        ranges = sorted((kind.start, kind.end) for kind in self.kinds.values())
-        edges = [(8 + length, 8 + length), *ranges, (size, size)]
-        if any(before[1] != after[0] for before, after in pairwise(edges)):
-            raise self._damage_error("its tensors do not fill it, one after the other: it may be cut off")
+            self._start = 8 + int.from_bytes(file.read(8), "little")
+        try:
+            with safe_open(path, framework="numpy") as header:
+                self.metadata: Mapping[str, str] = header.metadata() or {}
+                parts = {name: header.get_slice(name) for name in header.offset_keys()}
+                said = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()}
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{path} is no whole safetensors file: {error}. Copy or download it again.") from error
+        for name, (_, dtype) in said.items():
+            if dtype not in DTYPES:
+                raise UserError(f"{path} has the tensor {name} in the format {dtype}, which cannot be read here.")
+        self.kinds = {name: Kind(shape, DTYPES[dtype]) for name, (shape, dtype) in said.items()}
 
     def read(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors with their names. Raises UserError if the file is another than when its header was read,
-        at the end too: what came before must not be used then."""
+        at the end too: the tensors before must not be used then."""
         with open_regular(self.path) as file:
+            file.seek(self._start)
+            reader = io.BufferedReader(file)
             for name, kind in self.kinds.items():
                 tensor = torch.empty(kind.shape, dtype=kind.dtype)
-                file.seek(kind.start)
-                if tensor.numel() and not _fill(file, tensor.reshape(-1).view(torch.uint8).numpy().data):
+                buffer = tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else bytearray()
+                if reader.readinto(buffer) < len(buffer):
                     raise self._change_error()
                 yield name, tensor
             if _identity(file) != self._identity:
                 raise self._change_error()
-
-    def _kind(self, name: str, said: Any, first: int) -> Kind:
-        match said:
-            case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]}:
-                if dtype not in self._dtypes:
-                    raise UserError(
-                        f"{self.path} has the tensor {name} in the format {dtype}, which cannot be read here: save it "
-                        "as float32, float16 or bfloat16."
-                    )
-                whole = all(type(length) is int and length >= 0 for length in shape) and len(shape) <= 8
-                if whole and 0 <= start and end - start == math.prod(shape) * self._dtypes[dtype].itemsize:
-                    return Kind(self._dtypes[dtype], tuple(shape), first + start, first + end)
-        raise self._damage_error(f"its header does not describe the tensor {name}")
-
-    def _damage_error(self, why: str) -> UserError:
-        return UserError(f"{self.path} is no whole safetensors file: {why}. Copy or download it again.")
 
     def _change_error(self) -> UserError:
         return UserError(
@@ -120,17 +90,6 @@ class TensorFile:
 
 
 def _identity(file: io.FileIO) -> tuple[int, ...]:
-    """What changes when somebody writes to a file or puts another in its place."""
+    """A value that changes when somebody writes to a file or puts another in its place."""
     found = os.fstat(file.fileno())
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _fill(file: io.FileIO, buffer: memoryview) -> bool:
-    """Read until the buffer is full; return False if the file ends before."""
-    at = 0
-    while at < len(buffer):
-        num_read = file.readinto(buffer[at : at + READ_BYTES])
-        if not num_read:
-            return False
-        at += num_read
-    return True

@@ -1,4 +1,4 @@
-"""Notes once the share of a step in which nothing is sampled or trained, as episodes wait for their environment."""
+"""Notes, once in a run, the share of a step in which all episodes wait for their environment."""
 
 from collections.abc import Callable, Mapping
 

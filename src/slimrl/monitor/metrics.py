@@ -1,7 +1,7 @@
 """The registry of all metrics: the meaning of each number, its unit, and what a healthy value looks like.
 
 A name is `group/name`. A new metric needs a line here, and logging an unregistered name is an error. A name that ends
-in `<...>` stands for all names with that prefix. After a change, run `python -m slimrl.monitor.metrics >
+in `<...>` stands for all names with that prefix. After a change, run `python -m tests.monitor.pages >
 docs/metrics.md`: that page is rendered from this file, and a test compares them.
 """
 
@@ -34,16 +34,6 @@ class Metric:
         return self.name.partition("/")[0]
 
     @property
-    def least(self) -> float | None:
-        """The smallest value that is possible by the metric's unit; None if there is no such end."""
-        return POSSIBLE.get(self.name, POSSIBLE.get(self.unit, (None, None)))[0]
-
-    @property
-    def most(self) -> float | None:
-        """The largest value that is possible by the metric's unit; None if there is no such end."""
-        return POSSIBLE.get(self.name, POSSIBLE.get(self.unit, (None, None)))[1]
-
-    @property
     def prefix(self) -> str:
         """The prefix of a name that ends in `<...>`; empty for any other name."""
         return self.name.partition("<")[0] if self.name.endswith(">") else ""
@@ -70,15 +60,6 @@ GROUPS = {
     "memory": "Memory.",
 }
 
-COUNTS = ("rollouts", "tokens", "turns", "versions", "version", "alarms", "tokens/s", "s", "GB", "ratio", "nats/token")
-# The least and the largest possible value of a metric, by its unit, or by its name where the unit does not decide.
-POSSIBLE: dict[str, tuple[float | None, float | None]] = {
-    "share": (0.0, 1.0),
-    "correlation": (-1.0, 1.0),
-    **dict.fromkeys(COUNTS, (0.0, None)),
-    "loss/value_explained": (None, 1.0),
-    "monitor/task_dependence": (-1.0, 1.0),
-}
 NOT_REPRODUCIBLE = frozenset({"time", "perf", "memory", "async"})  # groups that depend on the machine and its load
 # Prefixes of metrics that depend on a judge's server: its speed, and what its cache has from before.
 OF_A_SERVER = ("env/judge_", "held_out/judge_")
@@ -357,34 +338,3 @@ def select_held_out_rewards(names: Iterable[str]) -> list[str]:
 def is_reproducible(name: str) -> bool:
     """Whether a resumed run must repeat this metric bit for bit, on the same machine with the same threads."""
     return lookup(name).group not in NOT_REPRODUCIBLE and not name.startswith(OF_A_SERVER)
-
-
-def render_docs(metrics: Iterable[Metric] = METRICS) -> str:
-    """The registry as markdown with one table per group, which is docs/metrics.md."""
-    metrics = tuple(metrics)
-    lines = ["# Metrics", "", "Rendered from `src/slimrl/monitor/metrics.py`: `python -m slimrl.monitor.metrics`."]
-    lines += ["", *FILE_FORMAT]
-    for group, about in GROUPS.items():
-        lines += ["", f"## {group}/", "", about, "", "| name | meaning | unit | better | healthy |"]
-        lines += ["|---|---|---|---|---|"]
-        for metric in (metric for metric in metrics if metric.group == group):
-            cells = (f"`{metric.name}`", metric.meaning, metric.unit, metric.better, metric.healthy)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-FILE_FORMAT = (
-    "A run writes its metrics to `output_dir/metrics.jsonl`. Each line is a JSON object with `step` and metrics of",
-    "that step; a step may have several lines (training, evaluation). A nan or infinity is written as `null` and named",
-    'in the same object, as in `"nonfinite": {"loss/policy": "nan"}`: each line is valid JSON, and nothing is lost.',
-    "",
-    "`step` counts the optimizer steps before: the metrics of the first training step, and of the evaluation before",
-    "it, have step 0. The groups `time/`, `perf/`, `memory/` and `async/` depend on the machine, and `env/judge_...`",
-    "and `held_out/judge_...` on a judge's server. A resumed run repeats all other metrics bit for bit, unless",
-    "episodes of several turns wait for another process or a network: which replies are decoded together depends on",
-    "the clock then, and so may the last digits of log-probabilities.",
-)
-
-
-if __name__ == "__main__":
-    print(render_docs(), end="")

@@ -6,7 +6,7 @@ and Ito (2008), distinguishable for colour-blind readers.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +18,12 @@ from matplotlib.ticker import MaxNLocator
 from slimrl.io.files import explain_write_errors
 from slimrl.monitor.metrics import select_held_out_rewards
 from slimrl.monitor.panels import PANELS, Panel
-from slimrl.monitor.series import Series, common_steps, load_series, smooth
+from slimrl.monitor.series import Series, load_series, smooth
 
 BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#E4E4E4"
 FIRST_LOOKS = {"held_out/reward_greedy": (ORANGE, "o"), "held_out/reward_sampled": (GREEN, "s")}
 OTHER_LOOKS = (("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"), ("#000000", "P"))  # other temperatures, in turn
 FEW = 12  # series with fewer points get a marker at each
-
-
 MAX_OWN = 6  # panels for metrics of the environment, of those that change
 
 
@@ -44,7 +42,7 @@ def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
     axes = figure.add_subplot()
     _draw_reward(axes, series)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK)
-    _legend_below(axes)
+    put_legend_below(axes)
     return figure
 
 
@@ -78,54 +76,12 @@ def draw_training(series: Mapping[str, Series], title: str, reach: int = -1) -> 
     return figure
 
 
-def plot_runs(paths: Sequence[Path], output: Path, title: str, more: Sequence[str] = ()) -> None:
-    """Plot several seeds of one recipe: the reward, and below it a small plot for each metric in `more`.
-
-    `paths` are run directories. Thin lines are runs, the thick line is their mean, and the band reaches from the lowest
-    to the highest; held-out points are means with bars of the same range. Steps that some run lacks are left out.
-    """
-    runs = [load_series(path) for path in paths]
-    figure = Figure(figsize=(7.2, 6.2 if more else 4.2), layout="constrained")
-    grid = figure.add_gridspec(2 if more else 1, max(1, len(more)), height_ratios=(2, 1) if more else None)
-    axes = figure.add_subplot(grid[0, :])
-    _draw_seeds(axes, runs, "reward/mean", f"training: mean and range of {len(runs)} seeds")
-    # A mode of decoding that not every seed was evaluated in has no mean over the seeds.
-    for name, look in _style_held_out(runs[0]).items():
-        if all(name in run for run in runs):
-            steps, values_RS = common_steps([run[name] for run in runs])
-            bounds = (values_RS.min(axis=0), values_RS.max(axis=0))
-            draw_points(axes, (steps, values_RS.mean(axis=0)), bounds, look)
-    style_axes(axes)
-    axes.set_ylabel("reward", color=INK)
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK)
-    _legend_below(axes)
-    for column, name in enumerate(more):
-        small = figure.add_subplot(grid[1, column])
-        _draw_seeds(small, runs, name, "")
-        style_axes(small)
-        small.xaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
-        small.set_title(name.partition("/")[2].replace("_", " "), loc="left", fontsize=9.5, color=INK)
-    save_figure(figure, output)
-
-
-def _draw_seeds(axes: Axes, runs: Sequence[Mapping[str, Series]], name: str, label: str) -> None:
-    """Draw a metric of several runs: each run, their mean, and the band from lowest to highest."""
-    smoothed = [(run[name][0], smooth(run[name][1])) for run in runs if name in run]
-    if not smoothed:
-        return
-    steps, values_RS = common_steps(smoothed)
-    for row in values_RS:
-        axes.plot(steps, row, color=BLUE, linewidth=0.8, alpha=0.45)
-    axes.plot(steps, values_RS.mean(axis=0), color=BLUE, linewidth=2.0, label=label)
-    axes.fill_between(steps, values_RS.min(axis=0), values_RS.max(axis=0), color=BLUE, alpha=0.15, linewidth=0)
-
-
 def has_reward(series: Mapping[str, Series]) -> bool:
     """Whether a run has rewards, in training or held-out."""
     return "reward/mean" in series or bool(select_held_out_rewards(series))
 
 
-def _style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, str]]:
+def style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, str]]:
     """The held-out rewards of a run, each with its label, colour and marker."""
     names = sorted(select_held_out_rewards(series))
     others = itertools.cycle(OTHER_LOOKS)
@@ -139,23 +95,32 @@ def _style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, s
 def _draw_reward(axes: Axes, series: Mapping[str, Series], reach: int = -1) -> None:
     if "reward/mean" in series:
         steps, mean = series["reward/mean"]
-        is_short = len(mean) < FEW
-        middle = mean if is_short else smooth(mean, reach)
         # Where only some steps have a deviation, there is no band: its ends would belong to other steps.
         if "reward/std" in series and len(series["reward/std"][1]) == len(mean):
-            std = series["reward/std"][1]
-            spread = std if is_short else smooth(std, reach)
+            middle, spread = (_smooth_long(values, reach) for values in (mean, series["reward/std"][1]))
             label = "± 1 std of rollouts"
             axes.fill_between(steps, middle - spread, middle + spread, color=BLUE, alpha=0.10, linewidth=0, label=label)
-        axes.plot(steps, mean, color=BLUE, linewidth=0.8, alpha=0.4)
-        marker = "o" if is_short else ""
-        axes.plot(steps, middle, color=BLUE, linewidth=2.0, marker=marker, markersize=3.5, label="training")
-    for name, look in _style_held_out(series).items():
+        _draw_line(axes, (steps, mean), BLUE, "training", reach, width=2.0)
+    for name, look in style_held_out(series).items():
         # Without bounds the bars have no length.
         low, high = (series.get(f"{name}_{end}", series[name])[1] for end in ("low", "high"))
         draw_points(axes, series[name], (low, high), look)
     style_axes(axes)
     axes.set_ylabel("reward", color=INK)
+
+
+def _smooth_long(values: np.ndarray, reach: int) -> np.ndarray:
+    return values if len(values) < FEW else smooth(values, reach)
+
+
+def _draw_line(axes: Axes, series: Series, colour: str, label: str, reach: int, width: float = 1.6) -> None:
+    """Draw few points with a marker each, more as a smoothed line above a faint one. A reach of 0 smooths nothing."""
+    steps, values = series
+    is_short = len(values) < FEW
+    if not is_short and reach:
+        axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.4)
+    shown, marker = _smooth_long(values, reach), "o" if is_short else ""
+    axes.plot(steps, shown, color=colour, linewidth=width, marker=marker, markersize=3.5, label=label)
 
 
 def draw_points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, str], line: str = ":") -> None:
@@ -179,19 +144,7 @@ def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel, reach: i
         steps, values = series[name]
         # A logarithmic axis cannot show 0 or less: such points become gaps.
         values = np.where(values > 0, values, np.nan) if is_log else values
-        if panel.exact or len(values) < FEW:
-            axes.plot(
-                steps,
-                values,
-                color=colour,
-                linewidth=1.3,
-                marker="o" if len(values) < FEW else "",
-                markersize=3.5,
-                label=name,
-            )
-        else:
-            axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.4)
-            axes.plot(steps, smooth(values, reach), color=colour, linewidth=1.6, label=name)
+        _draw_line(axes, (steps, values), colour, name, 0 if panel.exact else reach)
     if is_log:
         axes.set_yscale("log")
         axes.tick_params(which="minor", labelsize=7, colors="#555555")
@@ -218,7 +171,8 @@ def style_axes(axes: Axes) -> None:
     axes.set_xlabel("step", fontsize=8.5, color=INK)
 
 
-def _legend_below(axes: Axes) -> None:
+def put_legend_below(axes: Axes) -> None:
+    """Put the legend below the axes, if there is anything to name."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, fontsize=8.5, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14))
 

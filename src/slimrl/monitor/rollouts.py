@@ -6,7 +6,8 @@ nan, a reward, advantage or log-probability that is not finite is written as nul
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from slimrl.io.files import LineFile, read_lines, without_nan
 from slimrl.types import Rollout, StopReason
 
 MAX_VALUE = 2_000  # characters of one value of a task's data
+OF_STEP = re.compile(r"step_(\d{6,18})(\.jsonl|\.tokens\.npz)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,16 @@ def rollout_file(output_dir: Path, step: int) -> Path:
 def token_file(output_dir: Path, step: int) -> Path:
     """The path of what the trainer found for each token of a step's rollouts (`trainer/token_log.py`)."""
     return output_dir / "rollouts" / f"step_{step:06d}.tokens.npz"
+
+
+def step_files(output_dir: Path) -> dict[int, list[Path]]:
+    """The files of each step that has any, oldest step first; a step's rollouts stand before its tokens. Files of other
+    names, such as a user's copies, are left out."""
+    files: dict[int, list[Path]] = {}
+    for path in sorted((output_dir / "rollouts").glob("step_*")):
+        if named := OF_STEP.fullmatch(path.name):
+            files.setdefault(int(named[1]), []).append(path)
+    return dict(sorted(files.items()))
 
 
 def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
@@ -74,7 +86,7 @@ def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
         "stop_reason": rollout.stop_reason,
         "metrics": without_nan(rollout.metrics),
         "env_s": [round(seconds, 4) for seconds in rollout.env_s],
-        "task_data": {name: _shown(value) for name, value in rollout.task_data.items()},
+        "task_data": data_for_file(rollout.task_data),
         "text": record.text,
         "messages": rollout.messages,
         "token_ids": rollout.token_ids_T,
@@ -117,6 +129,11 @@ def _stop_reason(line: dict[str, Any]) -> StopReason:
     if not line["metrics"].get("unfinished"):
         return StopReason.DONE
     return StopReason.CONTEXT_FULL if line["metrics"].get("context_full") else StopReason.MAX_TURNS
+
+
+def data_for_file(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's data as it is written to a file."""
+    return {name: _shown(value) for name, value in data.items()}
 
 
 def _shown(value: Any) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.reading.load import load
+from slimrl.config.reading.load import load_file
 from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, nearest
@@ -22,21 +22,22 @@ NO_RECIPE = re.compile(
 )
 
 
-def read_run_config(run_dir: Path) -> CommandConfig:
-    """The settings of a run, with today's defaults for those that its version did not know. Raises UserError if its
-    config.toml is missing or cannot be read."""
+def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -> CommandConfig:
+    """The settings of a run, with today's defaults for those that its version did not know. `default` is the kind of
+    settings where the first line of its config.toml names none. Raises UserError if the file is missing or cannot be
+    read."""
     path = run_dir / FILE_NAME
     if not path.is_file():
         raise UserError(f"{run_dir} has no {FILE_NAME}: it is no run of slimrl. Name the `output_dir` of a run.")
     first = read_regular(path, MAX_BYTES).decode("utf-8", "replace").partition("\n")[0]
     found = HEADER.match(first)
     command = found[1] if found else ""
-    if command not in COMMANDS:
+    if (kind := COMMANDS.get(command, default)) is None:
         raise UserError(
             f"{path} does not begin with the command that wrote it, as in `# slimrl rl @ {FILE_NAME}`."
             f"{nearest(command, COMMANDS) if command else ''}"
         )
-    return load(COMMANDS[command], ["@", str(path)], {}, note=lambda text: None).config
+    return load_file(kind, path)
 
 
 def flat_settings(config: CommandConfig) -> dict[str, Any]:

@@ -26,17 +26,11 @@ class Sink(Protocol):
         """End the sink; `failed` says that the run ended by an exception."""
 
 
-class Watch(Protocol):
-    """A look at all metrics before any sink has them, such as `monitor/health`."""
+class Watch(Sink, Protocol):
+    """A sink that looks at all metrics before any other has them, such as `monitor/health`, and takes them last."""
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
         """Take the metrics of a step. Returns metrics to write with them."""
-
-    def report(self) -> None:
-        """Say what was observed, once the sinks have it. May raise UserError to end the run."""
-
-    def close(self) -> None:
-        """End the watch."""
 
 
 class Monitor:
@@ -62,19 +56,15 @@ class Monitor:
         values = {name: float(value) for name, value in metrics.items()}
         for watch in self._watches:
             values |= watch.observe(step, values)
-        for sink in self.open_sinks:
+        for sink in (*self.open_sinks, *self._watches):
             sink.write(step, values)
-        for watch in self._watches:
-            watch.report()
 
     def close(self, failed: bool = False) -> None:
         """Close all sinks, even if closing one of them fails."""
         # An ExitStack calls all of its callbacks, though one raises, and raises that exception at the end.
         with ExitStack() as stack:
-            for sink in self.open_sinks:
+            for sink in (*self.open_sinks, *self._watches):
                 stack.callback(sink.close, failed)
-            for watch in self._watches:
-                stack.callback(watch.close)
 
     def __enter__(self) -> Self:
         return self

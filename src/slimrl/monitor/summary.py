@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -17,6 +16,8 @@ from rich.text import Text
 from slimrl.io.files import replace_file, without_nan
 from slimrl.monitor.console import RunConsole
 from slimrl.stats import Estimate
+
+PLAN = "plan.json"  # the prediction of a run, in its directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,15 @@ class Prediction:
 
     peak_gb: float
     step_s: float
+
+
+def recall_prediction(output_dir: Path) -> Prediction | None:
+    """The prediction of the run in a directory; None if there is none, or the file is damaged."""
+    try:
+        content = json.loads((output_dir / PLAN).read_text(encoding="utf-8"))
+        return Prediction(float(content["peak_gb"]), float(content["step_s"]))
+    except (OSError, ValueError, LookupError, TypeError, OverflowError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +118,16 @@ def _foretold(summary: RunSummary) -> list[tuple[str, str]]:
 
 
 def _off(predicted: float, measured: float) -> str:
-    return f" ({predicted / measured - 1:+.0%})" if measured > 0 else ""
+    """How far the prediction was off, in percent of the measured value."""
+    percent = round(100 * (predicted / measured - 1)) if measured > 0 else 0
+    return f" (predicted {abs(percent)}% too {'high' if percent > 0 else 'low'})" if percent else ""
 
 
 def write_summary(path: Path, summary: RunSummary) -> None:
     """Write summary.json atomically. Raises UserError if the disk is full."""
-    content = {
-        "measure": summary.measure,
-        "stages": [_stage(stage) for stage in summary.stages],
-        "duration_s": summary.duration_s,
-        "tokens_sampled": summary.tokens_sampled,
-        "tokens_trained": summary.tokens_trained,
-        "weights": str(summary.weights),
-        "command": summary.command,
-    }
-    if summary.predicted is not None and summary.measured is not None:
-        content |= {"predicted": asdict(summary.predicted), "measured": asdict(summary.measured)}
-    if summary.baseline:
-        content["baseline"] = _stage(summary.baseline)
+    content = {name: value for name, value in asdict(summary).items() if name != "view" and value is not None}
+    if summary.predicted is None:
+        content.pop("measured", None)
+    content["weights"] = str(summary.weights)
     text = json.dumps(without_nan(content), indent=2, ensure_ascii=False, allow_nan=False)
     replace_file(path, [(text + "\n").encode()])
-
-
-def _stage(stage: Stage) -> dict[str, Any]:
-    return {"name": stage.name, "held_out": {label: asdict(value) for label, value in stage.held_out.items()}}

@@ -7,6 +7,8 @@ enough to see how the policy has changed.
 from collections.abc import Sequence
 from pathlib import Path
 
+from slimrl.monitor.rollouts import step_files
+
 NEWEST = 10  # steps that are never left out
 ROOM = 0.9  # of the bound, down to which files are deleted, so that not every step has to
 
@@ -14,9 +16,7 @@ ROOM = 0.9  # of the bound, down to which files are deleted, so that not every s
 def thin_rollouts(output_dir: Path, max_bytes: float) -> int:
     """Delete files of older steps if all together have more than `max_bytes`. Returns the number of steps deleted. The
     first step and the newest ones stay, whatever they take."""
-    files: dict[int, list[Path]] = {}
-    for path in (output_dir / "rollouts").glob("step_*"):
-        files.setdefault(int(path.name.partition(".")[0].removeprefix("step_")), []).append(path)
+    files = step_files(output_dir)
     sizes = {step: sum(path.stat().st_size for path in paths) for step, paths in files.items()}
     if sum(sizes.values()) <= max_bytes:
         return 0

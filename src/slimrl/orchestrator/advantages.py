@@ -51,7 +51,8 @@ def opo(rewards_G: Sequence[float], lengths_G: Sequence[int]) -> list[float]:
 
 def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss: ResolvedLoss) -> list[float]:
     """The advantages of rewards that are compared, by the estimator that the loss names. Equal rewards give exactly 0,
-    except with `reinforce`, whose constant baseline compares no rollouts."""
+    except with `reinforce`, whose constant baseline compares no rollouts. `rae` arrives here as `reinforce` with the
+    baseline of a role (`roles.py`); `gae` belongs to the trainer."""
     if loss.advantage == "reinforce":
         return reinforce(rewards_G, loss.baseline)
     if max(rewards_G) == min(rewards_G):

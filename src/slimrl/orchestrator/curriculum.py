@@ -7,10 +7,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slimrl.environments.base import Taskset
 from slimrl.environments.find import tasks_of
 from slimrl.errors import UserError
-from slimrl.types import Task
+from slimrl.types import Task, Taskset
 
 
 class Shuffle:
@@ -47,7 +46,7 @@ class Curriculum:
         self._tasksets = [(taskset, tasks_of(taskset, "train")) for taskset in tasksets]
         for taskset, tasks in self._tasksets:
             if not tasks:
-                raise UserError(f"{type(taskset).__name__} has no training tasks; check its `args`.")
+                raise UserError(f"{taskset.class_name} has no training tasks; check its `args`.")
         self._shuffles = [Shuffle(len(tasks), f"{seed}/{n}") for n, (_, tasks) in enumerate(self._tasksets)]
 
     def draw(self, position: int) -> Draw:

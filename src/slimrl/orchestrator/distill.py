@@ -23,12 +23,11 @@ from itertools import chain
 from typing import Protocol
 
 from slimrl.config.loss import ResolvedLoss
-from slimrl.environments.base import Taskset
 from slimrl.errors import RolloutError, UserError
 from slimrl.orchestrator.curriculum import Draw
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, read_opening
 from slimrl.rollout.loop import run_episodes
-from slimrl.types import Metrics, Rollout, Sample, SamplingParams
+from slimrl.types import Metrics, Rollout, Sample, SamplingParams, Taskset
 
 # A token that the teacher forbids has log-probability -inf, and an infinite advantage would spoil the step. This is
 # less than float32 can express as a probability.

@@ -1,11 +1,10 @@
-"""Adds what rollouts earn in comparison with one another (`GroupRewarding` in `environments/base.py`)."""
+"""Adds what rollouts earn in comparison with one another (`Taskset.group_rewards`)."""
 
 import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from slimrl.environments.base import GroupRewarding
 from slimrl.environments.find import call_user_code
 from slimrl.environments.plain import check_reward
 from slimrl.errors import RolloutError, UserError
@@ -20,7 +19,7 @@ def add_group_rewards(rollouts_G: Sequence[Rollout], draw: Draw) -> tuple[Rollou
     no part. If the comparison fails, so does the whole group."""
     taskset = draw.taskset
     kept = [rollout for rollout in rollouts_G if not rollout.failure]
-    if not isinstance(taskset, GroupRewarding) or not taskset.group_reward_names or not kept:
+    if not taskset.group_reward_names or not kept:
         return tuple(rollouts_G)
     try:
         given = call_user_code("group_rewards() failed", lambda: taskset.group_rewards(copy.deepcopy(draw.task), kept))

@@ -17,7 +17,6 @@ from typing import Any
 from slimrl.config.loss import ResolvedLoss
 from slimrl.config.monitors import MonitorsConfig
 from slimrl.config.rollout import OrchestratorConfig
-from slimrl.environments.base import GroupRewarding, Taskset, allow_restarts, seed_tasksets
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.health.measure import measure
 from slimrl.monitor.rollouts import RolloutRecord
@@ -31,9 +30,9 @@ from slimrl.orchestrator.state import OrchestratorState, read_state, save_group
 from slimrl.orchestrator.step_metrics import Usage, age_metrics, rollout_metrics
 from slimrl.orchestrator.watch import WatchedClient
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
-from slimrl.rollout.self_play import self_play_roles, self_play_specs
+from slimrl.rollout.self_play import self_play_specs
 from slimrl.transport.base import Batch
-from slimrl.types import Metrics, Rollout, Sample, SamplingParams
+from slimrl.types import Metrics, Rollout, Sample, SamplingParams, Taskset
 
 Record = Callable[[int, Sequence[RolloutRecord]], None]
 
@@ -77,7 +76,7 @@ class Orchestrator:
         self._num_drawn = 0
         self._role_means: dict[str, float] = {}
         self._watched = WatchedClient(self.context.client)
-        largest = max(len(self_play_roles(taskset)) for taskset in self.tasksets)
+        largest = max(len(taskset.roles) for taskset in self.tasksets)
         self._pool = Pool(replace(self.context, client=self._watched), self.max_async_level, largest)
         self._collected_s = 0.0  # when the last batch was made
         self._to_replay: Sequence[int] = ()  # what was in flight when the checkpoint was made
@@ -118,7 +117,7 @@ class Orchestrator:
         bound = wanted * self.config.resample_factor
         played: list[PlayedGroup] = []
         groups: list[Group] = []
-        self._seed_tasksets(step)
+        self._begin_step(step)
         num_stale = self._replay(step)
         num_started, num_looked = num_stale, 0
         while (missing := wanted - sum(group.has_signal for group in groups)) > 0 and num_looked < bound:
@@ -146,12 +145,10 @@ class Orchestrator:
         samples, more = self._samples(groups, step)
         return Batch(samples, self.config.sampling.temperature, metrics | more, self.state)
 
-    def _seed_tasksets(self, step: int) -> None:
+    def _begin_step(self, step: int) -> None:
         """Seed the tasksets' generators; while episodes are in flight, these go on with those that they have."""
-        tasksets = [*self.tasksets, *(self.distillation.tasksets if self.distillation else ())]
-        allow_restarts(tasksets)
-        if not self._pool.in_flight:
-            seed_tasksets(tasksets, f"rl/{self.seed}/{step}")
+        for taskset in (*self.tasksets, *(self.distillation.tasksets if self.distillation else ())):
+            taskset.begin_step(None if self._pool.in_flight else f"rl/{self.seed}/{step}")
 
     def _replay(self, step: int) -> int:
         """Issue again the groups that an earlier process had in flight, and those that are too old by now, which are
@@ -187,7 +184,7 @@ class Orchestrator:
 
     def _compare(self, group: PlayedGroup) -> PlayedGroup:
         """The group with what its rollouts earn in comparison with one another."""
-        if not any(isinstance(one, GroupRewarding) and one.group_reward_names for one in self.tasksets):
+        if not any(one.group_reward_names for one in self.tasksets):
             return group
         return replace(group, rollouts=add_group_rewards(group.rollouts, self._curriculum.draw(group.position)))
 

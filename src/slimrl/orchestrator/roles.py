@@ -8,11 +8,9 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 
 from slimrl.config.loss import ResolvedLoss
-from slimrl.environments.base import Taskset
 from slimrl.errors import UserError
 from slimrl.orchestrator.advantages import turn_advantages
-from slimrl.rollout.self_play import self_play_roles
-from slimrl.types import Rollout
+from slimrl.types import Rollout, Taskset
 
 Means = MutableMapping[str, float]
 
@@ -58,15 +56,15 @@ def update_mean(means: Means, key: str, rewards: Sequence[float], decay: float) 
 
 def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss) -> None:
     """Raise UserError if a group is no whole number of games, or if a role would have one rollout to compare."""
-    num_roles = max(1, len(self_play_roles(taskset)))
+    num_roles = max(1, len(taskset.roles))
     if rollouts_per_example % num_roles:
         raise UserError(
-            f"`orchestrator.rollouts_per_example` = {rollouts_per_example}: {type(taskset).__name__} is played in "
+            f"`orchestrator.rollouts_per_example` = {rollouts_per_example}: {taskset.class_name} is played in "
             f"{num_roles} roles at once, each of which gives a rollout, so it must be a multiple of {num_roles}."
         )
     if loss.is_group_relative and rollouts_per_example < 2 * num_roles:
         raise UserError(
-            f"`orchestrator.rollouts_per_example` = {rollouts_per_example}: {type(taskset).__name__} is played in "
+            f"`orchestrator.rollouts_per_example` = {rollouts_per_example}: {taskset.class_name} is played in "
             f"{num_roles} roles, so each would have a single rollout in a group, and nothing to be compared with. Set "
             f'it to {2 * num_roles} or more, or take `trainer.loss.advantage` "rae", which compares with the past.'
         )
@@ -74,4 +72,4 @@ def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss
 
 def num_games(taskset: Taskset, rollouts_per_example: int) -> int:
     """The number of games that give so many rollouts on a task: a game gives one for each role."""
-    return rollouts_per_example // max(1, len(self_play_roles(taskset)))
+    return rollouts_per_example // max(1, len(taskset.roles))

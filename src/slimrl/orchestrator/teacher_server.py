@@ -6,21 +6,23 @@ text is never compared or tokenised.
 """
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion, FinishReason
-from slimrl.io.http import BUSY, PASSING, backoff_s, http_client, import_httpx, read_api_key, redact_key
-from slimrl.io.loop_thread import call_outside_loop
+from slimrl.io.api_key import read_api_key
+from slimrl.io.http import HttpClient, HttpError, Limits, Peer, ask_again
+from slimrl.io.loop_thread import run_in_thread
 from slimrl.types import Sample, SamplingParams
 
 AGAIN = "The run stops before the update; once the server is well, it continues with `--resume`."
 ID = "token_id:"
 # These are sent because vLLM takes settings that are missing from the model's generation_config.json.
 WHOLE_DISTRIBUTION = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError)  # what reading a reply of another form raises
 
 
 class ServerTeacher:
@@ -30,9 +32,10 @@ class ServerTeacher:
     version = 0  # the teacher's weights stay as they are
 
     def __init__(self, config: ServerTeacherConfig) -> None:
-        self._config, self._httpx = config, import_httpx("a teacher behind HTTP")
+        self._config = config
         self._url = f"{config.base_url.rstrip('/')}/completions"
-        self._key = read_api_key(config.api_key_variable)
+        self._peer = Peer("teacher", config.base_url, read_api_key(config.api_key_variable), AGAIN)
+        self._limits = Limits(config.timeout_s, "teacher.timeout_s")
 
     @property
     def num_concurrent(self) -> int:
@@ -41,11 +44,11 @@ class ServerTeacher:
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
         """The log-probabilities; see `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
-        return call_outside_loop(lambda: asyncio.run(self._score_all(samples)))
+        return run_in_thread("teacher", self._score_all(samples))
 
     async def _score_all(self, samples: Sequence[Sample]) -> list[list[float]]:
         slots = asyncio.Semaphore(self._config.num_concurrent)
-        async with self._client() as client:
+        async with aclosing(self._client()) as client:
 
             async def score(sample: Sample) -> list[float]:
                 async with slots:
@@ -56,7 +59,7 @@ class ServerTeacher:
     def check_vocabulary(self, texts: Mapping[int, str]) -> None:
         """Raise UserError if the server's texts of these token ids are other texts: it would score other words. A
         server that reports ids alone cannot be checked."""
-        names = call_outside_loop(lambda: asyncio.run(self._names(list(texts))))
+        names = run_in_thread("teacher", self._names(list(texts)))
         named = [(name, text) for name, text in zip(names, texts.values(), strict=True) if not name.startswith(ID)]
         other = [f"{name!r} for {text!r}" for name, text in named if _word(name) != _word(text)]
         # A few may differ between equal vocabularies, as servers have their own ways to show a token.
@@ -67,19 +70,19 @@ class ServerTeacher:
             )
 
     async def _names(self, token_ids: list[int]) -> list[str]:
-        async with self._client() as client:
-            data = await self._ask(client, self._echo(token_ids, as_ids=False), len(token_ids))
-        self._logprobs(data, token_ids)
-        return list(map(str, json.loads(data)["choices"][0]["logprobs"]["tokens"][: len(token_ids)]))
+        async with aclosing(self._client()) as client:
+            reply = await self._ask(client, self._echo(token_ids, as_ids=False), len(token_ids))
+        self._logprobs(reply, token_ids)
+        return list(map(str, reply["choices"][0]["logprobs"]["tokens"][: len(token_ids)]))
 
-    def _client(self) -> Any:
-        """A new HTTP client: a connection belongs to the event loop that it was opened in, so none is kept."""
-        return http_client(self._httpx, "teacher", self._config.base_url, self._key, self._config.num_concurrent)
+    def _client(self) -> HttpClient:
+        """A new client: a connection belongs to the event loop that it was opened in, so none is kept."""
+        return HttpClient(self._peer, self._config.num_concurrent)
 
-    async def _score(self, client: Any, sample: Sample) -> list[float]:
+    async def _score(self, client: HttpClient, sample: Sample) -> list[float]:
         token_ids = list(sample.token_ids_T)
-        data = await self._ask(client, self._echo(token_ids, as_ids=True), len(token_ids))
-        logprobs = self._logprobs(data, token_ids)
+        reply = await self._ask(client, self._echo(token_ids, as_ids=True), len(token_ids))
+        logprobs = self._logprobs(reply, token_ids)
         return [logprobs[t] for t, trained in enumerate(sample.loss_mask_T) if trained]
 
     def _echo(self, token_ids: list[int], as_ids: bool) -> dict[str, Any]:
@@ -106,70 +109,49 @@ class ServerTeacher:
             "include_stop_str_in_output": True,
             "return_token_ids": True,
         }
-        async with self._client() as client:
-            data = await self._ask(client, body, len(prompt))
+        async with aclosing(self._client()) as client:
+            reply = await self._ask(client, body, len(prompt))
         try:
-            choice = json.loads(data)["choices"][0]
+            choice = reply["choices"][0]
             token_ids, reason = tuple(map(int, choice["token_ids"])), choice["finish_reason"]
             if not token_ids:
                 raise LookupError("a turn has at least the token that ends it")
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        except MALFORMED as error:
             raise UserError(
-                f"the teacher at {self._url} does not tell the ids of its tokens, but {data[:200]!r}. It needs "
+                f"the teacher at {self._url} does not tell the ids of its tokens, but {reply!r:.200}. It needs "
                 "`return_token_ids` in /v1/completions, as vLLM and `slimrl inference` have."
             ) from error
         finish: FinishReason = "length" if reason == "length" else "stop"
         return Completion(token_ids, (0.0,) * len(token_ids), (0,) * len(token_ids), finish)
 
-    async def _ask(self, client: Any, body: dict[str, Any], length: int) -> bytes:
-        """The body of a successful response. A server that is away or busy is asked again until the time is over."""
-        trouble, tries = "it is still at it", 0
+    async def _ask(self, client: HttpClient, body: dict[str, Any], length: int) -> Any:
+        """The reply to a request. A server that is away or busy is asked again until the time is over."""
         try:
-            async with asyncio.timeout(self._config.timeout_s):
-                while True:
-                    status, data = await self._post(client, body)
-                    if status == 200:
-                        return data
-                    trouble = f"status {status}: {data[:300].decode('utf-8', 'replace')}" if status else data.decode()
-                    # Other errors, such as a wrong key, would be the same at every try.
-                    if status and status not in BUSY | PASSING:
-                        raise UserError(self._refusal(trouble, status, length))
-                    tries += 1
-                    await asyncio.sleep(backoff_s(tries, 1.0))
-        except TimeoutError as error:
+            return await ask_again(self._peer, lambda _: client.send("POST", self._url, body), self._limits)
+        except HttpError as error:
+            key = f"Set the variable {self._config.api_key_variable}. "
+            hint = {
+                400: "If it is too long for it, raise the server's limit, or lower teacher.seq_len. ",
+                401: key,
+                403: key,
+                404: "See to teacher.base_url, which ends in /v1, and to teacher.model. ",
+            }.get(error.status, "")
             raise UserError(
-                f"the teacher at {self._url} did not score a rollout of {length} tokens within teacher.timeout_s = "
-                f"{self._config.timeout_s:g} s ({trouble}). {AGAIN}"
+                f"the teacher at {self._url} did not score a rollout of {length} tokens: it {error.said}. {hint}{AGAIN}"
             ) from error
 
-    async def _post(self, client: Any, body: dict[str, Any]) -> tuple[int, bytes]:
-        """The status and the body of the response; 0 and the reason where there was none."""
-        try:
-            response = await client.post(self._url, json=body)
-        except (self._httpx.HTTPError, self._httpx.InvalidURL, self._httpx.StreamError) as error:
-            return 0, f"{type(error).__name__}: {error}".encode()
-        return response.status_code, redact_key(response.content, self._key)
-
-    def _refusal(self, trouble: str, status: int, length: int) -> str:
-        hint = {
-            401: f"Set the variable {self._config.api_key_variable}.",
-            403: f"Set the variable {self._config.api_key_variable}.",
-            404: "See to teacher.base_url, which ends in /v1, and to teacher.model.",
-        }.get(status, "If it is too long for it, raise the server's limit, or lower teacher.seq_len.")
-        return f"the teacher at {self._url} refuses a rollout of {length} tokens: {trouble}. {hint} {AGAIN}"
-
-    def _logprobs(self, data: bytes, token_ids: Sequence[int]) -> list[float]:
+    def _logprobs(self, reply: Any, token_ids: Sequence[int]) -> list[float]:
         """The log-probabilities of the prompt's tokens. The first token has none, and 0 is given for it. Raises
         UserError for a response of any other shape."""
         try:
-            found = json.loads(data)["choices"][0]["logprobs"]
+            found = reply["choices"][0]["logprobs"]
             names, logprobs = found["tokens"], found["token_logprobs"]
             # The last entries are those of the token that the server has sampled.
             of_prompt = [0.0, *(float(value) for value in logprobs[1 : len(token_ids)])]
             ids = [int(name.removeprefix(ID)) for name in names[: len(token_ids)] if name.startswith(ID)]
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        except MALFORMED as error:
             raise UserError(
-                f"the teacher at {self._url} gave no log-probabilities of its prompt, but {data[:200]!r}. It needs "
+                f"the teacher at {self._url} gave no log-probabilities of its prompt, but {reply!r:.200}. It needs "
                 f"`echo` with `logprobs` in /v1/completions, as vLLM and `slimrl inference` have. {AGAIN}"
             ) from error
         if len(of_prompt) != len(token_ids):

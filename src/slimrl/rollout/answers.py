@@ -6,10 +6,10 @@ A wrong answer raises RolloutError, which fails the episode alone and says what 
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from slimrl.environments.base import Closing, Environment
+from slimrl.environments.base import Closing
 from slimrl.environments.plain import plain_messages, plain_turn
 from slimrl.errors import RolloutError
-from slimrl.types import Message, Turn
+from slimrl.types import Environment, Message, Turn
 
 T = TypeVar("T")
 

@@ -18,14 +18,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
-from slimrl.environments.base import Environment, Taskset, new_episode
+from slimrl.environments.base import new_episode
 from slimrl.environments.plain import check_reward
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Client, Completion
 from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import convert_errors, run_with_timeout
-from slimrl.types import Message, Metrics, Rollout, SamplingParams, StopReason, Task, Turn
+from slimrl.types import Environment, Message, Metrics, Rollout, SamplingParams, StopReason, Task, Taskset, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ async def _converse(
         max_tokens = min(sampling.max_tokens, limits.seq_len - len(transcript.token_ids))
         params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
         completion = await context.client.sample(list(transcript.token_ids), params)
-        reply = chat.text(list(completion.token_ids))
+        reply = chat.text(list(completion.token_ids), transcript.token_ids)
         transcript.add_reply(completion, reply)
 
         # The environment's turn.

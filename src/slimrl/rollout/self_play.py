@@ -9,27 +9,21 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from slimrl.environments.base import Environment, SelfPlay, Taskset
 from slimrl.errors import RolloutError
 from slimrl.rollout.episode import EpisodeSpec
-from slimrl.types import Split, Task
+from slimrl.types import Environment, Split, Task, Taskset
 
 # Turn n adds n to an episode's seed. The roles' seeds are so far apart that two roles never sample with the same one.
 SEED_STRIDE = 1 << 16
 
 
-def self_play_roles(taskset: Taskset) -> Sequence[str]:
-    """The names of the roles that the policy plays in one game; empty for tasks without self-play."""
-    return taskset.roles if isinstance(taskset, SelfPlay) else ()
-
-
 def self_play_specs(spec: EpisodeSpec) -> list[EpisodeSpec]:
     """The episodes of one game, one for each role, to be played together by `run_groups`. Without self-play that is
     the given episode alone."""
-    taskset = spec.taskset
-    if not isinstance(taskset, SelfPlay) or not self_play_roles(taskset):
+    taskset, roles = spec.taskset, spec.taskset.roles
+    if not roles:
         return [spec]
-    sampling, game = spec.sampling, _Game(taskset, len(taskset.roles))
+    sampling, game = spec.sampling, _Game(taskset, len(roles))
     return [
         EpisodeSpec(
             _RoleTaskset(taskset, game, place),
@@ -37,7 +31,7 @@ def self_play_specs(spec: EpisodeSpec) -> list[EpisodeSpec]:
             replace(sampling, seed=sampling.seed + place * SEED_STRIDE),
             role,
         )
-        for place, role in enumerate(taskset.roles)
+        for place, role in enumerate(roles)
     ]
 
 
@@ -46,7 +40,7 @@ class _Game:
     """The environments of one game. They are made when its first episode starts, so that an error in making them is
     that episode's failure."""
 
-    taskset: SelfPlay
+    taskset: Taskset
     num_roles: int
     episodes: list[Environment] = field(default_factory=list)
 
@@ -62,8 +56,8 @@ class _Game:
 
 
 @dataclass(frozen=True, slots=True)
-class _RoleTaskset:
-    """A taskset that gives one role's environment of a shared game."""
+class _RoleTaskset(Taskset):
+    """A taskset of one role's environment in a shared game."""
 
     taskset: Taskset
     game: _Game

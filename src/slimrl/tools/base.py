@@ -7,11 +7,11 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
-from slimrl.errors import nearest
+from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.text import is_writable
-from slimrl.tools.json_schema import mistake_of
+from slimrl.tools.json_schema import mistake_of, schema_of_hint
 from slimrl.types import Message
 
 Tool = Callable[..., Any]
@@ -60,6 +60,50 @@ class TypedTool:
         return found if isinstance(found, Mapping) else {}
 
 
+def tool_of(function: Callable[..., Any], where: str = "") -> TypedTool:
+    """The function, which may be async, as a tool with the types of its hints. A parameter without a hint is text.
+
+    What the function raises becomes text that the policy reads, except RolloutError. Raises UserError, which begins
+    with `where`, for a hint that no call can hold.
+    """
+    where = where or f"tool `{function.__name__}`"
+    try:
+        hints = get_type_hints(function)
+    except Exception as error:
+        raise UserError(f"{where}: its types cannot be read: {describe(error)}") from error
+    properties: dict[str, Any] = {}
+    required = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise UserError(f"{where}: each parameter needs a name, and `{parameter}` has none of its own.")
+        try:
+            properties[name] = schema_of_hint(hints.get(name, str))
+        except TypeError as error:
+            raise UserError(
+                f"{where}: `{name}` has {error}, which a call cannot hold. Take str, int, float, bool, list, dict or "
+                "Literal."
+            ) from error
+        if parameter.default is parameter.empty:
+            required.append(name)
+    schema = {"type": "object", "properties": properties, "required": required}
+    return TypedTool(function.__name__, inspect.getdoc(function) or "", schema, _guard(function))
+
+
+def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose errors become text that the policy reads."""
+
+    async def call(**arguments: Any) -> Any:
+        try:
+            result = function(**arguments)
+            return await result if inspect.isawaitable(result) else result
+        except (ToolError, RolloutError):
+            raise
+        except Exception as error:
+            raise ToolError(f"{function.__name__}: {describe(error)}") from error
+
+    return call
+
+
 def arguments_of(
     tools: Mapping[str, Tool], name: str, positional: Sequence[Any], keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -83,16 +127,24 @@ def arguments_of(
     return dict(bound.arguments)
 
 
-def _bind_typed(tool: TypedTool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    name, parameters = tool.__name__, list(tool.parameters)
+def by_name(tool: Tool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments of a call by name. Raises ToolError for too many, and for one that is given twice."""
+    names = tool.parameters if isinstance(tool, TypedTool) else inspect.signature(tool).parameters
     called = f"It is called as {usage(tool)}."
-    if len(positional) > len(parameters):
-        raise ToolError(f"{name}: it takes {len(parameters)} arguments, not {len(positional)}. {called}")
-    placed = dict(zip(parameters, positional, strict=False))
+    if len(positional) > len(names):
+        raise ToolError(f"{tool.__name__}: it takes {len(names)} arguments, not {len(positional)}. {called}")
+    placed = dict(zip(names, positional, strict=False))
     if twice := [key for key in keywords if key in placed]:
-        raise ToolError(f"{name}: `{twice[0]:.80}` is given twice. {called}")
+        raise ToolError(f"{tool.__name__}: `{twice[0]:.80}` is given twice. {called}")
+    return {**placed, **keywords}
+
+
+def _bind_typed(tool: TypedTool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    name, parameters = tool.__name__, tool.parameters
+    called = f"It is called as {usage(tool)}."
+    named = by_name(tool, positional, keywords)
     try:  # a Python literal may be a set, or have a number as a key
-        arguments: dict[str, Any] = json.loads(json.dumps({**placed, **keywords}, allow_nan=False))
+        arguments: dict[str, Any] = json.loads(json.dumps(named, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         raise ToolError(f"{name}: the arguments must be texts, numbers, lists and objects of JSON. {called}") from None
     if not is_writable(arguments):

@@ -1,7 +1,7 @@
 """Formats in which a policy calls tools and reads their results: in tags, or in the form of its own chat template.
 
-A third one, programs, is in `tools/code_format.py`. Calls are parsed, never evaluated. Knows nothing of questions,
-answers and rewards.
+A third one, programs, is slimrl-sandbox's (`slimrl.formats`). Calls are parsed, never evaluated. Knows nothing of
+questions, answers and rewards.
 """
 
 import ast
@@ -14,9 +14,23 @@ from typing import Any, Protocol
 
 from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
-from slimrl.tools.base import CallAttempt, Frame, Tool, ToolError, arguments_of, purpose, schema_of, usage
+from slimrl.plugins import FORMATS, load
+from slimrl.tools.base import (
+    CallAttempt,
+    Frame,
+    Tool,
+    ToolError,
+    TypedTool,
+    arguments_of,
+    by_name,
+    purpose,
+    schema_of,
+    tool_of,
+    usage,
+)
 from slimrl.types import Message
 
+CALL_FORMATS = ("tags", "native", "code")
 LOOK = "Look it up"
 END = "When you know it, end with <answer>the answer</answer>."
 CLOSING_TAG = "</tool>"
@@ -125,10 +139,8 @@ class NativeFormat:
         return Reaction(messages, tuple(calls))
 
     def write_call(self, tool: str, /, *positional: Any, **keywords: Any) -> str:
-        named = (
-            dict(zip(inspect.signature(self._tools[tool]).parameters, positional, strict=False)) if positional else {}
-        )
-        call = {"name": tool, "arguments": named | keywords}
+        arguments = by_name(self._tools[tool], positional, keywords) if positional else keywords
+        call = {"name": tool, "arguments": arguments}
         return f"{OPEN}\n{json.dumps(call, ensure_ascii=False)}\n{CLOSE}"
 
     async def close(self) -> None:
@@ -220,3 +232,46 @@ def quote(text: str) -> str:
     "say \\"x\\""
     """
     return json.dumps(text, ensure_ascii=False)
+
+
+class ProgramFormat(Protocol):
+    """The format in which a policy calls tools by programs, as an entry of `slimrl.formats` names it."""
+
+    def check(self, sandbox: Mapping[str, Any]) -> None:
+        """Raises UserError for useless settings of the sandbox."""
+
+    def make(self, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]) -> Callable[[], CallFormat]:
+        """A function that makes the format of an episode."""
+
+
+def check_sandbox(sandbox: Mapping[str, Any]) -> None:
+    """Raises UserError for useless settings of a sandbox."""
+    if sandbox:
+        _programs().check(sandbox)
+
+
+def formats_of(
+    name: str, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
+) -> Callable[[], CallFormat]:
+    """A function that makes the call format of an episode, of the kind that `CALL_FORMATS` names. Those of programs
+    share the sandbox that `sandbox` describes. A function with type hints becomes a `TypedTool`; one that takes texts
+    alone stays. Raises UserError for useless settings of the sandbox, and for a hint that no call can hold."""
+    tools = {called: _with_types(tool) for called, tool in tools.items()}
+    if name == "code":
+        return _programs().make(tools, max_tokens, sandbox)
+    one = NativeFormat if name == "native" else TagFormat
+    return lambda: one(tools, max_tokens)
+
+
+def _with_types(tool: Tool) -> Tool:
+    """A function with hints other than `str` as a TypedTool; any other tool unchanged."""
+    if isinstance(tool, TypedTool) or not inspect.isroutine(tool):
+        return tool
+    parameters = inspect.signature(tool).parameters.values()
+    takes_texts = all(one.annotation in (one.empty, str, "str") for one in parameters)
+    return tool if takes_texts else tool_of(tool)
+
+
+def _programs() -> ProgramFormat:
+    found: ProgramFormat = load(FORMATS, "code", "the call format")
+    return found

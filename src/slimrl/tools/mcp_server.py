@@ -6,7 +6,6 @@ process.
 """
 
 import asyncio
-import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 from slimrl.errors import RolloutError, UserError, describe, require
 from slimrl.io.loop_thread import LoopThread
 from slimrl.tools.base import ToolError, TypedTool
+from slimrl.tools.mcp_result import read_content
 
 START_S = 60.0  # for a server to be started and to list its tools
 MAX_RESULT_CHARS = 100_000  # how many tokens of these the policy reads is decided elsewhere
@@ -165,27 +165,12 @@ def _is_url(where: str) -> bool:
 
 
 def text_of(result: Any) -> str:
-    """The text of a tool's result: that of its parts, or its structured content as JSON where no part has text."""
-    parts = [_part_text(part) for part in result.content]
-    if result.structured_content is not None and not any(part.type == "text" for part in result.content):
-        parts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    text = "\n".join(parts)[: MAX_RESULT_CHARS + 1]
+    """The text of a tool's result, cut where it is too long."""
+    content = [part.model_dump() for part in result.content]
+    text = read_content(content, result.structured_content)[: MAX_RESULT_CHARS + 1]
     cut = len(text) > MAX_RESULT_CHARS
     whole = text.encode("utf-8", "replace").decode()
     return whole[:MAX_RESULT_CHARS] + " [...]" if cut else whole
-
-
-def _part_text(part: Any) -> str:
-    """A part of a result as text. A link is its name and address, other parts without text are named by their kind."""
-    match part.type:
-        case "text":
-            return str(part.text)
-        case "resource":
-            return str(part.resource.model_dump().get("text") or f"[resource {part.resource.uri}]")
-        case "resource_link":
-            return f"[{part.title or part.name}]({part.uri})" + (f": {part.description}" if part.description else "")
-        case _:
-            return f"[{part.type}]"
 
 
 def _cause(error: BaseException) -> BaseException:

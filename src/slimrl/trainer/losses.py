@@ -120,18 +120,18 @@ def kl_to_reference(new_N: Tensor, reference_N: Tensor) -> Tensor:
     return difference_N.expm1() - difference_N  # expm1, because exp(x) - 1 loses all digits for small x
 
 
-def token_weights(lengths_B: list[int], aggregation: Aggregation, max_tokens: int) -> list[float]:
+def token_weights(lengths_B: list[int], aggregation: Aggregation, seq_len: int) -> list[float]:
     """The weight of each token of rollout b, from the numbers of trained tokens of all rollouts.
 
     The lengths are those of the whole batch, over all ranks and micro-batches, so splitting a batch never changes its
     gradient.
 
     token: 1 / all trained tokens (DAPO, 2503.14476); sequence: 1 / (own length x rollouts) (GRPO, 2402.03300);
-    constant: 1 / (rollouts x max_tokens) (Dr. GRPO, 2503.20783).
+    constant: 1 / (rollouts x seq_len) (Dr. GRPO, 2503.20783).
     """
     num_tokens, num_rollouts = sum(lengths_B), len(lengths_B)
     if aggregation == "token":
         return [1 / num_tokens] * num_rollouts
     if aggregation == "sequence":
         return [1 / (length * num_rollouts) for length in lengths_B]
-    return [1 / (num_rollouts * max_tokens)] * num_rollouts
+    return [1 / (num_rollouts * seq_len)] * num_rollouts

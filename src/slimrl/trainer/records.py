@@ -50,6 +50,13 @@ def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
             shutil.copyfile(output_dir / name, copy)
 
 
+def share_metrics(output_dir: Path, checkpoint: Path) -> bool:
+    """Whether the run's metrics and the checkpoint's copy have a line in common, or one of them has no line."""
+    files = [path / METRICS for path in (output_dir, checkpoint / COPIES)]
+    own, copied = ({*path.read_bytes().splitlines()} if path.is_file() else set() for path in files)
+    return not own or not copied or bool(own & copied)
+
+
 def restore_records(output_dir: Path, checkpoint: Path, note: Callable[[str], None]) -> None:
     """Makes the files what they were at the checkpoint, and notes each that was missing or damaged. The run's own
     metrics may have gone on since: these lines are dropped, as the steps are done again."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, find_damage, is_sealed, remove_unfinished
 from slimrl.io.files import explain_write_errors
-from slimrl.models.history import first_name, run_of
+from slimrl.models.history import read_history
 from slimrl.trainer.checkpoint import (
     DAMAGED,
     STATE,
@@ -21,11 +21,12 @@ from slimrl.trainer.checkpoint import (
     step_directories,
     step_of,
 )
-from slimrl.trainer.records import COPIES, kept_id, restore_records
+from slimrl.trainer.records import COPIES, kept_id, restore_records, share_metrics
 from slimrl.trainer.weights import weights_directory
 
 Note = Callable[[str], None]
 OF_ANOTHER = "its run_id is not this run's, so another run has saved it"
+OTHER_METRICS = "this run has no run_id, and its metrics.jsonl has other lines, so another run has saved it"
 
 
 def remove_leftovers(output_dir: Path) -> None:
@@ -82,17 +83,20 @@ def _fault_of(directory: Path, output_dir: Path) -> str:
         read_state(directory)
     except DAMAGED as error:
         return f"{STATE} cannot be used: {explain_unreadable(error)}"
-    return OF_ANOTHER if _differ(kept_id(directory / COPIES), kept_id(output_dir)) else ""
+    saved_by, own = kept_id(directory / COPIES), kept_id(output_dir)
+    if saved_by and not own and not share_metrics(output_dir, directory):
+        return OTHER_METRICS
+    return OF_ANOTHER if _differ(saved_by, own) else ""
 
 
 def _fault_of_weights(directory: Path, output_dir: Path) -> str:
     """A phrase that names the damage of saved weights; empty if they are whole, and of this step and run."""
     if damage := find_damage(directory):
         return damage
-    name = first_name(directory)
-    if name not in ("", directory.name):
-        return f"they are those of {name}"
-    return OF_ANOTHER if _differ(run_of(directory), kept_id(output_dir)) else ""
+    history = read_history(directory)
+    if history.name not in ("", directory.name):
+        return f"they are those of {history.name}"
+    return OF_ANOTHER if _differ(history.run, kept_id(output_dir)) else ""
 
 
 def _differ(one: str, other: str) -> bool:

@@ -4,6 +4,7 @@ The names are symbolic links, so that every program can use them.
 """
 
 import contextlib
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,8 +31,9 @@ def keep_newest(output_dir: Path, keep: int) -> None:
 
 def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
     """Names the weights `best` whose step has the highest score, the later ones of equals; only those that are still
-    there count. Without scores of any there is no such name."""
-    measured = [path for path in step_directories(output_dir / "weights") if step_of(path) in scores]
+    there count. Without scores of any there is no such name. A score of nan is none."""
+    known = {step for step, score in scores.items() if not math.isnan(score)}
+    measured = [path for path in step_directories(output_dir / "weights") if step_of(path) in known]
     if measured:
         _link(output_dir / "weights" / BEST, max(measured, key=lambda path: (scores[step_of(path)], step_of(path))))
 

@@ -2,7 +2,7 @@
 
 The group is one of its own, beside any that the trainer has for itself: gloo between CPUs, NCCL between GPUs (which was
 never run). Its members find one another at a port where the trainer listens. What is broadcast, and in which order, is
-no part of it: that is in the body of `/update_weights` (`inference/server/transfer.py`, `integrations/vllm/engine.py`).
+no part of it: that is in the body of `/update_weights` (`slimrl_serve/transfer.py`, and the plug-in for vLLM).
 """
 
 import os

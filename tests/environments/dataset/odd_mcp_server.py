@@ -13,6 +13,10 @@ RESULTS = {
         "content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}],
         "structuredContent": {"t": 21.5, "pid": PID},
     },
+    "structured beside an empty text": {
+        "content": [{"type": "text", "text": ""}],
+        "structuredContent": {"t": 21.5, "pid": PID},
+    },
     "structured list": {"content": [], "structuredContent": {"all": [1, None], "pid": PID}},
     "promised": {"content": [TEXT]},
     "wrong shape": {"content": [TEXT], "structuredContent": {"t": "21.5"}},

@@ -1,7 +1,6 @@
 """The best constant answer is found, played as a script, and set beside what a run comes to."""
 
 import json
-import re
 
 import pytest
 
@@ -40,14 +39,6 @@ def test_where_there_is_no_right_answer_or_a_judge_is_asked_there_is_none(tmp_pa
 
 
 @pytest.mark.nightly
-def test_check_says_what_it_earns(tmp_path, capsys):
-    path = write_rows(tmp_path / "rows.jsonl", MOSTLY_2)
-    cli.run(["check", "--env", json.dumps([{"id": "dataset", "args": {"path": str(path)}}])])
-    said = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"constant answer \| note \| the best one earns 0\.[67]\d* on average, the expert 1", said)
-
-
-@pytest.mark.nightly
 def test_a_run_shows_it_beside_its_stages(tmp_path, capsys):
     path = write_rows(tmp_path / "rows.jsonl", MOSTLY_2)
     model = str(tiny_model_dir(tmp_path, "llama"))
@@ -60,3 +51,9 @@ def test_a_run_shows_it_beside_its_stages(tmp_path, capsys):
     baseline = json.loads((tmp_path / "run" / "summary.json").read_text())["baseline"]
     assert baseline["name"] == "the same answer to all" and 0.3 < baseline["held_out"]["constant"]["mean"] <= 1.0
     assert not list((tmp_path / "run" / "held_out").glob("constant*.jsonl"))
+
+
+def test_of_a_sorted_file_it_is_not_the_answer_of_the_first_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("slimrl.environments.dataset.constant.NUM_TASKS", 20)
+    rows = [{"question": f"Is {n} big?", "answer": "yes" if n < 20 else "no"} for n in range(100)]
+    assert constant(made(tmp_path, rows, test_share=0.0)) == "<answer>no</answer>"

@@ -8,7 +8,8 @@ import pytest
 from slimrl.errors import UserError
 from slimrl.orchestrator.curriculum import Draw
 from slimrl.orchestrator.group_rewards import add_group_rewards
-from slimrl.rollout.worker.taskset import Source, find_in_worker, load_in_worker
+from slimrl.rollout.worker.process import Source
+from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Rollout, StopReason
 from tests.environments.dataset.files import functions, made, opened, write_rows
 
@@ -80,7 +81,7 @@ def test_a_worker_compares_as_this_process_does(tmp_path, name):
     reward = ["exact", {"function": f"{tmp_path / 'rewards.py'}:{name}", "weight": 0.5, "group": True}]
     args = {"path": str(write_rows(tmp_path / "rows.jsonl", ROWS)), "test_share": 0.0, "reward": reward}
     source = Source("dataset", args, 20.0)
-    remote = load_in_worker(source, find_in_worker(source))
+    remote = load_in_worker(source)
     group = [played(here, "55"), played(here, "a longer one")]
     ours, theirs = (add_group_rewards(group, draw(taskset)) for taskset in (here, remote))
     assert [one.turn_rewards for one in ours] == [one.turn_rewards for one in theirs]

@@ -52,6 +52,13 @@ def text(reply):
 def digits(reply):
     return "1.0"
 
+def digits_as_bytes(reply):
+    return bytearray(b"1")
+
+def complex_number(reply):
+    import numpy
+    return numpy.complex64(0.2 + 0.9j)
+
 def too_many(completions):
     return [1.0, 1.0]
 
@@ -109,6 +116,8 @@ def test_messages_are_given_to_trl_where_the_prompt_is_messages(tmp_path):
         ("nan", "nonfinite_reward"),
         ("text", "reward_error"),
         ("digits", "reward_error"),
+        ("digits_as_bytes", "reward_error"),
+        ("complex_number", "reward_error"),
         ("too_many", "reward_error"),
         ("scalar", "reward_error"),
     ],

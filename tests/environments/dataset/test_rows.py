@@ -1,6 +1,7 @@
 """Rows of a file become tasks of disjoint splits, or the row that cannot be meant is named."""
 
 import json
+import os
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -10,7 +11,7 @@ from slimrl.environments.find import is_builtin, load_taskset, tasks_of
 from slimrl.environments.scripts import demonstrate
 from slimrl.environments.splits import shared_tasks
 from slimrl.errors import UserError
-from tests.environments.dataset.files import SUMS, answered, made, opened, write_rows
+from tests.environments.dataset.files import SUMS, answered, functions, made, opened, write_rows
 
 
 def questions(taskset, split):
@@ -40,6 +41,7 @@ def test_files_split_the_rows(tmp_path):
     assert len(taskset.tasks("train")) == len(SUMS) - 3
 
 
+@pytest.mark.slow
 def test_csv_and_parquet_are_read(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('question,answer\n"What is 1 + 1?",2\n"a\nb",3\n', encoding="utf-8")
@@ -49,6 +51,75 @@ def test_csv_and_parquet_are_read(tmp_path):
     datasets.Dataset.from_list(SUMS).to_parquet(tmp_path / "rows.parquet")
     taskset = load_taskset("dataset", {"path": str(tmp_path / "rows.parquet"), "test_share": 0.0})
     assert answered(taskset, "1").reward == 1.0
+
+
+BAD_CSV = {
+    "a quote that is never closed": ('question,answer\nq1,1\nq2,"10\nq3,3\n', r"rows.csv:3 cannot be read as CSV"),
+    "a quote that ends early": ('question,answer\nq1,"8"x"9\n', "rows.csv:2 cannot be read as CSV"),
+    "a quote in the first line": ('question,"answer\nq1,1\n', "rows.csv:1 cannot be read as CSV"),
+    "a column that stands twice": ("question,answer,answer\nq1,right,wrong\n", "has the column `answer` twice"),
+    "another encoding": ("question,answer\nq\xe9,1\n", "rows.csv cannot be read as CSV: 'utf-8'"),
+    "too many cells": ("question,answer\nq1,1,2\n", "rows.csv:2 has more cells"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_CSV)
+def test_a_csv_file_that_cannot_be_meant_is_refused(tmp_path, fault):
+    text, message = BAD_CSV[fault]
+    (tmp_path / "rows.csv").write_text(text, encoding="latin-1")
+    with pytest.raises(UserError, match=message):
+        load_taskset("dataset", {"path": str(tmp_path / "rows.csv"), "test_share": 0.0}).tasks("train")
+
+
+def test_quotes_within_a_cell_and_columns_without_names_are_read(tmp_path):
+    (tmp_path / "rows.csv").write_text('question,answer,,\na 6" pipe?,"six ""inches""",,\n\nb,2\n')
+    tasks = load_taskset("dataset", {"path": str(tmp_path / "rows.csv"), "test_share": 0.0}).tasks("train")
+    assert [task.data for task in tasks] == [
+        {"question": 'a 6" pipe?', "answer": 'six "inches"'},
+        {"question": "b", "answer": "2"},
+    ]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path, ending):
+    os.mkfifo(tmp_path / f"rows.{ending}")
+    with pytest.raises(UserError, match=r"it is a pipe, not a regular file\. Check args.path"):
+        load_taskset("dataset", {"path": str(tmp_path / f"rows.{ending}")}).tasks("train")
+
+
+@pytest.mark.parametrize(
+    "row", ['{"question": "q", "answer": "1", "answer": "2"}', '{"question": "q", "x": {"k": 1, "k": 1}}']
+)
+def test_a_row_with_a_key_that_stands_twice_is_refused(tmp_path, row):
+    (tmp_path / "rows.jsonl").write_text('{"question": "q", "answer": "1"}\n' + row + "\n")
+    with pytest.raises(UserError, match=r"rows.jsonl:2 has the key '(answer|k)' twice"):
+        load_taskset("dataset", {"path": str(tmp_path / "rows.jsonl")}).tasks("train")
+
+
+@pytest.mark.parametrize(
+    "row", [{"answer": ["Rome", None]}, {"answers": [], "reference": "Rome"}, {"answer": [None], "answers": ["Rome"]}]
+)
+def test_what_is_null_or_empty_is_no_right_answer(tmp_path, row):
+    taskset = made(tmp_path, [{"question": "q", **row}], test_share=0.0)
+    assert [answered(taskset, reply).reward for reply in ("Rome", "null", "None")] == [1.0, 0.0, 0.0]
+
+
+OBJECTS = {
+    "SQuAD": {"answers": {"text": ["Rome"], "answer_start": [1]}},
+    "TriviaQA": {"answer": {"value": "Rome", "aliases": ["Roma"]}},
+    "a list": {"answers": [{"text": "Rome"}]},
+}
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_an_object_is_no_right_answer_of_a_scorer(tmp_path, kind):
+    row = {"question": "q", **OBJECTS[kind]}
+    with pytest.raises(
+        UserError, match=r"`answers?` of task `train/1` holds the object .*as a text or a list of texts"
+    ):
+        made(tmp_path, [row], test_share=0.0).tasks("train")
+    own = functions(tmp_path, "def own(reply, task):\n    return 1.0")
+    assert answered(made(tmp_path, [row], test_share=0.0, reward=f"{own}:own"), "Rome").reward == 1.0
 
 
 def test_messages_keep_their_own_system(tmp_path):
@@ -116,6 +187,7 @@ def test_an_empty_file_is_refused(tmp_path):
         made(tmp_path, []).tasks("train")
 
 
+@pytest.mark.slow
 def test_columns_of_types_that_json_lacks_are_written_otherwise_or_left_out(tmp_path, capsys):
     pandas = pytest.importorskip("pandas", reason="needs the package pandas")
     pytest.importorskip("datasets", reason="needs the package datasets")

@@ -8,6 +8,7 @@ from slimrl.types import Message
 from tests.models.chat import hub_templates
 from tests.models.chat.pieces import piece_tokenizer
 from tests.models.chat.templates import TOOLS
+from tests.tiny import tiny_tokenizer
 
 SEARCH = {
     "type": "function",
@@ -138,3 +139,16 @@ def test_a_supervised_conversation_with_tools_is_the_template_for_tools() -> Non
     assert text.startswith("<s><|im_start|>system\nYou are a function calling AI model.")
     results = "<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response><|im_end|>"
     assert text.endswith(f"{CALL}<|im_end|>\n<|im_start|>tool\n{results}<|im_start|>assistant\nA<|im_end|>")
+
+
+def test_a_template_that_leaves_out_tools_beside_a_system_message_is_refused() -> None:
+    template = (
+        "{% if tools and messages[0]['role'] != 'system' %}{{ tools | tojson }}{% endif %}{% for m in messages %}"
+        "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] }}{% for c in m['tool_calls'] or [] %}"
+        "{{ '<tool_call>' + c['function'] | tojson + '</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    )
+    chat = ChatFormat(tiny_tokenizer(chat_template=template))
+    chat.opening([{**user("q"), "tools": [SEARCH]}])
+    with pytest.raises(UserError, match="leaves out the tool search of a conversation with the roles system, user"):
+        chat.opening([{"role": "system", "content": "Be brief.", "tools": [SEARCH]}, user("q")])

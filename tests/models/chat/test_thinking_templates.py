@@ -78,3 +78,58 @@ def test_thoughts_behind_a_prompt_that_closes_them_are_refused():
     assert turns == ["4<|im_end|>", "4<|im_end|>"]
     with pytest.raises(UserError, match=r"ends in </think>.*a reply of the data has some"):
         learnt(CLOSED, "<think>\nDouble 2.\n</think>\n\n4")
+
+
+def test_a_reply_behind_opened_thoughts_is_shown_with_their_tag():
+    for name, opened in {"last": "<think>\n", "line": "<think>", "plain": ""}.items():
+        chat = ChatFormat(tiny_tokenizer(chat_template=TEMPLATES[name]))
+        prompt = chat.opening([{"role": "user", "content": "a <think>"}])
+        for reply in ("Perhaps <answer>4</answer>", "Double 2.\n</think>\n\n4", ""):
+            token_ids = chat._tokenizer.encode(reply, add_special_tokens=False)
+            assert chat.text(token_ids, prompt) == opened + reply
+            if opened and reply:
+                again, _ = chat.encode_conversation(
+                    [{"role": "user", "content": "a <think>"}, {"role": "assistant", "content": opened + reply}]
+                )
+                assert again == [*prompt, *token_ids, chat.end_of_turn]
+
+
+def test_thoughts_whose_end_no_text_shows_are_not_opened():
+    tokenizer = tiny_tokenizer(chat_template=TEMPLATES["last"])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>"]})
+    chat = ChatFormat(tokenizer)
+    prompt = chat.opening([{"role": "user", "content": "2+2?"}])
+    assert chat.text(tokenizer.encode("Double 2.</think>4", add_special_tokens=False), prompt) == "Double 2.4"
+
+
+# Tags of thoughts that are not read here, and what closes each.
+OTHERS = {
+    "<thought>\n": "</thought>",
+    "<thinking>\n": "</thinking>",
+    "<THINK>\n": "</THINK>",
+    "<reasoning>": "</reasoning>",
+    "<seed:think>": "</seed:think>",
+    "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+}
+
+
+@pytest.mark.parametrize("tag", OTHERS)
+def test_a_reply_that_does_not_close_thoughts_of_another_tag_is_not_learnt(tag):
+    close = OTHERS[tag]
+
+    def check(prompt_end, reply, **extra):
+        template = HISTORY + "{{ m.content }}" + END + f"{prompt_end}' }}}}{{% endif %}}"
+        messages = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": reply, **extra}]
+        ChatFormat(tiny_tokenizer(chat_template=template)).check_thoughts(messages)
+
+    for reply in ("4", "<think>Double 2.</think>4"):
+        with pytest.raises(
+            UserError, match=re.escape(f"ends in {tag.strip()}, and a reply of the data has no {close}")
+        ):
+            check(tag, reply)
+    check(tag, f"Double 2.{close}4")
+    check(tag, "4", weight=0)
+    check(f"{tag}{close}", "4")

@@ -1,9 +1,11 @@
 """Tool calls in growing text: the text and calls do not depend on how it is cut."""
 
 import json
+import time
 
 import pytest
 
+from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "<x>"}}\n</tool_call>'
@@ -99,9 +101,30 @@ def test_an_argument_that_never_ends_is_text_up_to_its_first_tag() -> None:
     assert ToolReader().read(cut, closed=True) == [cut.partition(" b")[0], " b"]
 
 
-def test_many_quotation_marks_do_not_slow_the_reader_down() -> None:
-    text = '<tool_call>{"' * 2000
+@pytest.mark.parametrize("end", ["", '"', '"</tool_call>', '" < </tool_call>'])
+@pytest.mark.parametrize("mark", ['"', '\\"'])
+def test_many_quotation_marks_do_not_slow_the_reader_down(mark: str, end: str) -> None:
+    text = f"<tool_call>{{{mark}" * 4000 + end
+    began = time.thread_time()
     assert "".join(map(str, ToolReader().read(text, closed=True))) == text
+    assert without_thoughts(text) == text
+    assert time.thread_time() - began < 2
+
+
+def test_a_long_argument_is_not_read_again_for_each_piece() -> None:
+    argument = "a" * 20_000
+    text, reader = call_of(argument), ToolReader()
+    began = time.thread_time()
+    assert not any(reader.read(text[:end], closed=False) for end in range(0, len(text), 10))
+    (call,) = reader.read(text, closed=True)
+    assert isinstance(call, ToolCall) and argument in call.arguments
+    assert time.thread_time() - began < 1
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 1000])
+def test_a_backslash_outside_of_texts_makes_no_call(step: int) -> None:
+    broken = '<tool_call>{\\"broken": "\\""}</tool_call>'
+    assert read(f"{broken}{CALL}", step) == (broken, [("add", {"a": 1, "b": "<x>"})])
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 1000])

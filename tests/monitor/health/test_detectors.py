@@ -6,7 +6,7 @@ from slimrl.config.monitors import MonitorsConfig
 from slimrl.monitor.health.catalogue import MONITORS
 from slimrl.monitor.health.history import History
 
-DETECT = {monitor.name: monitor.detect for monitor in MONITORS}
+DETECT = {monitor.name: monitor.look for monitor in MONITORS}
 NUM = 30
 
 

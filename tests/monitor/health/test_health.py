@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from slimrl.config.monitors import BOUNDS, MONITOR_NAMES, MonitorsConfig
-from slimrl.monitor.health.catalogue import MONITORS, render_table
+from slimrl.monitor.health.catalogue import MONITORS
 from slimrl.monitor.health.health import CLEAR, Health, HealthStopError, HealthWatch
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
+from tests.monitor.pages import render_monitors
 
 ROOT = Path(__file__).parents[3]
 ZERO = "reward/zero_signal_groups"
@@ -89,8 +90,8 @@ def test_each_bound_belongs_to_a_monitor_and_each_monitor_has_one():
 
 
 def test_the_documented_table_is_that_of_the_code():
-    assert render_table() in (ROOT / "docs" / "monitors.md").read_text(encoding="utf-8"), (
-        "put the output of python -m slimrl.monitor.health.catalogue into docs/monitors.md"
+    assert render_monitors() in (ROOT / "docs" / "monitors.md").read_text(encoding="utf-8"), (
+        "put the output of python -m tests.monitor.pages monitors into docs/monitors.md"
     )
     assert all(one.meaning and one.healthy and one.cause and one.knob for one in MONITORS)
 

@@ -105,10 +105,5 @@ class Side:
         return Turn(True, reward=float(self.place))
 
 
-class Old(Market):
-    def demonstrate(self, task):
-        return [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-
-
 def imported_in():
     return [name for name in sys.modules if "market" in name]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slimrl.services.process_tree import start_time
+from slimrl.io.process_tree import start_time
 from tests.rollout.worker.test_taskset import load, play
 
 FILE = Path(__file__).with_name("daemons.py")

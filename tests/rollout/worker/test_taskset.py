@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from slimrl.environments.base import FailureKinds, Offloading, Preparing, Scripted, Seeding, SelfPlay
 from slimrl.environments.find import failure_kind_of, load_taskset, prepare_taskset, tasks_of
-from slimrl.environments.scripts import find_scripts, play_script
+from slimrl.environments.scripts import play_script
 from slimrl.errors import UserError
+from slimrl.io.process_tree import processes
 from slimrl.rollout.episode import EpisodeSpec
 from slimrl.rollout.loop import run_episodes
 from slimrl.rollout.places import run_groups
 from slimrl.rollout.self_play import self_play_specs
-from slimrl.rollout.worker.taskset import LOAD_TIMEOUT_S, Source, find_in_worker, load_in_worker
-from slimrl.services.process_tree import processes
+from slimrl.rollout.worker.process import LOAD_TIMEOUT_S, Source
+from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Rollout, SamplingParams, Task
 from tests.rollout.scripted import DigitClient, make_context
 
@@ -32,7 +32,7 @@ FILE = Path(__file__).with_name("market.py")
 
 def load(name: str = "Market", timeout_s: float = 20.0, file: Path = FILE, **args: Any) -> Any:
     source = Source(f"{file}:{name}", args, timeout_s)
-    return load_in_worker(source, find_in_worker(source))
+    return load_in_worker(source)
 
 
 def play(taskset: Any, num: int = 8, timeout_s: float = 20.0) -> list[Rollout]:
@@ -52,7 +52,7 @@ def workers() -> list[int]:
 def test_episodes_in_a_worker_are_those_of_the_runs_own_process() -> None:
     for name in ("Market", "Full"):
         remote, here = load(name), load_taskset(f"{FILE}:{name}", {})
-        remote.seed_generators("a")
+        remote.begin_step("a")
         ours, theirs = play(here), play(remote)
         assert [one.token_ids_T for one in ours] == [one.token_ids_T for one in theirs]
         assert [one.messages for one in ours] == [one.messages for one in theirs]
@@ -63,15 +63,13 @@ def test_episodes_in_a_worker_are_those_of_the_runs_own_process() -> None:
 
 @pytest.mark.slow
 def test_the_optional_methods_are_those_of_the_environment() -> None:
-    optional = [Scripted, FailureKinds, SelfPlay, Preparing, Offloading]
-    for name in ("Market", "Full", "Old"):
+    for name in ("Market", "Full"):
         remote, here = load(name), load_taskset(f"{FILE}:{name}", {})
-        assert type(remote).__name__ == name and isinstance(remote, Seeding)
-        expected = [isinstance(here, one) for one in optional]
-        if name == "Old":  # a demonstration counts as the expert's
-            expected[0] = True
-        assert [isinstance(remote, one) for one in optional] == expected
-        assert list(find_scripts(remote)) == list(find_scripts(here))
+        assert (remote.class_name, remote.purpose) == (here.class_name, here.purpose)
+        assert here.class_name == name and here.purpose.startswith("Sells things")
+        assert list(remote.scripts) == list(here.scripts) == (["expert", "odd"] if name == "Full" else [])
+        assert list(remote.roles) == list(here.roles) == (["buyer", "seller"] if name == "Full" else [])
+        assert list(remote.group_reward_names) == list(here.group_reward_names) == []
 
 
 @pytest.mark.slow
@@ -166,7 +164,7 @@ def test_what_an_environment_prints_is_shown_without_commands_to_the_terminal(
 @pytest.mark.slow
 def test_random_numbers_depend_on_the_seed_alone() -> None:
     def rewards(remote: Any, seed: str) -> list[float]:
-        remote.seed_generators(seed)
+        remote.begin_step(seed)
         return [one.reward for one in play(remote)]
 
     first, again = load(), load()
@@ -194,8 +192,27 @@ def test_two_threads_that_find_a_process_ended_start_one() -> None:
         while alive in workers() or remote._seats[0].running():
             time.sleep(0.005)
         with ThreadPoolExecutor(2) as pool:
-            assert all(pool.map(lambda _: remote.environment(task), range(2)))
+            assert all(pool.map(lambda _: asyncio.run(remote.environment(task).start()), range(2)))
         assert len(set(workers()) - before) == 1
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_between_two_pages_of_tasks_is_replaced() -> None:
+    remote = load()
+    page = remote._ask_class("tasks", split="train", first=256)
+    assert page[0][0] == "train/256"
+
+
+@pytest.mark.slow
+def test_a_class_without_kinds_of_failure_is_not_asked_for_them() -> None:
+    remote = load()
+    os.kill(remote._seats[0].running().pid, signal.SIGKILL)
+    while remote._seats[0].running():
+        time.sleep(0.005)
+    (rollout, *_) = play(load_taskset(f"{FILE}:Market", {}), 1)
+    assert failure_kind_of(remote, rollout) == "" and not remote._seats[0].running()
+    remote.offload()
+    assert not remote._seats[0].running()
 
 
 @pytest.mark.slow
@@ -212,7 +229,7 @@ def test_a_file_that_does_not_load_ends_nothing_but_its_process(
     code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "while" in code:
-        monkeypatch.setattr("slimrl.rollout.worker.taskset.LOAD_TIMEOUT_S", 0.5)
+        monkeypatch.setattr("slimrl.rollout.worker.process.LOAD_TIMEOUT_S", 0.5)
     (tmp_path / "own.py").write_text(code)
     with pytest.raises(UserError, match=said):
         load("Own", timeout_s=0.4, file=tmp_path / "own.py")
@@ -233,9 +250,9 @@ def test_a_process_goes_with_its_taskset() -> None:
 @pytest.mark.slow
 def test_a_process_goes_with_a_run_that_is_killed() -> None:
     program = (
-        "import sys, time; from slimrl.rollout.worker.process import WorkerProcess; from slimrl.rollout.worker.taskset "
-        f"import *; s = Source('{FILE}:Market', {{}}, 9.0); p = find_in_worker(s); print(p.pid, flush=True); "
-        "time.sleep(60)"
+        "import time; from slimrl.rollout.worker.process import Source; from slimrl.rollout.worker.taskset import "
+        f"load_in_worker; taskset = load_in_worker(Source('{FILE}:Market', {{}}, 9.0)); "
+        "print(taskset._seats[0].process().pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout

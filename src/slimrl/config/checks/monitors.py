@@ -1,37 +1,27 @@
 """Rules of `[monitors]`: names that contradict each other, and settings of a monitor that cannot act."""
 
-from slimrl.config.checks.error import ConfigError
+from slimrl.config.checks.faults import Faults, find_changed
 from slimrl.config.monitors import BOUNDS
 from slimrl.config.run import RLConfig
 
 
-def check_monitors(config: RLConfig) -> None:
-    """Refuses bounds of a monitor that is off, and ending a run on what can never be raised in it. Raises
-    ConfigError. Where all monitors are switched off, their settings are left for a flag to switch them on."""
+def monitor_faults(config: RLConfig) -> Faults:
+    """Bounds of a monitor that is off, and ending a run on what can never be raised in it. Where all monitors are
+    switched off, their settings are left for a flag to switch them on."""
     monitors = config.monitors
     if not monitors.enabled:
         return
-    for key in ("stop", "off"):
-        names: list[str] = getattr(monitors, key)
-        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-            raise ConfigError(f'monitors.{key} names "{twice[0]}" twice. Remove one.', f"monitors.{key}")
+    for key, names in (("stop", monitors.stop), ("off", monitors.off)):
+        for name in {name for name in names if names.count(name) > 1}:
+            yield f'<monitors.{key}> names "{name}" twice. Remove one.'
     for name in monitors.stop:
         if name in monitors.off:
-            raise ConfigError(
-                f'monitors.stop has "{name}", which cannot act: monitors.off has it too. Remove it from one of the '
-                "two.",
-                "monitors.stop",
-                "monitors.off",
-            )
+            yield f'<monitors.stop> has "{name}", which cannot act: <monitors.off> has it too. Remove one of the two.'
         if why := _never_raised(config, name):
-            raise ConfigError(f'monitors.stop has "{name}", which cannot act: {why}', "monitors.stop")
-    for key, name in BOUNDS.items():
-        if name in monitors.off and getattr(monitors, key) != type(monitors).model_fields[key].default:
-            raise ConfigError(
-                f'monitors.{key} cannot act: its monitor "{name}" is in monitors.off. Remove one of the two.',
-                f"monitors.{key}",
-                "monitors.off",
-            )
+            yield f'<monitors.stop> has "{name}", which cannot act: {why}'
+    for key in find_changed(monitors, list(BOUNDS)):
+        if BOUNDS[key] in monitors.off:
+            yield f'<monitors.{key}=> cannot act: its monitor "{BOUNDS[key]}" is in <monitors.off>. Remove either.'
 
 
 def _never_raised(config: RLConfig, name: str) -> str:

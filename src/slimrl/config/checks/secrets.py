@@ -1,10 +1,10 @@
 """The rule about secrets: none is in the settings, which are shown, kept with a run, and sent to W&B."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from slimrl.config.base import SECRET
-from slimrl.config.checks.error import ConfigError
+from slimrl.config.checks.faults import ConfigError
+from slimrl.config.reading.nested import flatten
 from slimrl.io.secrets import has_secret, names_secret
 from slimrl.io.urls import fault_of_base_url, is_variable_name
 
@@ -14,24 +14,15 @@ ADVICE = (
 )
 
 
-def check_secrets(settings: Any, key: str = "", name: str = "") -> None:
+def check_secrets(settings: dict[str, Any]) -> None:
     """Refuses a text under the name of a secret, one that has the form of a key, and an address with a key in it, also
     in the arguments of an environment. Raises ConfigError, which does not repeat it."""
-    # Which arguments of an environment are secrets is unknown here, so every level of the settings is searched.
-    match settings:
-        case dict():
-            entries: Iterable[tuple[Any, Any]] = settings.items()
-        case list():
-            entries = enumerate(settings)
-        case str() if settings and key != SECRET:
-            if found := _secret_in(name, settings):
+    for path, value in flatten(settings):
+        if isinstance(value, str) and value and path != (SECRET,):
+            name = next(key for key in reversed(path) if not key.isdecimal())  # what is in a list has the list's name
+            if found := _secret_in(name, value):
+                key = ".".join(path)
                 raise ConfigError(f"{key} has {found}. {ADVICE}.", key)
-            return
-        case _:
-            return
-    for below, value in entries:
-        here = name if isinstance(settings, list) else str(below)  # what is in a list has the name of the list
-        check_secrets(value, f"{key}.{below}" if key else str(below), here)
 
 
 def _secret_in(name: str, text: str) -> str:

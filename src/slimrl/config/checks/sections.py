@@ -3,21 +3,21 @@
 import re
 from datetime import date
 
-from slimrl.config.checks.error import ConfigError
+from slimrl.config.checks.faults import Faults, idle
 from slimrl.config.model import ModelConfig
 from slimrl.config.train import ScheduleConfig
 
 
-def check_model(model: ModelConfig) -> None:
-    """Refuses a device that does not exist in PyTorch's notation, and a date that is none. Raises ConfigError."""
+def model_faults(model: ModelConfig, is_trained: bool = True) -> Faults:
+    """A device that does not exist in PyTorch's notation, a date that is none, and LoRA where nothing is trained."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", model.device):
-        raise ConfigError(
-            f'model.device = "{model.device}" is no device, expected auto, cpu, cuda or cuda:NUMBER.',
-            "model.device",
-        )
+        yield "<model.device=> is no device, expected auto, cpu, cuda or cuda:NUMBER."
     if model.date != "auto" and not _is_date(model.date):
-        raise ConfigError(
-            f'model.date = "{model.date}" is no date, expected auto or YEAR-MONTH-DAY, as in 2026-01-31.', "model.date"
+        yield "<model.date=> is no date, expected auto or YEAR-MONTH-DAY, as in 2026-01-31."
+    if model.lora.rank > 0 and not is_trained:
+        yield (
+            "<model.lora.rank=> cannot act, because this command trains nothing. Remove it: saved weights have their "
+            "adapters merged, and model.name may be an adapter's directory."
         )
 
 
@@ -28,51 +28,28 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def check_nothing_trained(model: ModelConfig) -> None:
-    """Refuses LoRA in a command that does not train. Raises ConfigError."""
-    if model.lora.rank > 0:
-        raise ConfigError(
-            f"model.lora.rank = {model.lora.rank} cannot act, because this command trains nothing. Remove it: adapters "
-            "are merged into the weights that a run saves, and model.name may be an adapter's directory.",
-            "model.lora.rank",
-        )
-
-
-def check_groups(batch_size: int, rollouts_per_example: int, section: str) -> None:
-    """Refuses a batch that is no whole number of groups; `section` has both settings. Raises ConfigError."""
-    if batch_size % rollouts_per_example != 0:
-        lower = batch_size // rollouts_per_example * rollouts_per_example
+def group_faults(batch_size: int, rollouts_per_example: int, section: str) -> Faults:
+    """A batch that is no whole number of groups; `section` has both settings."""
+    lower = batch_size // rollouts_per_example * rollouts_per_example
+    if lower != batch_size:
         sizes = f"{lower} or {lower + rollouts_per_example}" if lower else f"{rollouts_per_example}"
-        raise ConfigError(
-            f"{section}.batch_size = {batch_size} is not a multiple of {section}.rollouts_per_example = "
-            f"{rollouts_per_example}, so the last group would be incomplete. Set batch_size to {sizes}.",
-            f"{section}.batch_size",
-            f"{section}.rollouts_per_example",
-        )
+        size, group = f"<{section}.batch_size=>", f"<{section}.rollouts_per_example=>"
+        yield f"{size} is not a multiple of {group}: the last group would be incomplete. Set batch_size to {sizes}."
 
 
-def check_schedule(schedule: ScheduleConfig, section: str) -> None:
-    """Refuses a lower end for a learning rate that is constant. Raises ConfigError."""
-    if schedule.type == "constant" and schedule.min_lr_ratio != 0.0:
-        raise ConfigError(
-            f'{section}.min_lr_ratio = {schedule.min_lr_ratio} cannot act, because {section}.type = "constant" never '
-            'falls. Remove it, or use type "linear" or "cosine".',
-            f"{section}.min_lr_ratio",
-            f"{section}.type",
-        )
+def schedule_faults(schedule: ScheduleConfig, section: str) -> Faults:
+    """A lower end for a learning rate that is constant."""
+    if schedule.type == "constant":
+        yield from idle(schedule, section, ["min_lr_ratio"], f'<{section}.type> "constant" never falls')
 
 
-def check_fits(max_tokens: int, seq_len: int, key: str) -> None:
-    """Refuses a reply as long as a whole conversation; `key` names `max_tokens`. Raises ConfigError."""
+def length_faults(max_tokens: int, seq_len: int, key: str) -> Faults:
+    """A reply as long as a whole conversation; `key` names `max_tokens`."""
     if max_tokens >= seq_len:
-        raise ConfigError(
-            f"{key} = {max_tokens} leaves no room for a prompt in seq_len = {seq_len}. Raise seq_len or lower {key}.",
-            key,
-            "seq_len",
-        )
+        yield f"<{key}=> leaves no room for a prompt in <seq_len=>. Raise seq_len or lower {key}."
 
 
-def check_temperatures(temperatures: list[float], key: str) -> None:
-    """Refuses a temperature that is listed twice. Raises ConfigError."""
+def temperature_faults(temperatures: list[float], key: str) -> Faults:
+    """A temperature that is listed twice."""
     if len(set(temperatures)) != len(temperatures):
-        raise ConfigError(f"{key} = {temperatures} names a temperature twice; the results would be one metric.", key)
+        yield f"<{key}=> names a temperature twice; the results would be one metric."

@@ -1,80 +1,66 @@
-"""Rules of the commands that train: `rl`, `trainer` and `sft`."""
+"""Rules of the commands that train, `rl`, `trainer` and `sft`, and of `probe`, which reads the file of `rl`."""
 
-from slimrl.config.checks.deployment import check_deployment
-from slimrl.config.checks.error import ConfigError
-from slimrl.config.checks.inference import check_inference
-from slimrl.config.checks.loss import check_loss, check_rewards_count, check_taus
-from slimrl.config.checks.monitors import check_monitors
-from slimrl.config.checks.sections import (
-    check_fits,
-    check_groups,
-    check_model,
-    check_schedule,
-    check_temperatures,
-)
-from slimrl.config.checks.teacher import check_teacher
+from slimrl.config.checks.deployment import deployment_faults, sampler_faults
+from slimrl.config.checks.faults import Faults, idle
+from slimrl.config.checks.loss import distillation_faults, find_reward_faults, loss_faults
+from slimrl.config.checks.monitors import monitor_faults
+from slimrl.config.checks.sections import group_faults, length_faults, model_faults, schedule_faults, temperature_faults
+from slimrl.config.checks.teacher import teacher_faults
 from slimrl.config.data import ExpertDataConfig, FileDataConfig, HubDataConfig
-from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig
+from slimrl.config.run import ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
 
 
-def check_rl(config: RLConfig) -> None:
-    """Applies the rules of `rl`. Raises ConfigError."""
-    check_model(config.model)
-    group = config.orchestrator.rollouts_per_example
-    check_groups(config.orchestrator.batch_size, group, "orchestrator")
-    check_loss(config.trainer.loss, group, "orchestrator.rollouts_per_example", config.has_teacher)
-    check_teacher(config)
-    check_inference(config.inference)
-    check_deployment(config)
-    check_schedule(config.trainer.schedule, "trainer.schedule")
-    check_schedule(config.warmup.schedule, "warmup.schedule")
-    check_fits(config.orchestrator.sampling.max_tokens, config.seq_len, "orchestrator.sampling.max_tokens")
-    check_temperatures(config.eval.temperatures, "eval.temperatures")
-    check_monitors(config)
+def rl_faults(config: RLConfig) -> Faults:
+    """The broken rules of `rl`."""
+    orchestrator, trainer = config.orchestrator, config.trainer
+    group = orchestrator.rollouts_per_example
+    yield from model_faults(config.model)
+    yield from group_faults(orchestrator.batch_size, group, "orchestrator")
+    yield from loss_faults(trainer.loss, group, "orchestrator.rollouts_per_example", config.has_teacher)
+    yield from teacher_faults(config)
+    yield from sampler_faults(config.inference)
+    yield from deployment_faults(config)
+    yield from schedule_faults(trainer.schedule, "trainer.schedule")
+    yield from schedule_faults(config.warmup.schedule, "warmup.schedule")
+    yield from length_faults(orchestrator.sampling.max_tokens, config.seq_len, "orchestrator.sampling.max_tokens")
+    yield from temperature_faults(config.eval.temperatures, "eval.temperatures")
+    yield from monitor_faults(config)
 
 
-def check_trainer(config: TrainerOnlyConfig) -> None:
-    """Applies the rules of `trainer`, whose made-up samples need no reward. Raises ConfigError."""
-    check_model(config.model)
-    check_groups(config.data.batch_size, config.data.rollouts_per_example, "data")
-    check_loss(config.trainer.loss, config.data.rollouts_per_example, "data.rollouts_per_example")
-    check_taus(config.trainer.loss, teacher=False)
-    check_rewards_count(config.trainer.loss, "made-up samples have made-up advantages")
-    if config.trainer.loss.overrides().get("student_tau", 0.0) > 0:
-        raise ConfigError(
-            "trainer.loss.student_tau cannot act: made-up samples have made-up advantages. Remove it.",
-            "trainer.loss.student_tau",
-        )
-    check_schedule(config.trainer.schedule, "trainer.schedule")
-    length = config.data.prompt_len + config.data.completion_len
+def probe_faults(config: ProbeConfig) -> Faults:
+    """The broken rules of `probe`: it has a teacher, and trains nothing."""
+    yield from rl_faults(config)
+    if not config.has_teacher:
+        yield "<teacher.type=> leaves nothing to probe: the policy is compared with its teacher. Name one in [teacher]."
+    why = "the probe trains nothing; model.name may be a run's warmup/weights/step_N, with which RL begins"
+    yield from idle(config.warmup, "warmup", ["max_steps"], why)
+    if config.resume:
+        yield "<resume> cannot act: the probe has nothing to continue. Remove it."
+
+
+def trainer_faults(config: TrainerOnlyConfig) -> Faults:
+    """The broken rules of `trainer`, whose made-up samples need no reward."""
+    data, loss, made_up = config.data, config.trainer.loss, "made-up samples have made-up advantages"
+    yield from model_faults(config.model)
+    yield from group_faults(data.batch_size, data.rollouts_per_example, "data")
+    yield from loss_faults(loss, data.rollouts_per_example, "data.rollouts_per_example")
+    yield from distillation_faults(loss, teacher=False)
+    yield from find_reward_faults(loss, made_up)
+    if loss.overrides().get("student_tau", 0.0) > 0:
+        yield f"<trainer.loss.student_tau> cannot act: {made_up}. Remove it."
+    yield from schedule_faults(config.trainer.schedule, "trainer.schedule")
+    length = data.prompt_len + data.completion_len
     if length > config.seq_len:
-        raise ConfigError(
-            f"data.prompt_len + data.completion_len = {length} tokens do not fit in seq_len = {config.seq_len}.",
-            "data.prompt_len",
-            "data.completion_len",
-            "seq_len",
-        )
+        yield f"<data.prompt_len> + <data.completion_len> = {length} tokens do not fit in <seq_len=>."
 
 
-def check_sft(config: SFTConfig) -> None:
-    """Applies the rules of `sft`. Raises ConfigError."""
-    check_model(config.model)
-    check_schedule(config.schedule, "schedule")
+def sft_faults(config: SFTConfig) -> Faults:
+    """The broken rules of `sft`: one environment needs no name, and what to validate on is named once."""
+    yield from model_faults(config.model)
+    yield from schedule_faults(config.schedule, "schedule")
     match config.data:
         case ExpertDataConfig(env=env) if env.name:
-            raise ConfigError("data.env.name cannot act: there is one environment. Remove it.", "data.env.name")
-        case FileDataConfig(val_path=own) if own:
-            check_held_out(config.data, "val_path")
-        case HubDataConfig(val_split=own) if own:
-            check_held_out(config.data, "val_split")
-
-
-def check_held_out(data: FileDataConfig | HubDataConfig, own: str) -> None:
-    """Refuses a share to hold out beside a validation set of its own, named by the setting `own`. Raises
-    ConfigError."""
-    if data.val_fraction != type(data).model_fields["val_fraction"].default:
-        raise ConfigError(
-            f"data.val_fraction cannot act, because data.{own} names what to validate on. Remove one of the two.",
-            "data.val_fraction",
-            f"data.{own}",
-        )
+            yield "<data.env.name=> cannot act: there is one environment. Remove it."
+        case FileDataConfig(val_path=own) | HubDataConfig(val_split=own) if own:
+            why = f"<data.{'val_path' if isinstance(config.data, FileDataConfig) else 'val_split'}> is validated on"
+            yield from idle(config.data, "data", ["val_fraction"], why)

@@ -4,12 +4,13 @@ In a flag `-` and `_` are the same. Files count for less than flags wherever the
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, pairwise
 from typing import Any
 
-from slimrl.config.prime_rl.translation import SECTIONS_AS_VALUES
 from slimrl.config.reading.names import Names
 from slimrl.config.reading.schema import Path, Spec, describe, keys_below, locate, spell
-from slimrl.config.reading.sources import Setting, check_path, from_file
+from slimrl.config.reading.sources import Setting, from_file
 from slimrl.errors import UserError
 
 
@@ -37,7 +38,7 @@ def _flag(word: str, words: list[str], root: Spec, names: Names) -> list[Setting
     """The setting of one flag, or those of the file that it names. Removes what belongs to the flag from `words`."""
     flag, has_value, value = word.partition("=")
     path = _path(flag)
-    check_path(path, flag)
+    given = Setting(path, value, flag, "flag")
     if not has_value and (switch := _switch_off_path(path, root)):
         return [Setting(switch, "false", flag, "flag")]
     spec = Spec(Any) if names.is_foreign(path) else locate(root, names.current(path), flag)
@@ -51,14 +52,14 @@ def _flag(word: str, words: list[str], root: Spec, names: Names) -> list[Setting
         return names.translate(from_file(_file_name(words.pop(0), words, f"{flag} @"), under=path))
     elif not following.startswith("--") and following != "@" and not (spec.is_switch and following.startswith("@")):
         value = words.pop(0)
-    elif spec.is_switch or names.is_foreign(path) or path in SECTIONS_AS_VALUES:
+    elif spec.is_switch or names.is_foreign(path) or names.has_plain(path):
         value = "true"
     elif spec.sections:
         inside = ", ".join(f"`{flag}.{key}`" for key in keys_below(spec))
         raise UserError(f"{flag}: this is a section. Set something in it ({inside}), or read it with `{flag} @ FILE`.")
     else:
         raise UserError(f"{flag}: no value follows, expected {describe(spec)}. Write `{flag} VALUE` or `{flag}=VALUE`.")
-    return [Setting(path, value, flag, "flag")]
+    return [replace(given, value=value)]
 
 
 def _path(flag: str) -> Path:
@@ -87,14 +88,9 @@ def _file_name(word: str, words: list[str], before: str) -> str:
 
 
 def names_section(argv: Sequence[str], section: str) -> bool:
-    """Whether the flags of a command line, or one of its files, set something in a section of the whole command. Tells
-    whose file it is where two commands share a name; what is wrong with a file is told when it is read for good."""
-    words = list(argv)
-    while words:
-        word = words.pop(0)
-        if word.startswith("@"):
-            if any(setting.path[0] == section for setting in from_file(_file_name(word, words, "@"))):
-                return True
-        elif word.startswith("--") and _path(word.partition("=")[0])[0] == section:
-            return True
-    return False
+    """Whether the flags of a command line, or one of its files, set something in a section of the whole command,
+    where two commands share a name. Raises UserError for a file that cannot be read."""
+    files = [word[1:] or after for word, after in pairwise([*argv, ""]) if word.startswith("@")]
+    flags = [_path(word.partition("=")[0]) for word in argv if word.startswith("--")]
+    paths = chain(flags, (setting.path for name in files if name for setting in from_file(name)))
+    return any(path[0] == section for path in paths)

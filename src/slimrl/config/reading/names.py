@@ -1,23 +1,62 @@
-"""The names under which a command's settings may be given: the present ones, synonyms and old ones, and prime-rl's."""
+"""The names under which a command's settings may be given: the present ones, synonyms and old ones, and those of other
+trainers (`slimrl.dialects`)."""
 
 import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.prime_rl.rules import is_listed
-from slimrl.config.prime_rl.translation import TABLES, is_foreign, refuse_impossible, translate
-from slimrl.config.reading.old_names import OldNames, old_names
-from slimrl.config.reading.schema import Path, Spec, below, spec_of
+from slimrl.config.reading.old_names import current_path, print_note, rename
+from slimrl.config.reading.schema import Path, Spec, find, spec_of
 from slimrl.config.reading.sources import Setting
-from slimrl.config.reading.tree import Tree, get_tree, place
+from slimrl.config.reading.tree import Tree
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
+from slimrl.plugins import DIALECTS, load_all
 
 TRY_ONE = ("play", "check")  # commands that take one environment in words
-FIRST_ENV = ("orchestrator", "env", "0")  # where a run's file has it
+
+IsKnown = Callable[[Path], bool]  # whether slimrl has a setting at a path
+
+
+class Translation(Protocol):
+    """A source in slimrl's terms."""
+
+    @property
+    def settings(self) -> Sequence[Setting]: ...
+
+    @property
+    def impossible(self) -> Sequence[str]:
+        """A line about each key that slimrl cannot do."""
+
+    def lines(self) -> Iterator[str]:
+        """The report, in which every key stands."""
+
+    def refuse_impossible(self, name: str) -> None:
+        """Raises UserError if there are keys that slimrl cannot do, in the source called `name`."""
+
+
+class Dialect(Protocol):
+    """The settings of another trainer, as an entry of `slimrl.dialects` names it."""
+
+    @property
+    def name(self) -> str:
+        """The trainer's name."""
+
+    def has(self, command: str, path: Path) -> bool:
+        """Whether the trainer has a setting at the path, for a command of slimrl's."""
+
+    def has_plain(self, path: Path) -> bool:
+        """Whether the trainer takes a plain value where slimrl has a section."""
+
+    def is_foreign(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> bool:
+        """Whether a source is written for the trainer."""
+
+    def translate(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> Translation:
+        """The settings of a source that `is_foreign`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,49 +65,55 @@ class Names:
 
     command: str
     root: Spec
-    old: OldNames
     note: Callable[[str], None]
+    dialects: Sequence[Dialect] = ()
+
+    def of(self, config_class: type[CommandConfig]) -> "Names":
+        """The names of another command's settings."""
+        return replace(self, command=config_class.command, root=spec_of(config_class))
 
     def current(self, path: Path) -> Path:
-        """The path as it is called now; a name of prime-rl's stays."""
-        return self.old.current(path)
+        """The path as it is called now; a name of another trainer's stays."""
+        return current_path(self.command, path)
 
     def is_known(self, path: Path) -> bool:
         """Whether slimrl has a setting at the path, under its present or another name of its own."""
-        spec: Spec | None = self.root
-        for key in self.current(path):
-            spec = below(spec, key) if spec else None
-        return spec is not None
+        return find(self.root, self.current(path)) is not None
 
     def is_foreign(self, path: Path) -> bool:
-        """Whether the path is a name of prime-rl's that slimrl does not have."""
-        return not self.is_known(path) and is_listed(TABLES.get(self.command, {}), path)
+        """Whether the path is a name of another trainer's that slimrl does not have."""
+        return not self.is_known(path) and any(dialect.has(self.command, path) for dialect in self.dialects)
+
+    def has_plain(self, path: Path) -> bool:
+        """Whether another trainer takes a plain value where slimrl has a section."""
+        return any(dialect.has_plain(path) for dialect in self.dialects)
 
     def translate(self, source: Sequence[Setting]) -> list[Setting]:
         """The settings of one source (a file, the flags, the variables) under their present names.
 
         Raises UserError where the source has a setting under two names, where it is a file of another command, and
-        where it is written for prime-rl and asks for what slimrl cannot do.
+        where it is written for another trainer and has a key that slimrl cannot do.
         """
-        if not is_foreign(source, self.command, self.is_known):
+        foreign = (dialect for dialect in self.dialects if dialect.is_foreign(source, self.command, self.is_known))
+        if (dialect := next(foreign, None)) is None:
             self._refuse_file_of_another(source)
         else:
-            translation = translate(source, self.command, self.is_known)
+            translation = dialect.translate(source, self.command, self.is_known)
             subject = _subject(source)
             if translation.impossible:
                 self._refuse_file_of_another(source)
-            refuse_impossible(translation, subject)
-            self.note(f"{subject} has names of prime-rl's, and is read so:")
+            translation.refuse_impossible(subject)
+            self.note(f"{subject} has names of {dialect.name}'s, and is read so:")
             for line in translation.lines():
                 self.note(f"  {line}")
             source = translation.settings
-        return self.old.translate(source)
+        return rename(self.command, source, self.note)
 
     def _refuse_file_of_another(self, source: Sequence[Setting]) -> None:
         """Raises UserError for a file that has settings unknown here, and all of which another command has."""
         strange = sorted({one.path[0] for one in source if one.kind == "file" and not self.is_known(one.path[:1])})
         for name, config_class in COMMANDS.items() if strange else ():
-            other = replace(self, command=name, root=spec_of(config_class))
+            other = self.of(config_class)
             if all(other.is_known(one.path) for one in source):
                 words = _first_environment(source, other.root) if self.command in TRY_ONE else ""
                 instead = f"try its environment by `slimrl {self.command} {words}`" if words else ""
@@ -81,21 +126,22 @@ class Names:
 
 def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> Names:
     """The names of a command's settings."""
-    return Names(config_class.command, spec_of(config_class), old_names(config_class, note), note)
+    dialects: list[Dialect] = load_all(DIALECTS, "the dialect", note)
+    return Names(config_class.command, spec_of(config_class), note, dialects)
 
 
 def _first_environment(source: Sequence[Setting], root: Spec) -> str:
     """The first environment of a run's file as words of a command line, with its arguments; empty if there is none."""
-    tree: Tree = {}
+    tree = Tree(root, print_note)
     for one in source:
-        place(tree, {}, root, one)
-    env = get_tree(tree, FIRST_ENV)
-    if not isinstance(env, dict) or "id" not in env:
-        return ""
-    words, args = [str(env["id"])], env.get("args")
-    for name, value in args.items() if isinstance(args, dict) else ():
-        words += [f"--args.{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)]
-    return shlex.join(words)
+        tree.place(one)
+    match tree.to_dict():
+        case {"orchestrator": {"env": [{"id": name, **more}, *_]}}:
+            words, args = [str(name)], more.get("args")
+            for key, value in args.items() if isinstance(args, dict) else ():
+                words += [f"--args.{key}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)]
+            return shlex.join(words)
+    return ""
 
 
 def _subject(source: Sequence[Setting]) -> str:

@@ -7,9 +7,8 @@ that errors name the line or the flag as it stands.
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from slimrl.config.base import CommandConfig
 from slimrl.config.reading.schema import Path, spell
 from slimrl.config.reading.sources import Setting
 from slimrl.errors import UserError, visible
@@ -33,82 +32,59 @@ SYNONYMS_OF: dict[str, Mapping[Path, Path]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OldNames:
-    """The other names of one command's settings; `note` receives the line about the old ones that were used."""
-
-    table: Mapping[Path, Path]
-    note: Callable[[str], None]
-    synonyms: Mapping[Path, Path] = field(default_factory=dict)
-
-    def current(self, path: Path) -> Path:
-        """The path as it is called now."""
-        other = self._other(path)
-        return (*self._names()[other], *path[len(other) :]) if other else path
-
-    def translate(self, source: Sequence[Setting]) -> list[Setting]:
-        """The settings of one source (a file, the flags, the variables) under their present names.
-
-        Raises UserError where the source has a setting under both names, because either could be meant.
-        """
-        used = [setting for setting in source if self._other(setting.path)]
-        present = [setting for setting in source if not self._other(setting.path)]
-        for setting in used:
-            for other in present:
-                _check_not_both(setting, self.current(setting.path), other)
-        if old := [setting for setting in used if self._other(setting.path) in self.table]:
-            self.note(self._advice(old))
-        settings = [setting for setting in source if not self._is_way_to_other(setting)]
-        return [replace(setting, path=self.current(setting.path)) for setting in settings]
-
-    def _is_way_to_other(self, setting: Setting) -> bool:
-        """Whether it is the header of a section in which another name stands: `[trainer.model]`, around `lora`, is no
-        section of its own."""
-        path = setting.path
-        return setting.value == {} and any(len(path) < len(other) and other[: len(path)] == path for other in SYNONYMS)
-
-    def _names(self) -> Mapping[Path, Path]:
-        return {**SYNONYMS, **self.synonyms, **self.table}
-
-    def _other(self, path: Path) -> Path:
-        """The other name that a path begins with; empty if it is the present one."""
-        return next((other for other in self._names() if path[: len(other)] == other), ())
-
-    def _advice(self, used: Sequence[Setting]) -> str:
-        """One line with what to write instead, spelled as the source of the settings spells it."""
-        words = []
-        for setting in used:
-            old = self._other(setting.path)
-            new = self.table[old]
-            match setting.kind:
-                case "variable":
-                    prefix = setting.origin.partition("_")[0]
-                    words.append(f"{prefix}_{'__'.join(new).upper()} for {prefix}_{'__'.join(old).upper()}")
-                case "flag":
-                    words.append(f"--{spell(new)} for --{spell(old)}")
-                case "file":
-                    words.append(f"{spell(new)} for {spell(old)}")
-        is_file = used[0].kind == "file" and not used[0].origin.endswith("=")  # a keyword of the Python API has `key =`
-        where = re.sub(r":\d+$", "", used[0].origin) + ": " if is_file else ""
-        return f"{where}old names that still read; write {', '.join(dict.fromkeys(words))}"
+def current_path(command: str, path: Path) -> Path:
+    """The path as it is called now."""
+    other, present = _other_name(command, path)
+    return (*present, *path[len(other) :])
 
 
-def old_names(config_class: type[CommandConfig], note: Callable[[str], None]) -> OldNames:
-    """The other names of a command's settings."""
-    command = config_class.command
-    return OldNames(OLD_NAMES.get(command, {}), note, SYNONYMS_OF.get(command, {}))
+def rename(command: str, source: Sequence[Setting], note: Callable[[str], None]) -> list[Setting]:
+    """The settings of one source (a file, the flags, the variables) under their present names. `note` receives the line
+    about the old ones that were used.
+
+    Raises UserError where the source has a setting under both names, because either could be meant.
+    """
+    used = [setting for setting in source if _other_name(command, setting.path)[0]]
+    for setting in used:
+        present = current_path(command, setting.path)
+        for other in source:
+            # A section as a whole, as in `--sampling '{top_k = 5}'`, has the setting too; its header has not.
+            shared = min(len(present), len(other.path))
+            if other not in used and present[:shared] == other.path[:shared] and other.value != {}:
+                raise UserError(
+                    f"{spell(setting.path)} ({setting.origin}) is another name of {spell(present)}, and "
+                    f"{spell(other.path)} ({other.origin}) is set beside it. Remove one of the two."
+                )
+    if old := [setting for setting in used if _other_name(command, setting.path)[0] in OLD_NAMES.get(command, {})]:
+        note(_advice(command, old))
+    # The header `[trainer.model]` around the synonym `lora` is no section of its own.
+    headers = {other[:end] for other in SYNONYMS for end in range(1, len(other))}
+    settings = [setting for setting in source if setting.value != {} or setting.path not in headers]
+    return [replace(setting, path=current_path(command, setting.path)) for setting in settings]
+
+
+def _other_name(command: str, path: Path) -> tuple[Path, Path]:
+    """The other name that a path begins with, and the present one; both empty if it has none."""
+    tables = SYNONYMS, SYNONYMS_OF.get(command, {}), OLD_NAMES.get(command, {})
+    names = (pair for table in tables for pair in table.items())
+    return next((pair for pair in names if path[: len(pair[0])] == pair[0]), ((), ()))
+
+
+def _advice(command: str, used: Sequence[Setting]) -> str:
+    """One line with what to write instead, spelled as the source of the settings spells it."""
+    words = []
+    for setting in used:
+        old, new = map(spell, _other_name(command, setting.path))
+        if setting.kind == "variable":
+            prefix = setting.origin.partition("_")[0]
+            old, new = (f"{prefix}_{name.replace('.', '__').upper()}" for name in (old, new))
+        dashes = "--" if setting.kind == "flag" else ""
+        words.append(f"{dashes}{new} for {dashes}{old}")
+    is_file = used[0].kind == "file" and not used[0].origin.endswith("=")  # a keyword of the Python API has `key =`
+    where = re.sub(r":\d+$", "", used[0].origin) + ": " if is_file else ""
+    return f"{where}old names that still read; write {', '.join(dict.fromkeys(words))}"
 
 
 def print_note(text: str) -> None:
     """Prints one line on stderr, where it cannot mix with a command's output."""
     print(redact(visible(f"slimrl: {text}")), file=sys.stderr)
-
-
-def _check_not_both(setting: Setting, present: Path, other: Setting) -> None:
-    # A section as a whole, as in `--sampling '{top_k = 5}'`, has the setting too; its header, an empty `{}`, has not.
-    shared = min(len(present), len(other.path))
-    if present[:shared] == other.path[:shared] and other.value != {}:
-        raise UserError(
-            f"{spell(setting.path)} ({setting.origin}) is another name of {spell(present)}, and {spell(other.path)} "
-            f"({other.origin}) is set beside it. Remove one of the two."
-        )

@@ -6,8 +6,9 @@ element of a list is addressed by its index, in digits.
 
 import difflib
 import inspect
+import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -65,8 +66,13 @@ class Spec:
         return get_origin(self.annotation) is list
 
     @property
+    def item(self) -> "Spec":
+        """The elements of a list; any other spec unchanged."""
+        return spec_of(get_args(self.annotation)[0]) if self.is_list else self
+
+    @property
     def is_list_of_numbers(self) -> bool:
-        return self.is_list and spec_of(get_args(self.annotation)[0]).annotation in (int, float)
+        return self.is_list and self.item.annotation in (int, float)
 
     @property
     def is_open(self) -> bool:
@@ -120,11 +126,19 @@ def below(spec: Spec, key: str) -> Spec | None:
     if spec.is_open:
         return Spec(Any)
     if spec.is_list:
-        return spec_of(get_args(spec.annotation)[0]) if key.isdecimal() else None
+        return spec.item if key.isdecimal() else None
     for section in spec.sections:
         if key in section.model_fields:
             return spec_of_field(section.model_fields[key])
     return None
+
+
+def find(root: Spec, path: Path) -> Spec | None:
+    """The spec of what may stand at a path, or None if nothing may."""
+    spec: Spec | None = root
+    for key in path:
+        spec = below(spec, key) if spec else None
+    return spec
 
 
 def field_names(section: type[Config]) -> list[str]:
@@ -147,11 +161,8 @@ def describe(spec: Spec) -> str:
         values = [f'"{value}"' for value in get_args(spec.annotation)]
         return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
     if spec.is_list:
-        item = spec_of(get_args(spec.annotation)[0])
-        # The plural of the words in `words` below.
-        many = (
-            describe(item).replace("number", "numbers").replace("integer", "integers").replace("a section", "sections")
-        )
+        # The plural of the words below.
+        many = re.sub(r"\b(number|integer)\b", r"\1s", describe(spec.item)).replace("a section", "sections")
         at_least_one = any(isinstance(item, annotated_types.MinLen) for item in spec.constraints)
         return f"list of {many}{', at least one' if at_least_one else ''}"
     words = {float: "number", int: "integer", bool: "true or false", str: "text", Any: "any value"}
@@ -166,13 +177,6 @@ def describe(spec: Spec) -> str:
 def spell(path: Path) -> str:
     """The path as it is written in a flag or a file."""
     return ".".join(path)
-
-
-def _is_near(one: Path, other: Path) -> bool:
-    """Whether two paths have the same number of keys, each the same or misspelt."""
-    return len(one) == len(other) and all(
-        difflib.SequenceMatcher(None, first, second).ratio() >= NEAR for first, second in zip(one, other, strict=True)
-    )
 
 
 def _bounds(spec: Spec) -> str:
@@ -198,11 +202,8 @@ def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
     for key in keys_below(spec):
         field = below(spec, key)
         assert field is not None
-        item = below(field, "0") if field.is_list else None
-        if field.sections:
-            yield from leaves(field, (*path, key))
-        elif item is not None and item.sections:
-            yield from leaves(item, (*path, key, "0"))
+        if field.item.sections:
+            yield from leaves(field.item, (*path, key, "0") if field.is_list else (*path, key))
         else:
             yield (*path, key), field
 
@@ -230,18 +231,23 @@ def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
         return f"{parent_name} is a list, whose elements are named by number, as in `{parent_name}.0`."
     if not parent.sections:
         return f"{parent_name} is {describe(parent)} and has no settings inside it."
-    # People mostly forget a section, `--lr` for `--trainer.optim.lr`, or write one too many. Settings with the same
-    # last keys come first; one in quite another section is not meant.
-    known = [leaf for leaf, _ in leaves(root)]
-    if path[depth] in WORDS:
-        meant = [spell(leaf) for leaf in known if leaf[-1] == WORDS[path[depth]]]
-        if meant:
-            return f"there is no such setting. Did you mean {' or '.join(f'`{name}`' for name in meant[:3])}?"
+    if meant := _meant([leaf for leaf, _ in leaves(root)], path, WORDS.get(path[depth], "")):
+        return f"there is no such setting. Did you mean {' or '.join(f'`{spell(leaf)}`' for leaf in meant)}?"
+    return f"there is no such setting.{nearest(path[depth], keys_below(parent), NEAR)}"
+
+
+def _meant(known: Sequence[Path], path: Path, word: str) -> list[Path]:
+    """Up to three of the known settings that an unknown path may mean: those called `word`, or else those with the same
+    last key and a section more or less, or else those that are spelled like it."""
+    # One in quite another section is not meant.
     nested = [leaf for leaf in known if set(leaf) <= set(path) or set(path) <= set(leaf)]
-    same_ending = [leaf for leaf in nested if leaf[-len(path) :] == path]
-    misspelt = [leaf for leaf in known if _is_near(leaf, path)]
-    elsewhere = same_ending or [leaf for leaf in nested if leaf[-1] == path[-1]] or misspelt
-    if not elsewhere:
-        return f"there is no such setting.{nearest(path[depth], keys_below(parent), NEAR)}"
-    close = sorted(elsewhere, key=lambda leaf: -len(set(leaf) & set(path)))[:3]
-    return f"there is no such setting. Did you mean {' or '.join(f'`{spell(leaf)}`' for leaf in close)}?"
+    found = (
+        [leaf for leaf in known if leaf[-1] == word]
+        or [leaf for leaf in nested if leaf[-1] == path[-1]]
+        or [leaf for leaf in known if len(leaf) == len(path) and all(map(_is_near, leaf, path))]
+    )
+    return sorted(found, key=lambda leaf: -len(set(leaf) & set(path)))[:3]
+
+
+def _is_near(one: str, other: str) -> bool:
+    return difflib.SequenceMatcher(None, one, other).ratio() >= NEAR

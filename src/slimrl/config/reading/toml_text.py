@@ -1,7 +1,4 @@
-"""Reads TOML with the line of every key, which tomllib does not tell, and in time that its length bounds.
-
-tomllib takes minutes for a key of many parts, and its stack for nested values: both are found before it is asked.
-"""
+"""Reads TOML with the line of every key, which tomllib does not return."""
 
 import re
 import tomllib
@@ -18,66 +15,20 @@ TOKEN = re.compile(
     r"|'''.*?(?:'{3,5}|\Z)"
     r'|"(?:\\[^\n]|[^"\\\n])*"?'
     r"|'[^'\n]*'?"
-    r"|#[^\n]*|\d{400,}|[][{}=,.\n]",
+    r"|#[^\n]*|[][{}=,.\n]",
     re.DOTALL,
 )
-OPEN, CLOSE = "[{", "]}"
 
 
-def parse_toml(text: str) -> dict[str, Any]:
-    """The values of a TOML document. Raises TextError."""
-    for _ in split_statements(text):
-        pass
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        at = re.search(r"at line (\d+)", str(error))
-        raise TextError(int(at[1]) if at else text.count("\n") + 1, str(error)) from None
-    except ValueError as error:  # a number of thousands of digits, with underscores between them
-        raise RefusedError(0, str(error)) from None
-
-
-def split_statements(text: str) -> Iterator[tuple[int, str]]:
-    """The statements of a TOML document, each with its line: a header, or a key and its value. What is no TOML is split
-    somehow. Raises RefusedError for one that is nested too deep, or has a number or a key that is too long."""
-    line = first_line = 1
-    start = 0
-    opened: list[str] = []
-    num_dots, in_value = 0, False
-    for found in TOKEN.finditer(text):
-        token = found[0]
-        if token.isdecimal():
-            raise RefusedError(line, f"it has a number of {len(token)} digits")
-        if token == ".":
-            num_dots += not in_value
-        elif token in OPEN:
-            in_value = in_value and token == "["
-            opened.append(token)
-        elif token in CLOSE and opened:
-            opened.pop()
-        elif token in "=,":
-            in_value = token == "=" or opened[-1:] != ["{"]
-        if len(opened) > MAX_DEPTH or num_dots > MAX_DEPTH:
-            raise RefusedError(line, TOO_DEEP)
-        if token in ("=", ",", "{"):
-            num_dots = 0
-        line += token.count("\n")
-        if token == "\n" and not opened:
-            yield first_line, text[start : found.end()]
-            start, first_line = found.end(), line
-            num_dots, in_value = 0, False
-    yield first_line, text[start:]
-
-
-def find_toml_lines(text: str) -> dict[Path, int]:
-    """The line of every key in valid TOML."""
+def read_toml(text: str) -> tuple[dict[str, Any], dict[Path, int]]:
+    """The values of a TOML document, and the line of every key. Raises TextError."""
     # A header changes the table that the following statements are in; `counts` has the number of elements of each array
     # of tables so far.
     lines: dict[Path, int] = {}
     counts: dict[Path, int] = {}
     table: Path = ()
-    for line, statement in split_statements(text):
-        parsed = tomllib.loads(statement)
+    for line, statement in _statements(text):
+        parsed = _parse(statement, line)
         if statement.lstrip().startswith("["):
             # A header alone parses to nested empty tables, and the last of them is the one that it names.
             names = [path for path, _ in flatten(parsed)][-1]
@@ -88,7 +39,43 @@ def find_toml_lines(text: str) -> dict[Path, int]:
             lines[table] = line
         else:
             lines |= {(*table, *path): line for path, _ in flatten(parsed) if path}
-    return lines
+    return _parse(text), lines
+
+
+def _parse(text: str, line: int = 1) -> dict[str, Any]:
+    """The values of a TOML text that begins at a line. Raises TextError."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise RefusedError(line, TOO_DEEP) from None
+    except ValueError as error:
+        why, _, place = str(error).partition(" (at ")
+        if within := re.match(r"line (\d+)", place):
+            line += int(within[1]) - 1
+        elif place:  # the end of the document
+            line += text.count("\n")
+        raise TextError(line, f"not valid TOML: {why}") from None
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """The statements of a TOML document, each with its line: a header, or a key and its value. What is no TOML is split
+    somehow. Raises RefusedError for nested data, or a key of parts, that would take tomllib's stack or minutes."""
+    line = first_line = 1
+    start = depth = num_dots = 0
+    for found in TOKEN.finditer(text):
+        token = found[0]
+        if token == ".":
+            num_dots += 1
+        elif token[0] not in "\"'":
+            num_dots = 0
+        depth = max(0, depth + (token in "[{") - (token in "]}"))
+        if max(depth, num_dots) > MAX_DEPTH:
+            raise RefusedError(line, TOO_DEEP)
+        line += token.count("\n")
+        if token == "\n" and not depth:
+            yield first_line, text[start : found.end()]
+            start, first_line = found.end(), line
+    yield first_line, text[start:]
 
 
 def _resolve_table(names: Path, counts: dict[Path, int], is_array: bool) -> Path:

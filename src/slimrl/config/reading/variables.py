@@ -4,13 +4,13 @@ import difflib
 from collections.abc import Mapping
 
 from slimrl.config.base import OTHER_VARIABLES, SECRET
-from slimrl.config.reading.names import Names, names_of
-from slimrl.config.reading.old_names import print_note
+from slimrl.config.reading.names import Names
 from slimrl.config.reading.schema import leaves
-from slimrl.config.reading.sources import Setting, from_environment
+from slimrl.config.reading.sources import Setting
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
 
+ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
 # A variable with a section in its name sets something, and is refused if there is no such thing. One without may belong
 # to another program of prime-rl's makers, and is refused only if it looks like a setting that is misspelt.
 SECTIONS = "__"
@@ -18,21 +18,25 @@ LOOKS_LIKE = 0.8
 
 
 def own_variables(environ: Mapping[str, str], prefix: str, names: Names) -> list[Setting]:
-    """The settings that the variables with this prefix make for the command of `names`.
-
-    Raises UserError for a variable that no command has, with the nearest one that there is.
-    """
-    return [one for one in from_environment(environ, prefix) if _is_own(one, prefix, names)]
+    """The settings of the command of `names` in variables with this prefix: `SLIMRL_TRAINER__OPTIM__LR=1e-5` is
+    `trainer.optim.lr`. Raises UserError for a variable that no command has, with the nearest one that there is."""
+    settings = [
+        Setting(tuple(name.removeprefix(prefix).lower().split(SECTIONS)), text, name, "variable")
+        for name, text in environ.items()
+        if name.startswith(prefix) and name not in OTHER_VARIABLES
+    ]
+    # A list before its elements, and element 2 before element 10.
+    settings.sort(key=lambda setting: [(len(key) * key.isdecimal(), key) for key in setting.path])
+    return [one for one in settings if _is_own(one, prefix, names)]
 
 
 def _is_own(setting: Setting, prefix: str, names: Names) -> bool:
     # PRIME_API_KEY is the secret of another service, and must not become the key of our server.
     if prefix == "PRIME_" and setting.path == (SECRET,):
         return False
-    if names.is_known(setting.path) or names.is_foreign(setting.path):
-        return True
-    if any(_has(names_of(other, print_note), setting) for other in COMMANDS.values()):
-        return False
+    commands = (names, *map(names.of, COMMANDS.values()))
+    if found := next((one for one in commands if one.is_known(setting.path) or one.is_foreign(setting.path)), None):
+        return found is names
     close = _nearest(setting.origin, prefix, names)
     if prefix == "PRIME_" and SECTIONS not in setting.origin and close is None:
         return False
@@ -40,10 +44,6 @@ def _is_own(setting: Setting, prefix: str, names: Names) -> bool:
     raise UserError(
         f"{setting.origin}: this environment variable sets nothing that exists.{hint} Correct it, or unset it."
     )
-
-
-def _has(names: Names, setting: Setting) -> bool:
-    return names.is_known(setting.path) or names.is_foreign(setting.path)
 
 
 def _nearest(name: str, prefix: str, names: Names) -> str | None:

@@ -6,10 +6,8 @@ for one start only: in a file it would make another run that reuses the file con
 a secret is not written.
 """
 
-import contextlib
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -19,7 +17,7 @@ from typing import Any
 from slimrl.config.base import SECRET, Config
 from slimrl.config.reading.load import C, Resolved
 from slimrl.config.reading.schema import field_names
-from slimrl.errors import UserError
+from slimrl.io.files import replace_file
 from slimrl.io.regular_file import read_regular
 
 FILE_NAME = "config.toml"
@@ -39,18 +37,8 @@ def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
     """Writes `run_dir/config.toml`, completely or not at all, and creates the directory. Returns the path of the file.
     Raises UserError if it cannot be written."""
     path = run_dir / FILE_NAME
-    partial = path.with_suffix(".toml.partial")
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        text = config_toml(_with_first_origins(resolved, path))
-        partial.write_text(text + _digest_line(text), encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise UserError(
-            f"{path}: cannot be written: {error.strerror}. Choose another directory with --output_dir."
-        ) from None
+    text = config_toml(_with_first_origins(resolved, path))
+    replace_file(path, [text.encode(), _digest_line(text).encode()])
     return path
 
 

@@ -1,42 +1,76 @@
-"""Reads YAML and JSON with the line of every key.
-
-YAML's anchors may stand for more than a memory holds: what they stand for is counted before it is made.
-"""
+"""Reads YAML and JSON with the line of every key."""
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import yaml
+from yaml.resolver import BaseResolver
 
-from slimrl.config.reading.nested import MAX_VALUES, TOO_DEEP, TOO_MANY, RefusedError, TextError, find_excess
+from slimrl.config.reading.nested import MAX_DEPTH, MAX_VALUES, TOO_DEEP, TOO_MANY, RefusedError, TextError
 from slimrl.config.reading.schema import Path
 
+MERGE = "tag:yaml.org,2002:merge"  # of the key `<<`
+MAPPING, SEQUENCE = BaseResolver.DEFAULT_MAPPING_TAG, BaseResolver.DEFAULT_SEQUENCE_TAG
 # What PyYAML raises, besides its own, for text with a tag that it does not fit, such as `!!int ""`.
 WRONG_FOR_TAG = (ValueError, LookupError, AttributeError, TypeError, OverflowError)
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that reads 1e-5 as a number, which YAML 1.1 reads as text, and stops at what is too much."""
+    """A YAML loader that notes lines, refuses a key that is there twice, and reads 1e-5 as a number, which YAML 1.1
+    reads as text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._num_nodes = 0
+        self.lines: dict[Path, int] = {}
+        self._num_values = 0
 
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self._num_nodes += 1
-        if self._num_nodes > 2 * MAX_VALUES:  # keys are nodes, too
-            raise RefusedError(0, TOO_MANY)
-        return super().compose_node(parent, index)
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+    def read(self, node: yaml.Node, path: Path = (), depth: int = 0) -> Any:
+        """The value of a node, which stands at a path. What an anchor stands for is read anew at every alias."""
+        self._num_values += 1
+        if self._num_values > MAX_VALUES:
+            raise RefusedError(_line(node), TOO_MANY)
+        if depth > MAX_DEPTH:
+            raise RefusedError(_line(node), TOO_DEEP)
+        match node:
+            case yaml.MappingNode(tag=tag) if tag == MAPPING:
+                return self._read_mapping(node, path, depth + 1)
+            case yaml.SequenceNode(tag=tag) if tag == SEQUENCE:
+                items = [(item, (*path, str(index))) for index, item in enumerate(node.value)]
+                self.lines |= {below: _line(item) for item, below in items}
+                return [self.read(item, below, depth + 1) for item, below in items]
         try:
-            return super().construct_object(node, deep)
+            return self.construct_object(node, deep=True)
         except WRONG_FOR_TAG:
             # What it is may be a secret.
-            raise TextError(_line(node), f"a value is no {node.tag.rpartition(':')[2]}, as its tag says") from None
+            kind = node.tag.rpartition(":")[2]
+            raise TextError(_line(node), f"not valid YAML: a value is no {kind}, as its tag says") from None
+
+    def _read_mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise RefusedError(_line(key), "a key is a section or a list")
+            if key.value in own:
+                first = _line(own[key.value][0])
+                raise RefusedError(_line(key), f"`{key.value}` stands here again, first in line {first}")
+            if key.tag == MERGE:
+                merged |= self._read_bases(value, path, depth)
+            else:
+                own[key.value] = key, value
+        self.lines |= {(*path, name): _line(key) for name, (key, _) in own.items()}
+        return merged | {name: self.read(value, (*path, name), depth) for name, (_, value) in own.items()}
+
+    def _read_bases(self, node: yaml.Node, path: Path, depth: int) -> dict[str, Any]:
+        """The mappings that `<<` merges, the first of which has precedence."""
+        merged: dict[str, Any] = {}
+        for base in reversed(node.value) if isinstance(node, yaml.SequenceNode) else [node]:
+            found = self.read(base, path, depth)
+            if not isinstance(found, dict):
+                raise RefusedError(_line(base), "`<<` merges what is no section")
+            merged |= found
+        return merged
 
 
 _Loader.add_implicit_resolver(
@@ -44,97 +78,39 @@ _Loader.add_implicit_resolver(
 )
 
 
-def parse_yaml(text: str) -> tuple[Any, dict[Path, int]]:
+def read_yaml(text: str) -> tuple[Any, dict[Path, int]]:
     """The values of a YAML document, and the line of every key. Raises TextError, also for a key that is there twice,
     which YAML would accept."""
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
-        if root is None:
-            return {}, {}
-        if excess := find_excess(root, _values_of):
-            raise RefusedError(_line(excess[0]), excess[1])
-        # Before the values are made: merge keys (`<<`) are then resolved in the nodes.
-        lines = _lines_below(root)
-        return loader.construct_document(root), lines
+        return ({} if root is None else loader.read(root)), loader.lines
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise TextError(line, error.problem or str(error)) from None
+        raise TextError(line, f"not valid YAML: {error.problem or error}") from None
     except yaml.YAMLError as error:
-        raise TextError(0, " ".join(str(error).split())) from None
+        raise TextError(0, f"not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
-        raise RefusedError(0, TOO_DEEP) from None
+        raise RefusedError(loader.line + 1, TOO_DEEP) from None
 
 
-def parse_json(text: str) -> tuple[Any, dict[Path, int]]:
+def read_json(text: str) -> tuple[Any, dict[Path, int]]:
     """The values of a JSON document, and the line of every key. Raises TextError, also for a key that is there twice,
     which JSON would accept."""
-    try:  # the json module does not tell lines; but for tabs and a rare escape, JSON is YAML
-        _, lines = parse_yaml(text.replace("\t", " "))
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TextError(error.lineno, f"not valid JSON: {error.msg} at column {error.colno}") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise TextError(0, f"not valid JSON: {error}") from None
+    except RecursionError:
+        raise RefusedError(0, TOO_DEEP) from None
+    try:  # the json module has no lines; but for tabs and a rare escape, JSON is YAML
+        return value, read_yaml(text.replace("\t", " "))[1]
     except RefusedError:
         raise
     except TextError:
-        lines = {}
-    return parse_json_values(text), lines
-
-
-def parse_json_values(text: str) -> Any:
-    """The values of a JSON document. Raises TextError as `parse_json` does."""
-    try:
-        return json.loads(text, object_pairs_hook=_once)
-    except json.JSONDecodeError as error:
-        raise TextError(error.lineno, f"{error.msg} at column {error.colno}") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise RefusedError(0, str(error)) from None
-    except RecursionError:
-        raise RefusedError(0, TOO_DEEP) from None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        again, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise RefusedError(0, f"`{again}` stands twice in one section")
-    return found
-
-
-def _lines_below(node: yaml.Node) -> dict[Path, int]:
-    lines: dict[Path, int] = {}
-    for path, line in _node_lines(node, ()):
-        if path in lines:
-            raise RefusedError(line, f"`{'.'.join(path)}` stands here again, first in line {lines[path]}")
-        lines[path] = line
-    return lines
-
-
-def _node_lines(node: yaml.Node, path: Path) -> Iterator[tuple[Path, int]]:
-    """The path and line of everything below a node."""
-    match node:
-        case yaml.MappingNode():
-            children = [(str(key.value), key, value) for key, value in node.value]
-        case yaml.SequenceNode():
-            children = [(str(index), value, value) for index, value in enumerate(node.value)]
-        case _:
-            children = []
-    for key, marked, value in children:
-        yield (*path, key), _line(marked)
-        yield from _node_lines(value, (*path, key))
-
-
-def _values_of(node: yaml.Node) -> Iterable[yaml.Node]:
-    if isinstance(node, yaml.MappingNode) and (odd := [key for key, _ in node.value if not _is_plain(key)]):
-        raise RefusedError(_line(odd[0]), "a key is a section or a list")
-    match node:
-        case yaml.MappingNode():
-            return [value for _, value in node.value]
-        case yaml.SequenceNode():
-            return list(node.value)
-    return ()
-
-
-def _is_plain(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode)
+        return value, {}
 
 
 def _line(node: yaml.Node) -> int:

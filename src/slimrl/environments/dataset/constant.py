@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from slimrl.environments.dataset.rows import references_of
+from slimrl.io.rows import hash_fraction
 from slimrl.types import Task
 
 NUM_CANDIDATES = 8  # of the commonest right answers
@@ -13,12 +14,12 @@ BUDGET_S = 10.0  # for all of it: a function may be slow
 
 
 def best_constant(tasks: Sequence[Task], score: Callable[[Task, str], float]) -> str:
-    """The candidate with the highest sum of `score` over the first tasks: `NUM_TASKS` of them, or as many as there is
-    time for. Empty without right answers."""
+    """The candidate with the highest sum of `score` over tasks that a hash draws: `NUM_TASKS` of them, or as many as
+    there is time for. Empty without right answers."""
     answers = Counter(references[0] for task in tasks if (references := references_of(task.data)))
     candidates = [answer for answer, _ in answers.most_common(NUM_CANDIDATES)]
     sums, began = dict.fromkeys(candidates, 0.0), time.monotonic()
-    for task in tasks[:NUM_TASKS]:
+    for task in sorted(tasks, key=lambda task: hash_fraction(task.id))[:NUM_TASKS]:
         if time.monotonic() - began > BUDGET_S:
             break
         for answer in candidates:

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Complex, Real
 from typing import Any
 
 from slimrl.environments.dataset.scorers import JUDGE, SCORERS, Finished, judge_scorer
@@ -72,8 +73,9 @@ class Reward:
         if value is None:
             return None
         try:
-            if isinstance(value, str | bytes):  # a mistake, even where it spells a number
-                raise TypeError("a text")
+            is_complex = isinstance(value, Complex) and not isinstance(value, Real)
+            if is_complex or isinstance(value, str | bytes | bytearray | memoryview):
+                raise TypeError(type(value).__name__)  # a mistake, though Python could make a float of it
             number = float(value)  # type: ignore[arg-type]  # numpy's, PyTorch's and others' numbers
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             raise RolloutError("reward_error", f"reward `{self.name}` gave {value!r:.100}, no number") from error

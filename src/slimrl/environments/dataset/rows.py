@@ -5,8 +5,10 @@ A row has a `prompt` (a text, or chat messages) or a `question`. It may have rig
 """
 
 import csv
+import io
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +17,7 @@ from uuid import UUID
 
 from slimrl.errors import UserError, nearest
 from slimrl.io.cache import say
+from slimrl.io.regular_file import open_regular
 from slimrl.io.rows import file_rows, hash_fraction, preview
 from slimrl.io.text import is_writable
 from slimrl.types import Message, Split, Task
@@ -60,8 +63,16 @@ def question_of(data: Mapping[str, Any]) -> str:
 
 def references_of(data: Mapping[str, Any]) -> list[str]:
     """The right answers of a task, as texts; none where no column has one."""
-    given: Any = next((data[name] for name in REFERENCES if data.get(name) is not None), [])
-    return [_as_text(one) for one in (given if isinstance(given, list) else [given])]
+    return [_as_text(one) for one in reference_values(data)[1]]
+
+
+def reference_values(data: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """The first column that has right answers, and these, without the nulls among them."""
+    for name in REFERENCES:
+        given = data.get(name)
+        if found := [one for one in (given if isinstance(given, list) else [given]) if one is not None]:
+            return name, found
+    return "", []
 
 
 def _as_json_row(row: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
@@ -105,14 +116,30 @@ def _rows(path: Path, setting: str) -> Iterator[tuple[Any, str]]:
     if path.suffix != ".csv":
         yield from file_rows(path, setting)
         return
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            for row in (reader := csv.DictReader(file)):
+    with (
+        open_regular(path, f" Check {setting}.") as raw,
+        io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8-sig", newline="") as file,
+    ):
+        reader = csv.DictReader(file, strict=True)
+        try:
+            _check_names(reader.fieldnames or (), path)
+            for row in reader:
                 if None in row:
                     raise UserError(f"{path}:{reader.line_num} has more cells than the first line has names.")
                 yield {name: cell for name, cell in row.items() if cell}, f"{path}:{reader.line_num}"
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read as CSV: {error}. Check {setting}.") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path} cannot be read as CSV: {error}. Check {setting}.") from error
+        except csv.Error as error:  # the row that could not be read is the next one
+            raise UserError(
+                f"{path}:{reader.line_num + 1} cannot be read as CSV: {error}. A cell with quotes, commas or line "
+                f"breaks stands in quotes, and quotes in it are doubled. Check {setting}."
+            ) from error
+
+
+def _check_names(names: Sequence[str], path: Path) -> None:
+    """Raises UserError for a column's name that stands twice. Columns without a name may be several."""
+    if twice := [name for name, times in Counter(names).items() if name and times > 1]:
+        raise UserError(f"{path}:1 has the column `{twice[0]}` twice; only one of them can be meant.")
 
 
 def _check_row(row: Mapping[str, Any], where: str) -> None:

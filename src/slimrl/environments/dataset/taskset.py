@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 from slimrl.environments.answers import FORMS, Form
-from slimrl.environments.base import CONSTANT, Environment, Script
+from slimrl.environments.base import CONSTANT
 from slimrl.environments.dataset.constant import best_constant
 from slimrl.environments.dataset.episode import (
     Grader,
@@ -23,18 +23,18 @@ from slimrl.environments.dataset.episode import (
     play,
 )
 from slimrl.environments.dataset.rewards import TRAINER_ONLY, Reward, read_rewards
-from slimrl.environments.dataset.rows import question_of, read_tasks, references_of
+from slimrl.environments.dataset.rows import question_of, read_tasks, reference_values, references_of
 from slimrl.environments.dataset.scorers import JUDGE, SCORERS
 from slimrl.environments.dataset.toolbox import add_tool, check_calls, read_toolbox
 from slimrl.environments.numbers import read_number
 from slimrl.errors import RolloutError, UserError, nearest
+from slimrl.io.rows import preview
 from slimrl.io.settings import refuse_idle
 from slimrl.judges.judge import Judge, judge_of, read_judge
 from slimrl.judges.word_match import matches
 from slimrl.tools.base import TypedTool
-from slimrl.tools.code_format import CALL_FORMATS, formats_of, settings_of
-from slimrl.tools.formats import CallFormat
-from slimrl.types import Message, Rollout, Split, Task
+from slimrl.tools.formats import CALL_FORMATS, CallFormat, check_sandbox, formats_of
+from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset
 
 INSTRUCTIONS: dict[Form, str] = {
     "lenient": "Write the answer like this: <answer>answer</answer>",
@@ -48,7 +48,7 @@ TASK = "Answer the question."
 
 
 @dataclass
-class Dataset:
+class Dataset(Taskset):
     """Questions from the file `path`. The fields are the `args` of the config section.
 
     Tests come from `test_path`, from the rows' column `split`, or are the share `test_share` that a hash of the
@@ -60,7 +60,7 @@ class Dataset:
     their own.
 
     `tools` are functions and MCP servers (`toolbox.py`), called in the `format` `tags`, `native` (as the model's chat
-    template has it) or `code`, for which `sandbox` has the fields of `tools/code_format.py`'s `SandboxSettings`. An
+    template has it) or `code`, for which `sandbox` has the fields of `SandboxSettings` of slimrl-sandbox. An
     episode then goes on until there is an answer in tags, and the policy reads at most `max_tool_tokens` tokens of a
     result.
     """
@@ -108,7 +108,7 @@ class Dataset:
             raise UserError(f"dataset: `max_tool_tokens` must be 1 or more, not {self.max_tool_tokens}.")
         if self.sandbox and (self.format != "code" or not self.tools):
             raise UserError('dataset: a `sandbox` is for `tools` with `format = "code"`.')
-        settings_of(self.sandbox)
+        check_sandbox(self.sandbox)
         if not self.tools:
             refuse_idle(self, ("format", "max_tool_tokens"), "dataset", "without `tools`")
         if self.test_path:
@@ -271,6 +271,12 @@ def _check_tasks(reward: Reward, tasks: Sequence[Task]) -> None:
     if not reward.scorer:
         return
     for task in tasks:
+        column, given = reference_values(task.data)
+        if reward.scorer != JUDGE and any(isinstance(one, dict) for one in given):
+            raise UserError(
+                f"reward `{reward.scorer}` compares with texts, and `{column}` of task `{task.id}` holds the object "
+                f"{preview(given)}. Write the right answers into `{column}` as a text or a list of texts."
+            )
         references = references_of(task.data)
         if not references:
             raise UserError(

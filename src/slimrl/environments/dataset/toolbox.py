@@ -1,15 +1,14 @@
 """Tools as a config names them: functions of the user's, and those of MCP servers."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from slimrl.environments.find import call_user_code, load_named
-from slimrl.errors import RolloutError, UserError, describe, nearest
+from slimrl.errors import UserError, nearest
 from slimrl.io.rows import preview
 from slimrl.io.settings import read_settings
-from slimrl.tools.base import ToolError, TypedTool
-from slimrl.tools.json_schema import schema_of_hint
+from slimrl.tools.base import TypedTool, tool_of
 from slimrl.tools.mcp_server import McpServer, McpSettings
 from slimrl.types import Task
 
@@ -66,35 +65,5 @@ def _tool_of(where: str, loaded: dict[str, Any]) -> TypedTool:
     function = load_named(where, "tool", loaded)
     if not inspect.isroutine(function):
         raise UserError(f"tool `{where}` is not a function, but the {type(function).__name__} {function!r:.80}.")
-    hints = call_user_code(f"tool `{where}`: its types cannot be read", lambda: get_type_hints(function))
-    properties: dict[str, Any] = {}
-    required = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise UserError(f"tool `{where}`: each parameter needs a name, and `{parameter}` has none of its own.")
-        try:
-            properties[name] = schema_of_hint(hints.get(name, str))
-        except TypeError as error:
-            raise UserError(
-                f"tool `{where}`: `{name}` has {error}, which a call cannot hold. Take str, int, float, bool, list, "
-                "dict or Literal."
-            ) from error
-        if parameter.default is parameter.empty:
-            required.append(name)
-    schema = {"type": "object", "properties": properties, "required": required}
-    return TypedTool(function.__name__, inspect.getdoc(function) or "", schema, _guard(function))
-
-
-def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose errors become text that the policy reads."""
-
-    async def call(**arguments: Any) -> Any:
-        try:
-            result = function(**arguments)
-            return await result if inspect.isawaitable(result) else result
-        except (ToolError, RolloutError):
-            raise
-        except Exception as error:
-            raise ToolError(f"{function.__name__}: {describe(error)}") from error
-
-    return call
+    # The types of a parameter may be an expression, which is the user's code too.
+    return call_user_code(f"tool `{where}` failed", lambda: tool_of(function, f"tool `{where}`"))

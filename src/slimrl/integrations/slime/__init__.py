@@ -1,5 +1,5 @@
-"""The matching game as a rollout of SLIME: `--custom-generate-function-path slimrl.integrations.slime.generate`."""
+"""`slimrl.integrations.slime.generate`, by which SLIME's command lines know the function of slimrl-envs."""
 
-from slimrl.integrations.slime.rollout import generate
+from slimrl.plugins import INTEGRATIONS, load
 
-__all__ = ["generate"]
+generate = load(INTEGRATIONS, "slime", "the plug-in")

@@ -66,7 +66,8 @@ class Renderer:
     def gap(self, messages: Sequence[Message]) -> str:
         """The text between the last reply and the next message, or before the first message if there is no reply.
 
-        Raises UserError if the template leaves out a message of a conversation like this; some do so silently.
+        Raises UserError if the template leaves out a message or a tool of a conversation like this; some do so
+        silently.
 
         Numbered markers are rendered in the place of the texts, once for each sequence of roles and calls.
         """
@@ -90,6 +91,12 @@ class Renderer:
         text = self._apply(probe, tools, generate=True)
         if lost := [role for (role, _), mark in zip(roles, marks, strict=True) if mark not in text]:
             raise self._lost(lost[0], [role for role, _ in roles])
+        names = [tool.get("function", tool).get("name", "") for tool in tools or ()]
+        if unknown := [name for name in names if name not in text]:
+            raise UserError(
+                f"The chat template of {self.name} leaves out the tool {unknown[0]} of a conversation with the roles "
+                f"{', '.join(role for role, _ in roles)}. Describe the tools in a message, or send other roles."
+            )
         replies = [index for index, (role, _) in enumerate(roles) if role == "assistant"]
         after = replies[-1] + 1 if replies else 0
         behind = text.rpartition(marks[after - 1])[2] if after else text

@@ -11,8 +11,9 @@ M = TypeVar("M", bound=Mapping[str, Any])
 def in_order_of_calls(messages: Sequence[M]) -> list[M]:
     """The messages, with the results behind each reply in the order of the reply's calls.
 
-    Calls or results without ids stay as they are. Raises ValueError for a result of an unknown call, for two results of
-    one call, and for a call without a result before one that has it.
+    Without ids, results are sorted by names if each names another of the calls, and else stay as they are. Raises
+    ValueError for a result of an unknown call, for two results of one call, and for a call without a result before one
+    that has it.
     """
     ordered: list[M] = []
     while len(ordered) < len(messages):
@@ -20,14 +21,26 @@ def in_order_of_calls(messages: Sequence[M]) -> list[M]:
         ordered.append(message)
         if calls := message.get("tool_calls"):
             results = list(takewhile(lambda one: one["role"] == "tool", messages[len(ordered) :]))
-            ordered += _sorted([call.get("id") or "" for call in calls], results)
+            ordered += _sorted(calls, results)
     return ordered
 
 
-def _sorted(calls: list[str], results: list[M]) -> list[M]:
-    ids = [result.get("tool_call_id") or "" for result in results]
+def id_text(given: Any) -> str:
+    """The id of a call as text, which is empty without an id. Files with columns may hold the number 0 as 0.0."""
+    if isinstance(given, float) and given.is_integer():
+        return str(int(given))
+    return "" if given is None else str(given)
+
+
+def _sorted(called: Sequence[Mapping[str, Any]], results: list[M]) -> list[M]:
+    calls = [id_text(call.get("id")) for call in called]
+    ids = [id_text(result.get("tool_call_id")) for result in results]
     if not all(calls) or not all(ids) or len(set(calls)) < len(calls):
-        return results
+        calls = [call["function"]["name"] for call in called]
+        ids = [str(result.get("name")) for result in results]
+        if len(set(calls)) < len(calls) or len(set(ids)) < len(ids) or not set(ids) <= set(calls):
+            return results
+        return [result for _, result in sorted(zip(ids, results, strict=True), key=lambda pair: calls.index(pair[0]))]
     if unknown := [one for one in ids if one not in calls]:
         raise ValueError(f"a result is of the call `{unknown[0]}`, and the reply before it has only {_names(calls)}")
     if len(set(ids)) < len(ids):
@@ -35,7 +48,7 @@ def _sorted(calls: list[str], results: list[M]) -> list[M]:
         raise ValueError(f"the call `{twice}` has two results")
     if missing := [one for one in calls[: max(map(calls.index, ids), default=0)] if one not in ids]:
         raise ValueError(f"the call `{missing[0]}` has no result, and a later call of the same reply has one")
-    return sorted(results, key=lambda result: calls.index(result["tool_call_id"]))
+    return sorted(results, key=lambda result: calls.index(id_text(result["tool_call_id"])))
 
 
 def _names(ids: Sequence[str]) -> str:

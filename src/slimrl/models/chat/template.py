@@ -28,6 +28,8 @@ REPLY: Message = {"role": "assistant", "content": MARKER}
 RESULT: Message = {"role": "tool", "content": "result"}
 CALL = f'{OPEN}{{"name": "call", "arguments": {{}}}}{CLOSE}'
 EMPTY_THOUGHTS = re.compile(rf"\s*{OPEN_THOUGHTS}\s*{CLOSE_THOUGHTS}\s*")
+# Opening tags of thoughts at the end of a prompt; of those, only `<think>` is read here.
+OPENING_TAG = re.compile(r"(?i)([<[◁]\|?(?:start_|begin_of_|\w+:)?(?:think(?:ing)?|thoughts?|reasoning)\|?[>\]▷])\s*\Z")
 PROMPT_END = 32  # tokens of a generation prompt that show whether it opens or closes thoughts
 # A reply with one call, with two, and one whose call cannot be read; environments answer all in the role `tool`.
 CALLING: list[Message] = [{"role": "assistant", "content": text} for text in (CALL, CALL + CALL, f"{OPEN}{CLOSE}")]
@@ -93,6 +95,9 @@ class ChatFormat:
         written = until_reply.removeprefix(prompt)
         self._no_thoughts = written if written.strip() == CLOSE_THOUGHTS else f"\n{CLOSE_THOUGHTS}\n\n"
         self._trail = between.partition(self._end_text)[0] if self._template_closes else ""
+        self._other_thoughts = None if opens_thoughts(prompt) else OPENING_TAG.search(prompt)
+        # A tokenizer may leave out the closing tag as a special token: then no text shows where thoughts end.
+        self._shows_closing = CLOSE_THOUGHTS in self.text(encoder.encode(CLOSE_THOUGHTS))
 
     def opening(self, messages: Sequence[Message]) -> list[int]:
         """The token ids of a conversation's first messages and of the generation prompt.
@@ -100,9 +105,9 @@ class ChatFormat:
         Raises UserError if the template refuses these roles or leaves a message out, or if the first message has tools
         and the template does not support them.
         """
-        self._renderer.gap(messages)
         if messages and "tools" in messages[0]:
             self._check_tools(messages)
+        self._renderer.gap(messages)
         return self._encoder.encode(self._renderer.text(messages, generate=True))
 
     def continuation(self, messages: Sequence[Message], after: int) -> list[int]:
@@ -132,10 +137,13 @@ class ChatFormat:
         """The messages, with every excerpt cut to its maximal number of tokens."""
         return [self._cut_excerpt(message) for message in messages]
 
-    def text(self, token_ids: Sequence[int]) -> str:
-        """The text of token ids without special tokens: the reply that an environment sees."""
+    def text(self, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
+        """The text of token ids without special tokens: the reply that an environment sees. Behind a `prompt` that
+        opens thoughts it begins with the tag that opens them, as these may have no end."""
         decoded = self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return cast(str, decoded)
+        end = self.full_text(prompt[-PROMPT_END:]) if prompt else ""
+        thoughts = end[end.rindex(OPEN_THOUGHTS) :] if opens_thoughts(end) and self._shows_closing else ""
+        return thoughts + cast(str, decoded)
 
     def full_text(self, token_ids: Sequence[int]) -> str:
         """The text of token ids with special tokens, for people who read rollouts."""
@@ -171,6 +179,26 @@ class ChatFormat:
             token_ids += prompt + reply
             mask += [False] * len(prompt) + [messages[turn].get("weight", 1) != 0] * len(reply)
         return token_ids, mask
+
+    def check_thoughts(self, messages: Sequence[Message]) -> None:
+        """Raise UserError for a reply to learn that does not close the thoughts of a prompt, where these begin with
+        another tag than `<think>`: the model would learn to answer inside of them."""
+        if self._other_thoughts is None:
+            return
+        tag = self._other_thoughts[1]
+        # `<|END_THINKING|>`, `<|end_of_thought|>`, or with a stroke: `</thought>`, `[/THINK]`.
+        closing = tag.replace("START_", "END_").replace("begin_of_", "end_of_")
+        closing = re.sub(r"\w", r"/\g<0>", tag, count=1) if closing == tag else closing
+        for reply in messages:
+            learnt = reply["role"] == "assistant" and reply.get("weight", 1) != 0
+            is_text = "reasoning_content" not in reply and "tool_calls" not in reply
+            if learnt and is_text and closing not in self._lead + reply["content"]:
+                raise UserError(
+                    f"the generation prompt of {self._renderer.name}'s chat template ends in {tag}, and a reply "
+                    f"of the data has no {closing}, so the model would learn to answer inside of its thoughts. Write "
+                    f"{closing} before the answers, or put a template that ends otherwise into the model's directory "
+                    "(chat_template.jinja)."
+                )
 
     def encode_plain(self, prompt: str, completion: str) -> tuple[list[int], list[bool]]:
         """The token ids of a text that the chat template does not write, and its loss mask: true for what stands behind

@@ -38,6 +38,7 @@ class ToolReader:
 
     def __init__(self, in_thoughts: bool = False) -> None:
         self._at = 0  # characters of the reply that were read
+        self._searched = 0  # characters that hold no closing tag of an open call
         self._space = ""  # white space that is text only if text follows
         self._in_thoughts = in_thoughts
         self.num_calls = 0
@@ -66,9 +67,12 @@ class ToolReader:
             if body and not body.startswith("{"):  # the tag is only spoken of
                 self._take_text(reply, start + len(tag), found)
                 continue
-            match = CALL.match(reply, start)
+            # Only another closing tag can end an open call: other pieces do not read it again from its start.
+            ends = closed or reply.find(CLOSE, max(start, self._searched)) >= 0
+            match = CALL.match(reply, start) if ends else None
             # A call without its closing tag is only known to be malformed once the reply is complete.
             if match is None and not closed:
+                self._searched = max(0, len(reply) - len(CLOSE) + 1)
                 break
             self._take_call(reply, match, found)
         # A reply without calls keeps its final white space, so that the text is exactly what was sampled.

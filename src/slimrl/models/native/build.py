@@ -26,6 +26,7 @@ SOURCES = ("each_dtype.cpp", "products.cpp", "attention.cpp", "packed.cpp", "dec
 # No option that lets results depend on how a compiler regroups sums, or forgets what is not finite.
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 TIMEOUT_S = 300
+VERSION_TIMEOUT_S = 10
 LIBRARY = "kernels.so"
 MOST_QUOTED = 200  # characters of a compiler's error
 REMEDY = "Install one: `uv run --extra compiler ...`, `pip install 'slimrl[compiler]'` or `apt install g++`"
@@ -88,7 +89,7 @@ def compile_kernels(compiler: list[str], directory: Path) -> Path:
     """
     command = [*compiler, *FLAGS, *_platform_flags()]
     asked = [*compiler, "--version"]
-    version = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
+    version = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S).stdout
     digest = hashlib.sha256(repr((command, _cpu(), version)).encode())
     for path in sorted(HERE.iterdir()):
         # Headers count as much as sources: a library is named after all that went into it.

@@ -1,14 +1,14 @@
 """All monitors: what each watches, what is healthy, what is likely the cause otherwise, and which knob to turn.
 
-`python -m slimrl.monitor.health.catalogue` renders the table of docs/monitors.md, and a test compares the two.
+`python -m tests.monitor.pages monitors` renders the table of docs/monitors.md, and a test compares the two.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slimrl.config.monitors import MONITOR_NAMES, MonitorName
-from slimrl.monitor.health.finding import Detector
+from slimrl.config.monitors import MONITOR_NAMES, MonitorName, MonitorsConfig
+from slimrl.monitor.health.finding import Detector, Finding
 from slimrl.monitor.health.hacking import reward_hacking
+from slimrl.monitor.health.history import History
 from slimrl.monitor.health.rewards import gap_to_held_out, judge, reward_spread, zero_signal
 from slimrl.monitor.health.sampling import duplicates, entropy_collapse, mismatch
 from slimrl.monitor.health.texts import invalid_calls, length, one_reply, repetition
@@ -25,6 +25,11 @@ class HealthMonitor:
     knob: str
     detect: Detector
     patience: int = 2
+
+    def look(self, history: History, bounds: MonitorsConfig) -> Finding | None:
+        """The first bad finding, else the first of all; None if there is none."""
+        found = [*self.detect(history, bounds)]
+        return next((finding for finding in found if finding.is_bad), found[0] if found else None)
 
 
 MONITORS = (
@@ -134,15 +139,3 @@ MONITORS = (
 )
 
 assert tuple(monitor.name for monitor in MONITORS) == MONITOR_NAMES
-
-
-def render_table(monitors: Iterable[HealthMonitor] = MONITORS) -> str:
-    """The monitors as a table in markdown."""
-    lines = ["| monitor | meaning | healthy | likely cause | what to do |", "|---|---|---|---|---|"]
-    for one in monitors:
-        lines.append(f"| `{one.name}` | {one.meaning} | {one.healthy} | {one.cause} | {one.knob} |")
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(render_table(), end="")

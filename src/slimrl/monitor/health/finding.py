@@ -1,6 +1,6 @@
-"""What a detector finds when it looks at a run."""
+"""The result of a look at a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from slimrl.config.monitors import MonitorsConfig
@@ -9,7 +9,7 @@ from slimrl.monitor.health.history import History
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a detector has found: a metric, its value, whether that is bad, and the words for it if so."""
+    """The finding of a detector: a metric, its value, whether that is bad, and the words for it if so."""
 
     metric: str
     value: float
@@ -17,12 +17,6 @@ class Finding:
     message: str
 
 
-Detector = Callable[[History, MonitorsConfig], Finding | None]
-"""A pure function of the run so far and the bounds. It gives None where it cannot tell, as the latest metrics lack what
-it looks at or too few steps are known."""
-
-
-def worst(findings: list[Finding | None]) -> Finding | None:
-    """The first bad finding, else the first of all; None if there is none."""
-    known = [finding for finding in findings if finding]
-    return next((finding for finding in known if finding.is_bad), known[0] if known else None)
+Detector = Callable[[History, MonitorsConfig], Iterable[Finding]]
+"""A pure function of the run so far and the bounds. It has no findings where the latest metrics lack those that it
+looks at, or too few steps are known."""

@@ -7,34 +7,37 @@ two need an environment that reports what a right answer is.
 
 import math
 import re
+from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
-from slimrl.monitor.health.finding import Finding, worst
+from slimrl.monitor.health.finding import Finding
 from slimrl.monitor.health.history import NUM, History
 from slimrl.monitor.metrics import select_held_out_rewards
 
 DEPENDENCE, SHARED, RIGHT = "monitor/task_dependence", "monitor/shared_across_tasks", "monitor/right"
+WRONG_REWARD, RIGHT_REWARD = "monitor/wrong_reward", "monitor/right_reward"
 LEAST_DEPENDENCE = 0.05  # of the first steps, below which nothing can be lost
 MORE_SHARED = 0.5  # a rise of the share of what all tasks have in common
 LEAST_RIGHT = 0.1  # share of right answers of which half may be lost
 HELD_OUT = re.compile(r"held_out/(?:exact|correct|won|solved|optimum)_(.+)")
 
 
-def reward_hacking(history: History, bounds: MonitorsConfig) -> Finding | None:
+def reward_hacking(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
     """Whether the reward rises while the answers become worse (Skalski et al. 2022, 2209.13085)."""
-    found = [
-        _independence(history, bounds),
-        _pay_for_wrong(history, bounds),
-        _loss_of_right(history),
-        _loss_on_held_out(history),
-    ]
-    return worst(found)
+    if history.has(DEPENDENCE, NUM + 2):
+        yield _independence(history, bounds)
+    if history.has(WRONG_REWARD, NUM + 2):
+        yield _pay_for_wrong(history, bounds)
+    if history.has(RIGHT, NUM + 5):
+        value, before = history.now(RIGHT, NUM + 2), history.before(RIGHT, NUM + 2)
+        is_bad = before >= LEAST_RIGHT and value <= before / 2 and history.has_risen()
+        message = f"the reward rises while right answers fall from {before:.0%} to {value:.0%}"
+        yield Finding(RIGHT, value, is_bad, message)
+    yield from _loss_on_held_out(history)
 
 
-def _independence(history: History, bounds: MonitorsConfig) -> Finding | None:
+def _independence(history: History, bounds: MonitorsConfig) -> Finding:
     """Whether the reward rises and replies no longer depend on the task: they are the same text for all, or noise."""
-    if DEPENDENCE not in history.row or history.num(DEPENDENCE) < NUM + 2:
-        return None
     value, first = history.now(DEPENDENCE), history.first(DEPENDENCE)
     shared, shared_first = history.now(SHARED), history.first(SHARED)
     is_lost = first >= LEAST_DEPENDENCE and value <= bounds.min_dependence_share * first
@@ -49,16 +52,14 @@ def _independence(history: History, bounds: MonitorsConfig) -> Finding | None:
     )
 
 
-def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Finding | None:
-    """Most answers are wrong, and earn what right ones do."""
-    if "monitor/wrong_reward" not in history.row or history.num("monitor/wrong_reward") < NUM + 2:
-        return None
-    right_reward = history.now("monitor/right_reward") if history.num("monitor/right_reward") else history.highest
-    wrong_reward, right = history.now("monitor/wrong_reward"), history.now(RIGHT)
+def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Finding:
+    """Whether most answers are wrong, and earn as much as right ones."""
+    right_reward = history.now(RIGHT_REWARD) if history.num(RIGHT_REWARD) else history.highest
+    wrong_reward, right = history.now(WRONG_REWARD), history.now(RIGHT)
     scale = right_reward - history.lowest
     share = (wrong_reward - history.lowest) / scale if scale > 0 else math.nan
     return Finding(
-        "monitor/wrong_reward",
+        WRONG_REWARD,
         wrong_reward,
         right <= 0.5 and share >= bounds.max_wrong_reward and history.reward_range > 0,
         f"{1 - right:.0%} of the answers are wrong by the environment's own measure and earn {wrong_reward:.3g} on "
@@ -66,31 +67,18 @@ def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Finding | None:
     )
 
 
-def _loss_of_right(history: History) -> Finding | None:
-    """Right answers are lost while the reward rises."""
-    if RIGHT not in history.row or history.num(RIGHT) < NUM + 5:
-        return None
-    value, before = history.now(RIGHT, NUM + 2), history.before(RIGHT, NUM + 2)
-    return Finding(
-        RIGHT,
-        value,
-        before >= LEAST_RIGHT and value <= before / 2 and history.has_risen(),
-        f"the reward rises while right answers fall from {before:.0%} to {value:.0%}",
-    )
-
-
-def _loss_on_held_out(history: History) -> Finding | None:
-    """The same on held-out tasks, from the first evaluation to the latest, each beyond its noise."""
+def _loss_on_held_out(history: History) -> Iterator[Finding]:
+    """Whether held-out rewards rise and right answers are lost, from the first evaluation to the latest, each beyond
+    its noise."""
     for name in select_held_out_rewards(history.row):
         exact = next((key for key in history.row if (found := HELD_OUT.fullmatch(key)) and name.endswith(found[1])), "")
         if exact and history.num(exact) > 1 and history.num(f"{name}_low") > 1:
             then, now = history.values(exact)[0], history.values(exact)[-1]
             if not (0.0 <= then <= 1.0 and 0.0 <= now <= 1.0):  # an environment may count under the same name
                 continue
-            noise = 2 * math.sqrt(
-                (then * (1 - then) + now * (1 - now)) / max(1.0, history.row.get("held_out/num", 1.0))
-            )
+            spread = then * (1 - then) + now * (1 - now)
+            noise = 2 * math.sqrt(spread / max(1.0, history.row.get("held_out/num", 1.0)))
             rises = history.values(f"{name}_low")[-1] > history.values(name)[0]
             message = f"the held-out reward rose while right answers fell from {then:.0%} to {now:.0%}"
-            return Finding(exact, now, rises and then - now > noise, message)
-    return None
+            yield Finding(exact, now, rises and then - now > noise, message)
+            return

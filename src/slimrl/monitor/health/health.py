@@ -8,11 +8,10 @@ the steps before.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from slimrl.config.monitors import MonitorsConfig
 from slimrl.errors import UserError
-from slimrl.io.files import LineFile, encode_line, read_lines, replace_file, without_nan
+from slimrl.io.files import LineFile, without_nan
 from slimrl.monitor.health.catalogue import MONITORS, HealthMonitor
 from slimrl.monitor.health.finding import Finding
 from slimrl.monitor.health.history import History
@@ -94,7 +93,7 @@ class Health:
 
     def _detect(self, one: Watched) -> Finding | None:
         try:
-            return one.monitor.detect(self._history, self._config)
+            return one.monitor.look(self._history, self._config)
         except Exception as error:  # an environment's metrics may be any numbers, and a monitor must not end a run
             self.watched.remove(one)
             self._say(
@@ -110,37 +109,31 @@ class Health:
 
 
 class HealthWatch:
-    """What a run's log shows its metrics to (`monitor/sinks.py`): it adds the number of alarms to them, writes alarms
-    to `monitors.jsonl`, says them, and ends the run where the settings ask for that."""
+    """The watch over a run's metrics (`monitor/sinks.py`). It adds the number of alarms to them, writes alarms to
+    `monitors.jsonl` and the log, and ends the run where the settings ask for that."""
 
     def __init__(
         self, config: MonitorsConfig, path: Path, past: Iterable[tuple[int, Metrics]], say: Callable[[str], None]
     ) -> None:
-        """Go on after the `past` lines of metrics, which raise nothing again. Alarms of later steps are removed from
-        the file at `path`, as those come again."""
+        """Continue after the `past` lines of metrics, whose alarms are written again and not logged."""
         self._health, self._say, self._stop = Health(config, say), say, config.stop
         self._new: list[Alarm] = []
-        first = 0
+        self._file = LineFile(path)
         for step, metrics in past:
-            self._health.look(step, metrics)
-            first = step + 1
-        if path.exists():
-            replace_file(path, [encode_line(line) for line in _lines_before(first, path, say)])
-        self._file = LineFile(path, keep=first > 0)
+            self._record(self._health.look(step, metrics))
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
         """Look at the metrics of a step before they are written. Returns what is to be written with them."""
         self._new = self._health.look(step, metrics)
         return {"monitor/alarms": float(self._health.num_raised)}
 
-    def report(self) -> None:
-        """Write and say the alarms of the metrics that were observed last. Raises HealthStopError if one of them is to
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write and log the alarms of the metrics that were observed last. Raises HealthStopError if one of them is to
         end the run."""
-        alarms, self._new = self._new, []
-        for alarm in alarms:
-            self._file.append(without_nan(asdict(alarm)))
+        self._record(self._new)
+        for alarm in self._new:
             self._say(describe(alarm))
-        for alarm in alarms:
+        for alarm in self._new:
             if alarm.monitor in self._stop:
                 raise HealthStopError(
                     f'the monitor "{alarm.monitor}" ends the run at step {alarm.step + 1}, as monitors.stop asks: '
@@ -148,20 +141,13 @@ class HealthWatch:
                     'checkpoint; with `--monitors.stop "[]"` the run goes on whatever is raised.'
                 )
 
-    def close(self) -> None:
+    def _record(self, alarms: Iterable[Alarm]) -> None:
+        for alarm in alarms:
+            self._file.append(without_nan(asdict(alarm)))
+
+    def close(self, failed: bool = False) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _lines_before(step: int, path: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """The alarms of earlier steps in a file. What is none is left out, with a word: it must not keep a run from going
-    on."""
-    try:
-        lines = read_lines(path)
-    except UserError as error:
-        say(f"the alarms before are lost: {error}")
-        return []
-    return [line for line in lines if isinstance(line.get("step"), int) and line["step"] < step]
 
 
 def describe(alarm: Alarm) -> str:

@@ -36,6 +36,10 @@ class History:
         """All values of a metric."""
         return self._values.get(name, ())
 
+    def has(self, name: str, least: int) -> bool:
+        """Whether the latest step has the metric, and at least that many steps have had it."""
+        return name in self.row and self.num(name) >= least
+
     def num(self, name: str) -> int:
         """How many steps have had the metric."""
         return len(self.values(name))

@@ -2,6 +2,7 @@
 that are learned by heart."""
 
 import math
+from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
 from slimrl.monitor.health.finding import Finding
@@ -14,7 +15,7 @@ EQUAL = 1e-9  # a standard deviation of equal rewards, which rounding may leave
 ALWAYS = 0.95  # the share of one verdict of a judge that always gives it
 
 
-def reward_spread(history: History, bounds: MonitorsConfig) -> Finding | None:
+def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
     """Whether the reward is the same whatever the policy replies.
 
     Either all rewards are equal, or they differ between tasks alone, which no policy can change. Tasks that are
@@ -22,65 +23,55 @@ def reward_spread(history: History, bounds: MonitorsConfig) -> Finding | None:
     """
     name = SPREAD if SPREAD in history.row else STD
     has_teacher = any(metric.startswith("distill/") for metric in history.row)
-    if STD not in history.row or history.num(name) < NUM or has_teacher:
-        return None
-    value, is_constant = history.now(name), history.now(STD) <= EQUAL
-    is_bad = (is_constant or (name == SPREAD and value < bounds.min_spread_within)) and not history.is_solved
-    message = (
-        f"all rewards are {history.row.get('reward/mean', 0.0):.3g}"
-        if is_constant
-        else f"{value:.1%} of the rewards' variance lies within groups: the reward depends on the task, not the reply"
-    )
-    return Finding(name, value, is_bad, message)
+    if STD in history.row and history.has(name, NUM) and not has_teacher:
+        value, is_constant = history.now(name), history.now(STD) <= EQUAL
+        is_bad = (is_constant or (name == SPREAD and value < bounds.min_spread_within)) and not history.is_solved
+        message = (
+            f"{value:.1%} of the rewards' variance lies within groups: the reward depends on the task, not the reply"
+        )
+        if is_constant:
+            message = f"all rewards are {history.row.get('reward/mean', 0.0):.3g}"
+        yield Finding(name, value, is_bad, message)
 
 
-def zero_signal(history: History, bounds: MonitorsConfig) -> Finding | None:
+def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
     """Whether nearly no group has a learning signal (DAPO, 2503.14476), though the tasks are not solved."""
-    if ZERO not in history.row or history.num(ZERO) < NUM:
-        return None
-    value = history.now(ZERO, NUM + 2)
-    return Finding(
-        ZERO,
-        value,
-        value >= bounds.max_zero_signal and not history.is_solved,
-        f"{value:.0%} of the groups carry no signal: all attempts at a task earn the same",
-    )
+    if history.has(ZERO, NUM):
+        value = history.now(ZERO, NUM + 2)
+        is_bad = value >= bounds.max_zero_signal and not history.is_solved
+        message = f"{value:.0%} of the groups carry no signal: all attempts at a task earn the same"
+        yield Finding(ZERO, value, is_bad, message)
 
 
-def judge(history: History, bounds: MonitorsConfig) -> Finding | None:
+def judge(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
     """Whether a judge gives one verdict whatever it reads, or often another than the comparison of words.
 
     The comparison of words errs on the side of no. A judge that says yes where it says no is right at times; one that
     nearly always does so reads nothing, or is talked round by the policy (Zhao et al. 2025, 2507.08794).
     """
-    if YES not in history.row or DISAGREES not in history.row or history.num(YES) < 2:
-        return None
-    yes, value = history.now(YES), history.now(DISAGREES)
-    verdict = "yes" if yes >= ALWAYS else "no" if yes <= 1.0 - ALWAYS else ""
-    bound = bounds.max_judge_disagreement * (0.75 if verdict else 1.0)
-    says = (
-        f"says {verdict} to {max(yes, 1.0 - yes):.0%} of the answers, and" if verdict else f"says yes to {yes:.0%} and"
-    )
-    return Finding(
-        DISAGREES, value, value >= bound, f"the judge {says} differs from the comparison of words in {value:.0%}"
-    )
+    if history.has(YES, 2) and DISAGREES in history.row:
+        yes, value = history.now(YES), history.now(DISAGREES)
+        verdict = "yes" if yes >= ALWAYS else "no" if yes <= 1.0 - ALWAYS else ""
+        bound = bounds.max_judge_disagreement * (0.75 if verdict else 1.0)
+        says = f"{verdict} to {max(yes, 1.0 - yes):.0%} of the answers," if verdict else f"yes to {yes:.0%}"
+        message = f"the judge says {says} and differs from the comparison of words in {value:.0%}"
+        yield Finding(DISAGREES, value, value >= bound, message)
 
 
-def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Finding | None:
+def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
     """Whether the training reward rises and that of held-out tasks does not follow: tasks learned by heart, or a
     training reward that something else raises. Both held-out intervals must lie below what is asked."""
     names = [name for name in select_held_out_rewards(history.row) if history.num(name) > 1]
-    # Of the decoding modes the one that training has.
-    name = next((name for name in names if name == "held_out/reward_sampled"), names[0] if names else None)
-    if name is None or history.num("reward/mean") < NUM + 2 or history.reward_range <= 0.0:
-        return None
-    gain = history.now("reward/mean", NUM + 2) - history.first("reward/mean")
-    then, now = history.values(name)[0], history.values(name)[-1]
-    noise = math.hypot(_half(history, name, 0), _half(history, name, -1))
-    is_bad = gain >= 0.1 * history.reward_range and now - then + noise < bounds.min_held_out_share * gain
-    return Finding(
-        name, now, is_bad, f"the training reward rose by {gain:.3f}, that of held-out tasks by {now - then:.3f}"
-    )
+    # Of the decoding modes the one that training has comes first.
+    names.sort(key=lambda name: name != "held_out/reward_sampled")
+    if names and history.num("reward/mean") >= NUM + 2 and history.reward_range > 0.0:
+        name = names[0]
+        gain = history.now("reward/mean", NUM + 2) - history.first("reward/mean")
+        then, now = history.values(name)[0], history.values(name)[-1]
+        noise = math.hypot(_half(history, name, 0), _half(history, name, -1))
+        is_bad = gain >= 0.1 * history.reward_range and now - then + noise < bounds.min_held_out_share * gain
+        message = f"the training reward rose by {gain:.3f}, that of held-out tasks by {now - then:.3f}"
+        yield Finding(name, now, is_bad, message)
 
 
 def _half(history: History, name: str, index: int) -> float:

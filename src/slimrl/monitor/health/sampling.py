@@ -1,7 +1,9 @@
 """Detectors of faults between policy, sampler and trainer: mismatch, entropy collapse, duplicates."""
 
+from collections.abc import Iterator
+
 from slimrl.config.monitors import MonitorsConfig
-from slimrl.monitor.health.finding import Finding, worst
+from slimrl.monitor.health.finding import Finding
 from slimrl.monitor.health.history import NUM, History
 
 KL = "guard/mismatch_kl"
@@ -13,77 +15,53 @@ MOST_STALE = 0.5  # share of rollouts dropped as too old
 COLLAPSED = 0.1  # nats: a policy that still has more has not collapsed, however fast its entropy fell
 
 
-def mismatch(history: History, bounds: MonitorsConfig) -> Finding | None:
+def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
     """Whether sampler and trainer drift apart, as they do where the sampler keeps old weights; or whether rollouts go
     to waste because they are too old.
 
     The divergence of a sampler with the same weights is that of rounding, which the first step shows. With old
     weights it grows with the distance of the two, step by step, long before the guard's bound.
     """
-    return worst([_drift(history, bounds), _waste(history)])
+    if history.has(KL, 2):
+        rounding = abs(history.values(KL)[0])
+        bound = max(bounds.max_mismatch_factor * rounding, LEAST_KL["float32" if rounding < FLOAT32_KL else "coarser"])
+        is_older = history.num("async/age_mean") > 0 and history.now("async/age_mean", 2 * NUM) > 0
+        bound = max(bound, STALE_KL) if is_older else min(bound, MOST_KL)
+        value = abs(history.now(KL))
+        message = f"sampler and trainer differ by {value:.2g} nats a token, where at most {bound:.2g} is rounding"
+        yield Finding(KL, value, value > bound, message + (" and the age of the rollouts" if is_older else ""))
+    if history.row.get("rollout/started") and history.has("drop/stale", NUM):
+        share = history.now("drop/stale") / history.now("rollout/started")
+        message = f"{share:.0%} of the rollouts became too old and were played again"
+        yield Finding("drop/stale", share, share > MOST_STALE, message)
 
 
-def _drift(history: History, bounds: MonitorsConfig) -> Finding | None:
-    if KL not in history.row or history.num(KL) < 2:
-        return None
-    rounding = abs(history.values(KL)[0])
-    bound = max(bounds.max_mismatch_factor * rounding, LEAST_KL["float32" if rounding < FLOAT32_KL else "coarser"])
-    is_older = history.num("async/age_mean") > 0 and history.now("async/age_mean", 2 * NUM) > 0
-    bound = max(bound, STALE_KL) if is_older else min(bound, MOST_KL)
-    value = abs(history.now(KL))
-    return Finding(
-        KL,
-        value,
-        value > bound,
-        f"sampler and trainer differ by {value:.2g} nats a token, where at most {bound:.2g} is rounding"
-        + (" and the age of the rollouts" if is_older else ""),
-    )
-
-
-def _waste(history: History) -> Finding | None:
-    if not history.row.get("rollout/started") or history.num("drop/stale") < NUM or "drop/stale" not in history.row:
-        return None
-    value = history.now("drop/stale") / history.now("rollout/started")
-    return Finding(
-        "drop/stale", value, value > MOST_STALE, f"{value:.0%} of the rollouts became too old and were played again"
-    )
-
-
-def entropy_collapse(history: History, bounds: MonitorsConfig) -> Finding | None:
+def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
     """Whether the policy has become deterministic before the tasks are solved (Cui et al. 2025, 2505.22617).
 
     A fall is no collapse where the reward is near the best that was seen. With a teacher the entropy goes to the
     teacher's, however low that is, so only a sudden fall counts.
     """
     name = "monitor/surprise" if "monitor/surprise" in history.row else "loss/entropy"
-    if name not in history.row or history.num(name) < NUM + 2:
-        return None
-    value, before = history.now(name), history.before(name)
-    has_fallen = value < COLLAPSED and value < bounds.min_entropy_share * before
-    has_teacher = "distill/teacher_logprob" in history.row
-    is_gone = value < bounds.min_entropy and not has_teacher
-    fall = f"fallen from {before:.2g} to {value:.2g} nats a token" if has_fallen else f"{value:.2g} nats a token"
-    return Finding(
-        name,
-        value,
-        (has_fallen or is_gone) and not history.is_solved,
-        f"the policy's entropy has {fall}" if has_fallen else f"the policy's entropy is {fall}",
-    )
+    if history.has(name, NUM + 2):
+        value, before = history.now(name), history.before(name)
+        has_fallen = value < COLLAPSED and value < bounds.min_entropy_share * before
+        has_teacher = "distill/teacher_logprob" in history.row
+        is_gone = value < bounds.min_entropy and not has_teacher
+        state = f"has fallen from {before:.2g} to" if has_fallen else "is"
+        message = f"the policy's entropy {state} {value:.2g} nats a token"
+        yield Finding(name, value, (has_fallen or is_gone) and not history.is_solved, message)
 
 
-def duplicates(history: History, bounds: MonitorsConfig) -> Finding | None:
+def duplicates(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
     """Whether more rollouts of a group are equal than the policy's own probabilities make likely.
 
     That is no matter of the policy, which gives the probability of being equal itself; it is a sampler that draws the
     same numbers for several rollouts, or does not draw at all.
     """
     names = ("monitor/duplicates", "monitor/duplicates_expected")
-    if any(name not in history.row for name in names) or history.num(names[0]) < 2:
-        return None
-    equal, expected = (history.now(name) for name in names)
-    return Finding(
-        names[0],
-        equal,
-        equal - expected > bounds.max_excess_duplicates,
-        f"{equal:.0%} of the pairs of a group are equal, where the policy's probabilities give {expected:.0%}",
-    )
+    if all(history.has(name, 2) for name in names):
+        equal, expected = (history.now(name) for name in names)
+        is_bad = equal - expected > bounds.max_excess_duplicates
+        message = f"{equal:.0%} of the pairs of a group are equal, where the policy's probabilities give {expected:.0%}"
+        yield Finding(names[0], equal, is_bad, message)

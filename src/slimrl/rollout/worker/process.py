@@ -1,7 +1,7 @@
 """A worker process as the run sees it: started, asked, and ended when it hangs. What it sends is never trusted.
 
 The run waits for the worker as it would for a function: until it answers, or says that it waits for something itself.
-A process is used until it ends; then another one is started (`taskset.py`).
+A process is used until it ends; then another one is started (`seat.py`).
 """
 
 import asyncio
@@ -11,34 +11,51 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.rollout.held import release_thread
-from slimrl.rollout.worker.program import LOST_STATUS, Program, Start, start_here
+from slimrl.rollout.worker.program import LOST_STATUS, Start, start_here
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
 
 POLL_S = 0.5  # how soon the end of a process is noticed whose forks keep the connection open
 GRACE_S = 2.0  # for a worker to interrupt its environment itself, before it is ended
 CLOSE_S = 2.0  # for a worker to clean up at the end of a run
+LOAD_TIMEOUT_S = 300.0  # for a class to be loaded and made, and for its tasks
 LOST = "environment_lost"  # the reason of a drop by another episode's fault, or a lost machine's
 GB = 1e9
+# What a process is asked about its class, in words.
+QUESTIONS = {"load": "be made", "describe": "be described", "prepare": "be prepared", "tasks": "give its tasks"}
 # Threads that wait for one of several workers, while the others play on.
 _WAITING = ThreadPoolExecutor(64, "environments")
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a taskset is found, the limit of each call into its episodes, and of the main memory of a process with its
+    descendants in GB, where 0 is none."""
+
+    env_id: str
+    args: Mapping[str, Any]
+    timeout_s: float
+    memory_gb: float = 0.0
+
+    @property
+    def call_s(self) -> float:
+        """The limit of a call, which the worker itself interrupts after `timeout_s` if it can."""
+        return self.timeout_s + min(GRACE_S, self.timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
 class _Call:
-    """A question to a worker, and what it has answered so far."""
+    """A question to a worker."""
 
     number: int
-    takes_parts: bool
     answer: "Future[Any]" = field(default_factory=Future)
-    parts: list[Any] = field(default_factory=list)
 
 
 class WorkerProcess:
@@ -47,30 +64,28 @@ class WorkerProcess:
 
     def __init__(
         self,
-        timeout_s: float,
-        variables: Mapping[str, str] | None = None,
+        source: Source,
         start: Start = start_here,
-        memory_gb: float = 0.0,
+        variables: Mapping[str, str] | None = None,
         waits_alone: bool = False,
     ) -> None:
-        """`timeout_s` limits each call into an episode, `memory_gb` the main memory of the process and its descendants
-        (0 does not); `variables` are added to its environment. Where it is one of several that play the same episodes
-        (`waits_alone`), the others go on while one of its environments computes."""
-        self._timeout_s, self._memory_gb, self._waits_alone = timeout_s, memory_gb, waits_alone
+        """`variables` are added to the environment of the process. Where it is one of several that play the same
+        episodes (`waits_alone`), the others go on while one of its environments computes."""
+        self._source, self._waits_alone = source, waits_alone
         self._changed = threading.Condition()
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, Future[Any]] = {}
         self._posted, self._quiet, self._heard = 0, 0, 0.0
-        self._culprits: set[int] = set()
         self._verdict: RolloutError | None = None
+        self._culprits: Collection[int] = ()
         self._is_over = False
+        self.has_stepped = False  # whether an environment in it has answered a step
         self._sending = threading.Lock()
-        started: Future[tuple[socket.socket, Program]] = Future()
+        started: Future[None] = Future()
         # The program is started by the thread that lives as long as it does: by Linux it ends with that.
-        serve = threading.Thread(
+        threading.Thread(
             target=self._serve, args=(start, variables or {}, started), name="environment", daemon=True
-        )
-        serve.start()
-        self._sock, self._program = started.result()
+        ).start()
+        started.result()
 
     @property
     def pid(self) -> int:
@@ -90,14 +105,28 @@ class WorkerProcess:
     def ask(self, do: str, limit_s: float | None = None, **fields: Any) -> Any:
         """The worker's answer, waited for at most `limit_s` seconds from its last sign of life, or without a limit."""
         call = self._post(do, fields)
-        with release_thread():
-            if not self._wait(call.answer.done, limit_s):
-                self._give_up(call, limit_s)
+        self._wait(call, call.answer.done, limit_s)
         return call.answer.result()
+
+    def ask_class(self, do: str, **fields: Any) -> Any:
+        """The answer to a question about the class. Raises UserError if the process ends or does not answer in time."""
+        limit_s = None if do == "prepare" else max(LOAD_TIMEOUT_S, self._source.timeout_s)
+        try:
+            return self.ask(do, limit_s, **fields)
+        except RolloutError as error:
+            advice = ""
+            if error.reason == "timeout":
+                advice = (
+                    ". What takes long belongs into its `prepare()`, which has no limit; a larger `episode_timeout_s` "
+                    "raises this one, too"
+                )
+            raise UserError(
+                f"environment `{self._source.env_id}` could not {QUESTIONS[do]}: {error.detail}{advice}."
+            ) from error
 
     def ask_episode(self, do: str, **fields: Any) -> Any:
         """The answer to a question about an episode that is no coroutine."""
-        return self.ask(do, self._limit_s, **fields)
+        return self.ask(do, self._source.call_s, **fields)
 
     async def call(self, do: str, **fields: Any) -> Any:
         """The answer to a question about an episode. Other episodes go on while the environment awaits something, and
@@ -105,13 +134,15 @@ class WorkerProcess:
         call = self._post(do, fields)
         try:
             await self._quiet_after(call)
-            await _arrival(call)
+            await _arrival(call.answer)
         except asyncio.CancelledError:
             if not self._is_over:
                 await self._quiet_after(self._post("cancel", {"of": call.number}, is_answered=False))
-            await _arrival(call)  # its environment may clean up, or refuse to be cancelled
+            await _arrival(call.answer)  # its environment may clean up, or refuse to be cancelled
             raise
-        return call.answer.result()
+        answer = call.answer.result()
+        self.has_stepped = self.has_stepped or do == "step"
+        return answer
 
     def close(self) -> None:
         """Ends the process and all that it has started."""
@@ -119,67 +150,64 @@ class WorkerProcess:
             self._sock.shutdown(socket.SHUT_WR)
         self._program.wait(CLOSE_S)
         self._program.kill()
-        self._wait(lambda: False, CLOSE_S)
-
-    @property
-    def _limit_s(self) -> float:
-        """The limit of a call into an episode, which the worker itself interrupts after `timeout_s` if it can."""
-        return self._timeout_s + min(GRACE_S, self._timeout_s)
-
-    def _wait_until_quiet(self, call: _Call) -> None:
-        with release_thread():
-            if not self._wait(lambda: self._quiet >= call.number, self._limit_s):
-                self._give_up(call, self._limit_s)
+        self._wait_for_end()
 
     async def _quiet_after(self, call: _Call) -> None:
         """Wait until the worker has nothing left to do up to a call."""
-        if not self._waits_alone:
-            self._wait_until_quiet(call)
-            return
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(_WAITING, self._wait_until_quiet, call)
+        waiting = (call, lambda: self._quiet >= call.number, self._source.call_s)
+        if self._waits_alone:
+            await asyncio.get_running_loop().run_in_executor(_WAITING, self._wait, *waiting)
+        else:
+            self._wait(*waiting)
 
     def _post(self, do: str, fields: dict[str, Any], is_answered: bool = True) -> _Call:
         with self._sending:
             with self._changed:
                 self._posted += 1
-                call = _Call(self._posted, takes_parts=do == "tasks")
+                call = _Call(self._posted)
                 if self._is_over:
                     call.answer.set_exception(self._loss())
                     return call
                 if is_answered:
-                    self._calls[call.number] = call
+                    self._calls[call.number] = call.answer
             try:
                 send_message(self._sock, {"call": call.number, "do": do, **fields})
-            except BlockingIOError:
-                self._give_up(call, self._limit_s)
+            except BlockingIOError as error:
+                raise self._give_up(call, self._source.call_s) from error
             except WireError as error:
                 raise RolloutError("environment_error", f"a task is too large for its process: {error}") from error
-            except OSError:  # it has just ended, which the other thread tells
+            except OSError:  # the process has just ended, which the other thread reports
                 pass
         return call
 
-    def _wait(self, is_done: Callable[[], bool], limit_s: float | None) -> bool:
-        """Waits until something is done or the process has ended. Returns False if neither is so in time."""
+    def _wait(self, call: _Call, is_done: Callable[[], bool], limit_s: float | None) -> None:
+        """Wait until something is done, or the process has ended: it is ended if neither is so in time."""
         began = time.monotonic()
-        with self._changed:
+        with release_thread(), self._changed:
             while not is_done() and not self._is_over:
                 left = None if limit_s is None else max(began, self._heard) + limit_s - time.monotonic()
                 if left is not None and left <= 0:
-                    return False
+                    break
                 self._changed.wait(left)
-        return True
+            else:
+                return
+        raise self._give_up(call, limit_s)
 
-    def _give_up(self, call: _Call, limit_s: float | None) -> NoReturn:
-        waited = f"the environment took longer than episode_timeout_s = {self._timeout_s:g} s"
-        if limit_s != self._limit_s:
+    def _wait_for_end(self) -> None:
+        with release_thread(), self._changed:
+            self._changed.wait_for(lambda: self._is_over, CLOSE_S)
+
+    def _give_up(self, call: _Call, limit_s: float | None) -> RolloutError:
+        """End the process because of a call that took too long. Returns the call's failure."""
+        waited = f"the environment took longer than episode_timeout_s = {self._source.timeout_s:g} s"
+        if limit_s != self._source.call_s:
             waited = f"the environment gave no answer for {limit_s:g} s"
         late = RolloutError("timeout", f"{waited}, and its process was ended")
-        self._end({call.number}, late)
-        self._wait(lambda: False, CLOSE_S)
-        raise late
+        self._end([call.number], late)
+        self._wait_for_end()
+        return late
 
-    def _end(self, culprits: set[int], verdict: RolloutError) -> None:
+    def _end(self, culprits: Collection[int], verdict: RolloutError) -> None:
         """Ends the process because of these calls."""
         with self._changed:
             self._culprits, self._verdict = self._culprits or culprits, self._verdict or verdict
@@ -190,29 +218,28 @@ class WorkerProcess:
     def _loss(self) -> RolloutError:
         return RolloutError(LOST, f"the process that played it was ended, not by this episode: {self.end}")
 
+    def _running(self) -> list[int]:
+        """The calls during which the worker computes."""
+        return [number for number in self._calls if number > self._quiet]
+
     # In a thread of its own.
 
-    def _serve(
-        self, start: Start, variables: Mapping[str, str], started: "Future[tuple[socket.socket, Program]]"
-    ) -> None:
+    def _serve(self, start: Start, variables: Mapping[str, str], started: "Future[None]") -> None:
         try:
             self._sock, self._program = start(variables)
             # A worker that reads nothing is one that hangs.
-            limit = struct.pack("ll", 1 + int(self._limit_s), 0)
+            limit = struct.pack("ll", 1 + int(self._source.call_s), 0)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        except OSError as error:
-            started.set_exception(
-                UserError(f"no process can be started for an environment: {error.strerror or error}.")
-            )
-            return
         except BaseException as error:  # nobody else would hear of it
+            if isinstance(error, OSError):
+                error = UserError(f"no process can be started for an environment: {error.strerror or error}.")
             started.set_exception(error)
             return
-        started.set_result((self._sock, self._program))
+        started.set_result(None)
         try:
             self._listen()
         except WireError as error:
-            self._end(set(self._calls), RolloutError("environment_died", f"its process was ended, as {error}"))
+            self._end([*self._calls], RolloutError("environment_died", f"its process was ended, as {error}"))
         except OSError:
             pass
         finally:
@@ -230,35 +257,28 @@ class WorkerProcess:
                 self._take(message)
             elif not self._program.is_running():
                 return  # its forks keep the connection open
-            if self._memory_gb and time.monotonic() - looked > POLL_S:
+            if self._source.memory_gb and time.monotonic() - looked > POLL_S:
                 self._check_memory()
                 looked = time.monotonic()
 
     def _check_memory(self) -> None:
-        if (used_gb := self._program.memory() / GB) > self._memory_gb:
-            detail = f"its process used {used_gb:.1f} GB, more than memory_gb = {self._memory_gb:g}, and was ended"
-            self._end(
-                {number for number in self._calls if number > self._quiet}, RolloutError("environment_died", detail)
-            )
+        if (used_gb := self._program.memory() / GB) > (limit := self._source.memory_gb):
+            detail = f"its process used {used_gb:.1f} GB, more than memory_gb = {limit:g}, and was ended"
+            self._end(self._running(), RolloutError("environment_died", detail))
 
     def _take(self, message: dict[str, Any]) -> None:
         with self._changed:
             match message:
                 case {"quiet": int(number)} if self._quiet < number <= self._posted:
                     self._quiet = number
-                case {"call": int(number), "part": list(part)} if (
-                    number in self._calls and self._calls[number].takes_parts
-                ):
-                    self._calls[number].parts += part
                 case {"call": int(number), "answer": answer} if number in self._calls:
-                    call = self._calls.pop(number)
-                    call.answer.set_result(call.parts if call.parts else answer)
+                    self._calls.pop(number).set_result(answer)
                 case {"call": int(number), "failed": [str(reason), str(detail)]} if (
                     number in self._calls and REASON.fullmatch(reason)
                 ):
-                    self._calls.pop(number).answer.set_exception(RolloutError(reason, detail))
+                    self._calls.pop(number).set_exception(RolloutError(reason, detail))
                 case {"call": int(number), "refused": str(text)} if number in self._calls:
-                    self._calls.pop(number).answer.set_exception(UserError(visible(text)))
+                    self._calls.pop(number).set_exception(UserError(visible(text)))
                 case _:
                     raise WireError("it sent what is no answer")
             self._heard = time.monotonic()
@@ -273,15 +293,14 @@ class WorkerProcess:
             self._verdict = RolloutError("environment_died", "the environment closed its connection to the run")
         self._program.kill()
         status = self._program.wait()
-        self._program.close()  # its last words come before what is said of its end
+        self._program.close()  # its last words are shown before its end is reported
         if status == LOST_STATUS and self._verdict is None:  # no episode has done that: all are played elsewhere
-            self._verdict, self._culprits = RolloutError(LOST, "its machine was lost"), {0}
+            self._verdict, self._culprits = RolloutError(LOST, "its machine was lost"), [0]
         with self._changed:
             self._verdict = self._verdict or RolloutError("environment_died", describe_end(status or 0))
-            running = {number for number in self._calls if number > self._quiet}
-            self._culprits = self._culprits or running or set(self._calls)
-            for number, call in self._calls.items():
-                call.answer.set_exception(self._verdict if number in self._culprits else self._loss())
+            culprits = self._culprits or self._running() or [*self._calls]
+            for number, answer in self._calls.items():
+                answer.set_exception(self._verdict if number in culprits else self._loss())
             self._calls.clear()
             self._is_over = True
             self._changed.notify_all()
@@ -297,21 +316,15 @@ def describe_end(status: int) -> str:
     return f"the environment's process was ended by {name}{memory}"
 
 
-async def _arrival(call: _Call) -> None:
-    """Waits for the answer of a call."""
-    if call.answer.done():
+async def _arrival(answer: "Future[Any]") -> None:
+    """Wait for an answer, which is not cancelled with the wait."""
+    if answer.done():
         return
-    loop = asyncio.get_running_loop()
-    arrived = loop.create_future()
+    loop, arrived = asyncio.get_running_loop(), asyncio.Event()
 
     def wake(_answer: "Future[Any]") -> None:
         with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(_set, arrived)
+            loop.call_soon_threadsafe(arrived.set)
 
-    call.answer.add_done_callback(wake)
-    await arrived
-
-
-def _set(arrived: "asyncio.Future[None]") -> None:
-    if not arrived.done():
-        arrived.set_result(None)
+    answer.add_done_callback(wake)
+    await arrived.wait()

@@ -1,8 +1,7 @@
-"""The program of a worker: started here as a child, or by a host on another machine (`remote.py`)."""
+"""The program of a worker: started here as a child, or by a host on another machine (slimrl-cluster)."""
 
 import json
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from slimrl.errors import visible
-from slimrl.services.process_tree import find_marked, find_process_tree, kill, start_time
+from slimrl.io.process_tree import find_process_tree, kill, start_time
 
 PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -21,7 +20,6 @@ PROGRAM = (
 )
 MAX_OUTPUT = 1 << 20  # bytes that a worker may print
 CLOSE_S = 2.0  # for what is ended to be gone
-MARK = "SLIMRL_WORKER"  # names the worker to which a process belongs, in its environment variables
 
 
 class Program(Protocol):
@@ -56,7 +54,6 @@ class ChildProgram:
     here. What it prints goes to `show`, up to a limit. Linux ends it with the thread that has started it."""
 
     def __init__(self, theirs: socket.socket, variables: Mapping[str, str], show: Callable[[str], None]) -> None:
-        self._mark = secrets.token_hex(8)  # all that it starts inherits it
         places = [place for place in sys.path if isinstance(place, str)]  # Python itself passes over a Path
         reads, writes = os.pipe()
         try:
@@ -66,7 +63,7 @@ class ChildProgram:
                 stdout=writes,
                 stderr=writes,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, **variables, MARK: self._mark},
+                env={**os.environ, **variables},
                 start_new_session=True,
             )
         except OSError:
@@ -86,10 +83,14 @@ class ChildProgram:
         return bool(start_time(self.pid))
 
     def memory(self) -> int:
-        return sum(map(_resident, find_process_tree(self._known) | find_marked(MARK, self._mark)))
+        return sum(map(_resident, find_process_tree(self._known)))
 
     def kill(self) -> None:
-        kill(self._known | find_marked(MARK, self._mark), CLOSE_S)
+        tree = {**self._known, **find_process_tree(self._known)}
+        # On Linux the program ends all that it has started, also what has left its group and session (`serve.py`).
+        self._process.terminate()
+        self.wait(CLOSE_S)
+        kill(tree, CLOSE_S)
 
     def wait(self, seconds: float | None = None) -> int | None:
         with suppress(subprocess.TimeoutExpired):

@@ -21,44 +21,30 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
-from slimrl.environments.base import (
-    Environment,
-    FailureKinds,
-    GroupRewarding,
-    Offloading,
-    Preparing,
-    Scripted,
-    SelfPlay,
-    Taskset,
-    new_episode,
-)
-from slimrl.environments.find import (
-    call_user_code,
-    describe_purpose,
-    find_constructor,
-    load_taskset,
-    prepare_taskset,
-    tasks_of,
-)
-from slimrl.environments.scripts import find_scripts, play_script
+from slimrl.environments.base import is_default, new_episode
+from slimrl.environments.find import call_user_code, load_taskset, prepare_taskset, tasks_of
+from slimrl.environments.scripts import play_script
 from slimrl.errors import RolloutError, UserError, describe
+from slimrl.io.process_tree import processes
 from slimrl.monitor.rollouts import rollout_from_json
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
 from slimrl.rollout.loop import EpisodeLoop
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
-from slimrl.services.process_tree import processes
-from slimrl.types import Task
+from slimrl.types import Environment, Task, Taskset
 
 # prctl(2)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+ABOUT_EPISODES = ("environment", "self_play", "start", "step", "close")  # questions that are answered in the loop
 MAX_TURNS = 100  # of the loop without a pause: an environment may poll
-PART = 256  # tasks in one message
+PAGE = 256  # tasks in one message
+OPTIONAL = ("failure_kind", "offload")  # methods that are asked for only where the class has its own
 MAX_GENERATIONS = 100  # of descendants that are ended
 BROKEN = 70  # the exit status after an error of the worker's own, EX_SOFTWARE
 
@@ -143,10 +129,11 @@ class Worker:
         self._sock, self._pid = sock, os.getpid()
         self._taskset: Taskset
         self._timeout_s = 0.0
-        self._given: dict[str, list[Task]] = {}  # by split
+        self._tasks: dict[str, dict[str, Task]] = {}  # those that the taskset gave, by split and id
         self._episodes: dict[str, Environment] = {}
         self._calls: dict[int, asyncio.Task[None]] = {}
-        self._outside: list[Mapping[str, Any]] = []  # questions to be answered while the loop does not run
+        # Questions about the taskset are answered while the loop does not run: they may run one of their own.
+        self._waiting: list[Mapping[str, Any]] = []
         self._asked, self._told, self._num_turns = 0, 0, 0
         self._is_over = False
         self._loop = EpisodeLoop(_Selector(self._pause))
@@ -160,8 +147,8 @@ class Worker:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt):  # of a task or callback that an environment has left
                 traceback.print_exc()
-            while self._outside:
-                self._answer_outside(self._outside.pop(0))
+            while self._waiting:
+                self._answer_outside(self._waiting.pop(0))
         self._loop.remove_reader(self._sock)
         if left := list(self._calls.values()):
             for call in left:
@@ -181,10 +168,10 @@ class Worker:
         if message["do"] == "cancel":
             if call := self._calls.get(message["of"]):
                 call.cancel()
-        elif work := self._work(message):
-            self._calls[message["call"]] = self._loop.create_task(self._answer(message["call"], work))
+        elif message["do"] in ABOUT_EPISODES:
+            self._calls[message["call"]] = self._loop.create_task(self._answer(message))
         else:
-            self._outside.append(message)
+            self._waiting.append(message)
             self._loop.stop()
 
     def _pause(self, is_idle: bool) -> None:
@@ -196,6 +183,32 @@ class Worker:
             self._told = self._asked
             self._send({"quiet": self._asked})
 
+    async def _answer(self, message: Mapping[str, Any]) -> None:
+        try:
+            answer = await run_with_timeout(self._ask_episode(message), "environment", self._timeout_s)
+            reply = {"answer": answer}
+        # Cancelled as the run has asked; or an environment's own Ctrl-C: here nobody can press it.
+        except (RolloutError, UserError, asyncio.CancelledError, KeyboardInterrupt) as error:
+            reply = _failure(error)
+        del self._calls[message["call"]]
+        self._reply(message, reply)
+
+    def _answer_outside(self, message: Mapping[str, Any]) -> None:
+        try:
+            reply = {"answer": self._ask_taskset(message)}
+        except (RolloutError, UserError) as error:
+            reply = _failure(error)
+        self._reply(message, reply)
+
+    def _reply(self, message: Mapping[str, Any], reply: dict[str, Any]) -> None:
+        try:
+            self._send({"call": message["call"], **reply})
+        except WireError as error:
+            self._send({"call": message["call"], "failed": ["environment_error", str(error)]})
+        except Exception:
+            traceback.print_exc()
+            os._exit(BROKEN)
+
     def _send(self, message: dict[str, Any]) -> None:
         if os.getpid() != self._pid:  # a fork of an environment's, which went on as the worker
             os._exit(0)
@@ -204,49 +217,20 @@ class Worker:
         except OSError:  # the environment has closed it, or the run has ended
             os._exit(BROKEN)
 
-    # Calls into episodes, in the loop.
-
-    def _work(self, message: Mapping[str, Any]) -> Callable[[], Coroutine[Any, Any, Any]] | None:
-        """What is to be awaited for a question about an episode; None for any other question."""
-        kinds = {
-            "environment": self._make,
-            "self_play": self._make_all,
-            "start": self._start,
-            "step": self._step,
-            "close": self._close,
-        }
-        found = kinds.get(message["do"])
-        return (lambda: found(message)) if found else None
-
-    async def _answer(self, call: int, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        try:
-            told: dict[str, Any] = {"answer": await run_with_timeout(work(), "environment", self._timeout_s)}
-        except RolloutError as error:
-            told = _failure(error)
-        except UserError as error:
-            told = {"refused": str(error)}
-        except asyncio.CancelledError:  # as the run has asked
-            told = {"failed": ["environment_error", "it was cancelled"]}
-        except KeyboardInterrupt as error:  # the environment's own: here nobody can press Ctrl-C
-            told = {"failed": ["environment_error", describe(error)]}
-        del self._calls[call]
-        self._tell(call, told)
-
-    def _tell(self, call: int, told: dict[str, Any]) -> None:
-        try:
-            self._send({"call": call, **told})
-        except WireError as error:
-            self._send({"call": call, "failed": ["environment_error", str(error)]})
-        except Exception:
-            traceback.print_exc()
-            os._exit(BROKEN)
-
-    async def _make(self, message: Mapping[str, Any]) -> list[str]:
-        return self._keep(message, [new_episode(self._taskset, self._task(message))])
-
-    async def _make_all(self, message: Mapping[str, Any]) -> list[str]:
-        assert isinstance(self._taskset, SelfPlay)
-        return self._keep(message, list(self._taskset.self_play(copy.deepcopy(self._task(message)))))
+    async def _ask_episode(self, message: Mapping[str, Any]) -> Any:
+        match message:
+            case {"do": "environment"}:
+                return self._keep(message, [new_episode(self._taskset, self._task(message))])
+            case {"do": "self_play"}:
+                return self._keep(message, self._taskset.self_play(copy.deepcopy(self._task(message))))
+            case {"do": "start", "episode": name}:
+                return await start_episode(self._episodes[name])
+            case {"do": "step", "episode": name, "reply": reply}:
+                turn = await step_episode(self._episodes[name], reply)
+                return [turn.done, turn.messages, turn.reward, turn.metrics]
+            case {"do": "close", "episode": name}:
+                await close_episode(self._episodes.pop(name))
+        return None
 
     def _keep(self, message: Mapping[str, Any], episodes: Sequence[Environment]) -> list[str]:
         """The names by which the run may ask about new episodes."""
@@ -254,104 +238,68 @@ class Worker:
         self._episodes |= named
         return list(named)
 
-    async def _start(self, message: Mapping[str, Any]) -> Any:
-        return await start_episode(self._episodes[message["episode"]])
+    def _ask_taskset(self, message: Mapping[str, Any]) -> Any:
+        match message:
+            case {"do": "load", "id": env_id, "args": args, "timeout_s": timeout_s}:
+                self._taskset, self._timeout_s = load_taskset(env_id, args), timeout_s
+            case {"do": "describe"}:
+                return call_user_code(f"environment `{self._taskset.class_name}` failed", self._describe)
+            case {"do": "prepare"}:
+                prepare_taskset(self._taskset)
+            case {"do": "offload"}:
+                call_user_code("offload() failed", self._taskset.offload)
+            case {"do": "seed", "text": text}:
+                _seed(text)
+            case {"do": "tasks", "split": split, "first": first}:
+                if split not in self._tasks:  # all are made when a first page is asked for
+                    self._tasks[split] = {task.id: task for task in tasks_of(self._taskset, split)}
+                page = islice(self._tasks[split].values(), first, first + PAGE)
+                return [[task.id, task.data] for task in page]
+            case {"do": "script", "name": name, "seed": seed}:
+                return play_script(self._taskset, name, self._task(message), seed)
+            case {"do": "failure_kind", "rollout": line}:
+                rollout = rollout_from_json(line).rollout
+                return call_user_code("failure_kind() failed", lambda: self._taskset.failure_kind(rollout))
+            case {"do": "group_rewards", "rollouts": lines}:
+                return call_user_code("group_rewards() failed", lambda: self._reward_group(self._task(message), lines))
+        return None
 
-    async def _step(self, message: Mapping[str, Any]) -> Any:
-        turn = await step_episode(self._episodes[message["episode"]], message["reply"])
-        return [turn.done, turn.messages, turn.reward, turn.metrics]
-
-    async def _close(self, message: Mapping[str, Any]) -> None:
-        await close_episode(self._episodes.pop(message["episode"]))
-
-    # Calls into the taskset, while the loop does not run: these may run a loop of their own.
-
-    def _answer_outside(self, message: Mapping[str, Any]) -> None:
-        kinds: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-            "find": self._find,
-            "load": self._load,
-            "prepare": lambda message: prepare_taskset(self._taskset),
-            "tasks": self._tasks,
-            "script": self._script,
-            "failure_kind": self._failure_kind,
-            "group_rewards": self._group_rewards,
-            "offload": self._offload,
-            "seed": lambda message: _seed(message["text"]),
+    def _describe(self) -> dict[str, Any]:
+        taskset = self._taskset
+        return {
+            "name": taskset.class_name,
+            "purpose": taskset.purpose,
+            "scripts": list(map(str, taskset.scripts)),
+            "roles": list(map(str, taskset.roles)),
+            "group_rewards": list(map(str, taskset.group_reward_names)),
+            "own": [name for name in OPTIONAL if not is_default(taskset, name)],
         }
-        try:
-            told = {"answer": kinds[message["do"]](message)}
-        except RolloutError as error:
-            told = _failure(error)
-        except UserError as error:
-            told = {"refused": str(error)}
-        self._tell(message["call"], told)
 
-    def _find(self, message: Mapping[str, Any]) -> None:
-        find_constructor(message["id"], message["args"])
-
-    def _load(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        self._timeout_s = message["timeout_s"]
-        taskset = self._taskset = load_taskset(message["id"], message["args"])
-        name = f"environment `{message['id']}` failed"
-        optional = {
-            "scripts": lambda: list(find_scripts(taskset)) if isinstance(taskset, Scripted) else None,
-            "roles": lambda: list(taskset.roles) if isinstance(taskset, SelfPlay) else None,
-            "group_rewards": lambda: list(taskset.group_reward_names) if isinstance(taskset, GroupRewarding) else None,
-            "failure_kind": lambda: isinstance(taskset, FailureKinds),
-            "prepare": lambda: isinstance(taskset, Preparing),
-            "offload": lambda: isinstance(taskset, Offloading),
-        }
-        told: dict[str, Any] = {key: call_user_code(name, look) for key, look in optional.items()}
-        if told["scripts"] is None and (scripts := find_scripts(taskset)):
-            told["scripts"] = list(scripts)
-        return {"name": type(taskset).__name__, "purpose": describe_purpose(taskset), **told}
-
-    def _tasks(self, message: Mapping[str, Any]) -> None:
-        tasks = self._given[message["split"]] = tasks_of(self._taskset, message["split"])
-        for first in range(0, len(tasks), PART):
-            part = [[task.id, task.data] for task in tasks[first : first + PART]]
-            try:
-                self._send({"call": message["call"], "part": part})
-            except WireError as error:
-                raise UserError(f"the tasks {part[0][0]} to {part[-1][0]} are too large: {error}.") from error
+    def _reward_group(self, task: Task, lines: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+        rollouts = [rollout_from_json(line).rollout for line in lines]
+        rewards = self._taskset.group_rewards(copy.deepcopy(task), rollouts)
+        return {str(name): [float(value) for value in values] for name, values in rewards.items()}
 
     def _task(self, message: Mapping[str, Any]) -> Task:
         """The task that a question is about: the one that the taskset gave, if it did, whose data may have tuples."""
         task = Task(*message["task"])
-        given = (one for tasks in self._given.values() for one in tasks if one.id == task.id)
-        return next((one for one in given if _as_sent(one.data) == task.data), task)
-
-    def _script(self, message: Mapping[str, Any]) -> Any:
-        return play_script(self._taskset, message["name"], self._task(message), message["seed"])
-
-    def _failure_kind(self, message: Mapping[str, Any]) -> str | None:
-        assert isinstance(self._taskset, FailureKinds)
-        taskset, rollout = self._taskset, rollout_from_json(message["rollout"]).rollout
-        return call_user_code("failure_kind() failed", lambda: taskset.failure_kind(rollout))
-
-    def _group_rewards(self, message: Mapping[str, Any]) -> dict[str, list[float]]:
-        assert isinstance(self._taskset, GroupRewarding)
-        taskset, task = self._taskset, copy.deepcopy(self._task(message))
-        rollouts = [rollout_from_json(line).rollout for line in message["rollouts"]]
-        given = call_user_code("group_rewards() failed", lambda: taskset.group_rewards(task, rollouts))
-        try:
-            return {str(name): [float(value) for value in values] for name, values in given.items()}
-        except (TypeError, ValueError, AttributeError) as error:
-            raise RolloutError("group_reward_error", f"group_rewards() gave what is no number: {error}") from error
-
-    def _offload(self, message: Mapping[str, Any]) -> None:
-        assert isinstance(self._taskset, Offloading)
-        call_user_code("offload() failed", self._taskset.offload)
+        found = (tasks[task.id] for tasks in self._tasks.values() if task.id in tasks)
+        return next((one for one in found if json.loads(json.dumps(one.data)) == task.data), task)
 
 
-def _failure(error: RolloutError) -> dict[str, Any]:
-    if REASON.fullmatch(error.reason):
-        return {"failed": [error.reason, error.detail]}
-    return {"failed": ["environment_error", str(error)]}
-
-
-def _as_sent(data: Mapping[str, Any]) -> Any:
-    return json.loads(json.dumps(data))
+def _failure(error: BaseException) -> dict[str, Any]:
+    """The reply in place of an answer."""
+    match error:
+        case RolloutError() if REASON.fullmatch(error.reason):
+            return {"failed": [error.reason, error.detail]}
+        case RolloutError():
+            return {"failed": ["environment_error", str(error)]}
+        case UserError():
+            return {"refused": str(error)}
+        case asyncio.CancelledError():
+            return {"failed": ["environment_error", "it was cancelled"]}
+        case _:
+            return {"failed": ["environment_error", describe(error)]}
 
 
 def _seed(text: str) -> None:

@@ -6,8 +6,7 @@ The run asks, and every question has a number:
     {"call": 7, "answer": {...}}                                the worker, or `failed`, or `refused`
     {"quiet": 7}                                                the worker has nothing left to do up to question 7
 
-`failed` is the reason and detail of a RolloutError, `refused` the text of a UserError. A long answer may come in parts:
-`{"call": 7, "part": [...]}` before its `answer`.
+`failed` is the reason and detail of a RolloutError, `refused` the text of a UserError. Tasks are asked for in pages.
 """
 
 import json

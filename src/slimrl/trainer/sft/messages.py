@@ -10,11 +10,13 @@ from typing import Any, cast
 
 from slimrl.errors import UserError
 from slimrl.io.rows import preview
+from slimrl.models.chat.results import id_text
 from slimrl.trainer.sft.forms import SHAREGPT, is_empty
 from slimrl.types import Message
 
 ROLES = ("system", "user", "assistant", "tool")
 KEYS = tuple(Message.__annotations__)
+TOOL_NAME = "tool_name"  # Ollama's name of a result's `name`
 # The names of a reply's thoughts, and of the switch that leaves a reply out of the loss.
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 WEIGHTS = ("weight", "train", "training", "train_on_turn", "loss")
@@ -43,6 +45,10 @@ def read_message(row: Mapping[str, Any], where: str) -> Message:
     given = _with_names(row, where)
     refuse(given, REFUSED, where)
     message = {key: given[key] for key in KEYS if key not in WEIGHTS and given.get(key) is not None}
+    if "tool_call_id" in message:
+        message["tool_call_id"] = id_text(message["tool_call_id"])
+    if given["role"] == "tool" and not is_empty(given.get(TOOL_NAME)):
+        message.setdefault("name", given[TOOL_NAME])
     thoughts = [given[key] for key in THOUGHTS if not is_empty(given.get(key))]
     if any(not isinstance(text, str) or text != thoughts[0] for text in thoughts):
         raise UserError(f"{where}: give one text as `{THOUGHTS[0]}`, found: {preview(thoughts)}")
@@ -147,7 +153,7 @@ def _call(call: Any, where: str) -> dict[str, Any]:
             f"object or its JSON, found: {preview(call)}"
         )
     return {
-        "id": call.get("id") or "",
+        "id": id_text(call.get("id")),
         "type": "function",
         "function": {"name": function["name"], "arguments": arguments},
     }

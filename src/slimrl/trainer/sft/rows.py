@@ -15,7 +15,7 @@ from slimrl.io.rows import preview
 from slimrl.io.text import is_writable
 from slimrl.models.chat.results import in_order_of_calls
 from slimrl.trainer.sft.forms import SHAREGPT, Kind, is_empty, kind_of_row, other_forms
-from slimrl.trainer.sft.messages import KEYS, THOUGHTS, WEIGHTS, parse_json, read_message, refuse
+from slimrl.trainer.sft.messages import KEYS, THOUGHTS, TOOL_NAME, WEIGHTS, parse_json, read_message, refuse
 from slimrl.types import Message
 
 SYSTEM = ("system", "system_prompt")
@@ -257,5 +257,5 @@ def _unread_keys(row: Mapping[str, Any], kind: Kind) -> Iterator[str]:
     """The keys of messages that nothing is learnt from."""
     lists = [row[column] for column in kind.form.needs if isinstance(row[column], list)]
     for key, value in ((key, value) for messages in lists for message in messages for key, value in message.items()):
-        if key not in (*KEYS, *THOUGHTS, *WEIGHTS, *SHAREGPT) and not is_empty(value):
+        if key not in (*KEYS, *THOUGHTS, *WEIGHTS, *SHAREGPT, TOOL_NAME) and not is_empty(value):
             yield f"messages.{key}"

@@ -1,0 +1,51 @@
+"""The command `launch`: a batch script that runs `rl` over the nodes of a cluster."""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from slimrl.config.reading.load import load
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl.io.files import replace_file
+from slimrl.launch.data_files import check_data_files
+from slimrl.launch.model_names import check_model_names
+from slimrl.launch.run_lock import TRAINING
+from slimrl.launch.tasksets import check_environments
+from slimrl_cluster.launch.options import HELP, read_options
+from slimrl_cluster.launch.slurm import BY_RAY, batch_script
+
+
+def run_launch(argv: Sequence[str]) -> int:
+    """Check the settings of a run as `rl` does, and write or print the script for it. Returns the exit status. Raises
+    UserError."""
+    if {"-h", "--help"} & set(argv):
+        sys.stdout.write(HELP)
+        return 0
+    words, options = read_options(argv)
+    config = load(RLConfig, [*words, *BY_RAY], os.environ).config
+    check_model_names(config)
+    check_data_files(config)
+    check_environments(config, make=False)
+    _check_output_dir(config)
+    text = batch_script(config, words, options, Path.cwd())
+    if not options.output:
+        sys.stdout.write(text)
+        return 0
+    output = Path(options.output)
+    if output.exists() and not options.force:
+        raise UserError(f"{output} exists, and is not overwritten. Give -o another name, or overwrite it with --force.")
+    replace_file(output, [text.encode()], chosen_by="-o")
+    print(f"wrote {output}. Submit it: sbatch {shlex.quote(str(output))}")
+    return 0
+
+
+def _check_output_dir(config: RLConfig) -> None:
+    """Refuses a directory with another run: the script goes on with what it finds there. Raises UserError."""
+    if not config.resume and any((Path(config.output_dir) / name).exists() for name in TRAINING):
+        raise UserError(
+            f"{config.output_dir} already holds a run. Go on with it by `--resume`, or give `--output_dir` another "
+            "directory."
+        )

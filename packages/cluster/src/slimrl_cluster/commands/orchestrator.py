@@ -1,0 +1,85 @@
+"""The `orchestrator` command: it plays episodes on a sampler's model, and makes the batches of a trainer elsewhere.
+
+It also evaluates: before training, between steps where `eval.interval_steps` asks for it, and at the end. The trainer
+waits for each result in the run's directory (`launch/elsewhere.py`).
+"""
+
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import RLConfig
+from slimrl.launch.parts import SamplingParts, concurrent_episodes, episode_limits, make_held_out
+from slimrl.launch.placement import place
+from slimrl.launch.run_dir import lock_patience_s, with_pinned_model
+from slimrl.launch.sampling import BASE, FINAL, START, advise, base_name, make_orchestrator, stage_after, start_name
+from slimrl.launch.tasksets import load_tasksets
+from slimrl.launch.teacher import beside_the_orchestrator, make_distillation
+from slimrl.launch.warm_up import without_needless_warm_up
+from slimrl.models.load import load_chat
+from slimrl.monitor.console import RunConsole
+from slimrl.rollout.episode import RolloutContext
+from slimrl.trainer.checkpoint import read_progress
+from slimrl.types import Metrics
+from slimrl_cluster.launch.agreement import check_agreement, with_announced_date
+from slimrl_cluster.launch.scale import told_load
+from slimrl_cluster.launch.weights import SampledWeights, make_replicas
+from slimrl_cluster.launch.workers import worker_starts
+from slimrl_cluster.transport.roster import Roster
+from slimrl_cluster.transport.run_files import RunFiles
+
+
+def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
+    """Run the `orchestrator` command: a batch for each training step, from weights at most `max_async_level` older."""
+    console, resolved = RunConsole(), with_pinned_model(resolved)
+    config = place(resolved.config, console.note, "orchestrator")
+    config = without_needless_warm_up(config, console.note)
+    output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
+    files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "orchestrator")
+    with ExitStack() as held:
+        held.enter_context(roster.join("orchestrator", {}, lock_patience_s(resolved.config)))
+        starts = worker_starts(config, files)
+        tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s, starts)
+        trainer = files.await_part("trainer")  # which has checked the checkpoint to go on from
+        past = read_progress(output_dir) if config.resume else None
+        first = past.step if past else 0
+        check_agreement(trainer, resolved.config, first)
+        chat = load_chat(with_announced_date(config.model, trainer))
+        client = make_replicas(config, files, chat.stop_ids)
+        if config.deployment.max_samplers:
+            held.enter_context(told_load(output_dir, lambda: client.num_open))
+        limits = episode_limits(config.orchestrator, config.seq_len)
+        context = RolloutContext(client, chat, limits, concurrent_episodes(config))
+        held_out = make_held_out(config, tasksets, context, output_dir, console)
+        parts = SamplingParts(config, output_dir, console, context, tasksets, held_out)
+        distillation = make_distillation(parts, beside_the_orchestrator(trainer["dtype"]))
+        orchestrator = make_orchestrator(parts, distillation)
+        orchestrator.restore(past.orchestrator_state if past else {})
+        weights = SampledWeights(files, client, config.deployment.weights == "broadcast")
+
+        # The trainer publishes its first weights after its warm-up. Until then the sampler has those of the model.
+        if config.warmup.max_steps and not held_out.recall(BASE):
+            client.check()  # that these are those of the model, and not of an earlier run
+            held_out.measure(BASE, base_name(config))
+        weights.await_version(first)
+        _, before = held_out.recall(START) or held_out.measure(START, start_name(config))
+
+        for step in range(first, config.max_steps):
+            if config.eval.is_due(step):
+                weights.await_version(step)
+                held_out.measure(*stage_after(step))
+            began = time.perf_counter()
+            # No batch is made more than one step ahead: what is in flight is younger when it is taken later.
+            weights.await_version(max(first, step - min(1, config.async_level)))
+            waited: Metrics = {"time/wait_weights_s": time.perf_counter() - began}
+            with weights.keep_new():
+                batch = orchestrator.collect(step)
+            if step == 0:
+                advise(config, tasksets, batch.metrics | before, console)
+            files.send(step, replace(batch, metrics=batch.metrics | waited))
+        orchestrator.close()
+        weights.await_version(config.max_steps)
+        held_out.measure(*FINAL)
+    return 0

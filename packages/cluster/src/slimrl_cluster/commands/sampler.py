@@ -1,0 +1,58 @@
+"""The sampler of an `rl` run whose parts are processes of their own: slimrl's server, or vLLM's."""
+
+import os
+from pathlib import Path
+
+from slimrl.config.model import LoraConfig
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import RLConfig
+from slimrl.config.serve import ServeConfig
+from slimrl.launch.placement import device_of, place
+from slimrl.launch.run_dir import with_pinned_model
+from slimrl.monitor.console import RunConsole
+from slimrl_cluster.launch.vllm import run_vllm
+from slimrl_cluster.services.ports import free_port
+from slimrl_cluster.transport.roster import Roster
+from slimrl_cluster.transport.run_files import RunFiles
+from slimrl_serve.signals import until_signal
+from slimrl_serve.start import check_packages, serve
+
+MAX_QUEUE = 65536  # the only client of a run asks for no more than its episodes need
+
+
+def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
+    """Run the `inference` command on a file of `rl`: serve that run's model to its orchestrator, until a signal. Raises
+    UserError if slimrl's own server is to sample and its extra is missing."""
+    if resolved.config.inference.backend == "slimrl":
+        check_packages()
+    console = RunConsole()
+    config = device_of(place(with_pinned_model(resolved).config, console.note, "inference"), "inference")
+    roster = Roster(Path(config.output_dir))
+    with roster.reserve("inference") as entry:
+        dtype: str = config.model.dtype
+        if dtype == "auto":  # the trainer measures it, since the weights come from there
+            files = RunFiles(roster.output_dir, config.deployment.timeout_s, console.note, roster, "inference")
+            dtype = files.await_part("trainer")["dtype"]
+
+        def announce(address: str) -> None:
+            roster.announce(entry, {"address": address})
+
+        if config.inference.backend == "vllm":
+            with until_signal() as stopped:
+                name = Path(entry.name).stem.replace("inference", "vllm")
+                address = config.deployment.host, config.inference.port or free_port(config.deployment.host)
+                return run_vllm(config, name, dtype, address, stopped, announce)
+        settings = ServeConfig(
+            host=config.deployment.host,
+            port=config.inference.port,
+            api_key=os.environ.get(config.inference.api_key_variable, ""),
+            context_len=config.seq_len,
+            max_slots=config.inference.max_slots,
+            max_queue=MAX_QUEUE,
+            lookup_tokens=config.inference.lookup_tokens,
+            quantization=config.inference.quantization,
+            grace_s=0,
+            # The trainer's adapter comes with its weights, and is merged into these.
+            model=config.model.model_copy(update={"dtype": dtype, "lora": LoraConfig()}),
+        )
+        return serve(settings, announce)

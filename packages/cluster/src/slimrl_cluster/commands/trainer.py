@@ -1,0 +1,75 @@
+"""The trainer of an `rl` run whose parts are processes of their own."""
+
+import time
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import RLConfig
+from slimrl.environments.scripts import check_experts
+from slimrl.errors import UserError
+from slimrl.launch.health import open_watches
+from slimrl.launch.hooks import begin_hooks
+from slimrl.launch.parts import TrainerParts, open_policy, open_sinks
+from slimrl.launch.placement import device_of, place
+from slimrl.launch.ranks import run_on_first
+from slimrl.launch.run_dir import lock_patience_s, with_pinned_model
+from slimrl.launch.shared_run import console_of_rank, open_shared_run
+from slimrl.launch.stages import reference_module
+from slimrl.launch.tasksets import load_tasksets
+from slimrl.launch.training import Run
+from slimrl.launch.warm_up import prepare_warm_up, without_needless_warm_up
+from slimrl.monitor.sinks import Monitor
+from slimrl.trainer.checkpoint import read_progress
+from slimrl.trainer.fsdp import shard
+from slimrl_cluster.launch.agreement import announcement
+from slimrl_cluster.launch.elsewhere import SamplingElsewhere
+from slimrl_cluster.launch.weights import PublishedWeights
+from slimrl_cluster.transport.roster import Roster
+from slimrl_cluster.transport.run_files import RunFiles
+
+
+def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
+    """Run the `trainer` command on a file of `rl`: train on the batches of an orchestrator in another process. Under
+    torchrun, several processes share the work of each batch."""
+    began, console, resolved = time.monotonic(), console_of_rank(), with_pinned_model(resolved)
+    placed = without_needless_warm_up(place(resolved.config, console.note, "trainer"), console.note)
+    config = device_of(placed, "trainer")
+    output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
+    with ExitStack() as held:
+        shared = held.enter_context(open_shared_run(resolved, config.model, console, config.trainer_gpu_ids))
+        ranks = shared.ranks
+        if ranks.num < (num := config.deployment.num_trainers) and not config.trainer_gpu_ids:
+            raise UserError(
+                f"deployment.num_trainers = {num}, and {ranks.num} was started: start them by `torchrun "
+                f"--nproc-per-node {num} -m slimrl.trainer.rl.train`."
+            )
+        if resolved.config.deployment.type != "ray":
+            quiet = placed.model_copy(update={"plan": "off" if placed.plan == "off" else "warn"})  # `rl` has spoken
+            run_on_first(ranks, lambda: begin_hooks(quiet, output_dir, lambda text, style: None))
+        past = read_progress(output_dir) if config.resume else None
+        entry = held.enter_context(roster.reserve("trainer", lock_patience_s(resolved.config))) if ranks.leads else None
+        first = past.step if past else 0
+        sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
+        watches = open_watches(config, output_dir, console, first) if ranks.leads else []
+        with Monitor(sinks, watches) as monitor:
+            policy = open_policy(shared.model, console)
+            parts = TrainerParts(config, output_dir, policy, console, ranks)
+            files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "trainer")
+            sampling = SamplingElsewhere(parts, files, PublishedWeights(parts, files), first)
+            warmup = None
+            if config.warmup.max_steps and not past:
+                tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
+                check_experts(tasksets, "rl")
+                warmup = prepare_warm_up(parts, tasksets)
+            shard(policy.module, ranks)
+            # The others may begin now: nothing of an earlier process is left that they could take for this one's.
+            run_on_first(ranks, sampling.clear)
+            if entry:
+                roster.announce(entry, announcement(resolved.config, policy, first))
+            run = Run(parts, sampling, cache(lambda: reference_module(parts)), past, began)
+            stages = run.train(warmup, monitor, ())
+        if ranks.leads:
+            run.report(stages)
+    return 0

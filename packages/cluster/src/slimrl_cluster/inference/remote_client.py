@@ -1,0 +1,284 @@
+"""The client for a server that samples: slimrl's own, or vLLM, which both take token ids and give token ids.
+
+A server that was started again has lost the weights that it was given. It says so of every token: those of its first
+weights have the version `default`. They are thrown away, and the server gets the newest weights once more.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slimrl.errors import UserError
+from slimrl.inference.client import Completion, FinishReason
+from slimrl.models.weight_files import VLLM_ENGINE
+from slimrl.types import SamplingParams
+from slimrl_cluster.inference.server_link import Refused, SamplerAddress, ServerLink
+
+SEEDS = 2**63  # vLLM's are signed
+DEFAULT = "default"  # the version of weights that nobody has given
+FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
+ABORTED = "abort"
+
+
+class RemoteClient:
+    """An `inference.client.Client` of a server. `stop_ids` end every sequence, which may have `seq_len` tokens."""
+
+    def __init__(self, address: SamplerAddress, stop_ids: frozenset[int], seq_len: int) -> None:
+        self._backend = address.backend
+        self._link = ServerLink(address)
+        self._stop_ids = sorted(stop_ids)
+        self._seq_len = seq_len
+        self._directory: Path | None = None  # of the newest weights
+        self._giving = asyncio.Lock()
+        self._has_given = False  # weights to the server
+        self._is_checked = False
+        self.num_processes = 1  # of the server, which share out the model; known after a check
+        self.version = 0
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        """Sample until a stop token, a stop string, `max_tokens` or the end of the context. Cancelling frees the place
+        at the server. Raises UserError if the server cannot be used."""
+        return await self._link.run(self._sample(_request(prompt, params, self._stop_ids)))
+
+    def check(self) -> None:
+        """Raises UserError unless the server is one that a run can use, without weights of another run."""
+        self._link.wait(self._check())
+
+    def check_server(self) -> None:
+        """Raises UserError unless the server is what the settings say, and was started with what a run needs."""
+        self._link.wait(self._check_server())
+
+    def update_weights(self, directory: Path, version: int) -> None:
+        """Has the server sample from these weights from now on. Raises UserError if it does not."""
+        self._link.wait(self._update(directory.resolve(), version))
+
+    async def give_weights(self, directory: Path, version: int) -> None:
+        """What `update_weights` does, awaited from any event loop."""
+        await self._link.run(self._update(directory.resolve(), version))
+
+    async def held_version(self) -> str:
+        """The version of the weights that the server says it has, after the checks of `check_server`."""
+
+        async def look() -> str:
+            await self._check_server()
+            return await self._held()
+
+        return await self._link.run(look())
+
+    def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
+        """Has the server join the group of a trainer that broadcasts weights (`inference/weight_sender.py`)."""
+        info = {"master_address": address, "master_port": port, "rank_offset": rank, "world_size": world_size}
+        body = {"init_info": {**info, "packed": False}}
+        self._link.wait(self._link.post("/init_weight_transfer_engine", body, retries=False))
+
+    def start_update(self) -> None:
+        """Has the server begin an update, to which `receive_broadcast` belongs."""
+        self._link.wait(self._start_update())
+
+    def receive_broadcast(self, kinds: Mapping[str, Any], version: int) -> None:
+        """Has the server receive what a trainer broadcasts at the same time; `kinds` says what comes."""
+        self._link.wait(self._finish_update(kinds, version))
+        self.note_broadcast(version)
+
+    def note_broadcast(self, version: int) -> None:
+        """The server has these weights by now, from the trainer itself."""
+        self._directory, self.version, self._has_given = None, version, True
+
+    def checksums(self) -> dict[str, str]:
+        """The SHA-256 digest of every tensor that the server holds, by the server's own names."""
+        path = "/weight_checker"
+        match self._link.wait(self._link.post(path, {"action": "checksum"})):
+            case {"checksums": dict() as sums}:
+                return sums
+            case reply:
+                raise self._unknown(path, reply)
+
+    def close(self) -> None:
+        """Closes the connections, which ends what is being sampled."""
+        self._link.close()
+
+    async def _sample(self, body: Mapping[str, Any]) -> Completion:
+        while True:
+            oldest = self.version  # that any token of this request may have
+            try:
+                reply = await self._link.post("/inference/v1/generate", body)
+            except Refused as error:
+                raise UserError(f"{error}{self._hint(error.status)}") from error
+            try:
+                choice = reply["choices"][0]
+                if choice["finish_reason"] == ABORTED:  # by somebody who pauses the server, or wants its places
+                    continue
+                completion = self._completion(choice)
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise UserError(
+                    f"{self._link.name} gives no token ids with log-probabilities and versions ({error!r}), but "
+                    f"{str(reply)[:200]}."
+                ) from error
+            if min(completion.versions) >= oldest:
+                return completion
+            await self._give_again()
+
+    def _completion(self, choice: Mapping[str, Any]) -> Completion:
+        token_ids = tuple(map(int, choice["token_ids"]))
+        logprobs = tuple(float(one["logprob"]) for one in choice["logprobs"]["content"])
+        versions: list[int] = []
+        for span in choice["weight_versions"]:
+            versions += [self._number(span["version"])] * (span["end"] - span["start"])
+        if not token_ids or not len(token_ids) == len(logprobs) == len(versions):
+            raise ValueError(f"{len(token_ids)} tokens, {len(logprobs)} log-probabilities, {len(versions)} versions")
+        return Completion(token_ids, logprobs, tuple(versions), FINISH[choice["finish_reason"]])
+
+    def _number(self, version: str) -> int:
+        """The number of a version. Weights that nobody has given are older than all, once this client has given some.
+        Raises UserError for weights that somebody else has given."""
+        if version == DEFAULT:
+            return -1 if self._has_given else 0
+        if not self._has_given:
+            raise self._foreign(int(version))
+        return int(version)
+
+    def _foreign(self, version: int | str) -> UserError:
+        return UserError(
+            f"{self._link.name} has weights of another run (version {version}). Start it again, or let the run give it "
+            "its own."
+        )
+
+    def _unknown(self, path: str, reply: Any) -> UserError:
+        return UserError(
+            f"{self._link.name} answers {path} with {str(reply)[:200]}, which is neither slimrl nor vLLM of a version "
+            "that slimrl knows. Start one of them, or correct inference.base_url."
+        )
+
+    async def _check(self) -> None:
+        await self._check_server()
+        if (held := await self._held()) != DEFAULT and not self._has_given:
+            raise self._foreign(held)
+
+    async def _held(self) -> str:
+        """The version that the server says it has."""
+        path = "/weight_info"
+        match await self._link.get(path):
+            case {"weight_version": str() as held}:
+                return held
+            case reply:
+                raise self._unknown(path, reply)
+
+    async def _give_again(self) -> None:
+        """Give the server the newest weights, if it has others."""
+        async with self._giving:
+            held = await self._held()
+            if held == str(self.version):
+                return
+            self._is_checked = False
+            if self._directory is None:
+                raise UserError(
+                    f"{self._link.name} has the weights {held} and not {self.version}, so it was started again. They "
+                    "are broadcast, which only the trainer can do: continue with --resume."
+                )
+            await self._give(self._directory, self.version)
+
+    async def _update(self, directory: Path, version: int) -> None:
+        async with self._giving:
+            await self._give(directory, version)
+            self._directory, self.version, self._has_given = directory, version, True
+
+    async def _give(self, directory: Path, version: int) -> None:
+        """Have the server load weights. One that was started again in between is asked from the beginning, once."""
+        for last in (False, True):
+            if not self._is_checked:
+                await self._check_server()
+            try:
+                await self._start_update()
+                await self._finish_update({"weight_dir": str(directory)}, version)
+                return
+            except Refused as error:
+                self._is_checked = False
+                if last or await self._held() != DEFAULT:
+                    raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
+
+    async def _start_update(self) -> None:
+        # slimrl's server samples while it takes new weights; vLLM, which loads them in place, must not.
+        if self._backend == "vllm":
+            await self._link.post("/pause?mode=keep", None)
+        await self._link.post("/start_weight_update", None, retries=False)
+
+    async def _finish_update(self, update_info: Mapping[str, Any], version: int) -> None:
+        await self._link.post("/update_weights", {"update_info": update_info}, retries=False)
+        await self._link.post("/finish_weight_update", {"weight_version": str(version)}, retries=False)
+        # Not after a failure: weights that are half new must not be sampled from.
+        if self._backend == "vllm":
+            await self._link.post("/resume", None)
+
+    async def _check_server(self) -> None:
+        path = "/v1/models"
+        match await self._link.get(path):
+            case {"data": [{"owned_by": "slimrl" | "vllm" as kind, "max_model_len": int() as most}, *_]}:
+                is_vllm = kind == "vllm"
+            case reply:
+                raise self._unknown(path, reply)
+        if kind != self._backend:
+            raise UserError(f'{self._link.name} is {kind}: set inference.backend = "{kind}".')
+        if most < self._seq_len:
+            flag = "--max-model-len" if is_vllm else "--context_len"
+            raise UserError(
+                f"{self._link.name} takes {most} tokens, and seq_len = {self._seq_len}. Start it with "
+                f"{flag} {self._seq_len}, or lower seq_len."
+            )
+        if is_vllm:
+            await self._check_vllm()
+        self._is_checked = True
+
+    async def _check_vllm(self) -> None:
+        path = "/server_info?config_format=json"
+        try:
+            reply = await self._link.get(path)
+        except Refused as error:
+            raise UserError(f"{error}{self._hint(error.status)}") from error
+        match reply:
+            case {
+                "vllm_config": {
+                    "model_config": {"logprobs_mode": mode},
+                    "weight_transfer_config": transfer,
+                    "parallel_config": {"world_size": int() as num, "data_parallel_size": int() as num_copies},
+                }
+            }:
+                backend = transfer.get("backend") if isinstance(transfer, dict) else None
+                self.num_processes = num * num_copies
+            case _:
+                raise self._unknown(path, reply)
+        if mode != "processed_logprobs":
+            raise UserError(
+                f"{self._link.name} gives {mode}, which are not those of the distribution that it samples from. Start "
+                "it with --logprobs-mode processed_logprobs."
+            )
+        if backend != VLLM_ENGINE:
+            raise UserError(
+                f"{self._link.name} takes new weights by {backend or 'nothing'}. Start it with slimrl's plug-in and "
+                f"""--weight-transfer-config '{{"backend": "{VLLM_ENGINE}"}}', as docs/server.md says."""
+            )
+
+    def _hint(self, status: int) -> str:
+        """What a vLLM that answers with the status was started without."""
+        if self._backend != "vllm" or status not in (403, 404):
+            return ""
+        missing = "the flag --enable-scale-out" if status == 403 else "the variable VLLM_SERVER_DEV_MODE=1"
+        return f" Start vLLM with {missing}."
+
+
+def _request(prompt: list[int], params: SamplingParams, stop_ids: list[int]) -> dict[str, Any]:
+    return {
+        "token_ids": prompt,
+        "sampling_params": {
+            "max_tokens": params.max_tokens,
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "top_k": params.top_k or -1,
+            "min_p": params.min_p,
+            "seed": params.seed % SEEDS,
+            "stop": list(params.stop),
+            "stop_token_ids": stop_ids,
+            "include_stop_str_in_output": True,
+            "logprobs": 0,
+        },
+    }

@@ -1,0 +1,268 @@
+"""The client for the samplers of a run, of which there may be any number, and which may come and go.
+
+Who is there is asked anew all the time (`find`). A sampler that comes is given the newest weights before it samples;
+what one had begun that is gone is sampled anew by another, with the same seed. With none left, requests wait.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slimrl.errors import UserError
+from slimrl.inference.client import Completion
+from slimrl.io.loop_thread import LoopThread
+from slimrl.types import SamplingParams
+from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.routing import Router
+from slimrl_cluster.inference.server_link import SamplerAddress, Silent
+
+POLL_S = 0.25  # between two looks at who is there
+AGAIN_S = 60.0  # after which one that fell silent is asked again
+T = TypeVar("T")
+
+
+class _Gone(Exception):
+    """The sampler has left while it was asked."""
+
+
+@dataclass(eq=False)
+class _Member:
+    """One sampler. `is_ready` once it has the newest weights, and may sample."""
+
+    address: SamplerAddress
+    client: RemoteClient
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    is_ready: bool = False
+    num_open: int = 0
+    failure: UserError | None = None
+    failed_s: float = 0.0  # when it has fallen silent
+
+    def may_try_again(self) -> bool:
+        """Whether it was silent, and that is long enough ago to ask it once more."""
+        return isinstance(self.failure, Silent) and time.monotonic() - self.failed_s > AGAIN_S
+
+    async def ask(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work at this sampler. Raises _Gone if it leaves before."""
+        if self.gone.is_set():
+            work.close()
+            raise _Gone
+        self.num_open += 1
+        asked, left = asyncio.ensure_future(work), asyncio.ensure_future(self.gone.wait())
+        try:
+            await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
+            if self.gone.is_set() and (not asked.done() or asked.cancelled() or asked.exception()):
+                raise _Gone
+            return asked.result()
+        finally:
+            self.num_open -= 1
+            asked.cancel()
+            left.cancel()
+
+    async def close(self) -> None:
+        """Closes the connections once nothing is asked any more, which ends when the sampler is gone."""
+        while self.num_open:
+            await asyncio.sleep(POLL_S)
+        await asyncio.to_thread(self.client.close)
+
+
+class Replicas:
+    """An `inference.client.Client` of all samplers of a run.
+
+    `find` gives where they are now, each process under a name of its own, and `connect` a client for one. Weights that
+    are broadcast reach them from the trainer itself; who has not got them waits until it sends again. `note` receives a
+    line about each that comes late or goes. Without a sampler for `timeout_s` seconds, requests raise UserError.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Mapping[str, SamplerAddress]],
+        connect: Callable[[SamplerAddress], RemoteClient],
+        note: Callable[[str], None],
+        timeout_s: float,
+    ) -> None:
+        self._find, self._connect, self._note, self._timeout_s = find, connect, note, timeout_s
+        self._members: dict[str, _Member] = {}
+        self._router = Router()
+        self._directory: Path | None = None  # of the newest weights, where they are files
+        self._has_weights = False  # some were given, or broadcast
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.version, self._num_open = 0, 0
+        self._thread = LoopThread("samplers")
+        self._thread.wait(self._prepare())
+        self._following = self._thread.start(self._follow())
+
+    async def _prepare(self) -> None:
+        self._giving, self._changed = asyncio.Lock(), asyncio.Event()
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        """Sample at one of the samplers until a stop token, a stop string, `max_tokens` or the end of the context.
+        Cancelling frees the place there. Raises UserError if none can be used."""
+        return await self._thread.run(self._sample(prompt, params))
+
+    def check(self) -> None:
+        """Raises UserError unless there is a sampler, and all that are there have the weights that they were started
+        with."""
+        self._thread.wait(self._check())
+
+    def update_weights(self, directory: Path, version: int) -> None:
+        """Has all samplers take these weights at once, from which they sample when this returns. Raises UserError if
+        one refuses them."""
+        self._thread.wait(self._update(directory, version))
+
+    def note_broadcast(self, version: int) -> None:
+        """Notes that the trainer has broadcast these weights: who was in its group has them by now."""
+        self._thread.wait(self._note_broadcast(version))
+
+    @property
+    def num_open(self) -> int:
+        """How many sequences are being sampled, or wait for a sampler or for a place at one."""
+        return self._num_open
+
+    def close(self) -> None:
+        """Closes the connections, which ends what is being sampled."""
+        self._thread.close()
+        for member in self._members.values():
+            member.client.close()
+
+    async def _sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        self._num_open += 1
+        try:
+            return await self._sample_anew(prompt, params)
+        finally:
+            self._num_open -= 1
+
+    async def _sample_anew(self, prompt: list[int], params: SamplingParams) -> Completion:
+        """Ask samplers, one after the other, until one has not gone meanwhile."""
+        while True:
+            member = await self._choose(prompt)
+            try:
+                return await member.ask(member.client.sample(prompt, params))
+            except _Gone:
+                continue
+            except Silent as error:
+                if not self._give_up(member, error):
+                    raise
+
+    async def _choose(self, prompt: list[int]) -> _Member:
+        """A sampler that is ready, waited for if there is none. Raises UserError if none comes in time."""
+        began = time.monotonic()
+        if self._following.done():  # nobody would tell that a sampler has gone
+            self._following.result()
+        while not (ready := {name: one.num_open for name, one in self._members.items() if one.is_ready}):
+            self._raise_without(began)
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), POLL_S)
+        return self._members[self._router.choose(prompt, ready)]
+
+    def _raise_without(self, since: float) -> None:
+        """Raises UserError if samplers have refused what they were asked, or none has come since long ago."""
+        if self._following.done():
+            self._following.result()
+        failures = [member.failure for member in self._members.values() if member.failure]
+        if failures and len(failures) == len(self._members):
+            raise failures[0]
+        if (waited_s := time.monotonic() - since) > self._timeout_s:
+            there = ", ".join(member.address.base_url for member in self._members.values())
+            what = f"none of the samplers is ready ({there})" if there else "there is no sampler"
+            raise UserError(
+                f"{what}, for {waited_s:.0f} s now (deployment.timeout_s). Their logs say why; mend that, and continue "
+                "with --resume."
+            )
+
+    def _give_up(self, member: _Member, error: Silent) -> bool:
+        """Whether others can do without a sampler that is silent, which is then asked no more until it comes anew."""
+        others = [one for one in self._members.values() if one is not member and not one.failure]
+        if others and not member.failure:
+            self._note(f"{error} Others go on with its work.")
+            member.is_ready, member.failure, member.failed_s = False, error, time.monotonic()
+            member.gone.set()
+        return bool(others)
+
+    async def _follow(self) -> None:
+        """Looks who is there, for as long as the client is open."""
+        while True:
+            found = await asyncio.to_thread(self._find)  # which may have to wait for a file server
+            for name, member in [*self._members.items()]:
+                if name not in found:
+                    self._dismiss(name, member)
+                elif member.may_try_again():
+                    del self._members[name]  # and it comes anew
+                    self._start(member.close())
+            for name, address in found.items():
+                if name not in self._members:
+                    is_late = self._has_weights and bool(self._members)
+                    self._members[name] = member = _Member(address, self._connect(address))
+                    self._start(self._admit(member, is_late))
+            await asyncio.sleep(POLL_S)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _dismiss(self, name: str, member: _Member) -> None:
+        del self._members[name]
+        member.is_ready = False
+        member.gone.set()
+        self._router.forget(name)
+        self._note(f"the sampler at {member.address.base_url} is gone; what it had begun is sampled anew")
+        self._start(member.close())
+
+    async def _admit(self, member: _Member, is_late: bool) -> None:
+        """Have a sampler that has come take the newest weights; one that is late is told of."""
+        try:
+            while not member.is_ready:
+                held = await member.ask(member.client.held_version())
+                async with self._giving:
+                    if not self._has_weights:
+                        member.is_ready = True
+                    elif self._directory is not None:
+                        await member.ask(member.client.give_weights(self._directory, self.version))
+                        member.is_ready = True
+                    elif held == str(self.version):
+                        member.client.note_broadcast(self.version)
+                        member.is_ready = True
+                if not member.is_ready:  # until the trainer broadcasts again
+                    await asyncio.sleep(POLL_S)
+            if is_late:
+                self._note(f"the sampler at {member.address.base_url} takes part from now on")
+        except _Gone:
+            pass
+        except UserError as error:
+            member.failure = error
+            if any(one.is_ready for one in self._members.values()):
+                self._note(f"{error} Others go on without it.")
+        self._changed.set()
+
+    async def _check(self) -> None:
+        await self._choose([])
+        for member in [*self._members.values()]:
+            if member.is_ready:
+                with suppress(_Gone):
+                    await member.ask(asyncio.to_thread(member.client.check))
+
+    async def _update(self, directory: Path, version: int) -> None:
+        async with self._giving:
+            ready = [member for member in self._members.values() if member.is_ready]
+            gave = [member.ask(member.client.give_weights(directory, version)) for member in ready]
+            for member, error in zip(ready, await asyncio.gather(*gave, return_exceptions=True), strict=True):
+                if isinstance(error, _Gone) or error is None:
+                    continue
+                if not (isinstance(error, Silent) and self._give_up(member, error)):
+                    raise error
+            # Only now: who looks at the version relies on it for all that is asked from then on.
+            self._directory, self.version, self._has_weights = directory, version, True
+
+    async def _note_broadcast(self, version: int) -> None:
+        async with self._giving:
+            self._directory, self.version, self._has_weights = None, version, True
+            for member in self._members.values():
+                if member.is_ready:
+                    member.is_ready = False
+                    self._start(self._admit(member, is_late=False))
+        await self._choose([])

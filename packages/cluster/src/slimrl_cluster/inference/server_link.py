@@ -1,0 +1,143 @@
+"""Asks a server that samples, and waits for its answers. Knows nothing of what is asked.
+
+Requests go through an event loop in a thread of its own, since connections outlive the loop of a step. A server that is
+away or busy is asked again; one that gives no sign of life for `timeout_s` ends the run, and is named. Only an answer
+of its engine is such a sign: what accepts connections may be the front of an engine that hangs.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from slimrl.errors import UserError
+from slimrl.io.descriptors import allow_descriptors, num_open_files
+from slimrl.io.http import PASSING, HttpClient, HttpError, Limits, Peer, ask_again
+from slimrl.io.loop_thread import LoopThread
+
+WHO = "sampler"
+NUM_CONCURRENT, LEAST_CONCURRENT = 4096, 8  # open requests; those beyond them wait here
+RESERVED_DESCRIPTORS = 64  # for files and pipes that the run opens later
+LOOKS, MOST_LOOK_S = 10, 10.0  # so often within `timeout_s` a server is looked at that has not answered yet
+ADVICE = "Start it again, or give it more time by --inference.timeout_s, and continue with --resume."
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerAddress:
+    """Where a sampler is, without a path, and its key; which of the two it is, and how long it may give no sign of
+    life."""
+
+    base_url: str
+    key: str = ""
+    timeout_s: float = 120.0
+    backend: Literal["slimrl", "vllm"] = "slimrl"
+
+
+class Refused(UserError):
+    """The server answered that it will not do what it was asked."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Silent(UserError):
+    """The server has given no sign of life for too long."""
+
+
+class ServerLink:
+    """Connections to a server, in a thread of their own. `run` and `wait` take the coroutines of the other methods."""
+
+    def __init__(self, address: SamplerAddress) -> None:
+        self._address = address
+        self._url = address.base_url.rstrip("/")
+        self._peer = Peer(WHO, self._url, address.key)
+        self._thread = LoopThread(WHO)
+        self._http = HttpClient(self._peer, _most_requests())
+        # Looks have a connection of their own, for which they never wait behind requests.
+        self._looks = HttpClient(self._peer, 1)
+        for client in (self._http, self._looks):
+            self._thread.keep(client.aclose)
+        self._look_s = min(address.timeout_s / LOOKS, MOST_LOOK_S)
+        self._looking: asyncio.Task[str] | None = None
+
+    @property
+    def name(self) -> str:
+        """What the server is called in messages."""
+        return f"the {WHO} at {self._url}"
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work in the thread, awaited from any event loop. It is cancelled if the caller is."""
+        return await self._thread.run(work)
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work in the thread, for a caller that is not asynchronous."""
+        return self._thread.wait(work)
+
+    def close(self) -> None:
+        """Cancels what is asked, and closes the connections."""
+        self._thread.close()
+
+    async def get(self, path: str) -> Any:
+        """The JSON that a route answers with. Raises UserError as `post` does."""
+        return await self._ask("GET", path, None, retries=True)
+
+    async def post(self, path: str, body: Any, retries: bool = True) -> Any:
+        """The JSON that a route answers with. A failure of the server is answered by another try if it `retries`.
+
+        Raises:
+            Refused: the server will not do it.
+            Silent: the server gives no sign of life.
+            UserError: something else answers at its address.
+        """
+        return await self._ask("POST", path, body, retries)
+
+    async def _ask(self, method: str, path: str, body: Any, retries: bool) -> Any:
+        """Ask until there is an answer. Between looks at the server nothing is known to be wrong."""
+        url, patience_s = f"{self._url}{path}", self._address.timeout_s
+        limits = Limits(patience_s=patience_s, passing=PASSING if retries else frozenset())
+        asked = asyncio.create_task(ask_again(self._peer, lambda _: self._http.send(method, url, body), limits))
+        seen_s = time.monotonic()
+        try:
+            while not (await asyncio.wait({asked}, timeout=self._look_s))[0]:
+                trouble = await self._look()
+                if not trouble:
+                    seen_s = time.monotonic()
+                elif time.monotonic() - seen_s > patience_s:
+                    raise self._silence(trouble)
+            return asked.result()
+        except HttpError as error:
+            if error.status and error.status not in limits.passing:
+                raise Refused(str(error), error.status) from error
+            raise self._silence(f"{path} {error.said}") from error
+        finally:
+            asked.cancel()
+
+    async def _look(self) -> str:
+        """What `_find_trouble` finds, of one look for all who wait at the time."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._find_trouble())
+        return await asyncio.shield(self._looking)
+
+    async def _find_trouble(self) -> str:
+        """Why the server does not answer, as far as a look tells; empty if its engine is alive."""
+        try:
+            async with asyncio.timeout(self._look_s):
+                reply = await self._looks.send("GET", f"{self._url}/is_paused")
+            return "it is paused, and POST /resume lets it go on" if reply["is_paused"] else ""
+        except HttpError as error:
+            return f"/is_paused {error.said}"
+        except TimeoutError:
+            return f"/is_paused has not answered within {self._look_s:g} s"
+
+    def _silence(self, trouble: str) -> Silent:
+        return Silent(f"{self.name} has given no sign of life for {self._address.timeout_s:g} s ({trouble}). {ADVICE}")
+
+
+def _most_requests() -> int:
+    """How many requests may be open at once, by the files that this process may still open."""
+    num_taken = num_open_files() + RESERVED_DESCRIPTORS
+    return max(LEAST_CONCURRENT, min(NUM_CONCURRENT, allow_descriptors(NUM_CONCURRENT + num_taken) - num_taken))

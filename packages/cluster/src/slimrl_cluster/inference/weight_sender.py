@@ -1,0 +1,78 @@
+"""Sends a trainer's weights to samplers by broadcast, without files. `slimrl.transport.broadcast` has the group.
+
+The samplers are told by HTTP what comes, and receive it while they are told. Every step has a time-out, after which the
+error names the sampler.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import asdict
+from types import TracebackType
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from slimrl.errors import UserError
+from slimrl.models.lora import AdapterForm
+from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup, describe_kinds, listen
+from slimrl_cluster.inference.remote_client import RemoteClient
+
+T = TypeVar("T")
+CAUSE_S = 2.0  # in which a refusal comes that has broken the group
+
+
+class WeightSender:
+    """The trainer's end. `address` is this machine's, where the samplers find it: 127.0.0.1 for those on it. The
+    clients must have been checked: each process of a sampler has a rank of its own, and vLLM may have several."""
+
+    def __init__(
+        self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = GROUP_S
+    ) -> None:
+        self._clients = clients
+        self._pool = ThreadPoolExecutor(len(clients), "weights")
+        listener = listen(address)
+        port, first_ranks = listener.getsockname()[1], [1]
+        for client in clients:
+            first_ranks.append(first_ranks[-1] + client.num_processes)
+        world_size = first_ranks.pop()
+        meeting = Meeting(address, port, 0, world_size, device, timeout_s)
+        self._group = self._together(
+            lambda place, client: client.join_group(address, port, first_ranks[place], world_size),
+            lambda: WeightGroup(meeting, listener),
+        )
+
+    def send(self, tensors: Mapping[str, Tensor], version: int, adapter: AdapterForm | None = None) -> None:
+        """Give all samplers the weights, from which they sample when this returns. With an `adapter` these are its
+        tensors by PEFT's names. Raises UserError if one does not take them."""
+        kinds = describe_kinds(tensors) | ({"adapter": asdict(adapter)} if adapter else {})
+        for client in self._clients:  # one that is not ready refuses here, where nothing waits for it yet
+            client.start_update()
+        self._together(
+            lambda _, client: client.receive_broadcast(kinds, version), lambda: self._group.send(tensors.values())
+        )
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._group.close()
+        self._pool.shutdown(wait=False)
+
+    def __enter__(self) -> "WeightSender":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _together(self, ask: Callable[[int, RemoteClient], None], own: Callable[[], T]) -> T:
+        """What this side does while every sampler does its part. A sampler's refusal is raised before the own failure,
+        which it causes."""
+        asked = [self._pool.submit(ask, place, client) for place, client in enumerate(self._clients)]
+        try:
+            result = own()
+        except UserError:
+            for future in wait(asked, CAUSE_S).done:
+                future.result()
+            raise
+        for future in asked:
+            future.result()
+        return result

@@ -1,0 +1,53 @@
+"""What trainer and orchestrator must agree on before they begin: the trainer announces it, the orchestrator compares.
+
+Both read the same file as a rule; by hand they may be started with other flags, or one of them without `--resume`.
+"""
+
+import hashlib
+import json
+from datetime import date
+
+from slimrl.config.model import ModelConfig
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl.models.device import dtype_name
+from slimrl.models.load import Policy
+from slimrl_cluster.transport.roster import Facts
+
+
+def announcement(config: RLConfig, policy: Policy, first_step: int) -> Facts:
+    """What a trainer tells the other parts of a run with these settings."""
+    day: date | None = policy.chat.date
+    return {
+        "dtype": dtype_name(policy.dtype),
+        "date": day.isoformat() if day else "",
+        "first_step": str(first_step),
+        "settings": _digest(config),
+    }
+
+
+def check_agreement(trainer: Facts, config: RLConfig, first_step: int) -> None:
+    """Raises UserError if a trainer was started with other settings than these, or goes on from another step."""
+    if trainer["first_step"] != str(first_step):
+        raise UserError(
+            f"the trainer begins with step {trainer['first_step']}, and this process with step {first_step}: start "
+            "both with `--resume`, or both without."
+        )
+    if trainer["settings"] != _digest(config):
+        raise UserError(
+            f"the trainer was started with other settings than this process. Those of the trainer are in "
+            f"{config.output_dir}/config.toml: start both with the same file and the same flags."
+        )
+
+
+def with_announced_date(model: ModelConfig, trainer: Facts) -> ModelConfig:
+    """The model's settings with the date that the trainer has for the prompts, also on a later day."""
+    return model.model_copy(update={"date": trainer["date"]}) if trainer["date"] else model
+
+
+def _digest(config: RLConfig) -> str:
+    """A digest of the settings that both parts act on."""
+    settings = config.model_dump(
+        exclude={"output_dir": True, "resume": True, "inference": {"port"}, "deployment": {"host"}}
+    )
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,109 @@
+"""Sampling in other processes than the trainer's, which meet in the run's directory: `commands/orchestrator.py` is the
+other side."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from slimrl.errors import UserError
+from slimrl.launch.held_out import DIRECTORY, recall_stage, stage_path
+from slimrl.launch.parts import TrainerParts
+from slimrl.launch.sampling import FINAL, START
+from slimrl.monitor.summary import Stage
+from slimrl.transport.base import Batch
+from slimrl.types import Metrics
+from slimrl_cluster.launch.weights import PublishedWeights
+from slimrl_cluster.transport.run_files import RunFiles
+
+# The messages of a trainer's first rank to the others while it waits for a file.
+IT_IS_THERE, SEND_AGAIN, WAIT_ON = "it is there", "send again", "wait on"
+PULSE_S = 60.0  # how often it sends WAIT_ON
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingElsewhere:
+    """Sampling in other processes: this one writes weights to the run's directory and reads batches from there."""
+
+    parts: TrainerParts
+    files: RunFiles
+    weights: PublishedWeights
+    first: int  # the first step of this process, 0 for a new run
+
+    def clear(self) -> None:
+        """Delete an earlier process's files of later steps. Called by one of several ranks."""
+        self.files.clear()
+        for path in (self.parts.output_dir / DIRECTORY).glob("*.json"):
+            step = path.stem.removeprefix("step_")
+            if path.stem == FINAL[0] or (step.isdecimal() and int(step) >= self.first):
+                path.unlink()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The orchestrator reads its state from the checkpoint itself."""
+
+    def receive(self, step: int) -> Batch:
+        began = time.perf_counter()
+        self._await_file(self.files.batch_path(step), f"batch of step {step}")
+        batch = self.files.receive(step)
+        if self.parts.ranks.leads:  # all have the batch of the step before: they have trained on it together
+            self.files.drop_batches_before(step)
+        return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
+
+    def _await_file(self, path: Path, what: str) -> None:
+        """Wait for a file of the orchestrator, and meanwhile broadcast the weights again to every sampler that joins.
+        One rank looks, and sends the others the result. Raises UserError in all of them if there is no file in time."""
+        ranks = self.parts.ranks
+        while (do := ranks.of_first(self._look(path, what) if ranks.leads else "")) != IT_IS_THERE:
+            if do == SEND_AGAIN:
+                self.weights.send_again()
+            elif do != WAIT_ON:
+                raise UserError(do)
+
+    def _look(self, path: Path, what: str) -> str:
+        """The next action of all ranks. During a long wait the others receive WAIT_ON every PULSE_S seconds."""
+        sent = time.monotonic()
+
+        def find() -> str | None:
+            nonlocal sent
+            if path.exists():
+                return IT_IS_THERE
+            if self.weights.lack_samplers():
+                return SEND_AGAIN
+            if time.monotonic() - sent > PULSE_S:
+                sent = time.monotonic()
+                self.parts.ranks.of_first(WAIT_ON)
+            return None
+
+        try:
+            return self.files.wait("orchestrator", what, find)
+        except UserError as error:
+            return str(error)
+
+    def publish(self, version: int) -> None:
+        self.weights.publish(version)
+        # A sampler may be reading those that the orchestrator had it load last.
+        if self.parts.ranks.leads:
+            self.files.drop_weights_before(version - self.parts.config.async_level - 1)
+
+    def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
+        path = stage_path(self.parts.output_dir, slug)
+        if slug == START and self.first:
+            raise UserError(
+                f"{path} is missing or damaged, and cannot be measured again, as training has begun. Copy it there "
+                "from a backup, or begin anew in another `--output_dir`."
+            )
+        self._await_file(path, f"evaluation {name}")
+        if (found := self.recall(slug)) is None:
+            raise UserError(f"{path} cannot be used; a note above says why. Continue with `--resume`.")
+        return found
+
+    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
+        return recall_stage(self.parts.output_dir, slug, self.parts.console.note)
+
+    def make_room(self) -> None:
+        """There is nothing to free: nothing samples here."""
+
+    def close(self) -> None:
+        """The orchestrator knows itself which batch is the last; here weights are sent no more."""
+        self.weights.close()

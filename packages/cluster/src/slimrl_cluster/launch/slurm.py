@@ -1,0 +1,79 @@
+"""The batch script of `slimrl launch --slurm`: options for sbatch, the settings of this job, and `slurm_job.sh`."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl_cluster.launch.options import LaunchOptions
+
+JOB = Path(__file__).with_name("slurm_job.sh")
+BY_RAY = ("--deployment.type", "ray", "--deployment.address", "auto")
+START_TIMEOUT_S = 600  # until every node has joined Ray
+GRACE_S = 120  # before the time limit: the run is ended, and the job put back into the queue
+
+
+def batch_script(config: RLConfig, words: Sequence[str], options: LaunchOptions, directory: Path) -> str:
+    """The text of the script that runs `slimrl rl WORDS` from a directory. Raises UserError if the nodes have too few
+    GPUs for the settings."""
+    check_gpus(config, options)
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {option}" for option in sbatch_options(options, directory)),
+        "",
+        f"# Written by: slimrl launch --slurm {shlex.join(words)} ...",
+        f"START_TIMEOUT_S={START_TIMEOUT_S}",
+        f"gpus_per_node={options.gpus_per_node}",
+        f"output_dir={shlex.quote(config.output_dir)}",
+        f"command=({shlex.join(['slimrl', 'rl', *words, *BY_RAY])})",
+        f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"',
+        *options.setup,
+        "",
+    ]
+    return "\n".join(lines) + "\n" + JOB.read_text(encoding="utf-8")
+
+
+def sbatch_options(options: LaunchOptions, directory: Path) -> list[str]:
+    """The options for sbatch. The nodes are the job's alone, since Ray counts on what it finds on them."""
+    return [
+        "--job-name=slimrl",
+        f"--nodes={options.nodes}",
+        "--ntasks-per-node=1",
+        *([f"--gpus-per-node={options.gpus_per_node}"] if options.gpus_per_node else []),
+        "--exclusive",
+        "--mem=0",
+        f"--time={options.time}",
+        *([f"--partition={options.partition}"] if options.partition else []),
+        *([f"--account={options.account}"] if options.account else []),
+        f"--chdir={shlex.quote(str(directory))}",
+        "--output=slimrl-%j.log",
+        "--open-mode=append",
+        "--requeue",
+        f"--signal=B:USR1@{GRACE_S}",
+        *options.sbatch,
+    ]
+
+
+def num_gpus(config: RLConfig) -> int:
+    """The number of GPUs that the parts of a run ask Ray for: one for each trainer, and those of each sampler."""
+    deployment = config.deployment
+    num_samplers = 0 if config.inference.base_url else deployment.num_samplers
+    return num_samplers * deployment.gpus_per_sampler + deployment.num_trainers
+
+
+def check_gpus(config: RLConfig, options: LaunchOptions) -> None:
+    """Refuses settings that ask for more GPUs than the nodes have. Raises UserError."""
+    there, needed = options.nodes * options.gpus_per_node, num_gpus(config)
+    if there and needed > there:
+        raise UserError(
+            f"the samplers and trainers need {needed} GPUs, and the job has {there} (--nodes {options.nodes}, "
+            f"--gpus_per_node {options.gpus_per_node}): raise one of these, or lower deployment.num_samplers, "
+            "gpus_per_sampler or num_trainers."
+        )
+    if 0 < options.gpus_per_node < (each := config.deployment.gpus_per_sampler):
+        raise UserError(
+            f"deployment.gpus_per_sampler = {each} GPUs must be on one node, which has --gpus_per_node "
+            f"{options.gpus_per_node}: raise that, or lower the setting."
+        )

@@ -1,0 +1,158 @@
+"""Who does what in a run, who waits for whom, and how far it is: read from the run's directory alone.
+
+So it can be asked on any machine that sees the directory, while the run goes on or after its end.
+"""
+
+import fcntl
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from slimrl.config.deployment import Part
+from slimrl.config.reading.write import FILE_NAME
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl.io.files import parse_object, replace_file
+from slimrl.io.locks import holder_of
+from slimrl.io.regular_file import read_regular
+from slimrl.launch.run_lock import LOCK, METRICS
+from slimrl.monitor.run_settings import read_run_config
+from slimrl.monitor.sinks import read_metrics
+from slimrl_cluster.transport.roster import Facts, Roster, wait_path
+
+PROGRAMS = "transport/programs.json"  # what `rl` has started where, by its own account
+RECENT = 20  # steps over which the time of a step is taken
+MAX_BYTES = 2**24
+SUMMARY = "summary.json"  # of a run that has come to its end
+SILENT_S = 120.0  # of silence, after which it is told
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """How a run is; each row of `parts` is a part, its process, and what it does."""
+
+    summary: str
+    parts: list[tuple[str, str, str]]
+    notes: list[str]
+
+
+def write_programs(output_dir: Path, programs: Mapping[str, str], deaths: int) -> None:
+    """Keep what was started where, by name, and how many of them have died so far."""
+    content = {"programs": dict(programs), "deaths": deaths, "time": time.time()}
+    replace_file(output_dir / PROGRAMS, [json.dumps(content).encode()])
+
+
+def is_supervised(output_dir: Path) -> bool:
+    """Whether the run goes on, and `rl` has started its parts."""
+    return (output_dir / PROGRAMS).exists() and Roster(output_dir).find("orchestrator") is not None
+
+
+def find_status(output_dir: Path) -> RunStatus:
+    """How the run in a directory is. Raises UserError if there is none, or it is one of another command."""
+    if not (output_dir / FILE_NAME).exists() and not (output_dir / "transport").exists():
+        raise UserError(f"{output_dir} holds no run: there is no {FILE_NAME}. Name the `output_dir` of one.")
+    roster = Roster(output_dir)
+    members = {name: facts for part in get_args(Part) for name, facts in roster.members(part).items()}
+    parts = [(name, _describe(facts), _doing(output_dir, name, facts)) for name, facts in members.items()]
+    started = _read(output_dir / PROGRAMS)
+    parts += _missing(started.get("programs", {}), members) if members else []
+    process = _find_process(output_dir)
+    runs = bool(members or process)
+    done, most, summary = _summary(output_dir, runs)
+    notes = [*_notes(output_dir, started, runs)]
+    if not members:
+        is_over = 0 < most <= done and (output_dir / SUMMARY).exists()
+        left = "it has ended" if is_over else "it does not run now: `--resume` continues it"
+        notes.insert(0, f"it runs as {process}" if process else left)
+    return RunStatus(summary, parts, notes)
+
+
+def _find_process(output_dir: Path) -> str:
+    """The process that holds the run's lock, such as "process 4711"; empty if none does."""
+    path = output_dir / LOCK
+    if not path.is_file():
+        return ""
+    if pid := holder_of(path):
+        return f"process {pid}"
+    # The holder is unknown where there is no /proc, and on another machine.
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # closing the file releases it
+    except BlockingIOError:
+        return "a process of another machine or container"
+    except OSError:  # without permission to read it, or without locks on this file system
+        return ""
+    return ""
+
+
+def _summary(output_dir: Path, runs: bool) -> tuple[int, int, str]:
+    """The number of finished steps, the number of all steps, and a line with both and the seconds of a step. Only while
+    the run lives does the line have the time that is left."""
+    path = output_dir / METRICS
+    lines = [one for one in read_metrics(path) if "time/step_s" in one[1]] if path.exists() else []
+    most = 0
+    if (output_dir / FILE_NAME).exists():
+        config = read_run_config(output_dir)
+        if not isinstance(config, RLConfig):
+            raise UserError(
+                f"{output_dir} is no run of `slimrl rl`, whose parts this command shows. `slimrl view {output_dir}` "
+                "shows any run."
+            )
+        most = config.max_steps
+    if not lines:
+        work = ": it loads, evaluates the base model, or warms up" if runs else ""
+        return 0, most, f"{output_dir}: before the first of {most} steps{work}"
+    done, newest = lines[-1][0] + 1, lines[-1][1]
+    last = [metrics["time/step_s"] for _, metrics in lines[-RECENT:]]
+    each_s = sum(last) / len(last)
+    reward = f", reward {newest['reward/mean']:.3f}" if "reward/mean" in newest else ""
+    left = ", all of them trained"
+    if most > done:
+        left = f", about {(most - done) * each_s / 60:.0f} min left" if runs else ""
+    return done, most, f"{output_dir}: {done} of {most} steps{reward}, {each_s:.1f} s a step{left}"
+
+
+def _doing(output_dir: Path, name: str, facts: Facts) -> str:
+    """What a part that lives does."""
+    part = next(part for part in get_args(Part) if name.startswith(part))
+    wait = _read(wait_path(output_dir, part))
+    if wait and str(wait.get("pid")) == facts["pid"]:
+        return f"waits for the {wait['for']}'s {wait['what']}, for {time.time() - wait['since']:.0f} s"
+    return f"samples at {facts['address']}" if part == "inference" else "at work"
+
+
+def _missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> Iterator[tuple[str, str, str]]:
+    """The programs that were started and have announced nothing: they load, or wait for a node."""
+    there = {facts["pid"] for facts in members.values()}
+    for name, process in programs.items():
+        words = process.replace(";", " ").split()
+        if name not in members and not there & set(words):  # of ranks the first has announced itself
+            yield name, process, "is not ready: it loads, or waits for a node"
+
+
+def _notes(output_dir: Path, started: Mapping[str, Any], runs: bool) -> Iterator[str]:
+    """What a reader should know besides."""
+    if started.get("deaths"):
+        yield f"{started['deaths']} of its programs have died so far, and were started again"
+    path = output_dir / METRICS
+    # A resumed run has the file of before, until its trainer has loaded.
+    last = max(path.stat().st_mtime, float(started.get("time", 0.0))) if path.exists() else time.time()
+    silent_s = time.time() - last
+    if runs and silent_s > SILENT_S and not (output_dir / SUMMARY).exists():
+        yield f"it has logged nothing for {silent_s / 60:.0f} min"
+    if (logs := output_dir / "logs").exists():
+        yield f"logs: {logs}"
+
+
+def _describe(facts: Facts) -> str:
+    return f"{facts['pid']} on {facts['host']}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(parse_object(read_regular(path, MAX_BYTES))) if path.exists() else {}
+    except (ValueError, UserError):
+        return {}

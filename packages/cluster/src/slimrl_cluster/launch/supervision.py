@@ -1,0 +1,318 @@
+"""A run of several programs: start samplers, orchestrator and trainer, watch them, mend what dies, end them together.
+
+Each is the command of its name with the words of this one, so it can as well be started by hand. Knows nothing of what
+they do, nor of where they run: as children on this host, or by Ray on the nodes of a cluster.
+"""
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from slimrl.config.deployment import Part
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl.launch.placement import with_level
+from slimrl.launch.run_dir import warmup_directory
+from slimrl.launch.run_lock import METRICS
+from slimrl_cluster.launch.scale import LoadReader, QueueScale, clear_scale, read_scale
+from slimrl_cluster.launch.status import write_programs
+from slimrl_cluster.services.children import Children
+from slimrl_cluster.services.programs import ADDRESS, End, Needs, Program, Programs
+from slimrl_cluster.services.ray_programs import RayPrograms
+from slimrl_cluster.transport.roster import Roster
+
+POLL_S = 0.1
+LOOK_S = 1.0  # between two looks at who is there, and how many samplers are wanted
+AFTERWARDS_S = 60.0  # in which a part that was lost is named after those that miss it
+LAST_LINES = 20
+LOGS = "logs"
+SLIMRL = [sys.executable, "-m", "slimrl"]
+RESUME = "--resume"
+
+
+def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str], None]) -> int:
+    """Run all parts of a placed run to their end. Returns the exit status, which is 0: what goes wrong raises
+    UserError."""
+    if argv is None:
+        raise UserError(
+            f'deployment.type = "{config.deployment.type}" starts the command that it was called with several times, '
+            "and from Python there is none. Call `slimrl rl @ FILE` instead, or set deployment.type = "
+            '"one-process".'
+        )
+    logs, deployment, cpus = Path(config.output_dir) / LOGS, config.deployment, config.deployment.cpus
+    if deployment.type == "ray":
+        with RayPrograms(deployment.address, logs, _with_key(config), note, deployment.timeout_s) as cluster:
+            has_gpus = cluster.num_gpus > 0 and config.model.device != "cpu"
+            config = with_level(config, has_gpus)
+            note(f"deployment: {describe_parts(config)}, on {cluster.describe()}; logs: {logs}")
+            Supervision(config, argv, cluster, Needs(cpus, int(has_gpus)), note).run()
+    else:
+        with Children(logs, _with_key(config)) as children:
+            note(f"deployment: {describe_parts(config)}, as processes of this machine; logs: {logs}")
+            Supervision(config, argv, children, Needs(cpus), note).run()
+    return 0
+
+
+def _with_key(config: RLConfig) -> dict[str, str]:
+    """The variable by which the parts know the key of the run's own samplers, so that nobody else can give them
+    weights, and of its hosts of environments. vLLM's routes for weights have no key. That of a sampler at an address is
+    given on: the nodes of a cluster do not have it."""
+    name, deployment = config.inference.api_key_variable, config.deployment
+    key = os.environ.get(name, "")
+    if not key and (not config.inference.base_url or deployment.num_workers):
+        key = secrets.token_urlsafe(32)
+    return {name: key} if key else {}
+
+
+class Supervision:
+    """The programs of one run. `needs` is what a trainer needs of its machine; samplers may have more GPUs, and others
+    have none."""
+
+    def __init__(
+        self,
+        config: RLConfig,
+        argv: Sequence[str],
+        programs: Programs,
+        needs: Needs,
+        note: Callable[[str], None],
+    ) -> None:
+        self._config, self._programs, self._needs, self._note = config, programs, needs, note
+        self._sampler_needs = replace(needs, gpus=needs.gpus * config.deployment.gpus_per_sampler)
+        # What is decided once for all parts: some may see other GPUs than this process, or start when a link such as
+        # `weights/latest` names another model.
+        decided = {"model.name": config.model.name, "max_async_level": config.async_level, "deployment.host": ADDRESS}
+        self._argv = [*argv, *(word for key, value in decided.items() for word in (f"--{key}", str(value)))]
+        self._roster = Roster(Path(config.output_dir))
+        self._deaths = _Deaths(config.deployment.restarts, Path(config.output_dir))
+        self._samplers: dict[int, Program] = {}
+        deployment = config.deployment
+        self._load = LoadReader(Path(config.output_dir))
+        self._queue = QueueScale(deployment.num_samplers, deployment.max_samplers, config.inference.max_slots)
+        gpus = len(config.inference_gpu_ids)
+        self._share = max(1, gpus // deployment.num_samplers)  # GPUs of each sampler
+        self._most = gpus // self._share if gpus else sys.maxsize
+        self._workers: dict[int, Program] = {}
+        self._pair: tuple[Program, ...] = ()  # trainer and orchestrator
+        self._kept: tuple[dict[str, str], int] = ({}, 0)
+        self._wanted, self._looked = 0 if config.inference.base_url else config.deployment.num_samplers, 0.0
+
+    def run(self) -> None:
+        """Run all parts to their end. Raises UserError with the cause where they cannot go on."""
+        clear_scale(Path(self._config.output_dir))
+        self._fill_samplers()
+        self._workers = {number: self._start_worker(number) for number in range(self._config.deployment.num_workers)}
+        self._pair = self._start_pair([])
+        self._note_processes()
+        while not all(map(_is_done, self._pair)):
+            time.sleep(POLL_S)
+            if not self._pair[1].end:
+                self._watch_helpers()
+                if time.monotonic() - self._looked > LOOK_S:
+                    self._look()
+            # Look first and read afterwards: what has ended has written its last line.
+            ended = [one.end for one in self._pair if one.end and not one.end.is_good]
+            self._show()
+            if ended:
+                self._start_again(ended[0])
+            self._keep_processes()
+        self._show()
+
+    def _note_processes(self) -> None:
+        self._note("processes: " + ", ".join(f"{name} {process}" for name, process in self._processes().items()))
+
+    def _processes(self) -> dict[str, str]:
+        return {one.name: one.process for one in (*self._pair, *self._samplers.values(), *self._workers.values())}
+
+    def _keep_processes(self) -> None:
+        """Keep who runs where in the run's directory, where `slimrl status` finds it."""
+        now = self._processes(), self._deaths.num_all
+        if now != self._kept:
+            self._kept = now
+            write_programs(Path(self._config.output_dir), *now)
+
+    def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
+        """Trainer and orchestrator, which go on together from one step."""
+        self._roster = Roster(Path(self._config.output_dir))  # which has not seen those before them
+        num = num_trainers(self._config)
+        command = [*SLIMRL, "trainer", *self._argv, *more]
+        if num == 1:
+            trainer = self._programs.start("trainer", command, self._needs)
+        else:
+            trainer = self._programs.start_ranks("trainer", command, num, self._needs)
+        needs = Needs(self._needs.cpus)
+        orchestrator = self._programs.start("orchestrator", [*SLIMRL, "orchestrator", *self._argv, *more], needs)
+        return trainer, orchestrator
+
+    def _start_again(self, end: End) -> None:
+        """Start trainer and orchestrator again from the last checkpoint; samplers stay. Raises UserError where that
+        makes no sense."""
+        end = self._find_cause(end)
+        failed_at_once = (end.status or 0) > 0 and not self._deaths.has_progressed()
+        for program in self._pair:
+            program.stop()
+        self._show()
+        if end.has_refused or failed_at_once or not self._deaths.allow():
+            raise UserError(f"{end.text}.")
+        self._note(end.text)
+        self._note(f"trainer and orchestrator go on from the last checkpoint; {self._deaths.describe()}")
+        self._pair = self._start_pair([] if self._config.resume else [RESUME])
+        self._note_processes()
+
+    def _find_cause(self, end: End) -> End:
+        """The end that caused the others: who misses another part refuses to go on, and may say so first."""
+        deadline = time.monotonic() + AFTERWARDS_S
+        while end.has_refused and time.monotonic() < deadline:
+            ends = [one.end for one in self._pair if one.end and not one.end.is_good]
+            if causes := [one for one in ends if not one.has_refused]:
+                return causes[0]
+            if len(ends) == 2 or (_is_alone(self._pair[0]) and not self._has_lost_a_part()):
+                break
+            time.sleep(POLL_S)
+        return end
+
+    def _has_lost_a_part(self) -> bool:
+        """Whether trainer or orchestrator was there and is gone, though nothing says yet how it has ended: Ray needs a
+        while to give up a node."""
+        parts: tuple[Part, Part] = ("trainer", "orchestrator")
+        return any(self._roster.describe_end(part) for part, one in zip(parts, self._pair, strict=True) if not one.end)
+
+    def _watch_helpers(self) -> None:
+        """Start samplers and hosts of environments again that have died, and have as many samplers as are wanted.
+        Raises UserError if they die too often, or refuse their settings."""
+        self._replace_dead("inference", self._samplers, self._start_sampler)
+        self._replace_dead("worker", self._workers, self._start_worker)
+
+    def _replace_dead(self, part: Part, programs: dict[int, Program], start: Callable[[int], Program]) -> None:
+        for number, program in [*programs.items()]:
+            if program.end:
+                self._bury(part, program, program.end)
+                programs[number] = new = start(number)
+                self._note(f"started {new.name} again, as {new.process}: {self._deaths.describe()}")
+
+    def _look(self) -> None:
+        """See who is there, and how many samplers are wanted."""
+        self._looked = time.monotonic()
+        self._roster.find("trainer")
+        self._roster.find("orchestrator")
+        if not self._config.inference.base_url and (wanted := self._num_wanted()) != self._wanted:
+            self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
+            self._wanted = wanted
+            self._fill_samplers()
+
+    def _num_wanted(self) -> int:
+        """How many samplers there shall be: as many as somebody has asked for, else by their queue; and no more than
+        there are GPUs for, where these are named."""
+        output_dir = Path(self._config.output_dir)
+        if asked := read_scale(output_dir):
+            return min(asked, self._most)
+        if not self._config.deployment.max_samplers or (num_open := self._load.read()) is None:
+            return self._wanted
+        return min(self._queue.num(self._wanted, num_open, time.monotonic()), self._most)
+
+    def _bury(self, part: Part, program: Program, end: End) -> None:
+        """Tell how a program has ended that is started again. Raises UserError if it shall not be."""
+        self._show_last(program)
+        program.stop()  # on a cluster it keeps its place until then, which the next one may need
+        for host, pid in program.members:  # where the directory is another machine's, its lock may outlive it
+            for name, facts in self._roster.members(part).items():
+                if (facts["host"], facts["pid"]) == (host, str(pid)):
+                    self._roster.strike(name)
+        if end.has_refused or not self._deaths.allow():
+            raise UserError(f"{end.text}.")
+        self._note(end.text)
+
+    def _start_worker(self, number: int) -> Program:
+        return self._programs.start(f"worker-{number}", [*SLIMRL, "worker", *self._argv], Needs(self._needs.cpus))
+
+    def _fill_samplers(self) -> None:
+        for number in range(self._wanted):
+            if number not in self._samplers:
+                self._samplers[number] = self._start_sampler(number)
+        for number in [number for number in self._samplers if number >= self._wanted]:
+            sampler = self._samplers.pop(number)
+            sampler.stop()
+            self._note(f"ended {sampler.name}, which is not wanted any more")
+
+    def _start_sampler(self, number: int) -> Program:
+        """Start the sampler of a number, on its share of the GPUs of this machine if these are named."""
+        words, gpus = [*SLIMRL, "inference", *self._argv], self._config.inference_gpu_ids
+        if gpus:
+            own = gpus[number * self._share : (number + 1) * self._share]
+            words += ["--deployment.num_samplers", "1", "--inference_gpu_ids", ",".join(map(str, own))]
+        if port := self._config.inference.port:
+            words += ["--inference.port", str(port + number)]
+        return self._programs.start(f"sampler-{number}", words, self._sampler_needs)
+
+    def _show(self) -> None:
+        """Repeat what the parts have said: the trainer's lines as they are, those of the orchestrator with its name."""
+        trainer, orchestrator = self._pair
+        for line in trainer.new_lines():
+            self._note(line)
+        for line in orchestrator.new_lines():
+            self._note(f"orchestrator: {line}")
+
+    def _show_last(self, program: Program) -> None:
+        for line in program.new_lines(LAST_LINES):
+            self._note(f"{program.name}: {line}")
+
+
+class _Deaths:
+    """Counts deaths since the run has come further than ever, of which some are allowed: one that dies of the same step
+    again and again shall end, though it has trained the steps before that one anew."""
+
+    def __init__(self, most: int, output_dir: Path) -> None:
+        self._most = most
+        self._metrics = [directory / METRICS for directory in (warmup_directory(output_dir), output_dir)]
+        self.num_all = 0
+        self._num, self._size = 0, self._now()
+        self._furthest = self._num_lines()
+
+    def has_progressed(self) -> bool:
+        """Whether something was trained or measured since the last death."""
+        return self._now() != self._size
+
+    def allow(self) -> bool:
+        """Whether one more death is allowed, which is counted."""
+        self._size = self._now()
+        if (num_lines := self._num_lines()) > self._furthest:
+            self._num, self._furthest = 0, num_lines
+        self._num += 1
+        self.num_all += 1
+        return self._num <= self._most
+
+    def describe(self) -> str:
+        left = self._most - self._num
+        return f"{left} more deaths are survived before it comes further (deployment.restarts)"
+
+    def _now(self) -> int:
+        return sum(path.stat().st_size for path in self._metrics if path.is_file())
+
+    def _num_lines(self) -> int:
+        return sum(path.read_bytes().count(b"\n") for path in self._metrics if path.exists())
+
+
+def num_trainers(config: RLConfig) -> int:
+    """The number of the trainer's ranks: one for each of its GPUs, if it has any."""
+    return len(config.trainer_gpu_ids) or config.deployment.num_trainers
+
+
+def describe_parts(config: RLConfig) -> str:
+    """The parts of a run, in words."""
+    num, many = num_trainers(config), config.deployment.num_samplers
+    trainers = "a trainer" if num == 1 else f"a trainer of {num} ranks"
+    samplers = "a sampler" if many == 1 else f"{many} samplers"
+    samplers = f"a sampler at {config.inference.base_url}" if config.inference.base_url else samplers
+    return f"{samplers}, an orchestrator and {trainers}, at most {config.async_level} versions apart"
+
+
+def _is_done(program: Program) -> bool:
+    return program.end is not None and program.end.is_good
+
+
+def _is_alone(program: Program) -> bool:
+    """Whether the program is one process, which has no others that it could miss."""
+    return len(program.members) <= 1

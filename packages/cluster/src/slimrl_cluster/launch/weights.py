@@ -1,0 +1,211 @@
+"""How the weights of a trainer of its own process reach the sampler: each end, by files or by broadcast."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from os import environ
+from pathlib import Path
+
+from torch import Tensor
+
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl.launch.parts import TrainerParts
+from slimrl.models.load import save_weights
+from slimrl.models.lora import adapter_form, adapter_tensors, is_adapted, merge_parameters
+from slimrl.trainer.checkpoint import report_write_errors
+from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.replicas import Replicas
+from slimrl_cluster.inference.server_link import SamplerAddress
+from slimrl_cluster.inference.weight_sender import WeightSender
+from slimrl_cluster.transport.roster import Roster, describe_member
+from slimrl_cluster.transport.run_files import RunFiles
+
+POLL_S = 0.05
+END_S = 5.0  # for an update that is under way when sampling ends; its thread is a daemon
+LOOK_S = 1.0  # between two looks at who samples
+MEET_S = 60.0  # longest that samplers which have just answered may need to join a group, or to receive a tensor
+
+
+def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddress]:
+    """Where the run's samplers are now: at the address in the settings, or where they say themselves. Each process has
+    a name of its own, also one that has come in the place of another."""
+    inference = config.inference
+    key = environ.get(inference.api_key_variable, "")
+    if inference.base_url:
+        found = {"base_url": inference.base_url}
+    else:
+        members = roster.members("inference").items()
+        found = {f"{name}, {describe_member(facts)}": facts["address"] for name, facts in members}
+    return {
+        name: SamplerAddress(address, key, inference.timeout_s, inference.backend) for name, address in found.items()
+    }
+
+
+def make_replicas(config: RLConfig, files: RunFiles, stop_ids: frozenset[int]) -> Replicas:
+    """The client of the run's samplers, the first of which is waited for. Raises UserError if none comes."""
+    if not config.inference.base_url:
+        files.await_part("inference")
+    return Replicas(
+        lambda: sampler_addresses(config, files.roster),
+        lambda address: RemoteClient(address, stop_ids, config.seq_len),
+        files.note,
+        config.deployment.timeout_s,  # as for the first: another may have to be started, and loads its model
+    )
+
+
+class SampledWeights:
+    """The weights that the sampler has, of those that the trainer publishes in the run's files."""
+
+    def __init__(self, files: RunFiles, client: Replicas, are_broadcast: bool) -> None:
+        self._files, self._client, self._are_broadcast = files, client, are_broadcast
+        self._version = -1  # the sampler may have weights, but none of this run's
+        self._updating = threading.Lock()
+        self._failure: BaseException | None = None
+
+    def await_version(self, version: int) -> None:
+        """Wait until the trainer has published a version, and have the sampler take the newest one. Raises UserError if
+        either fails."""
+        self._files.await_weights(version)
+        self._update()
+
+    @contextmanager
+    def keep_new(self) -> Iterator[None]:
+        """Has the sampler take each new version while the block runs, in the middle of episodes. Raises UserError at
+        its end if that has failed."""
+        done = threading.Event()
+        thread = threading.Thread(target=self._follow, args=(done,), name="weights", daemon=True)
+        thread.start()
+        try:
+            yield
+        except UserError as error:
+            # Weights that the sampler has refused are the cause, and what the block says of the sampler is not.
+            if self._failure:
+                raise self._failure from error
+            raise
+        finally:
+            done.set()
+            thread.join(END_S)
+        if self._failure:
+            raise self._failure
+
+    def _follow(self, done: threading.Event) -> None:
+        try:
+            while not done.wait(POLL_S):
+                self._update()
+        except Exception as error:  # raised where the thread is waited for
+            self._failure = error
+
+    def _update(self) -> None:
+        with self._updating:
+            if (newest := self._files.newest_version()) > self._version:
+                if self._are_broadcast:
+                    self._client.note_broadcast(newest)
+                else:
+                    self._client.update_weights(self._files.weights_path(newest), newest)
+                self._version = newest
+
+
+class PublishedWeights:
+    """The trainer's end: its weights as a directory for each version, or broadcast, of which the directory is only the
+    sign. Of a model with an adapter that is the adapter alone, where the samplers have the same model under it.
+    `files.drop_weights_before` deletes old ones."""
+
+    def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
+        self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
+        self._sender: WeightSender | None = None
+        self._clients: list[RemoteClient] = []  # the sender's
+        self._present: Mapping[str, SamplerAddress] = {}  # those in the sender's group
+        self._newest, self._looked = -1, 0.0
+        inference = parts.config.inference
+        # What a sampler at an address has is not known, and vLLM takes whole weights.
+        is_own = inference.backend == "slimrl" and not inference.base_url
+        self._adapter = adapter_form(parts.policy.module) if is_own and is_adapted(parts.policy.module) else None
+
+    def publish(self, version: int) -> None:
+        """Give the sampler the module's present weights, unless it has this version. Raises UserError if they cannot be
+        written or sent."""
+        if version == self._newest:
+            return
+        self._give(self._files.weights_path(version), version)
+        self._newest = version
+
+    def lack_samplers(self) -> bool:
+        """Whether a sampler has come since the last broadcast, or one is there in the place of another. Asked of one
+        rank, as often as it likes."""
+        is_broadcast = self._config.deployment.weights == "broadcast" and self._newest >= 0
+        if not is_broadcast or time.monotonic() - self._looked < LOOK_S:
+            return False
+        self._looked = time.monotonic()
+        return bool(sampler_addresses(self._config, self._files.roster).keys() - self._present.keys())
+
+    def send_again(self) -> None:
+        """Broadcast the version that was published last once more; the module still has it."""
+        self._give(self._files.weights_path(self._newest), self._newest)
+
+    def close(self) -> None:
+        """Leave the group that weights are broadcast in, if there is one, and break off what is being asked of its
+        samplers."""
+        sender, self._sender = self._sender, None
+        if sender:
+            sender.close()
+        for client in self._clients:
+            client.close()
+        self._clients = []
+
+    def _give(self, path: Path, version: int) -> None:
+        leads, is_broadcast = self._ranks.leads, self._config.deployment.weights == "broadcast"
+        if is_broadcast and leads:
+            self._await_samplers()  # before the others wait for this rank: samplers may need longer than they wait
+        with self._ranks.united(), report_write_errors(path):
+            if not is_broadcast:
+                save_weights(self._policy, path, leads=leads, adapter=self._adapter)
+                return
+            module = self._policy.module
+            tensors = adapter_tensors(module) if self._adapter else merge_parameters(module, keep=leads)
+            if leads:
+                self._broadcast(tensors, version)
+                path.mkdir(parents=True, exist_ok=True)
+
+    def _await_samplers(self) -> None:
+        """Wait until there is a sampler. Raises UserError if none comes."""
+        if not self._config.inference.base_url:
+            self._files.await_part("inference")
+
+    def _broadcast(self, tensors: Mapping[str, Tensor], version: int) -> None:
+        """Send the weights to all samplers that there are, with those that have come and without those that have gone
+        since the last time, or go meanwhile. Raises UserError if one that is there does not take them."""
+        with ThreadPoolExecutor(1, "broadcast") as thread:
+            while True:
+                self._await_samplers()
+                if not (present := sampler_addresses(self._config, self._files.roster)):
+                    continue  # the only one has gone since
+                sending = thread.submit(self._send_to, present, tensors, version)
+                while not wait([sending], LOOK_S).done:
+                    if self._have_left(present):
+                        self.close()
+                try:
+                    sending.result()
+                    return
+                except (UserError, CancelledError, RuntimeError):  # the last of connections that were closed meanwhile
+                    self.close()
+                    time.sleep(LOOK_S)  # for one that is about to end
+                    if not self._have_left(present):
+                        raise
+
+    def _have_left(self, present: Mapping[str, SamplerAddress]) -> bool:
+        return bool(present.keys() - sampler_addresses(self._config, self._files.roster).keys())
+
+    def _send_to(self, present: Mapping[str, SamplerAddress], tensors: Mapping[str, Tensor], version: int) -> None:
+        """Send the weights in a group of these samplers, which is formed anew if they are others than the last time."""
+        if self._sender is None or present.keys() != self._present.keys():
+            self.close()
+            stop_ids, policy = self._policy.chat.stop_ids, self._policy
+            self._clients = [RemoteClient(address, stop_ids, self._config.seq_len) for address in present.values()]
+            for client in self._clients:
+                client.check_server()
+            host, timeout_s = self._config.deployment.host, min(self._config.inference.timeout_s, MEET_S)
+            self._sender, self._present = WeightSender(self._clients, host, policy.device, timeout_s), present
+        self._sender.send(tensors, version, self._adapter)

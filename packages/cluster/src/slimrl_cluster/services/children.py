@@ -1,0 +1,139 @@
+"""The child processes of one that watches them: they end with it, whatever ends it.
+
+Each child has a session of its own, so that Ctrl-C reaches the parent alone, which ends all in order. Its output goes
+to a file. On Linux the kernel ends a child whose parent has died.
+"""
+
+import ctypes
+import os
+import platform
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from slimrl.io.files import explain_write_errors
+from slimrl.io.process_tree import end, find_marked, kill, start_time
+from slimrl_cluster.services.programs import ADDRESS, End, Needs, describe_status
+
+LOOPBACK = "127.0.0.1"
+PATIENCE_S = 7.0  # for children to end by themselves, before SIGKILL
+PR_SET_PDEATHSIG = 1
+MARK = "CHILD_OF_SLIMRL"  # the variable that marks the descendants of one process
+
+
+class Child:
+    """One child process. Each start of it goes on in the same log."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self.name, self.log = name, log
+        self._read = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | dict(environment),
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+        self.pid = self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, below 0 for a signal; None while it runs."""
+        return self._process.poll()
+
+    def new_lines(self, most: int = sys.maxsize) -> list[str]:
+        """The lines that the child has written since the last call, the last `most` of them."""
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            whole = file.read().rpartition(b"\n")[0]  # a line that is still being written waits for the next call
+        self._read += len(whole) + 1 if whole else 0
+        return whole.decode("utf-8", "replace").splitlines()[-most:]
+
+    @property
+    def end(self) -> End | None:
+        """How the child has ended, and where its last lines stand; None while it runs."""
+        if (status := self.status) is None:
+            return None
+        last = f"its last lines are above, and in {self.log}"
+        return End(status, f"the {self.name} (process {self.pid}) {describe_status(status)}; {last}")
+
+    @property
+    def process(self) -> str:
+        """The child's process id."""
+        return str(self.pid)
+
+    @property
+    def members(self) -> Sequence[tuple[str, int]]:
+        """This host and the child's process id."""
+        return [(platform.node(), self.pid)]
+
+    def stop(self) -> None:
+        """End the child with its descendants: by SIGTERM, and after a while by SIGKILL."""
+        if self.status is None:
+            end({self.pid: start_time(self.pid)}, PATIENCE_S)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for the process, so that it is no zombie."""
+        self._process.wait()
+
+
+class Children:
+    """The children of this process, as a context: all that still run are ended when it is left."""
+
+    def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._logs = logs
+        # Descendants are known by a mark, also when their parent has died and they are nobody's children.
+        self._mark = uuid.uuid4().hex
+        self._environment = {**(environment or {}), MARK: self._mark}
+        self._all: list[Child] = []
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        needs: Needs | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start a program as the child `name`, whose output goes to `NAME.log`. A child has what this machine has,
+        whatever it `needs`. Raises UserError if the log cannot be written."""
+        with explain_write_errors(self._logs):
+            self._logs.mkdir(parents=True, exist_ok=True)
+            log = self._logs / f"{name}.log"
+            words = [LOOPBACK if word == ADDRESS else word for word in command]
+            child = Child(name, words, log, {**self._environment, **(environment or {})})
+        self._all.append(child)
+        return child
+
+    def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs | None = None) -> Child:
+        """Start `num` processes of a Python module as one child, by torchrun; `command` begins with `python -m`."""
+        python, *module = command
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num)]
+        return self.start(name, [python, *torchrun, *module])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        known = {child.pid: start_time(child.pid) for child in self._all if child.status is None}
+        known |= find_marked(MARK, self._mark)
+        try:
+            end(known, PATIENCE_S)  # a second Ctrl-C ends them at once
+        except KeyboardInterrupt:
+            kill(known, PATIENCE_S)
+        for child in self._all:
+            child.wait()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

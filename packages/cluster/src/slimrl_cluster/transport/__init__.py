@@ -1,0 +1,1 @@
+"""The files by which the parts of a run meet in its directory."""

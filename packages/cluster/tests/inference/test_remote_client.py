@@ -1,0 +1,395 @@
+"""One client for two servers: tokens, their versions, new weights, restarts, and servers that hang or refuse."""
+
+import asyncio
+import json
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import pytest
+from safetensors.torch import load_file, save_file
+
+from packages.cluster.tests.inference.fake_vllm import FakeVllm
+from packages.serve.tests.conftest import serving
+from slimrl.errors import UserError
+from slimrl.inference.client import Completion
+from slimrl.io.descriptors import allow_descriptors
+from slimrl.types import SamplingParams
+from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.server_link import SamplerAddress
+from tests.inference.naive import naive_greedy, naive_module
+from tests.io.replying import Answer, Asked, server
+
+PROMPT = [5, 6, 7]
+GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
+
+
+@contextmanager
+def client_of(
+    url: str, backend: Literal["slimrl", "vllm"], timeout_s: float = 20.0, seq_len: int = 64
+) -> Iterator[RemoteClient]:
+    client = RemoteClient(SamplerAddress(url, timeout_s=timeout_s, backend=backend), frozenset([2]), seq_len)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def fake(vllm: Callable[[Asked], Answer], timeout_s: float = 20.0) -> Iterator[tuple[RemoteClient, list[Asked]]]:
+    with server(vllm) as (url, asked), client_of(url.removesuffix("/v1"), "vllm", timeout_s) as client:
+        yield client, asked
+
+
+def sample(client: RemoteClient, params: SamplingParams = GREEDY) -> Completion:
+    return asyncio.run(client.sample(PROMPT, params))
+
+
+def fake_weights(directory: Path, token: int) -> Path:
+    directory.mkdir()
+    (directory / "token").write_text(json.dumps(token))
+    return directory
+
+
+def tiny_weights(tiny_dir: Path, directory: Path, factor: float) -> Path:
+    directory.mkdir()
+    weights = {name: tensor * factor for name, tensor in load_file(tiny_dir / "model.safetensors").items()}
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+    return directory
+
+
+@pytest.mark.slow
+def test_slimrls_own_server_gives_the_engines_tokens(tiny_dir: Path, tmp_path: Path) -> None:
+    with serving(tiny_dir) as own, client_of(own.address, "slimrl") as client:
+        first = sample(client)
+        weights = {0: load_file(tiny_dir / "model.safetensors")}
+        tokens, logprobs = naive_greedy(naive_module("llama"), PROMPT, first.versions, weights)
+        assert list(first.token_ids) == tokens
+        assert first.logprobs == pytest.approx(logprobs, abs=1e-4)
+        assert first.versions == (0,) * len(first.token_ids)
+        client.update_weights(tiny_weights(tiny_dir, tmp_path / "w", 1.5), 4)
+        assert own.service.engine.version == 4
+        later = sample(client)
+        assert later.versions == (4,) * len(later.token_ids)
+        assert later.logprobs != first.logprobs
+        params = SamplingParams(max_tokens=8, seed=2**64 - 1)
+        assert sample(client, params) == sample(client, params)
+
+
+@pytest.mark.slow
+def test_a_server_that_was_started_again_gets_the_newest_weights_before_a_token_counts(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    with ExitStack() as whole:
+        with serving(tiny_dir) as first:
+            client = whole.enter_context(client_of(first.address, "slimrl"))
+            client.update_weights(tiny_weights(tiny_dir, tmp_path / "w", 1.5), 0)
+            before, sums, port = sample(client), client.checksums(), int(first.address.rpartition(":")[2])
+        whole.enter_context(serving(tiny_dir, port=port))
+        assert sample(client) == before
+        assert client.checksums() == sums
+
+
+@pytest.mark.slow
+def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp_path: Path) -> None:
+    weights = tiny_weights(tiny_dir, tmp_path / "w", 1.5)
+    long = SamplingParams(max_tokens=50, temperature=0.0)
+    with ExitStack() as whole:
+        with serving(tiny_dir) as first:
+            client = whole.enter_context(client_of(first.address, "slimrl"))
+            client.update_weights(weights, 0)
+            right, port = sample(client, long), int(first.address.rpartition(":")[2])
+        second = whole.enter_context(serving(tiny_dir, port=port))
+        httpx.post(f"{second.address}/pause")  # so that both begin with the weights of the start
+        pool = whole.enter_context(ThreadPoolExecutor())
+        both = [pool.submit(sample, client, params) for params in (GREEDY, long)]
+        while second.service.thread.num_open < 2:
+            time.sleep(0.002)
+        httpx.post(f"{second.address}/resume")
+        # The short one has version 0 given again while the long one is sampled.
+        assert [one.result().token_ids for one in both] == [right.token_ids[:6], right.token_ids]
+        assert both[1].result().logprobs == pytest.approx(right.logprobs, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_weights_of_another_run_are_refused_until_the_run_gives_its_own(tmp_path: Path) -> None:
+    vllm = FakeVllm()
+    with fake(vllm) as (client, _):
+        client.check()
+        vllm.version = "20"
+        for refused in (client.check, lambda: sample(client)):
+            with pytest.raises(UserError, match=r"has weights of another run \(version 20\)\. Start it again"):
+                refused()
+        client.update_weights(fake_weights(tmp_path / "w", 12), 0)
+        client.check()
+        assert sample(client).versions == (0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["slimrl", "vllm"])
+@pytest.mark.parametrize("card", [{"id": "m", "owned_by": "llamacpp"}, {"owned_by": "slimrl"}, None])
+def test_a_server_of_another_kind_is_named_by_what_it_answers(backend: Any, card: Any) -> None:
+    def other(asked: Asked) -> Answer:
+        return Answer(200, {"data": [card]} if card else [])
+
+    with (
+        server(other) as (url, _),
+        client_of(url.removesuffix("/v1"), backend) as client,
+        pytest.raises(UserError, match=r"/v1/models with .*, which is neither slimrl nor vLLM"),
+    ):
+        client.check()
+
+
+@pytest.mark.parametrize("path", ["v1_models", "server_info", "weight_info", "weight_checker"])
+def test_routes_that_answer_in_another_form_are_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeVllm, path, lambda *_: Answer(200, {}), raising=False)
+    with fake(FakeVllm()) as (client, _), pytest.raises(UserError, match="which is neither slimrl nor vLLM"):
+        (client.checksums if path == "weight_checker" else client.check)()
+
+
+@pytest.mark.slow
+def test_cancelling_frees_the_place_at_the_server(tiny_dir: Path) -> None:
+    async def scenario(client: RemoteClient) -> None:
+        task = asyncio.create_task(client.sample(PROMPT, GREEDY))
+        while not own.service.thread.num_open:
+            await asyncio.sleep(0.005)
+        task.cancel()
+        while own.service.thread.num_open:
+            await asyncio.sleep(0.005)
+
+    with serving(tiny_dir) as own, client_of(own.address, "slimrl") as client:
+        httpx.post(f"{own.address}/pause")  # so that it is still there when it is cancelled
+        asyncio.run(asyncio.wait_for(scenario(client), 10))
+
+
+def test_vllm_gets_new_weights_while_it_is_paused_and_every_token_its_version(tmp_path: Path) -> None:
+    vllm = FakeVllm()
+    with fake(vllm) as (client, asked):
+        assert sample(client) == Completion((11, 11), (-0.5, -0.5), (0, 0), "length")
+        client.update_weights(fake_weights(tmp_path / "w", 12), 3)
+        steps = [one.path for one in asked if "weight" in one.path or "pause" in one.path or "resume" in one.path]
+        assert steps == [
+            *("/pause?mode=keep", "/start_weight_update", "/update_weights", "/finish_weight_update", "/resume")
+        ]
+        assert sample(client) == Completion((12, 12), (-0.5, -0.5), (3, 3), "length")
+        params = next(one for one in asked if one.path == "/inference/v1/generate").body["sampling_params"]
+        assert params["stop_token_ids"] == [2] and params["temperature"] == 0.0 and params["logprobs"] == 0
+
+
+def test_a_reply_across_an_update_has_both_versions(tmp_path: Path) -> None:
+    class Changing(FakeVllm):
+        def inference_v1_generate(self, asked: Asked) -> Answer:
+            return self.reply([("3", 1), ("4", 2)], "stop")
+
+    with fake(Changing()) as (client, _):
+        client.update_weights(fake_weights(tmp_path / "w", 12), 3)
+        completion = sample(client)
+        assert completion.versions == (3, 4, 4)
+        assert completion.finish_reason == "stop"
+
+
+@pytest.mark.slow
+def test_vllm_that_was_started_again_gets_the_newest_weights_before_a_token_counts(tmp_path: Path) -> None:
+    vllm = FakeVllm()
+    with fake(vllm) as (client, asked):
+        client.update_weights(fake_weights(tmp_path / "w", 12), 0)
+        client.update_weights(fake_weights(tmp_path / "x", 13), 1)
+        vllm.reset()
+
+        async def several() -> list[Completion]:
+            return await asyncio.gather(*(client.sample(PROMPT, GREEDY) for _ in range(6)))
+
+        assert {(one.token_ids, one.versions) for one in asyncio.run(several())} == {((13, 13), (1, 1))}
+        assert [one.path for one in asked].count("/update_weights") == 3  # the two, and once more for all six
+
+
+@pytest.mark.slow
+def test_a_restart_in_the_middle_of_an_update_is_survived(tmp_path: Path) -> None:
+    class Restarting(FakeVllm):
+        restarts = 1
+
+        def update_weights(self, asked: Asked) -> Answer:
+            if self.restarts:
+                self.restarts -= 1
+                self.reset()
+            return super().update_weights(asked)
+
+    with fake(Restarting()) as (client, _):
+        client.update_weights(fake_weights(tmp_path / "w", 12), 3)
+        assert sample(client).token_ids == (12, 12)
+
+
+def test_weights_that_the_server_refuses_are_named_and_it_stays_paused(tmp_path: Path) -> None:
+    vllm = FakeVllm()
+    with fake(vllm) as (client, asked):
+        client.update_weights(fake_weights(tmp_path / "w", 12), 3)
+        with pytest.raises(UserError, match=r"the sampler at http.*/update_weights answers with status 500.*/nowhere"):
+            client.update_weights(Path("/nowhere"), 4)
+        assert vllm.paused
+        assert [one.path for one in asked].count("/update_weights") == 2
+
+
+def test_a_request_that_somebody_aborts_is_asked_again() -> None:
+    class Aborting(FakeVllm):
+        num = 2
+
+        def inference_v1_generate(self, asked: Asked) -> Answer:
+            self.num -= 1
+            return self.reply([("default", 1)], "abort") if self.num >= 0 else super().inference_v1_generate(asked)
+
+    with fake(Aborting()) as (client, asked):
+        assert sample(client).token_ids == (11, 11)
+        assert len(asked) == 3
+
+
+def started_without(change: Callable[[FakeVllm], None]) -> FakeVllm:
+    vllm = FakeVllm()
+    change(vllm)
+    return vllm
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        (
+            lambda vllm: vllm.settings["model_config"].update(logprobs_mode="raw_logprobs"),
+            "--logprobs-mode processed_l",
+        ),
+        (lambda vllm: vllm.settings.update(weight_transfer_config=None), "--weight-transfer-config"),
+        (lambda vllm: setattr(vllm, "dev_mode", False), "VLLM_SERVER_DEV_MODE=1"),
+        (lambda vllm: setattr(vllm, "max_model_len", 63), "--max-model-len 64"),
+    ],
+)
+def test_a_vllm_that_was_started_without_what_a_run_needs_is_refused_with_the_flag(
+    change: Callable[[FakeVllm], None], advice: str, tmp_path: Path
+) -> None:
+    with fake(started_without(change)) as (client, _), pytest.raises(UserError, match=advice):
+        client.update_weights(fake_weights(tmp_path / "w", 12), 3)
+
+
+def test_a_vllm_without_token_routes_is_refused_with_the_flag() -> None:
+    vllm = started_without(lambda vllm: setattr(vllm, "scale_out", False))
+    with fake(vllm) as (client, _), pytest.raises(UserError, match="Start vLLM with the flag --enable-scale-out"):
+        sample(client)
+
+
+def test_the_wrong_backend_is_named_with_the_setting(tmp_path: Path) -> None:
+    with (
+        server(FakeVllm()) as (url, _),
+        client_of(url.removesuffix("/v1"), "slimrl") as client,
+        pytest.raises(UserError, match=r'is vllm: set inference\.backend = "vllm"'),
+    ):
+        client.update_weights(tmp_path, 1)
+
+
+class Wrong(FakeVllm):
+    """Answers that no vLLM gives."""
+
+    def __init__(self, reply: Answer) -> None:
+        super().__init__()
+        self._reply = reply
+
+    def inference_v1_generate(self, asked: Asked) -> Answer:
+        return self._reply
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Answer(200, b"<html>"),
+        Answer(200, {"choices": []}),
+        FakeVllm().reply([]),
+        FakeVllm().reply([("three", 1)]),
+        Answer(
+            200, {"choices": [{"finish_reason": "stop", "token_ids": [1], "logprobs": None, "weight_versions": []}]}
+        ),
+        Answer(400, {"error": "a prompt of 90 tokens"}),
+    ],
+    ids=lambda wrong: str(wrong.body)[:20],
+)
+def test_an_answer_that_is_no_completion_ends_the_run_and_names_the_server(wrong: Answer) -> None:
+    with fake(Wrong(wrong)) as (client, _), pytest.raises(UserError, match="the sampler at http://127"):
+        sample(client)
+
+
+@pytest.mark.slow
+def test_a_server_that_only_fails_is_named_within_its_time() -> None:
+    with (
+        fake(Wrong(Answer(500, {"error": "the engine is dead"})), timeout_s=0.3) as (client, _),
+        pytest.raises(UserError, match=r"no sign of life for 0.3 s .*the engine is dead"),
+    ):
+        sample(client)
+
+
+def test_a_server_that_hangs_is_named_within_its_time() -> None:
+    hangs = threading.Event()
+
+    def hang(asked: Asked) -> Answer:
+        hangs.wait(10)
+        return Answer(200, {})
+
+    with fake(hang, timeout_s=0.3) as (client, _):
+        with pytest.raises(UserError, match=r"no sign of life for 0.3 s ./is_paused has not answered"):
+            sample(client)
+        hangs.set()
+
+
+@pytest.mark.slow
+def test_a_server_that_somebody_paused_is_named_within_its_time(tiny_dir: Path) -> None:
+    with serving(tiny_dir) as own, client_of(own.address, "slimrl", timeout_s=0.3) as client:
+        httpx.post(f"{own.address}/pause")
+        with pytest.raises(UserError, match="it is paused, and POST /resume lets it go on"):
+            sample(client)
+
+
+@pytest.mark.slow
+def test_a_server_that_takes_its_time_is_waited_for() -> None:
+    class Slow(FakeVllm):
+        def inference_v1_generate(self, asked: Asked) -> Answer:
+            threading.Event().wait(0.6)
+            return super().inference_v1_generate(asked)
+
+    with fake(Slow(), timeout_s=0.3) as (client, _):
+        assert sample(client).token_ids == (11, 11)
+
+
+@pytest.mark.slow
+def test_with_few_descriptors_requests_wait_here_and_looks_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(FakeVllm):
+        num_open = most_open = 0
+        are_open = threading.Event()
+
+        def inference_v1_generate(self, asked: Asked) -> Answer:
+            self.num_open += 1
+            self.most_open = max(self.most_open, self.num_open)
+            if self.most_open == 8:
+                self.are_open.set()
+            self.are_open.wait(10)
+            threading.Event().wait(0.4)  # time for a ninth, and longer than the sampler may be silent
+            self.num_open -= 1
+            return super().inference_v1_generate(asked)
+
+    async def several(client: RemoteClient) -> list[Completion]:
+        return await asyncio.gather(*(client.sample(PROMPT, GREEDY) for _ in range(12)))
+
+    monkeypatch.setattr("slimrl_cluster.inference.server_link.allow_descriptors", lambda num: 70)
+    vllm = Slow()
+    with fake(vllm, timeout_s=0.3) as (client, _):
+        assert [one.token_ids for one in asyncio.run(several(client))] == [(11, 11)] * 12
+    assert vllm.most_open == 8
+
+
+def test_the_process_is_allowed_as_many_files_as_it_asks_for() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        assert allow_descriptors(300) == min(300, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,0 +1,357 @@
+"""How a trainer's weights reach samplers that come and go, and how the trainer waits for its batches meanwhile."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from slimrl.config.model import LoraConfig, ModelConfig
+from slimrl.config.reading.load import load
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl.models.adapter import is_adapter
+from slimrl.models.load import load_policy
+from slimrl.models.lora import AdapterForm, base_fingerprint
+from slimrl.transport.base import Batch
+from slimrl.types import Sample
+from slimrl_cluster.launch import elsewhere, weights
+from slimrl_cluster.launch.elsewhere import IT_IS_THERE, SEND_AGAIN, WAIT_ON, SamplingElsewhere
+from slimrl_cluster.launch.weights import PublishedWeights, SampledWeights, sampler_addresses
+from slimrl_cluster.transport.roster import Roster
+from slimrl_cluster.transport.run_files import RunFiles
+
+BATCH = Batch((Sample((1, 2), (False, True), (0.0, -0.5), (0.0, 1.0), 0),), 1.0)
+
+
+class FakeClient:
+    """A client of a sampler, which is known by its address."""
+
+    def __init__(self, address: Any, stop_ids: frozenset[int], seq_len: int) -> None:
+        self.url, self.is_closed = address.base_url, threading.Event()
+
+    def check_server(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.is_closed.set()
+
+
+class FakeSender:
+    """Keeps what was sent to whom; `trouble` is called before, with the clients."""
+
+    sent: ClassVar[list[tuple[list[str], int]]] = []
+    num_groups = 0
+    trouble: ClassVar[Callable[[Sequence[FakeClient]], None]] = staticmethod(lambda clients: None)
+
+    def __init__(self, clients: Sequence[FakeClient], host: str, device: torch.device, timeout_s: float) -> None:
+        assert clients
+        self.clients = clients
+        type(self).num_groups += 1
+
+    def send(self, tensors: Any, version: int, adapter: Any) -> None:
+        type(self).trouble(self.clients)
+        self.sent.append((sorted(client.url for client in self.clients), version))
+
+    def close(self) -> None:
+        pass
+
+
+class Samplers:
+    """Samplers that are in the run's directory."""
+
+    def __init__(self, output_dir: Path) -> None:
+        self._output_dir, self._there = output_dir, dict[str, ExitStack]()
+
+    def come(self, address: str) -> None:
+        self._there[address] = ExitStack()
+        self._there[address].enter_context(Roster(self._output_dir).join("inference", {"address": address}))
+
+    def go(self, address: str) -> None:
+        self._there.pop(address).close()
+
+    def close(self) -> None:
+        for address in [*self._there]:
+            self.go(address)
+
+
+@pytest.fixture
+def samplers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Samplers]:
+    monkeypatch.setattr(weights, "LOOK_S", 0.02)
+    monkeypatch.setattr(weights, "RemoteClient", FakeClient)
+    monkeypatch.setattr(weights, "merge_parameters", lambda module, keep: {"w": torch.zeros(2)})
+    sender = type("Sender", (FakeSender,), {"sent": [], "num_groups": 0})
+    monkeypatch.setattr(weights, "WeightSender", sender)
+    made = Samplers(tmp_path)
+    yield made
+    made.close()
+
+
+def files_of(output_dir: Path, own: Any = "trainer", timeout_s: float = 20.0) -> RunFiles:
+    return RunFiles(output_dir, timeout_s, print, Roster(output_dir), own)
+
+
+def parts_of(output_dir: Path, *argv: str) -> Any:
+    flags = ["--orchestrator.env.0.id", "reverse-text", "--output_dir", str(output_dir), *argv]
+    chat = SimpleNamespace(stop_ids=frozenset([2]))
+    policy = SimpleNamespace(module=torch.nn.Module(), chat=chat, device=torch.device("cpu"))
+    ranks = SimpleNamespace(leads=True, of_first=lambda value: value, united=nullcontext)
+    config = load(RLConfig, flags, {}).config
+    return SimpleNamespace(config=config, policy=policy, ranks=ranks, output_dir=output_dir)
+
+
+def broadcast(output_dir: Path) -> tuple[PublishedWeights, Any]:
+    parts = parts_of(output_dir, "--deployment.weights", "broadcast")
+    return PublishedWeights(parts, files_of(output_dir)), weights.WeightSender
+
+
+def test_where_samplers_are_is_what_they_say_and_each_process_has_a_name_of_its_own(samplers, tmp_path):
+    config, roster = parts_of(tmp_path).config, Roster(tmp_path)
+    samplers.come("http://a")
+    [(name, address)] = sampler_addresses(config, roster).items()
+    assert name.startswith("inference-0, process ") and address.base_url == "http://a"
+    samplers.come("http://b")
+    assert [one.base_url for one in sampler_addresses(config, roster).values()] == ["http://a", "http://b"]
+    address = ["--inference.base_url", "http://c", "--warmup.max_steps", "0"]
+    found = sampler_addresses(parts_of(tmp_path, *address).config, roster)
+    assert [one.base_url for one in found.values()] == ["http://c"]
+
+
+def test_a_broadcast_goes_to_all_that_are_there_in_one_group(samplers, tmp_path):
+    published, sender = broadcast(tmp_path)
+    assert not published.lack_samplers()  # nothing was published yet
+    samplers.come("http://a")
+    samplers.come("http://b")
+    for version in (0, 0, 1):
+        published.publish(version)
+    assert sender.sent == [(["http://a", "http://b"], 0), (["http://a", "http://b"], 1)] and sender.num_groups == 1
+    assert files_of(tmp_path).newest_version() == 1
+
+
+def test_a_sampler_that_comes_later_is_lacked_until_it_is_sent_again(samplers, tmp_path):
+    published, sender = broadcast(tmp_path)
+    samplers.come("http://a")
+    published.publish(3)
+    time.sleep(0.03)
+    assert not published.lack_samplers()
+    samplers.come("http://b")
+    time.sleep(0.03)
+    assert published.lack_samplers() and not published.lack_samplers()  # it looks now and then
+    published.send_again()
+    time.sleep(0.03)
+    assert not published.lack_samplers()
+    assert sender.sent == [(["http://a"], 3), (["http://a", "http://b"], 3)] and sender.num_groups == 2
+
+
+def test_one_that_has_gone_is_left_out_the_next_time(samplers, tmp_path):
+    published, sender = broadcast(tmp_path)
+    samplers.come("http://a")
+    samplers.come("http://b")
+    published.publish(0)
+    samplers.go("http://a")
+    published.publish(1)
+    assert sender.sent[-1] == (["http://b"], 1)
+
+
+@pytest.mark.parametrize("error", [UserError("the group broke"), CancelledError()])
+def test_one_that_goes_in_the_middle_of_a_broadcast_breaks_it_off_and_the_others_get_it(error, samplers, tmp_path):
+    published, sender = broadcast(tmp_path)
+    samplers.come("http://a")
+    samplers.come("http://b")
+
+    def hang(clients: Sequence[FakeClient]) -> None:
+        if len(clients) == 2:
+            samplers.go("http://a")
+            assert clients[0].is_closed.wait(10)  # by the side that looks who is there
+            raise error
+
+    sender.trouble = staticmethod(hang)
+    published.publish(4)
+    assert sender.sent == [(["http://b"], 4)]
+
+
+def test_one_that_is_there_and_does_not_take_them_is_an_error(samplers, tmp_path):
+    published, sender = broadcast(tmp_path)
+    samplers.come("http://a")
+
+    def refuse(clients: Sequence[FakeClient]) -> None:
+        raise UserError("no room")
+
+    sender.trouble = staticmethod(refuse)
+    with pytest.raises(UserError, match="no room"):
+        published.publish(4)
+    assert files_of(tmp_path).newest_version() == -1
+
+
+def test_a_broadcast_waits_for_a_sampler(samplers, tmp_path):
+    published, sender = broadcast(tmp_path)
+    later = threading.Timer(0.1, samplers.come, ["http://a"])
+    later.start()
+    published.publish(4)
+    later.join()
+    assert sender.sent == [(["http://a"], 4)]
+
+
+def test_a_sampler_that_goes_between_two_looks_is_waited_for_again(samplers, tmp_path, monkeypatch):
+    published, sender = broadcast(tmp_path)
+    samplers.come("http://a")
+    looks, find = [{}], weights.sampler_addresses
+    monkeypatch.setattr(weights, "sampler_addresses", lambda *where: looks.pop() if looks else find(*where))
+    published.publish(4)
+    assert sender.sent == [(["http://a"], 4)]
+
+
+def test_weights_in_files_lack_nobody(samplers, tmp_path, monkeypatch):
+    saved: list[Path] = []
+    monkeypatch.setattr(weights, "save_weights", lambda policy, path, leads, adapter: saved.append(path))
+    published = PublishedWeights(parts_of(tmp_path), files_of(tmp_path))
+    published.publish(4)
+    published.publish(4)
+    samplers.come("http://a")
+    assert saved == [files_of(tmp_path).weights_path(4)] and not published.lack_samplers()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("more", "is_alone"),
+    [
+        ((), True),
+        (("--inference.backend", "vllm"), False),
+        (("--inference.base_url", "http://127.0.0.1:1", "--warmup.max_steps", "0"), False),
+    ],
+)
+def test_an_adapter_alone_is_for_samplers_that_have_the_model_under_it(
+    more: Sequence[str], is_alone: bool, tiny_dir, tmp_path, monkeypatch
+):
+    config = ModelConfig(name=str(tiny_dir), device="cpu", num_threads=1, lora=LoraConfig(rank=4))
+    parts = parts_of(tmp_path, *more)
+    parts.policy = load_policy(config)
+    PublishedWeights(parts, files_of(tmp_path)).publish(0)
+    assert is_adapter(files_of(tmp_path).weights_path(0)) == is_alone
+    sent: list[tuple[set[str], Any]] = []
+    monkeypatch.setattr(
+        PublishedWeights, "_send_to", lambda self, there, tensors, _: sent.append((set(tensors), self._adapter))
+    )
+    parts.config = parts_of(tmp_path, *more, "--deployment.weights", "broadcast").config
+    with Roster(tmp_path).join("inference", {"address": "http://a"}):
+        PublishedWeights(parts, files_of(tmp_path)).publish(1)
+    [(names, adapter)] = sent
+    assert all(".lora_" in name for name in names) == is_alone
+    assert adapter == (AdapterForm(4, 8.0, base_fingerprint(parts.policy.module)) if is_alone else None)
+
+
+class Weights:
+    """The trainer's end, which lacks a sampler so many times."""
+
+    def __init__(self, num: int) -> None:
+        self.num, self.num_sent = num, 0
+
+    def lack_samplers(self) -> bool:
+        return self.num_sent < self.num
+
+    def send_again(self) -> None:
+        self.num_sent += 1
+
+
+def sampling_elsewhere(output_dir: Path, lacking: int, timeout_s: float = 20.0) -> tuple[SamplingElsewhere, Any]:
+    ends: Any = Weights(lacking)
+    return SamplingElsewhere(parts_of(output_dir), files_of(output_dir, timeout_s=timeout_s), ends, 0), ends
+
+
+def test_weights_are_sent_again_while_a_batch_is_waited_for(tmp_path):
+    here, ends = sampling_elsewhere(tmp_path, 2)
+    orchestrator = threading.Timer(0.2, files_of(tmp_path, "orchestrator").send, [0, BATCH])
+    orchestrator.start()
+    batch = here.receive(0)
+    orchestrator.join()
+    assert batch.samples == BATCH.samples and batch.metrics["time/wait_batch_s"] > 0.1
+    assert ends.num_sent == 2
+
+
+def test_a_batch_that_does_not_come_is_an_error_in_all_ranks(tmp_path):
+    here, _ = sampling_elsewhere(tmp_path, 0, timeout_s=0.1)
+    told: list[str] = []
+    here.parts.ranks.of_first = lambda value: (told.append(value), value)[1]
+    with pytest.raises(UserError, match="in vain for the orchestrator's batch of step 0"):
+        here.receive(0)
+    assert len(told) == 1 and "in vain" in told[0]
+
+
+def test_the_other_ranks_do_what_the_first_says(tmp_path):
+    here, ends = sampling_elsewhere(tmp_path, 9)
+    files_of(tmp_path, "orchestrator").send(0, BATCH)
+    words = iter([WAIT_ON, SEND_AGAIN, WAIT_ON, IT_IS_THERE])
+    here.parts.ranks.leads, here.parts.ranks.of_first = False, lambda value: next(words)
+    assert here.receive(0).samples == BATCH.samples and ends.num_sent == 1
+    words = iter([WAIT_ON, "the orchestrator has ended"])
+    with pytest.raises(UserError, match="the orchestrator has ended"):
+        here.receive(1)
+
+
+def test_the_other_ranks_hear_of_the_first_now_and_then(tmp_path, monkeypatch):
+    monkeypatch.setattr(elsewhere, "PULSE_S", 0.03)
+    here, _ = sampling_elsewhere(tmp_path, 0)
+    told: list[str] = []
+    here.parts.ranks.of_first = lambda value: (told.append(value), value)[1]
+    orchestrator = threading.Timer(0.3, files_of(tmp_path, "orchestrator").send, [0, BATCH])
+    orchestrator.start()
+    here.receive(0)
+    orchestrator.join()
+    assert told[-1] == IT_IS_THERE and len(told) > 2 and set(told[:-1]) == {WAIT_ON}
+
+
+class Taking:
+    """The client of the samplers, which keeps what it was given."""
+
+    def __init__(self, failure: str = "") -> None:
+        self.taken: list[Any] = []
+        self._failure = failure
+
+    def update_weights(self, directory: Path, version: int) -> None:
+        if self._failure and self.taken:
+            raise UserError(self._failure)
+        self.taken.append((directory.name, version))
+
+    def note_broadcast(self, version: int) -> None:
+        self.taken.append(version)
+
+
+@contextmanager
+def sampled(output_dir: Path, client: Any, are_broadcast: bool = False) -> Iterator[SampledWeights]:
+    files = files_of(output_dir, "orchestrator")
+    files.weights_path(0).mkdir(parents=True)
+    yield SampledWeights(files, client, are_broadcast)
+
+
+@pytest.mark.parametrize(("are_broadcast", "taken"), [(False, [("step_0", 0), ("step_2", 2)]), (True, [0, 2])])
+def test_samplers_take_each_new_version_in_the_middle_of_a_batch(are_broadcast, taken, tmp_path):
+    client = Taking()
+    with sampled(tmp_path, client, are_broadcast) as given:
+        given.await_version(0)
+        with given.keep_new():
+            files_of(tmp_path).weights_path(2).mkdir()
+            deadline = time.monotonic() + 10
+            while len(client.taken) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+    assert client.taken == taken
+
+
+def test_weights_that_are_refused_in_the_middle_of_a_batch_are_the_cause_of_what_follows(tmp_path):
+    def make_a_batch(given: SampledWeights) -> None:
+        with given.keep_new():
+            files_of(tmp_path).weights_path(1).mkdir()
+            deadline = time.monotonic() + 10
+            while not given._failure and time.monotonic() < deadline:
+                time.sleep(0.01)
+            raise UserError("nobody samples")
+
+    with sampled(tmp_path, Taking("no room")) as given:
+        given.await_version(0)
+        with pytest.raises(UserError, match="no room"):
+            make_a_batch(given)

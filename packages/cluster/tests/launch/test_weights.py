@@ -1,0 +1,115 @@
+"""The names of a run's weights, and what training they have had."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from slimrl.config.reading.load import load
+from slimrl.config.run import EvalRunConfig, RLConfig, TrainerOnlyConfig
+from slimrl.launch.best_weights import BestWeights, best_weights
+from slimrl.launch.run_dir import with_pinned_model
+from slimrl.launch.warm_up import without_needless_warm_up
+from slimrl.models.history import History, read_history, write_history
+from slimrl.monitor.sinks import JsonlSink
+from slimrl.trainer.weights import keep_newest, name_best, weights_directory
+
+RL = ["--orchestrator.env.0.id", "reverse-text", "--warmup.max_steps", "3"]
+REWARD = "held_out/reward_greedy"
+
+
+def save(output_dir: Path, *steps: int) -> None:
+    for step in steps:
+        weights_directory(output_dir, step).mkdir(parents=True)
+
+
+def names(output_dir: Path) -> dict[str, str]:
+    """The target of each name."""
+    weights = output_dir / "weights"
+    return {path.name: str(path.readlink()) for path in weights.iterdir() if path.is_symlink()}
+
+
+def test_the_best_weights_outlive_newer_ones(tmp_path: Path):
+    save(tmp_path, 2, 4)
+    name_best(tmp_path, {0: 0.9, 2: 0.5, 4: 0.4})
+    save(tmp_path, 6, 8)
+    keep_newest(tmp_path, 2)
+    assert names(tmp_path) == {"latest": "step_8", "best": "step_2"}
+    assert sorted(path.name for path in (tmp_path / "weights").glob("step_*")) == ["step_2", "step_6", "step_8"]
+    name_best(tmp_path, {2: 0.5, 8: 0.5})
+    keep_newest(tmp_path, 2)
+    assert names(tmp_path)["best"] == "step_8" and not weights_directory(tmp_path, 2).exists()
+
+
+def test_without_a_measure_there_are_no_best_weights(tmp_path: Path):
+    save(tmp_path, 2)
+    name_best(tmp_path, {})
+    name_best(tmp_path, {4: 1.0})
+    keep_newest(tmp_path, 1)
+    assert names(tmp_path) == {"latest": "step_2"}
+
+
+def test_a_score_of_nan_names_no_weights(tmp_path: Path):
+    save(tmp_path, 5, 10)
+    name_best(tmp_path, {5: math.nan})
+    assert names(tmp_path) == {}
+    name_best(tmp_path, {5: math.nan, 10: -0.3})
+    assert names(tmp_path) == {"best": "step_10"}
+
+
+def test_a_run_watches_its_measure_and_a_resumed_one_remembers(tmp_path: Path):
+    save(tmp_path, 2, 4)
+    file = JsonlSink(tmp_path / "metrics.jsonl", 0)
+    for sink in (file, BestWeights(tmp_path, REWARD)):
+        sink.write(2, {REWARD: 0.6})
+        sink.write(3, {"reward/mean": 9.0})
+    file.close()
+    assert names(tmp_path) == {"best": "step_2"}
+    BestWeights(tmp_path, REWARD).write(4, {REWARD: 0.5})
+    assert names(tmp_path) == {"best": "step_2"}
+
+
+def test_a_loss_is_better_when_it_is_lower(tmp_path: Path):
+    save(tmp_path, 2, 4)
+    sink = BestWeights(tmp_path, "sft/val_loss")
+    sink.write(2, {"sft/val_loss": 0.4})
+    sink.write(4, {"sft/val_loss": 0.3})
+    assert names(tmp_path) == {"best": "step_4"}
+
+
+def test_each_command_has_its_measure(tmp_path: Path):
+    assert len(best_weights(load(RLConfig, RL, {}).config, tmp_path)) == 1
+    assert best_weights(load(TrainerOnlyConfig, [], {}).config, tmp_path) == []
+
+
+def test_a_run_keeps_the_weights_that_a_name_stood_for(tmp_path: Path):
+    save(tmp_path, 2)
+    keep_newest(tmp_path, 1)
+    argv = ["--env.0.id", "reverse-text", "--model.name", str(tmp_path / "weights" / "latest")]
+    pinned = with_pinned_model(load(EvalRunConfig, argv, {}))
+    assert pinned.config.model.name == str(weights_directory(tmp_path, 2))
+    assert with_pinned_model(pinned) is pinned
+
+
+@pytest.mark.parametrize(
+    ("trained", "more", "steps"), [(["sft"], [], 0), (["sft", "rl"], [], 0), (["rl"], [], 3), ([], [], 3)]
+)
+def test_a_model_is_warmed_up_once(trained, more, steps, tmp_path: Path):
+    write_history(tmp_path, trained, tmp_path.name)
+    notes: list[str] = []
+    config = load(RLConfig, [*RL, "--model.name", str(tmp_path), *more], {}).config
+    assert without_needless_warm_up(config, notes.append).warmup.max_steps == steps
+    assert len(notes) == (steps == 0)
+
+
+def test_a_warm_up_can_be_asked_for(tmp_path: Path):
+    write_history(tmp_path, ["sft"], tmp_path.name)
+    config = load(RLConfig, [*RL, "--model.name", str(tmp_path), "--warmup.repeat"], {}).config
+    assert without_needless_warm_up(config, print).warmup.max_steps == 3
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"trained": 3}', "{"])
+def test_a_damaged_history_is_none(content: str, tmp_path: Path):
+    (tmp_path / "slimrl.json").write_text(content)
+    assert read_history(tmp_path) == History()
+    assert read_history(tmp_path / "nowhere") == History()

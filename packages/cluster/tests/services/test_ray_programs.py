@@ -1,0 +1,316 @@
+"""Programs on Ray's nodes, with a stand-in for Ray: what each of its answers and errors comes to."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl_cluster.services import ray_programs
+from slimrl_cluster.services.programs import End, Needs
+from slimrl_cluster.services.ray_host import ProgramHost
+from slimrl_cluster.services.ray_programs import RayProgram, RayPrograms, RayRanks
+
+
+class RayError(Exception):
+    pass
+
+
+class RayTaskError(RayError):
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(f"ray::start()\n{cause}")
+        self.cause = cause
+
+
+class ActorDiedError(RayError):
+    pass
+
+
+class ActorUnavailableError(RayError):
+    pass
+
+
+class Asked:
+    """A question to an actor, answered when the test answers it."""
+
+    def __init__(self, method: str, words: tuple[Any, ...] = ()) -> None:
+        self.method, self.words = method, words
+        self.answer: Any = None
+        self.is_answered = False
+
+
+class Actor:
+    """An actor; whatever is asked of it is kept, the newest last."""
+
+    def __init__(self, options: dict[str, Any] | None = None) -> None:
+        self.options, self.asked = options or {}, list[Asked]()
+        self.is_killed = False
+
+    def __getattr__(self, method: str) -> Any:
+        def remote(*words: Any) -> Asked:
+            self.asked.append(Asked(method, words))
+            return self.asked[-1]
+
+        return SimpleNamespace(remote=remote)
+
+    def reply(self, answer: Any) -> None:
+        self.asked[-1].answer, self.asked[-1].is_answered = answer, True
+
+
+class FakeRay:
+    """The functions of the package `ray` that are used."""
+
+    exceptions = SimpleNamespace(
+        RayError=RayError, RayTaskError=RayTaskError, ActorUnavailableError=ActorUnavailableError
+    )
+
+    def __init__(self) -> None:
+        self.actors: list[Actor] = []
+        self.groups: list[SimpleNamespace] = []
+        self.removed: list[Any] = []
+        self.resources = {"CPU": 8.0}
+        self.has_room, self.is_shut_down = True, False
+        self.stop_answer: Any = End(-15, "was ended")
+        strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda group, place: (group, place))
+        self.util = SimpleNamespace(
+            placement_group=self._group, remove_placement_group=self.removed.append, scheduling_strategies=strategies
+        )
+
+    def wait(self, asked: list[Asked], timeout: float) -> tuple[list[Asked], list[Asked]]:
+        if asked[0].method == "meeting_place":
+            asked[0].answer, asked[0].is_answered = ("10.0.0.2", 4000), True
+        ready = [one for one in asked if one.is_answered]
+        return ready, [one for one in asked if one not in ready]
+
+    def get(self, asked: Asked, timeout: float | None = None) -> Any:
+        answer = self.stop_answer if asked.method == "stop" else asked.answer
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def kill(self, actor: Actor) -> None:
+        actor.is_killed = True
+
+    def remote(self, kind: type) -> Any:
+        def make(options: dict[str, Any]) -> Actor:
+            self.actors.append(Actor(options))
+            return self.actors[-1]
+
+        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=lambda *words: make(options)))
+
+    def cluster_resources(self) -> dict[str, float]:
+        return self.resources
+
+    def nodes(self) -> list[dict[str, bool]]:
+        return [{"Alive": True}, {"Alive": False}, {"Alive": True}]
+
+    def shutdown(self) -> None:
+        self.is_shut_down = True
+
+    def _group(self, bundles: list[dict[str, float]], strategy: str) -> SimpleNamespace:
+        asked = Asked("ready")
+        asked.is_answered = self.has_room
+        self.groups.append(SimpleNamespace(bundles=bundles, strategy=strategy, ready=lambda: asked))
+        return self.groups[-1]
+
+
+def program_of(notes: list[str] | None = None) -> tuple[RayProgram, Actor]:
+    ray, actor = FakeRay(), Actor()
+    said: Callable[[str], None] = (notes if notes is not None else []).append
+    return RayProgram(ray, "sampler-0", actor, lambda: actor.start.remote(), "a node with 1 CPU free", said), actor
+
+
+def started(notes: list[str] | None = None) -> tuple[RayProgram, Actor]:
+    program, actor = program_of(notes)
+    actor.reply(("node-a", 4711, "10.0.0.2"))
+    assert program.end is None
+    return program, actor
+
+
+def test_a_program_waits_for_a_node_and_says_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    program, actor = program_of(notes)
+    assert (program.end, program.members, program.process) == (None, [], "waits for a node")
+    monkeypatch.setattr(ray_programs, "SAY_S", -1.0)
+    assert program.end is None and notes == ["the sampler-0 waits for a node with 1 CPU free, for 0 s so far"]
+    monkeypatch.undo()
+    actor.reply(("node-a", 4711, "10.0.0.2"))
+    assert (program.process, program.members) == ("4711 on 10.0.0.2", [("node-a", 4711)])
+    assert notes[1:] == ["sampler-0 is process 4711 on 10.0.0.2"]
+
+
+def test_what_it_writes_is_given_once_until_it_ends() -> None:
+    program, actor = started()
+    for lines in (["a", "b"], [], ["c"]):
+        actor.reply((None, lines))
+        assert program.end is None
+    assert program.new_lines(2) == ["b", "c"] and program.new_lines() == []
+    actor.reply((End(-9, "was ended by SIGKILL"), ["last"]))
+    assert program.end == End(-9, "was ended by SIGKILL") and program.new_lines() == ["last"]
+    num = len(actor.asked)
+    assert program.end and program.new_lines() == [] and len(actor.asked) == num  # it is asked no more
+
+
+def test_a_node_that_ray_cannot_reach_for_a_while_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    program, actor = started(notes)
+    for _ in range(3):
+        actor.reply(ActorUnavailableError("a break"))
+        assert program.end is None and actor.asked[-1].method == "poll"
+    monkeypatch.setattr(ray_programs, "SAY_S", -1.0)
+    assert program.end is None
+    assert notes[-1] == "no word of the sampler-0 (4711 on 10.0.0.2); Ray looks whether its node is lost"
+    monkeypatch.undo()
+    actor.reply((None, ["it is back"]))
+    assert program.new_lines() == ["it is back"]
+
+
+def test_a_start_that_was_not_answered_is_asked_again() -> None:
+    program, actor = program_of()
+    actor.reply(ActorUnavailableError("a break"))
+    assert program.end is None and [one.method for one in actor.asked] == ["start", "start"]
+    actor.reply(("node-a", 4711, "10.0.0.2"))
+    assert program.process == "4711 on 10.0.0.2"
+
+
+def test_a_node_that_is_lost_is_no_refusal_and_has_no_status() -> None:
+    program, actor = started()
+    actor.reply(ActorDiedError("\n  The actor died: its node was lost.\nmore"))
+    end = program.end
+    assert end and end.status is None and not end.has_refused and not end.is_good
+    assert end.text == (
+        "the sampler-0 (process 4711 on 10.0.0.2) was lost, with its node or with Ray's actor: The actor died: its "
+        "node was lost."
+    )
+
+
+def test_one_that_is_lost_before_it_has_started_has_no_process() -> None:
+    program, actor = program_of()
+    actor.reply(ActorDiedError(""))
+    assert program.end and "the sampler-0 was lost" in program.end.text and "ActorDiedError" in program.end.text
+
+
+def test_a_node_that_cannot_run_it_is_a_refusal_with_its_cause() -> None:
+    program, actor = program_of()
+    actor.reply(RayTaskError(UserError("the node has torch 1.0 in place of 2.0")))
+    assert program.end and program.end.has_refused
+    assert program.end.text == "the sampler-0 cannot be started: the node has torch 1.0 in place of 2.0"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (End(-15, "was ended"), "was ended"),
+        (None, "was ended before it had started"),
+        (ActorDiedError("gone"), "was lost"),
+    ],
+)
+def test_it_is_stopped_and_its_place_given_back(answer: Any, words: str) -> None:
+    ray, actor = FakeRay(), Actor()
+    ray.stop_answer = answer
+    program = RayProgram(ray, "trainer", actor, lambda: actor.start.remote(), "a node", print)
+    program.stop()
+    assert actor.is_killed and program.end and words in program.end.text
+
+
+def ranks_of(num: int) -> tuple[RayRanks, list[Actor], list[bool]]:
+    both, released = [started() for _ in range(num)], list[bool]()
+    return RayRanks("trainer", [one for one, _ in both], lambda: released.append(True)), [a for _, a in both], released
+
+
+def test_ranks_have_ended_well_when_all_have() -> None:
+    ranks, actors, released = ranks_of(2)
+    assert ranks.process == "4711 on 10.0.0.2; 4711 on 10.0.0.2" and len(ranks.members) == 2
+    actors[1].reply((End(0, "well"), ["of the second"]))
+    assert ranks.end is None
+    actors[0].reply((End(0, "well"), ["of the first"]))
+    assert ranks.end == End(0, "well") and ranks.new_lines() == ["of the first"]
+    ranks.stop()
+    assert released == [True] and all(actor.is_killed for actor in actors)
+
+
+def test_the_rank_that_was_lost_is_the_cause_and_not_one_that_misses_it() -> None:
+    ranks, actors, _ = ranks_of(3)
+    actors[0].reply((End(2, "a rank is missing"), ["first"]))
+    assert ranks.end == End(2, "a rank is missing")
+    actors[2].reply((End(-9, "was ended by SIGKILL"), ["third"]))
+    assert ranks.end == End(-9, "was ended by SIGKILL")
+    assert ranks.new_lines() == ["first", "sampler-0: third"]
+
+
+@pytest.fixture(autouse=True)
+def looks_always() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_programs, "LOOK_S", 0.0)
+        yield
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RayPrograms, FakeRay, list[str]]:
+    ray, notes = FakeRay(), list[str]()
+    monkeypatch.setattr(ray_programs, "connect", lambda address: ray)
+    monkeypatch.setattr(ray_programs, "versions", lambda: {})
+    monkeypatch.setattr(ray_programs, "POLL_S", 0.0)
+    return RayPrograms("auto", tmp_path, {}, notes.append, 0.05), ray, notes
+
+
+def test_a_program_asks_for_what_it_needs(cluster) -> None:
+    programs, ray, _ = cluster
+    programs.start("sampler-0", ["python", "-m", "slimrl", "inference"], Needs(0.5, 1))
+    [actor] = ray.actors
+    assert actor.options == {"num_cpus": 0.5, "num_gpus": 1, "scheduling_strategy": "SPREAD", "max_restarts": 0}
+    assert actor.asked[0].words[:2] == ("sampler-0", ["python", "-m", "slimrl", "inference"])
+    assert programs.describe() == "a Ray cluster of 2 nodes with 8 CPUs" and programs.num_gpus == 0
+    ray.resources["GPU"] = 4.0
+    assert programs.describe() == "a Ray cluster of 2 nodes with 8 CPUs and 4 GPUs" and programs.num_gpus == 4
+
+
+def test_ranks_get_room_at_once_and_meet_at_the_first(cluster) -> None:
+    programs, ray, _ = cluster
+    ranks = programs.start_ranks("trainer", ["python"], 3, Needs(2.0, 1))
+    [group] = ray.groups
+    assert (group.bundles, group.strategy) == ([{"CPU": 2.0, "GPU": 1}] * 3, "PACK")
+    starts = [actor.asked[-1].words for actor in ray.actors]
+    assert [name for name, *_ in starts] == ["trainer", "trainer-1", "trainer-2"]
+    for rank, (_, _, variables, _) in enumerate(starts):
+        assert (variables["RANK"], variables["WORLD_SIZE"], variables["LOCAL_RANK"]) == (str(rank), "3", "0")
+        assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("10.0.0.2", "4000")
+    ranks.stop()
+    assert ray.removed == [group]
+
+
+def test_room_that_does_not_come_is_an_error_with_what_there_is(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_programs, "SAY_S", 0.01)
+    programs, ray, notes = cluster
+    ray.has_room = False
+    with pytest.raises(UserError, match=r"in vain for room for 3 ranks of the trainer, each with 2 CPUs .* 2 nodes"):
+        programs.start_ranks("trainer", ["python"], 3, Needs(2.0))
+    assert ray.removed == ray.groups and notes[0].startswith("waiting for room for 3 ranks of the trainer")
+
+
+def test_all_programs_end_with_the_cluster(cluster) -> None:
+    programs, ray, _ = cluster
+    with programs:
+        for name in ("sampler-0", "orchestrator"):
+            programs.start(name, ["python"], Needs())
+        ray.actors[0].reply(RayTaskError(UserError("no")))
+    assert [actor.is_killed for actor in ray.actors] == [False, True] and ray.is_shut_down
+
+
+def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r'pip install "slimrl\[ray\]"'):
+        ray_programs.import_ray()
+
+
+@pytest.mark.parametrize(("shares", "found", "left"), [(True, "1", None), (True, "4", "4"), (False, "1", "1")])
+def test_a_part_that_shares_the_cpus_of_its_node_computes_with_all_of_them(
+    shares: bool, found: str, left: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", found)
+    ProgramHost("logs", ".", {}, shares)
+    assert os.environ.get("OMP_NUM_THREADS") == left

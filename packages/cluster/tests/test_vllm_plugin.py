@@ -1,0 +1,246 @@
+"""The plug-in of vLLM: it registers itself, and loads a directory of weights, or what a trainer broadcasts, or refuses
+it before anything changes."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, Generic, TypeVar
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from slimrl.errors import UserError
+from slimrl.io.checksums import seal
+from slimrl.transport.broadcast import Meeting, WeightGroup, describe_kinds, listen
+
+I = TypeVar("I")  # noqa: E741
+U = TypeVar("U")
+
+
+class FakeEngine(Generic[I, U]):
+    """vLLM's base class, as far as the plug-in sees it."""
+
+    init_info_cls: Callable[..., Any]
+    update_info_cls: Callable[..., Any]
+    parallel_config = SimpleNamespace(data_parallel_index=0, world_size=1, rank=0)
+
+    def __init__(self, model: Any, directory: Path) -> None:
+        self.model, self.device = model, torch.device("cpu")
+        tied = SimpleNamespace(tie_word_embeddings=True)
+        self.model_config = SimpleNamespace(model=str(directory), hf_config=tied)
+
+    def parse_init_info(self, info: dict[str, Any]) -> Any:
+        return self.init_info_cls(**info)
+
+    def parse_update_info(self, info: dict[str, Any]) -> Any:
+        return self.update_info_cls(**info)
+
+
+class FakeFactory:
+    """vLLM's registry."""
+
+    known: dict[str, tuple[str, str]]
+
+    @classmethod
+    def register_engine(cls, name: str, module: str, class_name: str) -> None:
+        if name in cls.known:
+            raise ValueError(f"{name} is already registered")
+        cls.known[name] = (module, class_name)
+
+
+class FakeHead:
+    """vLLM's output layer, whose weights are the embedding's."""
+
+    quant_method: Any
+
+
+class FakeModel:
+    """A model of vLLM's, which notes what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.weights: dict[str, torch.Tensor] = {}
+        self.lm_head = FakeHead()
+        self.lm_head.quant_method = SimpleNamespace(process_weights_after_loading=lambda _: self.told.append("head"))
+
+    def modules(self) -> list[Any]:
+        return [self, self.lm_head]
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        self.told.append("load")
+        self.weights = dict(weights)
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeFactory]]:
+    """A stand-in for the package vllm."""
+    FakeFactory.known = {}
+    transfer = {
+        "WeightTransferEngine": FakeEngine,
+        "WeightTransferInitInfo": object,
+        "WeightTransferUpdateInfo": object,
+    }
+    reload = {
+        "initialize_layerwise_reload": lambda model: model.told.append("begin"),
+        "finalize_layerwise_reload": lambda model, config: model.told.append("end"),
+    }
+    for name, content in {
+        "vllm": {},
+        "vllm.distributed": {},
+        "vllm.distributed.weight_transfer": {"WeightTransferEngineFactory": FakeFactory},
+        "vllm.distributed.weight_transfer.base": transfer,
+        "vllm.model_executor": {},
+        "vllm.model_executor.layers": {},
+        "vllm.model_executor.layers.vocab_parallel_embedding": {"ParallelLMHead": FakeHead},
+        "vllm.model_executor.model_loader": {},
+        "vllm.model_executor.model_loader.reload": reload,
+    }.items():
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    yield FakeFactory
+    sys.modules.pop("slimrl_cluster.vllm_plugin.engine", None)
+
+
+def directory_of(path: Path, **tensors: torch.Tensor) -> Path:
+    path.mkdir()
+    save_file(tensors, path / "model.safetensors")
+    seal(path)
+    return path
+
+
+def engine_of(vllm: type[FakeFactory], directory: Path) -> Any:
+    importlib.import_module("slimrl_cluster.vllm_plugin").register()
+    module, name = vllm.known["slimrl"]
+    return vars(importlib.import_module(module))[name](FakeModel(), directory)
+
+
+def test_it_may_be_registered_in_every_process_more_than_once(vllm: type[FakeFactory]) -> None:
+    plugin = importlib.import_module("slimrl_cluster.vllm_plugin")
+    plugin.register()
+    plugin.register()
+    assert list(vllm.known) == ["slimrl"]
+
+
+def test_a_directory_is_loaded_between_the_steps_of_vllms_reload(vllm: type[FakeFactory], tmp_path: Path) -> None:
+    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+    engine.start_weight_update()
+    new = directory_of(tmp_path / "new", **{"w": torch.ones(2, 3), "lm_head.weight": torch.ones(2, 3)})
+    engine.update_weights({"weight_dir": str(new)})
+    engine.finish_weight_update()
+    assert engine.model.told == ["begin", "load", "end", "head"]
+    assert engine.model.weights["w"].equal(torch.ones(2, 3))
+
+
+def test_files_that_the_index_does_not_name_are_left_alone(vllm: type[FakeFactory], tmp_path: Path) -> None:
+    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+    save_file({"w": torch.zeros(9), "old": torch.zeros(9)}, tmp_path / "first" / "adapter.safetensors")
+    engine.update_weights({"weight_dir": str(directory_of(tmp_path / "new", w=torch.ones(2, 3)))})
+    assert set(engine.model.weights) == {"w"}
+
+
+@pytest.mark.parametrize("kind", ["shape", "missing", "unknown", "nothing", "damaged"])
+def test_a_directory_that_is_not_the_models_changes_nothing(vllm: type[FakeFactory], tmp_path: Path, kind: str) -> None:
+    engine = engine_of(vllm, directory_of(tmp_path / "first", v=torch.zeros(1), w=torch.zeros(2, 3)))
+    tensors = {"v": torch.ones(1), "w": torch.ones(2, 3)}
+    match kind:
+        case "shape":
+            tensors["w"] = torch.ones(3, 2)
+        case "missing":
+            del tensors["w"]
+        case "unknown":
+            tensors["x"] = torch.ones(1)
+    new = directory_of(tmp_path / "new", **tensors)
+    if kind == "nothing":
+        (new / "model.safetensors").unlink()
+    if kind == "damaged":
+        with (new / "model.safetensors").open("r+b") as file:
+            file.seek(-1, 2)
+            file.write(b"\x01")
+    engine.start_weight_update()
+    with pytest.raises(UserError, match=str(new)):
+        engine.update_weights({"weight_dir": str(new)})
+    assert engine.model.told == []
+
+
+@contextmanager
+def trainer_of(engine: Any) -> Iterator[WeightGroup]:
+    """A trainer's end of the group that the engine has joined."""
+    listener = listen("127.0.0.1")
+    port = listener.getsockname()[1]
+    info = {"master_address": "127.0.0.1", "master_port": port, "rank_offset": 1, "world_size": 2, "packed": False}
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(engine.init_transfer_engine, engine.parse_init_info(info))
+        with WeightGroup(Meeting("127.0.0.1", port, 0, 2, torch.device("cpu"), 5.0), listener) as group:
+            joining.result()
+            yield group
+
+
+def test_what_a_trainer_broadcasts_is_loaded(vllm: type[FakeFactory], tmp_path: Path) -> None:
+    engine = engine_of(vllm, directory_of(tmp_path / "first", v=torch.zeros(1), w=torch.zeros(2, 3)))
+    new = {"w": torch.ones(2, 3), "v": torch.full((1,), 7, dtype=torch.bfloat16)}
+    with trainer_of(engine) as group, ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            sending = pool.submit(group.send, new.values())
+            engine.start_weight_update()
+            engine.update_weights(describe_kinds(new))
+            engine.finish_weight_update()
+            sending.result()
+    assert engine.model.told == ["begin", "load", "end", "head"] * 2
+    assert engine.model.weights.keys() == new.keys()
+    assert all(engine.model.weights[name].equal(new[name]) for name in new)
+    engine.shutdown()
+
+
+def test_a_broadcast_that_is_not_the_models_changes_nothing_and_frees_the_trainer(
+    vllm: type[FakeFactory], tmp_path: Path
+) -> None:
+    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+    new = {"w": torch.ones(3, 2)}
+    with trainer_of(engine) as group:
+        engine.start_weight_update()
+        with pytest.raises(UserError, match=r"w in the broadcast has the shape \(3, 2\), and \(2, 3\) in the model"):
+            engine.update_weights(describe_kinds(new))
+        with pytest.raises(UserError, match="broke for rank 0"):
+            group.send([torch.ones(2**20)])
+    assert engine.model.told == []
+
+
+def test_after_half_loaded_weights_no_others_are_taken(vllm: type[FakeFactory], tmp_path: Path) -> None:
+    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+    new = {"w": torch.ones(2, 3)}
+    with trainer_of(engine) as group:
+        group.close()  # the trainer dies
+        with pytest.raises(UserError, match="broke for rank 1"):
+            engine.update_weights(describe_kinds(new))
+    with pytest.raises(UserError, match="half loaded: start vLLM again"):
+        engine.update_weights({"weight_dir": str(directory_of(tmp_path / "new", **new))})
+    assert engine.model.told == ["begin", "load"]
+
+
+def test_a_model_of_the_hub_is_looked_up_where_vllm_has_put_it(
+    vllm: type[FakeFactory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(vllm, Path("someone/model"))
+    engine.model_config.revision = "main"
+    snapshot = directory_of(tmp_path / "snapshot", w=torch.zeros(2, 3))
+    module = sys.modules["slimrl_cluster.vllm_plugin.engine"]
+
+    def find(name: str, revision: str, local_files_only: bool) -> str:
+        assert (name, revision, local_files_only) == ("someone/model", "main", True)
+        return str(snapshot)
+
+    monkeypatch.setattr(module, "snapshot_download", find)
+    engine.update_weights({"weight_dir": str(directory_of(tmp_path / "new", w=torch.ones(2, 3)))})
+    assert engine.model.weights["w"].equal(torch.ones(2, 3))
+
+
+def test_without_a_group_there_is_no_broadcast(vllm: type[FakeFactory], tmp_path: Path) -> None:
+    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+    with pytest.raises(UserError, match="/init_weight_transfer_engine comes first"):
+        engine.update_weights(describe_kinds({"w": torch.ones(2, 3)}))

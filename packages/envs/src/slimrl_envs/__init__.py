@@ -1,0 +1,1 @@
+"""Environments: games, word puzzles, and adapters to other packages. Each folder is one environment or one adapter."""

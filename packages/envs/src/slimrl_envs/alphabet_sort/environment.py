@@ -1,0 +1,229 @@
+"""`alphabet-sort`: keep a list of names in alphabetical order while more of them arrive, over several turns.
+
+Each turn brings names and asks for the whole list so far, by first or by last name, with the new ones tagged. A turn
+earns the similarity of its answer to the true list, raised to a power, and an episode earns the mean of its turns. The
+requests are fixed beforehand: no reply changes them. The rules are in `alphabet_sort/scoring.py`.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+from slimrl.errors import UserError, nearest
+from slimrl.types import Message, Rollout, Script, Split, Task, Taskset, Turn
+from slimrl_envs.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, is_held_out
+from slimrl_envs.alphabet_sort.scoring import (
+    KEYS,
+    NEW_TAG,
+    Arrival,
+    Score,
+    format_answer,
+    request_text,
+    score_answer,
+    true_list,
+)
+
+INSTRUCTION = (
+    "You sort lists of names. Answer with the whole list in <sorted> tags, one name a line. When names are added to a "
+    "list, write (new) behind each of them, and behind no other."
+)
+SYSTEM: Message = {"role": "system", "content": INSTRUCTION}
+# Kinds of failure by metric. The first metric that is below 1 names the kind.
+KINDS = {"tagged": "no answer in tags", "names": "wrong names", "marks": "wrong marks", "exact": "wrong order"}
+MIN_AT_FIRST = 2  # names of a first turn: a single one is sorted already
+DRAWS = 20  # tries for each list that is wanted: many short lists come up twice
+
+
+@dataclass
+class AlphabetSort(Taskset):
+    """Lists of names, seeded and distinct. The fields are the `args` of the config section.
+
+    An episode has `min_turns` to `max_turns` turns, and each brings `min_names` to `max_names` names, the first one at
+    least two. They are sorted by one of `sort_by`, drawn for the episode, or with `key_by_turn` for each turn. No two
+    names of an episode share a first or a last name, so there are no ties. `power` makes small mistakes cost more. No
+    first and no last name of a test is in any list of training.
+
+    With `restate`, each later turn begins with the list so far, sorted as it should have been, for models that cannot
+    recall it from earlier turns.
+
+    `num_examples` lists of training, sorted by the expert, precede every task as earlier turns of the conversation, for
+    models that would not write the tags otherwise. Those of most turns come first, so that the last ones look as every
+    task begins, and they take turns with the keys in `sort_by`. The scripts leave them out.
+    """
+
+    min_turns: int = 1
+    max_turns: int = 3
+    min_names: int = 1
+    max_names: int = 5
+    sort_by: list[str] = field(default_factory=lambda: [*KEYS])
+    key_by_turn: bool = False
+    power: float = 4.0
+    restate: bool = False
+    num_examples: int = 0
+    num_train: int = 2000
+    num_test: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_range("turns", self.min_turns, self.max_turns, 1)
+        self._check_range("names", self.min_names, self.max_names, 1)
+        if self.max_names < MIN_AT_FIRST:
+            raise UserError("alphabet-sort: `max_names` must be 2 or more: a list of one name is sorted already.")
+        if not self.sort_by:
+            raise UserError('alphabet-sort: `sort_by` is a list such as ["first", "last"], and this one is empty.')
+        if unknown := [key for key in self.sort_by if key not in KEYS]:
+            raise UserError(f"alphabet-sort: cannot `sort_by` {unknown[0]!r}.{nearest(str(unknown[0]), KEYS)}")
+        if not self.power >= 1.0:
+            raise UserError(f"alphabet-sort: `power` must be 1 or more, not {self.power}.")
+        most, there_are = self.max_turns * self.max_names, min(map(len, _names("test")))
+        if most > there_are:
+            raise UserError(
+                f"alphabet-sort: `max_turns` x `max_names` = {most}, and there are only {there_are} names for tests."
+            )
+        for name in ("num_examples", "num_train", "num_test"):
+            if getattr(self, name) < 0:
+                raise UserError(f"alphabet-sort: `{name}` must be 0 or more, not {getattr(self, name)}.")
+        self._examples = self._make_examples(random.Random(f"alphabet-sort/{self.seed}/examples"))
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split; `validation` has none. Raises UserError when there are not that many lists."""
+        if split == "validation":
+            return []
+        size = self.num_train if split == "train" else self.num_test
+        rng, names = random.Random(f"alphabet-sort/{self.seed}/{split}"), _names(split)
+        lists: dict[tuple[Arrival, ...], None] = {}
+        for _ in range(DRAWS * size):
+            keys = self._keys(lambda: rng.choice(self.sort_by), rng.randint(self.min_turns, self.max_turns))
+            lists[self._draw(rng, names, keys)] = None
+            if len(lists) == size:
+                break
+        if len(lists) < size:
+            raise UserError(f"alphabet-sort: found only {len(lists)} lists for `num_{split}` = {size}; lower it.")
+        return [Task(f"{split}/{place}", _data(arrivals)) for place, arrivals in enumerate(lists)]
+
+    def environment(self, task: Task) -> "AlphabetSortEpisode":
+        arrivals = _arrivals(task.data)
+        return AlphabetSortEpisode(arrivals, self._requests(arrivals), self.power, self._examples)
+
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """An expert, one that puts the right names in any order, and one that leaves them as they arrived."""
+        return {"expert": self._solve, "random": self._shuffle, "unsorted": self._leave_unsorted}
+
+    def _solve(self, task: Task, seed: int) -> list[Message]:
+        return [SYSTEM, *self._turns(_arrivals(task.data), lambda lines: lines)]
+
+    def _shuffle(self, task: Task, seed: int) -> list[Message]:
+        """A player whose answers have all names, and the right ones tagged, in any order."""
+        rng = random.Random(f"{seed}/{task.id}")
+        return [SYSTEM, *self._turns(_arrivals(task.data), lambda lines: rng.sample(lines, len(lines)))]
+
+    def _leave_unsorted(self, task: Task, seed: int) -> list[Message]:
+        """A player whose answers have all names, and the right ones tagged, in the order in which they arrived."""
+        arrivals = _arrivals(task.data)
+        order = [name for arrival in arrivals for name in arrival.names]
+        return [
+            SYSTEM,
+            *self._turns(arrivals, partial(sorted, key=lambda line: order.index(line.removesuffix(NEW_TAG)))),
+        ]
+
+    def failure_kind(self, rollout: Rollout) -> str:
+        """The first thing that was wrong in some turn; empty where the turns or the context ran out."""
+        if rollout.metrics.get("unfinished", 1.0):
+            return ""
+        return next((kind for name, kind in KINDS.items() if rollout.metrics[name] < 1.0), "")
+
+    def _check_range(self, unit: str, low: int, high: int, least: int) -> None:
+        if not least <= low <= high:
+            raise UserError(f"alphabet-sort: needs {least} <= min_{unit} <= max_{unit}, not {low} and {high}.")
+
+    def _make_examples(self, rng: random.Random) -> list[Message]:
+        """The examples as turns of a conversation: as many of each number of turns, and of each key, as possible."""
+        lengths, messages = self.max_turns - self.min_turns + 1, list[Message]()
+        keys = cycle(self.sort_by)
+        for place in range(self.num_examples):
+            num_turns = self.max_turns - place * lengths // self.num_examples
+            drawn = self._draw(rng, _names("train"), self._keys(lambda: next(keys), num_turns))
+            messages += self._turns(drawn, lambda lines: lines)
+        return messages
+
+    def _turns(self, arrivals: Sequence[Arrival], answer: Callable[[list[str]], list[str]]) -> list[Message]:
+        """The turns of a player whose answers are a function of the true lists."""
+        messages = list[Message]()
+        for turn, request in enumerate(self._requests(arrivals), start=1):
+            messages += [request, {"role": "assistant", "content": format_answer(answer(true_list(arrivals[:turn])))}]
+        return messages
+
+    def _requests(self, arrivals: Sequence[Arrival]) -> list[Message]:
+        """The request of each turn."""
+        turns = range(1, len(arrivals) + 1)
+        return [{"role": "user", "content": request_text(arrivals[:turn], self.restate)} for turn in turns]
+
+    def _keys(self, choose: Callable[[], str], num_turns: int) -> list[str]:
+        """The key by which each turn is sorted."""
+        return [choose() for _ in range(num_turns)] if self.key_by_turn else [choose()] * num_turns
+
+    def _draw(self, rng: random.Random, names: tuple[list[str], list[str]], keys: Sequence[str]) -> tuple[Arrival, ...]:
+        """The arrivals of one episode, one for each key."""
+        least = [max(MIN_AT_FIRST, self.min_names)] + [self.min_names] * (len(keys) - 1)
+        sizes = [rng.randint(fewest, self.max_names) for fewest in least]
+        # Samples without replacement: no two names share a first or a last name, so that no key has ties.
+        firsts, lasts = (rng.sample(pool, sum(sizes)) for pool in names)
+        drawn = (f"{first} {last}" for first, last in zip(firsts, lasts, strict=True))
+        return tuple(
+            Arrival(tuple(next(drawn) for _ in range(size)), key) for size, key in zip(sizes, keys, strict=True)
+        )
+
+
+class AlphabetSortEpisode:
+    """An episode on one list, which ends when the last names have arrived and been sorted."""
+
+    def __init__(
+        self, arrivals: Sequence[Arrival], requests: Sequence[Message], power: float, examples: Sequence[Message]
+    ) -> None:
+        self._arrivals = arrivals
+        self._requests = requests
+        self._power = power
+        self._examples = examples
+        self._scores: list[Score] = []
+
+    async def start(self) -> list[Message]:
+        return [SYSTEM, *self._examples, self._requests[0]]
+
+    async def step(self, reply: str) -> Turn:
+        self._scores.append(score_answer(reply, true_list(self._arrivals[: len(self._scores) + 1])))
+        num_played = len(self._scores)
+        # The turn's share of the mean over all turns. Turns that are never played earn nothing.
+        reward = self._scores[-1].similarity ** self._power / len(self._arrivals)
+        following = self._requests[num_played : num_played + 1]
+        return Turn(not following, following, reward, self._metrics())
+
+    def _metrics(self) -> dict[str, float]:
+        """The means over the turns so far. `similarity` is not raised to the power."""
+        columns: dict[str, list[float]] = {
+            "similarity": [score.similarity for score in self._scores],
+            "exact": [score.similarity == 1.0 for score in self._scores],
+            "tagged": [score.tagged for score in self._scores],
+            "names": [score.names for score in self._scores],
+            "marks": [score.new_tags for score in self._scores],
+        }
+        return {name: sum(values) / len(values) for name, values in columns.items()}
+
+
+def _names(split: Split) -> tuple[list[str], list[str]]:
+    """The first and the last names of a split."""
+    firsts, lasts = (
+        [name for name in names if is_held_out(name) == (split == "test")] for names in (FIRST_NAMES, LAST_NAMES)
+    )
+    return firsts, lasts
+
+
+def _data(arrivals: Sequence[Arrival]) -> dict[str, Any]:
+    return {"turns": [{"names": list(arrival.names), "by": arrival.by} for arrival in arrivals]}
+
+
+def _arrivals(data: Mapping[str, Any]) -> list[Arrival]:
+    return [Arrival(tuple(turn["names"]), turn["by"]) for turn in data["turns"]]

@@ -1,0 +1,245 @@
+"""`matching-game`: two players, each of whom knows only some of the scores, assign reviewers to papers by talking.
+
+The reward, at the end only, is the value of their agreement as a share of the best value; without an agreement it is 0.
+`rules/` has the rules, and `opponents.py` the opponents.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from slimrl.environments.turn_taking import TurnTaking
+from slimrl.errors import UserError, nearest
+from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
+from slimrl_envs.matching_game.episode import MatchingEpisode
+from slimrl_envs.matching_game.llm_partner import llm_partners_of
+from slimrl_envs.matching_game.metrics import kind_of_failure
+from slimrl_envs.matching_game.opponents import (
+    Opponent,
+    Partner,
+    PartnerOpponent,
+    ScriptedPartner,
+    SelfOpponent,
+    text_since,
+)
+from slimrl_envs.matching_game.rules.deal import Deal
+from slimrl_envs.matching_game.rules.game import MAX_ERRORS, MatchingGame, usual_turns
+from slimrl_envs.matching_game.rules.game_files import read_games
+from slimrl_envs.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_of_seed, split_of
+from slimrl_envs.matching_game.rules.planner import Planner
+from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, RandomPlayer
+from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
+from slimrl_envs.matching_game.rules.state import deal_of, game_state
+
+PARTNERS = ("scripted", "llm", "self")
+ROLES = ("player 1", "player 2")
+
+
+@dataclass
+class MatchingTaskset(Taskset):
+    """Independent games. The fields are the `args` of the config section.
+
+    `partner` is `scripted` (`rules/shy_partner.py`), `llm` (of which `llm` has the settings: the fields of
+    `PartnerServer` in `llm_partner.py`), or `self`: the policy plays both sides, which train together.
+    `role` is the policy's side, 1 (which begins) or 2. Scripts, such as the expert of a warm-up, play with the scripted
+    partner whatever `partner` is.
+
+    A game is over after `max_turns` messages of both together (default: 20, but four for each paper, and six for two);
+    with `last_turn_rule` the policy is told at its last one to make its final proposal. It may make `max_errors`
+    errors, and so may a language model opposite, whose games are dropped beyond that. `games` is a file of games, one a
+    line (as `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n` papers are
+    made up from `seed`.
+
+    Games of two papers are for learning the form alone. By the rule of the deal the assignment that looks best to a
+    player is the poor one of the two, which gives the other away.
+
+    With `thoughts` the expert of the warm-up writes the reasoning of its plan before each reply, between <think> tags
+    that the partner does not hear. With `notes` the policy reads in each turn the numbers that it has by now, the
+    largest first, and low ones apart.
+    """
+
+    n: int = 8
+    partner: str = "scripted"
+    role: int = 1
+    max_turns: int | None = None
+    last_turn_rule: bool = True
+    max_errors: int = MAX_ERRORS
+    games: str = ""
+    num_train: int = 1000
+    num_test: int = 100
+    seed: int = 0
+    thoughts: bool = False
+    notes: bool = False
+    llm: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.partner not in PARTNERS:
+            raise UserError(f"matching-game: there is no `partner` {self.partner!r}.{nearest(self.partner, PARTNERS)}")
+        if self.role not in (1, 2):
+            raise UserError(f"matching-game: `role` is 1 for who begins or 2, not {self.role!r}.")
+        if not MIN_SIZE <= self.n <= MAX_SIZE:
+            raise UserError(f"matching-game: `n` must be {MIN_SIZE} to {MAX_SIZE}, not {self.n}.")
+        for name, value, least in (
+            ("max_turns", self.max_turns, 2),
+            ("max_errors", self.max_errors, 0),
+            ("num_train", self.num_train, 0),
+            ("num_test", self.num_test, 0),
+        ):
+            if value is not None and value < least:
+                raise UserError(f"matching-game: `{name}` must be {least} or more, not {value}.")
+        if self.llm and self.partner != "llm":
+            raise UserError(f'matching-game: `llm` is for `partner = "llm"`, and this is "{self.partner}".')
+        self._llm = llm_partners_of(self.llm) if self.partner == "llm" else None
+        self._own = read_games(Path(self.games).expanduser()) if self.games else []
+        self._tasks: dict[Split, list[Task]] = {}
+
+    @property
+    def roles(self) -> Sequence[str]:
+        return ROLES if self.partner == "self" else ()
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The games of a split; `validation` has none. Raises UserError when there are not that many."""
+        if split == "validation":
+            return []
+        if split not in self._tasks:
+            self._tasks[split] = self._read(split) if self.games else self._generate(split)
+        return self._tasks[split]
+
+    def environment(self, task: Task) -> MatchingEpisode:
+        game, player = self._game(task), self.role - 1
+        return self._episode(game, player, self._partner(game, 1 - player, task))
+
+    def self_play(self, task: Task) -> Sequence[MatchingEpisode]:
+        """The episodes of both sides of one game, which play each other."""
+        game, turns = self._game(task), TurnTaking()
+        others = [SelfOpponent(game, 1 - player, turns, role) for player, role in enumerate(ROLES)]
+        return [self._episode(game, player, other) for player, other in enumerate(others)]
+
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """The planner of the warm-up, a player who proposes at random, and the players of `rules/players.py`."""
+        return {
+            "expert": self._plan,
+            "random": self._propose_at_random,
+            **{name: partial(self._play_as, name) for name in SCRIPTS},
+        }
+
+    def _plan(self, task: Task, seed: int) -> list[Message]:
+        """A game of the planner, which plans, asks and proposes (`rules/planner.py`).
+
+        Half of the games get fewer turns than they could have, and where there is time for a second proposal, half of
+        the first ones come early. So the demonstrations also show what a policy meets when it errs: rejections and last
+        messages. Where no game has time for a second proposal, the planner asks between one question and one a paper.
+        """
+        rng, deal, player = random.Random(f"demonstration/{task.id}"), self._deal(task), self.role - 1
+        most = usual_turns(deal.size) if self.max_turns is None else self.max_turns
+        max_turns = rng.choice((most, rng.randint(min(2 * deal.size + 2, most), most)))
+        game = MatchingGame(deal, max_turns, self.max_errors)
+        if _own_turns(most, player) <= RESERVED:
+            num_questions = rng.randint(1, deal.size)
+        elif rng.random() < 0.5 and _own_turns(max_turns, player) > RESERVED:
+            num_questions = 1
+        else:
+            num_questions = deal.size + 1 + rng.randrange(2)
+        planner = Planner(deal, player, max_turns, num_questions)
+
+        def reply(heard: str) -> str:
+            text = planner.reply(heard)
+            return f"<think>{planner.thought}</think>\n{text}" if self.thoughts else text
+
+        return self._play(task, game, reply)
+
+    def _propose_at_random(self, task: Task, seed: int) -> list[Message]:
+        """A game of a player who proposes assignments at random."""
+        game, rng = self._game(task), random.Random(f"{seed}/{task.id}")
+        return self._play(task, game, RandomPlayer(game.deal, self.role - 1, rng).reply)
+
+    def _play_as(self, name: str, task: Task, seed: int) -> list[Message]:
+        """The conversation of a player of `rules/players.py`."""
+        game = self._game(task)
+        return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
+
+    def failure_kind(self, rollout: Rollout) -> str:
+        """The way in which the game fell short of the best, as `metrics.kind_of_failure` tells it."""
+        return kind_of_failure(rollout.metrics, self.max_errors)
+
+    def offload(self) -> None:
+        """Frees the device memory of a partner that shares the policy's device."""
+        if self._llm:
+            self._llm.offload()
+
+    def _deal(self, task: Task) -> Deal:
+        return deal_of(task.data["game_state"], task.id)
+
+    def _game(self, task: Task) -> MatchingGame:
+        return MatchingGame(self._deal(task), self.max_turns, self.max_errors)
+
+    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> PartnerOpponent:
+        partner: Partner
+        if self._llm and not scripted:
+            partner = self._llm.partner(game.deal, player)
+        else:
+            partner = ScriptedPartner(ShyPartner(game.deal, player, random.Random(f"matching-game/{task.id}")))
+        return PartnerOpponent(game, player, partner)
+
+    def _episode(self, game: MatchingGame, player: int, other: Opponent) -> MatchingEpisode:
+        return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
+
+    def _play(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
+        """The whole conversation of a script with the scripted partner, whatever partner training has."""
+
+        async def conversation() -> list[Message]:
+            player = self.role - 1
+            episode = self._episode(game, player, self._partner(game, 1 - player, task, scripted=True))
+            messages, num_heard = await episode.start(), 0
+            while True:
+                # The script hears the same text as a partner would, and not the observation with notes and reminders.
+                heard = text_since(game, num_heard, 1 - player)
+                num_heard = len(game.history)
+                text = reply(heard)
+                messages.append({"role": "assistant", "content": text})
+                turn = await episode.step(text)
+                if turn.done:
+                    return messages
+                messages += turn.messages
+
+        return asyncio.run(conversation())
+
+    def _read(self, split: Split) -> list[Task]:
+        """The games of a split in the file. Raises UserError where it has none."""
+        found = [_task(f"{split}/{deal.game_id}", deal) for deal in self._own if split_of(deal) == split]
+        if not found:
+            raise UserError(
+                f"matching-game: none of the {len(self._own)} games in {self.games} is of the split `{split}`. Make "
+                f"some with `scripts/generate_data.py --split {split}`, or of both splits without it."
+            )
+        return found
+
+    def _generate(self, split: Split) -> list[Task]:
+        """The games of a split, no two with the same table. They are the deals of `scripts/generate_data.py` for `n`
+        and `seed`, in its order. Raises UserError when there are not that many."""
+        num = self.num_train if split == "train" else self.num_test
+        # A split takes one deal in five at least, so that 100 for each game run out only where tables repeat.
+        games: dict[Any, Deal] = {}
+        for deal in islice(deals_of_seed(self.n, self.seed), 100 * num):
+            if split_of(deal) == split:
+                games.setdefault(deal.table, deal)
+            if len(games) == num:
+                break
+        if len(games) < num:
+            raise UserError(f"matching-game: found only {len(games)} games for `num_{split}` = {num}; lower it.")
+        return [_task(f"{split}/{deal.game_id}", deal) for deal in games.values()]
+
+
+def _own_turns(max_turns: int, player: int) -> int:
+    """The number of a player's messages in a game of `max_turns`."""
+    return (max_turns + 1 - player) // 2
+
+
+def _task(task_id: str, deal: Deal) -> Task:
+    return Task(task_id, {"game_state": game_state(deal)})

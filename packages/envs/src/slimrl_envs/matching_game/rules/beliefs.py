@@ -1,0 +1,133 @@
+"""The beliefs of a player about the table: the scale of its numbers, the values it expects, and the gain of a question.
+
+No function here knows the hidden part of a deal: each takes only what a player has seen or been told.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from slimrl_envs.matching_game.rules.deal import MAX_VALUE, UNKNOWN, Assignment, optimum
+from slimrl_envs.matching_game.rules.parser import Cell
+
+Grid = Sequence[Sequence[int | None]]
+Beliefs = npt.NDArray[np.float64]
+
+P_KNOWN = 0.4  # the probability that a player knows a cell
+MIN_SCALE, MAX_SCALE = 1.0, 10.0
+USUAL = 250
+"""A usual number: the value 50 of an unknown pair on a scale of 5. Any number below it is called low."""
+NEARLY = 0.98  # the share of the best assignment's worth from which another looks as good
+_SCALES = np.linspace(MIN_SCALE, MAX_SCALE, 9001)
+_VALUES = np.arange(MAX_VALUE + 1)
+_NEVER = -1e6  # the weight of a pair that must not be chosen
+
+
+def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> float:
+    """The scale that turned integer values from 0 to 99 into these numbers: the one that explains most of them.
+
+    A scale explains `x` if some integer `v` has `int(v * scale) == x`. A wrong scale explains one number in `scale` by
+    chance, so a handful of numbers identifies the scale. `values` are those of the same cells where they are known.
+    """
+    score_S = np.zeros_like(_SCALES)
+    known = list(values) or [None] * len(numbers)
+    for number, value in zip(numbers, known, strict=True):
+        # The least value whose product is not below the number is the only one that rounding down can take to it.
+        value_S = np.ceil(number / _SCALES) if value is None else np.full_like(_SCALES, value)
+        explained_S = (value_S <= MAX_VALUE) & (np.floor(value_S * _SCALES) == number)
+        # One known value outweighs all unknown ones together, since it leaves no choice of `v`.
+        score_S += explained_S * (1 if value is None else len(numbers) + 1)
+    # The scales that explain most form a short interval, whose middle errs least.
+    return float(_SCALES[score_S == score_S.max()].mean())
+
+
+def value_on(scale: float, number: int) -> float:
+    """The value that a number on this scale stands for."""
+    return float(min(MAX_VALUE, np.ceil(number / scale)))
+
+
+def own_values(seen: Grid) -> dict[Cell, float]:
+    """The values of the cells that a player sees, by the likely scale of its numbers."""
+    cells = {(r, p): number for r, row in enumerate(seen) for p, number in enumerate(row) if number is not None}
+    scale = likely_scale(list(cells.values()))
+    return {cell: value_on(scale, number) for cell, number in cells.items()}
+
+
+def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, int]) -> Beliefs:
+    """The beliefs from a player's own values and from the numbers that the other told, which are on a scale of their
+    own. A cell of which nothing is known counts 50."""
+    beliefs = np.full((size, size), float(UNKNOWN))
+    if told:
+        known = [round(own[cell]) if cell in own else None for cell in told]
+        scale = likely_scale(list(told.values()), known)
+        for cell, number in told.items():
+            beliefs[cell] = value_on(scale, number)
+    for cell, value in own.items():
+        beliefs[cell] = value
+    return beliefs
+
+
+def gains(beliefs: Beliefs, cells: Collection[Cell]) -> dict[Cell, float]:
+    """The expected rise of the best assignment's worth by asking for each cell, all of which count 50 so far.
+
+    The other player knows a cell with probability 0.4, and then every value is as likely; otherwise it stays at 50.
+    """
+    best = optimum(beliefs)
+    worth = worth_of(beliefs, best)
+    gained: dict[Cell, float] = {}
+    for reviewer, paper in cells:
+        # A new value moves all assignments with the pair alike. So the best one is that with the pair, shifted, or the
+        # best without it, whichever is worth more. `kept` and `other` are these two for each possible value.
+        if best[paper] == reviewer:
+            kept, other = worth - beliefs[reviewer, paper] + _VALUES, _without(beliefs, (reviewer, paper))
+        else:
+            kept, other = _with(beliefs, (reviewer, paper)) - beliefs[reviewer, paper] + _VALUES, worth
+        gained[reviewer, paper] = P_KNOWN * (float(np.maximum(kept, other).mean()) - worth)
+    return gained
+
+
+def worth_of(beliefs: Beliefs, assignment: Assignment) -> float:
+    """The sum of the beliefs over the pairs of an assignment."""
+    return float(beliefs[list(assignment), range(len(assignment))].sum())
+
+
+def looks_best(beliefs: Beliefs, assignment: Assignment) -> bool:
+    """Whether an assignment is worth nearly as much as the best. It need not be as much, since players round
+    differently."""
+    return worth_of(beliefs, assignment) >= NEARLY * worth_of(beliefs, optimum(beliefs))
+
+
+def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment:
+    """The best assignment that is not refused, searched among those without one or two pairs of the best. If all of
+    these are refused, it is the best one."""
+    best = optimum(beliefs)
+    if best not in refused:
+        return best
+    # To forbid one pair after the other yields the second best exactly; forbidding another pair of each goes further.
+    tried: list[Assignment] = []
+    for paper, reviewer in enumerate(best):
+        tried.append(optimum(_exclude(beliefs, [(reviewer, paper)])))
+        for other_paper, other in enumerate(tried[-1]):
+            tried.append(optimum(_exclude(beliefs, [(reviewer, paper), (other, other_paper)])))
+    return max((one for one in tried if one not in refused), key=lambda one: worth_of(beliefs, one), default=best)
+
+
+def _exclude(beliefs: Beliefs, cells: Collection[Cell]) -> Beliefs:
+    """A copy of the beliefs in which no best assignment has one of the cells."""
+    changed = beliefs.copy()
+    for cell in cells:
+        changed[cell] = _NEVER
+    return changed
+
+
+def _without(beliefs: Beliefs, cell: Cell) -> float:
+    """The worth of the best assignment without a pair."""
+    return worth_of(beliefs, optimum(_exclude(beliefs, [cell])))
+
+
+def _with(beliefs: Beliefs, cell: Cell) -> float:
+    """The worth of the best assignment with a pair."""
+    reviewer, paper = cell
+    rest = np.delete(np.delete(beliefs, reviewer, axis=0), paper, axis=1)
+    return float(beliefs[cell]) + worth_of(rest, optimum(rest))

@@ -1,0 +1,132 @@
+"""A tolerant parser that finds the names of a game, and numbers, in free text. It knows nothing of acts or turns.
+
+Names count in upper or lower case: short, full, first or last ones, if they are unambiguous. A misspelt word counts if
+it is one letter away from exactly one name. Its first letter must be right and it must be long, so that no English word
+is taken for a name.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from slimrl_envs.matching_game.rules.deal import Deal
+from slimrl_envs.matching_game.rules.protocol import Names
+from slimrl_envs.matching_game.rules.questions import is_question, sentences
+
+Cell = tuple[int, int]
+"""A cell of the table: reviewer and paper."""
+Kind = Literal["paper", "reviewer", "number"]
+
+KINDS: tuple[Kind, Kind] = ("reviewer", "paper")
+
+MAX_READ_CHARS = 2000  # characters of a text that are read
+MAX_DIGITS = 6
+MIN_MISSPELT = 5  # letters
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A mention in a text: of a paper or reviewer, by its index, or of a number, by its value."""
+
+    kind: Kind
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of a text's questions: exact pairs, and the first reviewer and paper that any of them names."""
+
+    cells: tuple[Cell, ...]
+    reviewer: int | None
+    paper: int | None
+
+
+class Parser:
+    """A parser of texts about one deal."""
+
+    def __init__(self, deal: Deal) -> None:
+        self._forms = _forms(deal)
+        names = "|".join(_pattern(form) for form in sorted(self._forms, key=len, reverse=True))
+        # Longer names come first, because an alternation takes the first that matches: `Ava Li` before `Ava`.
+        self._token = re.compile(rf"(?<!\w)(?P<name>{names})(?!\w)|(?P<number>\d+)|(?P<word>\w+)", re.IGNORECASE)
+
+    def mentions(self, text: str) -> list[Mention]:
+        """The mentions in the beginning of the text, in its order."""
+        found = (self._mention(match) for match in self._token.finditer(text[:MAX_READ_CHARS]))
+        return [mention for mention in found if mention]
+
+    def topics(self, text: str, answers: bool = False) -> Topics:
+        """The topics that the text asks about. A pair is exact if one question names both. Where the text `answers` a
+        question ("which reviewer?"), a sentence without a number is read like a question."""
+        cells: list[Cell] = []
+        named: list[Mention] = []
+        for sentence in sentences(text[:MAX_READ_CHARS]):
+            mentions = self.mentions(sentence)
+            if is_question(sentence) or (answers and not _values(mentions, "number")):
+                named += mentions
+                cells += product(_values(mentions, "reviewer"), _values(mentions, "paper"))
+        reviewer, paper = ((*_values(named, kind), None)[0] for kind in KINDS)
+        return Topics(tuple(dict.fromkeys(cells)), reviewer, paper)
+
+    def numbers(self, text: str) -> list[int]:
+        """The numbers in the text, without those in names."""
+        return [mention.value for mention in self.mentions(text) if mention.kind == "number"]
+
+    def scores(self, text: str) -> dict[Cell, int]:
+        """The unambiguous scores in the text: those of sentences that name one reviewer, one paper and one number."""
+        scores: dict[Cell, int] = {}
+        for sentence in sentences(text[:MAX_READ_CHARS]):
+            mentions = self.mentions(sentence)
+            if sorted(mention.kind for mention in mentions) == ["number", "paper", "reviewer"]:
+                value = {mention.kind: mention.value for mention in mentions}
+                scores[value["reviewer"], value["paper"]] = value["number"]
+        return scores
+
+    def _mention(self, match: re.Match[str]) -> Mention | None:
+        if match["number"]:
+            return Mention("number", int(match["number"])) if len(match["number"]) <= MAX_DIGITS else None
+        word = " ".join(match[0].casefold().split())
+        return self._forms.get(word) or self._meant(word)
+
+    def _meant(self, word: str) -> Mention | None:
+        """The mention that a misspelt word means, if only one name is so near."""
+        if len(word) < MIN_MISSPELT:
+            return None
+        near = {self._forms[form] for form in self._forms if len(form) >= MIN_MISSPELT and _one_slip(word, form)}
+        return near.pop() if len(near) == 1 else None
+
+
+def _forms(deal: Deal) -> dict[str, Mention]:
+    """The mention of each unambiguous name of a paper or reviewer."""
+    papers, reviewers = Names.of_papers(deal).forms, Names.of_reviewers(deal).forms
+    kinds: Iterable[tuple[Kind, dict[str, frozenset[int]], dict[str, frozenset[int]]]] = (
+        ("paper", papers, reviewers),
+        ("reviewer", reviewers, papers),
+    )
+    return {
+        form: Mention(kind, next(iter(indices)))
+        for kind, forms, others in kinds
+        for form, indices in forms.items()
+        if len(indices) == 1 and form not in others and not form.isdigit()
+    }
+
+
+def _pattern(form: str) -> str:
+    return r"\s+".join(re.escape(word) for word in form.split())
+
+
+def _values(mentions: Iterable[Mention], kind: Kind) -> list[int]:
+    return list(dict.fromkeys(mention.value for mention in mentions if mention.kind == kind))
+
+
+def _one_slip(word: str, name: str) -> bool:
+    """Whether the two differ by one edit: a letter wrong, missing or too many, or two neighbours swapped. The first
+    letter is never part of it."""
+    if word[0] != name[0] or abs(len(word) - len(name)) > 1:
+        return False
+    # Words with one edit agree up to some place `k`, and behind the edit. That costs no table of edit distances.
+    k = next((k for k, (a, b) in enumerate(zip(word, name, strict=False)) if a != b), min(len(word), len(name)))
+    swapped = word[k : k + 2] == name[k : k + 2][::-1] and word[k + 2 :] == name[k + 2 :]
+    return swapped or word[k + 1 :] in (name[k + 1 :], name[k:]) or word[k:] == name[k + 1 :]

@@ -1,0 +1,131 @@
+"""The planner: a scripted player whose rule can be read off the conversation, and so the expert for small models.
+
+It writes down its thoughts before it speaks, so that a small model can learn each step by itself: the pair to begin
+with, how to go on, and which of two ways is better.
+"""
+
+import numpy as np
+
+from slimrl_envs.matching_game.rules.beliefs import USUAL, Beliefs, best_except, looks_best
+from slimrl_envs.matching_game.rules.deal import Assignment, Deal
+from slimrl_envs.matching_game.rules.game import Accept, Act, Propose, Reject, Say
+from slimrl_envs.matching_game.rules.parser import Cell, Parser
+from slimrl_envs.matching_game.rules.phrases import ask_for_score, names_of
+from slimrl_envs.matching_game.rules.protocol import format_act, parse_heard
+from slimrl_envs.matching_game.rules.shy_partner import NUM_AGAIN
+
+FIRST = 1e5  # a bonus for the first pair, so that a plan has it unless all such plans are refused
+IN_ORDER = 1e-3  # a bonus by place, so that of equal plans the one in the order of the table is taken
+
+
+class Planner:
+    """A player that plans, asks about the plan, and proposes it.
+
+    A plan is the assignment of the largest total, where a pair without a number counts `USUAL`. The pair of the largest
+    number, in the table and in the answers, is always part of it if that number is `USUAL` or more. No scale is
+    estimated. The planner asks `num_questions`, first about pairs of the plan without a number, and then proposes; its
+    last message is always a proposal. After a rejection it asks as much as a shy partner wants, and proposes the best
+    other plan.
+    """
+
+    def __init__(self, deal: Deal, player: int, max_turns: int, num_questions: int) -> None:
+        self._deal, self._parser = deal, Parser(deal)
+        numbers = {(r, p): cell for r, row in enumerate(deal.visible_table(player)) for p, cell in enumerate(row)}
+        self._numbers = {cell: number for cell, number in numbers.items() if number is not None}
+        self._left = list(numbers)
+        """The pairs that it has not asked about."""
+        self._open: Cell | None = None
+        self._refused: list[Assignment] = []
+        self._num_to_ask = num_questions
+        self._turns_left = (max_turns + 1 - player) // 2
+        self.thought = ""
+        """The reasoning behind its last reply: a first pair, the two best ways to go on, and the plan."""
+
+    def reply(self, heard: str) -> str:
+        return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
+
+    def _act(self, heard: Say | Propose | None) -> Act:
+        if isinstance(heard, Propose):
+            is_good = looks_best(self._beliefs(), heard.assignment)
+            return Accept() if is_good or not self._turns_left else Reject()
+        if isinstance(heard, Say) and self._open and (numbers := self._parser.numbers(heard.text)):
+            # The last number of an answer is the score: earlier ones may repeat the question. The table outranks it.
+            self._numbers.setdefault(self._open, numbers[-1])
+        self._turns_left -= 1
+        plan = self._plan()
+        self._open = self._next_question(plan)
+        if self._open:
+            self._left.remove(self._open)
+            self._num_to_ask -= 1
+            return Say(ask_for_score(self._deal, self._open))
+        self._refused.append(plan)
+        self._num_to_ask = NUM_AGAIN
+        return Propose(plan)
+
+    def _plan(self) -> Assignment:
+        """The best plan that is not refused. Its reasoning becomes `thought`."""
+        beliefs, largest = self._beliefs(), self._largest()
+        if largest:
+            beliefs[largest] += FIRST
+        plan = best_except(beliefs, self._refused)
+        # Where all plans with the largest number are refused, the thought begins with the first pair of the table.
+        first = largest if largest in pairs_of(plan) else min(pairs_of(plan))
+        beliefs[first] += FIRST
+        # With the bonus the runner-up has the first pair too: the thought compares two ways to go on from it.
+        other = best_except(beliefs, [*self._refused, plan])
+        ways = sorted({beside(first, one) for one in (plan, other) if first in pairs_of(one)})
+        goes_on = " or ".join(", ".join(map(self._format_number, way)) for way in ways)
+        self.thought = f"{self._format_number(first)}. {goes_on}: {self._format_plan(plan)}."
+        return plan
+
+    def _beliefs(self) -> Beliefs:
+        """The numbers as they are, on no common scale, and `USUAL` where there is none."""
+        size = range(self._deal.size)
+        beliefs: Beliefs = np.full((len(size), len(size)), float(USUAL))
+        beliefs += IN_ORDER * np.outer(size, size)
+        for cell, number in self._numbers.items():
+            beliefs[cell] = number
+        return beliefs
+
+    def _largest(self) -> Cell | None:
+        """The pair of the largest number; None where all numbers are low."""
+        largest = max(self._numbers, key=lambda cell: self._numbers[cell], default=None)
+        return largest if largest and self._numbers[largest] >= USUAL else None
+
+    def _format_plan(self, plan: Assignment) -> str:
+        """The pairs of a plan in the order of the papers, with `?` where it may ask."""
+        return ", ".join(f"{self._format_pair(cell)}{' ?' if self._is_open(cell) else ''}" for cell in pairs_of(plan))
+
+    def _format_number(self, cell: Cell) -> str:
+        number = self._numbers.get(cell)
+        if number is None:
+            return f"{self._format_pair(cell)} {'?' if cell in self._left else 'unknown'}"
+        return f"{self._format_pair(cell)} {'' if number >= USUAL else 'low '}{number}"
+
+    def _format_pair(self, cell: Cell) -> str:
+        return " ".join(names_of(self._deal, cell))
+
+    def _is_open(self, cell: Cell) -> bool:
+        return cell in self._left and cell not in self._numbers
+
+    def _next_question(self, plan: Assignment) -> Cell | None:
+        """The next pair to ask about; None when it is time to propose."""
+        if not self._turns_left or not self._num_to_ask:
+            return None
+        # Open pairs of the plan come first, then other open ones, then pairs whose number it has: a question too.
+        return next(iter((*filter(self._is_open, (*pairs_of(plan), *self._left)), *self._left)), None)
+
+
+def pairs_of(plan: Assignment) -> list[Cell]:
+    """The pairs of a plan in the order of the papers."""
+    return [(reviewer, paper) for paper, reviewer in enumerate(plan)]
+
+
+def beside(first: Cell, plan: Assignment) -> tuple[Cell, ...]:
+    """The other pairs of a plan, in the order of the table."""
+    return tuple(sorted(pair for pair in pairs_of(plan) if pair != first))
+
+
+def patient(deal: Deal, player: int, max_turns: int) -> Planner:
+    """A planner that asks about all of its plan, and once more, before it proposes."""
+    return Planner(deal, player, max_turns, deal.size + 1)

@@ -1,0 +1,214 @@
+"""The protocol: acts as text, and text as acts. `game.py` decides which acts may be played.
+
+A text is one act: it begins with its tag, and holds no other tag.
+
+    [message] What does Ava have for BLEU?
+
+    [propose] Proposal:
+    BLEU: Ava Li
+    Electra: Daniel Nguyen
+
+    [accept]
+
+    [reject]
+
+A second tag anywhere, even a quoted one, is an error, and so is text after `[accept]` or `[reject]`. So no act can hide
+in another, no message can pass for the partner's words, and nothing is dropped in silence. All lines of a message
+count.
+
+Unambiguous variants are accepted: lines of a proposal in any order, `<br/>` for a line break, bullets and
+numbers, any case, more spaces, short names and full ones (the first or the last name of a reviewer, if nobody shares
+it; a title up to its colon). Anything else raises `IllegalAct` with a text that says what to write instead.
+"""
+
+import html
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from slimrl.errors import nearest
+from slimrl_envs.matching_game.rules.deal import Assignment, Deal
+from slimrl_envs.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
+
+MAX_HEARD_CHARS = 1000  # characters of a message that the other player hears
+_TAG = re.compile(r"\[[ \t]*(message|propose|accept|reject)[ \t]*\]", re.IGNORECASE)
+_LINE_BREAK = re.compile(r"\r\n|\r|\n|<br ?/?>", re.IGNORECASE)
+_BULLET = re.compile(r"^(?:[-*•–\s]+|\d{1,3}[.)]\s+)+")
+_QUOTED_CHARS = 40
+_LINE_CHARS = 500
+
+
+def play_text(game: MatchingGame, player: int, text: str) -> Act:
+    """The act in a text, which is played. Raises IllegalAct, counted as an error, if it is no legal act."""
+    try:
+        act = parse_act(text, game.deal)
+    except IllegalAct:
+        game.count_error(player)
+        raise
+    game.play(player, act)
+    return act
+
+
+def split_tag(text: str) -> tuple[str, str]:
+    """The kind of act whose tag a text begins with, such as `propose`, and the text after the tag. Without a tag the
+    kind is empty. Metrics and analyses call this too, so that all agree on what an attempt is.
+
+    >>> split_tag(" [ Propose ] Proposal:"), split_tag("I say [propose]")
+    (('propose', 'Proposal:'), ('', 'I say [propose]'))
+    """
+    text = text.strip()
+    tag = _TAG.match(text)
+    return (tag[1].lower(), text[tag.end() :].strip()) if tag else ("", text)
+
+
+def parse_act(text: str, deal: Deal) -> Act:
+    """The act in a text. Raises IllegalAct, which says what is wrong with the text."""
+    kind, body = split_tag(text)
+    if not kind:
+        raise IllegalAct("Begin with a tag: [message], [propose], [accept] or [reject].")
+    second = _TAG.search(body)
+    if second:
+        raise IllegalAct(f"One tag in a turn: you wrote [{kind}] and then {second[0]}. Write one of them only.")
+    if kind == "propose":
+        return Propose(_assignment(body, deal))
+    if kind == "message":
+        if not body:
+            raise IllegalAct("Your message is empty. Write your text after [message].")
+        return Say(body)
+    if body:
+        raise IllegalAct(f"Write [{kind}] alone: the text after it would not be heard.")
+    return Accept() if kind == "accept" else Reject()
+
+
+def format_act(act: Act, deal: Deal) -> str:
+    """The text of an act as the other player reads it. `parse_act` is its inverse."""
+    match act:
+        case Say(text):
+            return f"[message] {text}"
+        case Propose(assignment):
+            return f"[propose] Proposal:\n{proposal_lines(assignment, deal)}"
+        case Accept():
+            return "[accept]"
+        case Reject():
+            return "[reject]"
+
+
+def truncate_message(act: Act) -> Act:
+    """The act as the other player hears it: a long message is cut."""
+    if isinstance(act, Say) and len(act.text) > MAX_HEARD_CHARS:
+        return Say(f"{act.text[:MAX_HEARD_CHARS]} (...)")
+    return act
+
+
+def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
+    """The message or proposal that was heard last; None before the first. Text that is no act counts as a message."""
+    # One turn may hold a rejection and the act after it. Only the second asks for a reply.
+    text = heard.strip().removeprefix(format_act(Reject(), deal)).strip()
+    if not text:
+        return None
+    try:
+        act = parse_act(text, deal)
+    except IllegalAct:
+        return Say(text)
+    return act if isinstance(act, Propose) else Say(act.text if isinstance(act, Say) else text)
+
+
+def proposal_lines(assignment: Assignment, deal: Deal) -> str:
+    """The lines of a proposal: `Paper: Reviewer` in short names, in the order of the table."""
+    pairs = zip(deal.short_papers, assignment, strict=True)
+    return "\n".join(f"{paper}: {deal.short_reviewers[reviewer]}" for paper, reviewer in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """An index of papers or reviewers by their names: short or full, in any case, with any spaces."""
+
+    short: tuple[str, ...]
+    forms: dict[str, frozenset[int]]
+
+    @classmethod
+    def of_papers(cls, deal: Deal) -> "Names":
+        """The index of papers by title and short name."""
+        return cls._of(deal.short_papers, zip(deal.papers, deal.short_papers, strict=True))
+
+    @classmethod
+    def of_reviewers(cls, deal: Deal) -> "Names":
+        """The index of reviewers by full, first and last name."""
+        return cls._of(deal.short_reviewers, ((name, *name.split()[:1], *name.split()[-1:]) for name in deal.reviewers))
+
+    @classmethod
+    def _of(cls, short: tuple[str, ...], forms: Iterable[Iterable[str]]) -> "Names":
+        found: dict[str, set[int]] = defaultdict(set)
+        for index, names in enumerate(forms):
+            for name in names:
+                found[_key(name)].add(index)
+        return cls(short, {form: frozenset(indices) for form, indices in found.items()})
+
+    def find(self, name: str) -> frozenset[int]:
+        """The indices that a name may mean: one if it is unambiguous, none if it is unknown."""
+        return self.forms.get(_key(name), frozenset())
+
+
+def _key(name: str) -> str:
+    return " ".join(name.strip(" \t\"'`*_.,;").casefold().split())
+
+
+def _assignment(body: str, deal: Deal) -> Assignment:
+    """The assignment in the body of a proposal. Raises IllegalAct for a bad line, a repeated name or a missing
+    paper."""
+    papers, reviewers = Names.of_papers(deal), Names.of_reviewers(deal)
+    chosen: dict[int, int] = {}
+    for line in _lines(body):
+        paper, reviewer = _pair(line, papers, reviewers)
+        if paper in chosen:
+            raise IllegalAct(f"{papers.short[paper]} stands in two lines of your proposal; give it one reviewer.")
+        if reviewer in chosen.values():
+            raise IllegalAct(f"{reviewers.short[reviewer]} stands in two lines of your proposal; each reads one paper.")
+        chosen[paper] = reviewer
+    if len(chosen) < deal.size:
+        lacking = ", ".join(name for index, name in enumerate(papers.short) if index not in chosen)
+        free = ", ".join(name for index, name in enumerate(reviewers.short) if index not in chosen.values())
+        raise IllegalAct(
+            f"Your proposal lacks {lacking} (reviewers not used yet: {free}). Write a line `Paper: Reviewer` for "
+            f"each of the {deal.size} papers."
+        )
+    return tuple(chosen[paper] for paper in range(deal.size))
+
+
+def _lines(body: str) -> list[str]:
+    """The lines that should be pairs, without bullets, empty lines and the heading."""
+    lines = [_BULLET.sub("", html.unescape(line)).strip() for line in _LINE_BREAK.split(body)]
+    if lines and re.match(r"proposal\s*:", lines[0], re.IGNORECASE):
+        lines[0] = lines[0].partition(":")[2].strip()
+    return [line for line in lines if line]
+
+
+def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
+    """The paper and the reviewer of a line. Raises IllegalAct if it has no such pair."""
+    places = [place for place, character in enumerate(line) if character == ":"]
+    if not places or len(line) > _LINE_CHARS:
+        raise IllegalAct(f"`{_quote(line)}` is no line of a proposal. Write `Paper: Reviewer` in each line, no more.")
+    # Titles hold colons, so each colon is tried as the one between paper and reviewer, the last one first.
+    splits = [(line[:place], line[place + 1 :]) for place in reversed(places)]
+    with_paper = [split for split in splits if papers.find(split[0])]
+    paper, reviewer = (with_paper or splits)[0]
+    if not with_paper and reviewers.find(paper):
+        raise IllegalAct(f"In `{_quote(line)}` the paper must come first: `Paper: Reviewer`.")
+    return _only(paper, papers, "paper"), _only(reviewer, reviewers, "reviewer")
+
+
+def _only(name: str, names: Names, what: str) -> int:
+    """The one index that a name means. Raises IllegalAct if there is none, or more than one."""
+    found = names.find(name)
+    if len(found) == 1:
+        return next(iter(found))
+    if found:
+        who = " or ".join(names.short[index] for index in sorted(found))
+        raise IllegalAct(f"`{_quote(name)}` may be {who}: write the full name.")
+    raise IllegalAct(f"There is no {what} `{_quote(name)}`.{nearest(_quote(name), names.short)}")
+
+
+def _quote(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _QUOTED_CHARS else text[: _QUOTED_CHARS - 3] + "..."

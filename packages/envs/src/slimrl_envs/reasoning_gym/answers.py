@@ -1,0 +1,109 @@
+"""Tells which answers the package's scorers may be given.
+
+Eight of its scorers evaluate the answer as Python, seven of them what a policy may have written to run code or to take
+hours. These get an answer only where nothing but numbers, names, lists and arithmetic is in it.
+"""
+
+import ast
+import math
+import re
+
+UNBOUNDED = re.compile(r"(?<![a-z_])(?:nan|inf(?:inity)?)(?![a-ik-z_])|\d+(?:\.\d*)?e\+?\d+", re.IGNORECASE)
+MAX_CHARS = 1_000  # of an answer that is evaluated
+MAX_NODES = 400
+MAX_DIGITS = 20
+MAX_EXPONENT = 40
+MAX_POWERS = 2  # within one another
+
+# The scorers that evaluate answers: with `eval`, which reads a list where the answer is to be plain text ...
+LITERAL = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
+# ... and with sympy, which evaluates a formula.
+FORMULA = frozenset({"countdown", "intermediate_integration", "polynomial_multiplication", "simple_integration"})
+# The scorers that remove spaces before they read a number.
+SPACELESS = frozenset({"complex_arithmetic"})
+FUNCTIONS = frozenset(
+    {"Abs", "Rational", "acos", "asin", "atan", "cos", "cosh", "erf", "exp", "ln", "log", "sin", "sinh", "sqrt", "tan"}
+)
+
+
+def is_safe(name: str, answer: str) -> bool:
+    """Whether the scorer of the task `name` may be given the answer: it does not evaluate it, or that does no harm, and
+    every number in it is finite. A comparison with nan is False, which some scorers take for a small difference."""
+    texts = [answer, answer.replace(" ", "")] if name in SPACELESS else [answer]
+    if not all(math.isfinite(float(number)) for text in texts for number in UNBOUNDED.findall(text)):
+        return False
+    if name in LITERAL:
+        return _is_harmless_literal(answer)
+    return name not in FORMULA or _is_formula(answer)
+
+
+def _is_harmless_literal(answer: str) -> bool:
+    # What is no Python is not evaluated, and is compared as text. An answer to `string_insertion` is a name in
+    # capitals. The variables of the scorers, one of which has the right answer, are in small letters.
+    tree = _parse(answer)
+    return tree is None or all(
+        node.id.isupper() if isinstance(node, ast.Name) else isinstance(node, _LITERAL_NODES) for node in ast.walk(tree)
+    )
+
+
+def _is_formula(answer: str) -> bool:
+    tree = _parse(answer)
+    if tree is None or sum(1 for _ in ast.walk(tree)) > MAX_NODES:
+        return False
+    return all(_is_harmless(node) for node in ast.walk(tree)) and _depth_of_powers(tree) <= MAX_POWERS
+
+
+def _parse(answer: str) -> ast.expr | None:
+    """The answer as a Python expression; None for one that is too long, or is none."""
+    if len(answer) > MAX_CHARS or "\0" in answer:
+        return None
+    try:
+        return ast.parse(answer.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _is_harmless(node: ast.AST) -> bool:
+    """Whether a node of a formula, apart from what is in it, is arithmetic of a bounded size."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float) and len(repr(node.value)) <= MAX_DIGITS
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords
+    if isinstance(node, ast.Name):
+        return node.id.isascii() and (len(node.id) == 1 or node.id in FUNCTIONS or node.id == "pi")
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return _is_small(node.right)
+    return isinstance(node, _FORMULA_NODES)
+
+
+def _is_small(node: ast.expr) -> bool:
+    """Whether an exponent is a number, or a fraction of two, that is small; or has names and no powers in it."""
+    if isinstance(node, ast.UnaryOp):
+        return _is_small(node.operand)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return _is_small(node.left) and _is_small(node.right)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, (int, float)) and abs(node.value) <= MAX_EXPONENT
+    return isinstance(node, ast.Name)
+
+
+def _depth_of_powers(node: ast.AST) -> int:
+    """The number of powers and exponentials that stand within one another."""
+    inner = max((_depth_of_powers(child) for child in ast.iter_child_nodes(node)), default=0)
+    is_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+    return inner + (is_power or isinstance(node, ast.Call))
+
+
+_FORMULA_NODES = (
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.Div,
+    ast.Pow,
+    ast.USub,
+    ast.UAdd,
+    ast.Load,
+)
+_LITERAL_NODES = (ast.List, ast.Tuple, ast.Constant, ast.Load, ast.UnaryOp, ast.USub)

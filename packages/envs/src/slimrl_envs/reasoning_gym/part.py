@@ -1,0 +1,258 @@
+"""One task of the package under one config: makes its items, and scores answers to them."""
+
+import copy
+import dataclasses
+import functools
+import math
+import random
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from slimrl.environments.find import call_user_code
+from slimrl.errors import RolloutError, UserError, nearest, require
+from slimrl.io.cache import say
+from slimrl.types import Split
+from slimrl_envs.reasoning_gym.answers import is_safe
+
+# A question belongs to the first split that has made it, so held-out tasks are the same whatever `num_train` is.
+SPLITS: tuple[Split, ...] = ("test", "validation", "train")
+STRIDE = 10_000_000  # between the seeds of two splits: the package makes item `i` from `seed + i`
+TRIES, MORE_TRIES = 4, 100  # items made at most for each wanted one, and besides
+CACHED_ENTRIES = 1 << 14  # a question is made again when it is scored, unless it is kept
+DECIDED = ("seed", "size")  # settings of a config that follow from the split
+NOT_OURS = ("composite",)  # its own mixture
+# Tasks whose scorer pays without the question being read: a policy would learn that.
+UNSOUND = {
+    "coin_flip": "its scorer pays `0` in full for nearly every probability",
+    "game_of_life_halting": "its scorer pays every answer",
+    "puzzle24": "its scorer does not compare the numbers with those of the question, so one answer solves all",
+}
+# Tasks whose scorer pays a large part for the answer's form or neighbourhood: only full scores count here.
+EXACT_ONLY = frozenset({"emoji_mystery", "game_of_life", "prime_factorization", "rectangle_count", "time_intervals"})
+# The best blind answer of each task that pays it more than 0.3, and its mean reward at the package's own settings
+# (`benchmarks/checks/blind_answers.py`).
+EASY = {
+    "acre": ("on", 0.38),
+    "circuit_logic": ("0", 0.64),
+    "course_schedule": ("True", 0.58),
+    "isomorphic_strings": ("False", 0.54),
+    "letter_counting": ("1", 0.34),
+    "mahjong_puzzle": ("Chi", 0.38),
+    "maze": ("5", 0.33),
+    "number_sequence": ("the last number of the question", 0.32),
+    "polynomial_equations": ("0", 0.38),
+    "ransom_note": ("True", 0.55),
+    "rotten_oranges": ("-1", 0.31),
+    "self_reference": ("2", 0.47),
+    "shortest_path": ("infeasible", 0.44),
+    "string_insertion": ("the last word of the question", 0.96),
+    "string_manipulation": ("the last word of the question", 0.32),
+    "syllogism": ("Yes", 0.68),
+    "zebra_puzzles": ("bob", 0.31),
+}
+# What a scorer raises at an answer that it cannot read.
+UNREADABLE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+
+Entry = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """A question of the package. `seed` is what it is made from again, and `answer` is empty where it gives none."""
+
+    seed: int
+    question: str
+    answer: str
+
+
+@runtime_checkable
+class _Validating(Protocol):
+    """A config that can check itself, as all but one can."""
+
+    def validate(self) -> None:
+        """Raises an error for settings that cannot work."""
+
+
+class Part:
+    """A task of the package with its config. `level` sets the config as the package's curriculum does, and the settings
+    in `config` come on top of it. `sizes` is the number of items in each split, if there are as many."""
+
+    def __init__(
+        self, name: str, config: Mapping[str, Any], level: int | None, seed: int, sizes: Mapping[Split, int]
+    ) -> None:
+        factory = _factory()
+        if name not in factory.DATASETS or name in NOT_OURS:
+            raise UserError(
+                f"reasoning-gym has no task `{name}`.{nearest(name, task_names())} A mixture "
+                "is named as in `reasoning-gym:chain_sum+leg_counting`."
+            )
+        if name in UNSOUND:
+            raise UserError(f"reasoning-gym: {name} cannot be trained on: {UNSOUND[name]}.")
+        self.name = name
+        self._make_dataset, self._make_config = factory.DATASETS[name]
+        self._settings = self._settings_of_level(factory.CURRICULA, level) | self._check(config)
+        self._first_seed, self._sizes = seed * len(SPLITS) * STRIDE, sizes
+        self._datasets: dict[Split, Any] = {}
+        self._items: dict[Split, list[Item]] = {}
+        self._config_of("train")  # raises at once what the config refuses
+        self._entry = functools.lru_cache(CACHED_ENTRIES)(self._make_entry)
+
+    def items(self, split: Split) -> list[Item]:
+        """The items of a split, the same at every call. None has a question of another split or occurs twice.
+
+        An item whose own answer its scorer does not pay in full is left out. Raises UserError if there is no item.
+        """
+        if split not in self._items:
+            taken = {item.question for other in SPLITS[: SPLITS.index(split)] for item in self.items(other)}
+            self._items[split] = self._find_items(split, taken)
+        return self._items[split]
+
+    def score(self, answer: str, item: Item) -> float:
+        """What the package's scorer gives for an answer, between 0 and 1; it is 0 where it cannot read the answer.
+        Raises RolloutError for a score that is not finite, and for an item that the package now makes otherwise."""
+        entry = self._entry(item.seed)
+        if entry["question"] != item.question:
+            raise RolloutError(
+                "environment_error", f"the installed reasoning-gym makes another question of {self.name} from this seed"
+            )
+        return self._score(answer, entry, self._split_of(item.seed))
+
+    def some_items(self) -> list[Item]:
+        """The items of the first split that has any."""
+        return next((self.items(split) for split in SPLITS if self._sizes[split]), [])
+
+    def _find_items(self, split: Split, taken: set[str]) -> list[Item]:
+        wanted, found = self._sizes[split], dict[str, Item]()
+        first, refused, failure = self._first_seed_of(split), 0, ""
+        for seed in range(first, first + self._num_candidates(split)):
+            if len(found) == wanted:
+                break
+            try:
+                entry = self._entry(seed)
+            except UserError as error:
+                failure = str(error)
+                continue
+            item = Item(seed, entry["question"], entry["answer"] if isinstance(entry["answer"], str) else "")
+            if item.question in taken or item.question in found:
+                continue
+            if item.answer and self._score(item.answer.strip(), entry, split) < 1.0:
+                refused += 1
+                continue
+            found[item.question] = item
+        self._tell_of_few(split, len(found), refused, failure)
+        return list(found.values())
+
+    def _tell_of_few(self, split: Split, num_found: int, num_refused: int, failure: str) -> None:
+        wanted, tried = self._sizes[split], self._num_candidates(split)
+        if num_found == wanted:
+            return
+        text = (
+            f"reasoning-gym: {self.name} has {num_found} different questions for `num_{split}` = {wanted} in {tried} "
+            f"items, and the scorer refused the package's own answer in {num_refused}."
+        )
+        if not num_found:
+            raise UserError(
+                f"{text} Ask for fewer tasks in the other splits, or change its `config`. {failure}".strip()
+            )
+        say(text)
+
+    def _score(self, answer: str, entry: Entry, split: Split) -> float:
+        if not is_safe(self.name, answer):
+            return 0.0
+        try:
+            score = float(self._dataset(split).score_answer(answer, copy.deepcopy(entry)))
+        except UNREADABLE:
+            return 0.0
+        if not math.isfinite(score):
+            raise RolloutError("nonfinite_reward", f"the scorer of reasoning-gym's {self.name} gave {score}")
+        return float(score >= 1.0) if self.name in EXACT_ONLY else min(max(score, 0.0), 1.0)
+
+    def _make_entry(self, seed: int) -> Entry:
+        """The item with this seed. Raises UserError where the package fails to make it."""
+        split = self._split_of(seed)
+        index = seed - self._first_seed_of(split)
+        # Some tasks draw from Python's own generator besides the one that their seed makes.
+        state = random.getstate()
+        try:
+            random.seed(seed)
+            entry: Entry = call_user_code(
+                f"reasoning-gym failed to make an item of {self.name}", lambda: self._dataset(split)[index]
+            )
+        finally:
+            random.setstate(state)
+        return entry
+
+    def _dataset(self, split: Split) -> Any:
+        if split not in self._datasets:
+            self._datasets[split] = call_user_code(
+                f"reasoning-gym failed to make {self.name}", lambda: self._make_dataset(config=self._config_of(split))
+            )
+        return self._datasets[split]
+
+    def _config_of(self, split: Split) -> Any:
+        settings = self._settings | {"seed": self._first_seed_of(split), "size": self._num_candidates(split)}
+
+        def make() -> Any:
+            config = self._make_config(**copy.deepcopy(settings))
+            if isinstance(config, _Validating):
+                config.validate()
+            return config
+
+        return call_user_code(f"reasoning-gym refuses the config of {self.name}", make)
+
+    def _num_candidates(self, split: Split) -> int:
+        return TRIES * self._sizes[split] + MORE_TRIES
+
+    def _first_seed_of(self, split: Split) -> int:
+        return self._first_seed + SPLITS.index(split) * STRIDE
+
+    def _split_of(self, seed: int) -> Split:
+        return SPLITS[(seed - self._first_seed) // STRIDE]
+
+    def _check(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The config itself. Raises UserError for a setting that the task does not have."""
+        known = self._names_of_settings()
+        for key in config:
+            if key in DECIDED:
+                raise UserError(
+                    f"reasoning-gym: `{key}` of {self.name} follows from the args `seed`, `num_train` and `num_test`."
+                )
+            if key not in known:
+                raise UserError(f"reasoning-gym: {self.name} has no setting `{key}`.{nearest(key, known)}")
+        return dict(config)
+
+    def _names_of_settings(self) -> set[str]:
+        return {field.name for field in dataclasses.fields(self._make_config) if field.init} - set(DECIDED)
+
+    def _settings_of_level(self, curricula: Mapping[str, Any], level: int | None) -> dict[str, Any]:
+        """The settings that the curriculum of the task has at a level; none without a level."""
+        if level is None:
+            return {}
+        if self.name not in curricula:
+            raise UserError(f"reasoning-gym: {self.name} has no levels. These have: {', '.join(sorted(curricula))}.")
+        curriculum = curricula[self.name]()
+        highest = max(len(attribute.levels) for attribute in curriculum.attributes.values()) - 1
+        if not 0 <= level <= highest:
+            raise UserError(f"reasoning-gym: `level` of {self.name} must be 0 to {highest}, not {level}.")
+        curriculum.set_global_level(level)
+        config = call_user_code(f"reasoning-gym's curriculum of {self.name} failed", curriculum.generate_configuration)
+        return {name: getattr(config, name) for name in self._names_of_settings()}
+
+
+def task_names() -> list[str]:
+    """The names of the package's tasks."""
+    return sorted(set(_factory().DATASETS) - {*NOT_OURS, *UNSOUND})
+
+
+def _factory() -> Any:
+    """The package's registry of tasks, which its import fills."""
+    return require("reasoning_gym", "reasoning-gym", "`reasoning-gym:NAME`").factory

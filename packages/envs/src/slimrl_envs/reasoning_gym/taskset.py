@@ -1,0 +1,180 @@
+"""`reasoning-gym:NAME`: a task of the package reasoning-gym, or a mixture of several, `reasoning-gym:NAME+NAME`.
+
+The package makes questions from seeds, knows their answers, and scores what is given as one, 0 to 1. An episode is one
+question and one reply. Training and held-out questions come from different seeds, and no question is in two splits.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from slimrl.environments.answers import Form, read_answer
+from slimrl.environments.base import SUCCESS
+from slimrl.errors import UserError, nearest
+from slimrl.io.cache import say
+from slimrl.types import Message, Script, Split, Task, Taskset, Turn
+from slimrl_envs.reasoning_gym.part import EASY, Item, Part
+
+IN_TAGS = "Answer the question. Write nothing but the answer, in <answer> tags."
+INSTRUCTIONS = {"tag": IN_TAGS, "lenient": IN_TAGS, "plain": "Answer the question. Write nothing but the answer."}
+FORMS: dict[str, Form] = {"tag": "tag", "lenient": "lenient", "plain": "whole"}
+MAX_SEED = 100  # NumPy takes seeds of 32 bits
+MAX_SIZE = 1_000_000
+
+
+@dataclass
+class ReasoningGym(Taskset):
+    """A taskset of one or several of the package's tasks. The fields are the `args` of the config section.
+
+    `config` holds settings of the task, as the package names them; in a mixture it holds those of each task under its
+    name. `level` takes the settings from the package's curriculum, from 0, and `config` changes them. `weights` are the
+    shares of the tasks of a mixture, 1 where none is given. Each split has at most so many tasks as its `num_` says.
+    """
+
+    name: str
+    config: dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+    level: int | None = None
+    answer_format: str = "tag"
+    seed: int = 0
+    num_train: int = 1_000
+    num_validation: int = 0
+    num_test: int = 200
+
+    def __post_init__(self) -> None:
+        names = [name.strip().replace("-", "_") for name in self.name.split("+")]
+        if len(set(names)) < len(names):
+            raise UserError(f"reasoning-gym: a task is twice in `{self.name}`; `weights` gives it a larger share.")
+        if self.answer_format not in INSTRUCTIONS:
+            raise UserError(
+                f"reasoning-gym: there is no answer_format `{self.answer_format}`."
+                f"{nearest(self.answer_format, INSTRUCTIONS)}"
+            )
+        if not 0 <= self.seed <= MAX_SEED:
+            raise UserError(f"reasoning-gym: `seed` must be 0 to {MAX_SEED}, not {self.seed}.")
+        sizes: dict[Split, int] = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+        for split, size in sizes.items():
+            if not 0 <= size <= MAX_SIZE:
+                raise UserError(f"reasoning-gym: `num_{split}` must be 0 to {MAX_SIZE:,}, not {size:,}.")
+        shares, configs = _shares(names, self.weights), _configs(names, self.config)
+        counts = {split: _split_size(size, shares) for split, size in sizes.items()}
+        self._parts = {
+            name: Part(name, configs[name], self.level, self.seed, {split: counts[split][name] for split in sizes})
+            for name in names
+        }
+
+    def prepare(self) -> None:
+        """Note the reward of the best blind answer to each task that pays it much."""
+        for name in self._parts.keys() & EASY.keys():
+            answer, pay = EASY[name]
+            say(f"reasoning-gym: {name} pays {pay:.2f} on average if every answer is `{answer}`. Learn more than that.")
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split, the same ones at every call; those of a mixture are shuffled."""
+        found = [
+            Task(f"{split}/{name}/{item.seed}", {"task": name, "seed": item.seed, **_texts(item)})
+            for name, part in self._parts.items()
+            for item in part.items(split)
+        ]
+        if len(self._parts) > 1:
+            random.Random(f"reasoning-gym/{split}").shuffle(found)
+        return found
+
+    def environment(self, task: Task) -> "ReasoningGymEpisode":
+        """A fresh episode on the task."""
+        return ReasoningGymEpisode(
+            self._parts[task.data["task"]], task, self.answer_format, is_mixed=len(self._parts) > 1
+        )
+
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """The expert gives the package's own answer, and `random` that to another question, which is right where many
+        questions have the same one. There is neither where the package gives no answers to a task of the mixture."""
+        if not all(item.answer for part in self._parts.values() for item in part.some_items()):
+            return {}
+        return {"expert": self._solve, "random": self._answer_another}
+
+    def _solve(self, task: Task, seed: int) -> list[Message]:
+        return self._conversation(task, task.data["answer"])
+
+    def _answer_another(self, task: Task, seed: int) -> list[Message]:
+        items = self._parts[task.data["task"]].some_items()
+        others = [item for item in items if item.seed != task.data["seed"]] or items
+        return self._conversation(task, random.Random(f"{seed}/{task.id}").choice(others).answer)
+
+    def _conversation(self, task: Task, answer: str) -> list[Message]:
+        reply = answer if self.answer_format == "plain" else f"<answer>{answer}</answer>"
+        return [*opening(task, self.answer_format), {"role": "assistant", "content": reply}]
+
+
+class ReasoningGymEpisode:
+    """An episode of one turn: the policy reads a question and answers once."""
+
+    def __init__(self, part: Part, task: Task, answer_format: str, *, is_mixed: bool) -> None:
+        self._part, self._task, self._format, self._is_mixed = part, task, answer_format, is_mixed
+
+    async def start(self) -> list[Message]:
+        """The messages that the policy reads first."""
+        return opening(self._task, self._format)
+
+    async def step(self, reply: str) -> Turn:
+        """The package's score of the answer. A reply in which none is found, or an empty one, earns nothing."""
+        answer = read_answer(reply, FORMS[self._format]).text
+        data = self._task.data
+        item = Item(data["seed"], data["question"], data["answer"])
+        reward = self._part.score(answer, item) if answer else 0.0
+        metrics = {"exact": float(reward >= SUCCESS), "answered": float(bool(answer))}
+        if self._is_mixed:
+            metrics[self._part.name] = reward
+        return Turn(done=True, reward=reward, metrics=metrics)
+
+
+def opening(task: Task, answer_format: str) -> list[Message]:
+    """The instruction and the question."""
+    return [
+        {"role": "system", "content": INSTRUCTIONS[answer_format]},
+        {"role": "user", "content": task.data["question"]},
+    ]
+
+
+def _texts(item: Item) -> dict[str, str]:
+    return {"question": item.question, "answer": item.answer}
+
+
+def _configs(names: Sequence[str], config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The settings of each task: all of them for a single one, and those under its name in a mixture."""
+    if len(names) == 1:
+        return {names[0]: config}
+    for name, settings in config.items():
+        if name not in names:
+            raise UserError(
+                f"reasoning-gym: in a mixture `config` holds the settings of each task under its name, and `{name}` is "
+                f"none of them.{nearest(name, names)}"
+            )
+        if not isinstance(settings, Mapping):
+            raise UserError(f"reasoning-gym: `config` of {name} must be a table of settings, not {settings!r:.80}.")
+    return {name: config.get(name, {}) for name in names}
+
+
+def _shares(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
+    """The share of each task; they add up to 1."""
+    for name, weight in weights.items():
+        if name not in names:
+            raise UserError(
+                f"reasoning-gym: `weights` names `{name}`, which is not in the mixture.{nearest(name, names)}"
+            )
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.0 < weight < 1e6:
+            raise UserError(f"reasoning-gym: the weight of {name} must be a number above 0, not {weight!r:.80}.")
+    total = sum(weights.get(name, 1.0) for name in names)
+    return {name: weights.get(name, 1.0) / total for name in names}
+
+
+def _split_size(size: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """The number of tasks of each part, which add up to the size of the split."""
+    edges, total = [0], 0.0
+    for share in shares.values():
+        total += share
+        edges.append(round(total * size))
+    return {name: end - begin for name, (begin, end) in zip(shares, pairwise(edges), strict=True)}

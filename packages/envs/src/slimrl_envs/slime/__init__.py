@@ -1,0 +1,5 @@
+"""The matching game as a rollout of SLIME: `--custom-generate-function-path slimrl.integrations.slime.generate`."""
+
+from slimrl_envs.slime.rollout import generate
+
+__all__ = ["generate"]

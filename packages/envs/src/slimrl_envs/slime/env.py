@@ -1,0 +1,153 @@
+"""The matching game for SLIME's own multi-turn rollout: `rollout_interaction_env_path: slimrl.integrations.slime.env`.
+
+That rollout (`examples/geo3k_vlm_multi_turn` in SLIME) asks a module for `build_env(sample, args)` and then plays
+`reset()`, `step(text)` and so on, without `await`. It tokenises observations itself and cuts the conversation where the
+model stops. `rollout.py` does more; prefer it where there is the choice. This module loads no model, and of
+--hf-checkpoint only the tokenizer, to know what a reply may end with.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from slimrl.environments.base import new_episode
+from slimrl.errors import RolloutError, UserError
+from slimrl.io.loop_thread import LoopThread
+from slimrl.rollout.answers import close_episode, start_episode, step_episode
+from slimrl.rollout.failures import run_with_timeout
+from slimrl.types import Environment, Message, Task
+from slimrl_envs.slime.rows import (
+    GAME,
+    TIMEOUT_S,
+    environment_args,
+    read_state,
+    task_of,
+    taskset_of,
+    timeout_of,
+)
+from slimrl_envs.slime.tokenizer import without_end
+
+Observation = dict[str, Any]
+logger = logging.getLogger(__name__)
+
+
+class MatchingEnv:
+    """An environment that plays one game at a time. Its partner may need an event loop, which runs in a thread.
+
+    >>> env = MatchingEnv(max_turns=20)  # doctest: +SKIP
+    >>> observation, info = env.reset(row["game_state"])  # doctest: +SKIP
+    >>> observation, done, info = env.step("[message] What is the score of Ava for BLEU?")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        args: Mapping[str, Any] | None = None,
+        sample: Any = None,
+        timeout_s: float = TIMEOUT_S,
+        hf_checkpoint: str = "",
+        max_turns: int | None = None,
+    ) -> None:
+        """Makes an environment without a game; `reset` begins one.
+
+        `args` are those of the environment `matching-game`, of which `max_turns` may be given by itself. The `sample`,
+        if there is one, holds the game, and gets the reward. `timeout_s` is for one answer of the partner. With
+        `hf_checkpoint` the special tokens of its tokenizer are removed from the end of replies; without it `step` must
+        be given the reply alone.
+        """
+        given = {**(args or {}), **({} if max_turns is None else {"max_turns": max_turns})}
+        self._taskset = taskset_of(json.dumps(given, sort_keys=True))
+        self._sample, self._timeout_s, self._hf_checkpoint = sample, timeout_s, hf_checkpoint
+        self._thread = LoopThread("slime")
+        self._episode: Environment | None = None
+        self._reward = 0.0
+
+    def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        """Begins the game of the sample, or a given one. Raises UserError if there is no game, or an invalid one."""
+        self._leave()
+        state = read_state(dict(game_state)) if game_state is not None else None
+        if state is None and self._sample is None:
+            raise UserError(f"slime: no game to play: give `reset` the {GAME} of a row.")
+        task = task_of(self._sample) if state is None else Task("slime", {GAME: state})
+        try:
+            self._episode = new_episode(self._taskset, task)
+        except ValueError as error:
+            raise UserError(f"slime: that {GAME} is no game: {error}.") from error
+        self._note(0.0, {})
+        messages = self._thread.wait(run_with_timeout(start_episode(self._episode), "environment", self._timeout_s))
+        return observation_of(messages), {"game_id": task.id}
+
+    def step(self, text: str) -> tuple[Observation, bool, dict[str, Any]]:
+        """Plays a reply. Returns the observation, whether the game is over, and `info`.
+
+        `info` has the `reward`, which is 0 until the game is over, and the metrics so far. If the partner fails, the
+        game is over, `info` has the `failure`, and the sample is not trained on. Raises UserError without a game.
+        """
+        if self._episode is None:
+            raise UserError("slime: there is no game in progress: call `reset` first.")
+        reply = without_end(text, self._hf_checkpoint) if self._hf_checkpoint else text
+        try:
+            turn = self._thread.wait(
+                run_with_timeout(step_episode(self._episode, reply), "environment", self._timeout_s)
+            )
+        except RolloutError as error:  # SLIME's rollout catches nothing: one failure would end all of its run
+            self._leave()
+            return observation_of([]), True, {"reward": 0.0, "failure": self._record_failure(error)}
+        self._note(turn.reward, turn.metrics)
+        if turn.done:
+            self._leave()
+        return observation_of(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
+
+    def get_normalized_reward(self) -> float:
+        """The reward of the last game so far: what was agreed on, as a share of the best; 0 without an agreement."""
+        return self._reward
+
+    def format_observation(self, observation: Observation) -> Message:
+        """The chat message of an observation."""
+        return {"role": "user", "content": observation["obs_str"]}
+
+    def close(self) -> None:
+        """Ends the game and the thread."""
+        self._leave()
+        self._thread.close()
+
+    def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
+        """Keeps the reward, and writes it and the metrics into the sample."""
+        self._reward = reward
+        # A sample gets a reward at once, 0 without an agreement: SLIME asks a reward model about one that has none.
+        if self._sample is not None:
+            self._sample.reward = reward
+            self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
+
+    def _record_failure(self, error: RolloutError) -> str:
+        """The failure in words, which is also logged and written into the sample."""
+        failure = f"{error.reason}: {error.detail}"
+        logger.warning("a sample is not trained on: %s", failure)
+        self._note(0.0, {})
+        if self._sample is not None:
+            self._sample.remove_sample = True
+            self._sample.metadata["failure"] = failure
+        return failure
+
+    def _leave(self) -> None:
+        if self._episode is None:
+            return
+        episode: Environment = self._episode
+        self._episode = None
+        self._thread.wait(close_episode(episode))
+
+
+def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
+    """The environment of a sample; SLIME's rollout calls this. Raises UserError for settings that cannot act here."""
+    settings = environment_args(args)
+    if settings.get("role", 1) != 1:
+        raise UserError(
+            "slime: matching_args.role = 2 cannot act here: the prompts of the rows show the table of player 1. Use "
+            "slimrl.integrations.slime.generate, or remove it."
+        )
+    return MatchingEnv(settings, sample, timeout_of(args), str(getattr(args, "hf_checkpoint", None) or ""))
+
+
+def observation_of(messages: Any) -> Observation:
+    """The observation in the form of SLIME's examples."""
+    return {"obs_str": "\n\n".join(message["content"] for message in messages), "role": "user"}

@@ -1,0 +1,233 @@
+"""`wordle`: find a five-letter word in six guesses, each in <guess> tags, from feedback on its letters.
+
+Models read tokens, not letters, so feedback is shown letter by letter; with `spelled` guesses are written so too. The
+rules and the words are in `wordle/rules.py` and `words.py`. The guess is the text in the first tags of a
+reply, outside of thoughts, and the rest is not read. A reply without a guess, or with one that cannot be played, costs
+a guess.
+"""
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from slimrl.errors import UserError
+from slimrl.models.chat.thoughts import without_thoughts
+from slimrl.types import Message, Rollout, Script, Split, Task, Taskset, Turn
+from slimrl_envs.wordle.metrics import kind_of_failure, metrics_of
+from slimrl_envs.wordle.rules import NUM_TRIES, Game, Try, feedback_of, find_hints
+from slimrl_envs.wordle.solver import Solver, choose_fixed_words, openings
+from slimrl_envs.wordle.words import is_held_out, word_list
+
+OPEN, CLOSE = "<guess>", "</guess>"
+RULES = """Find the secret word, an English word of five letters, in six guesses. Answer with a guess in tags: {example}
+After it you read a mark for each letter:
+G: the letter is right, and in its place
+Y: the letter is in the word, in another place
+X: the letter is not in the word, or not that often
+A reply without a guess in tags, a guess that is no word of five letters, and one made before cost a guess too."""
+BEST_LOSS = 0.8  # the highest partial credit of a wrong guess
+MIN_ANSWERS = 20
+NUM_OPENINGS = 60
+
+
+@dataclass
+class Wordle(Taskset):
+    """Games over the `num_answers` commonest words. The fields are the `args` of the config section: `hints` sums up
+    all feedback after each guess; with `spelled` guesses are written as ` c r a n e`.
+
+    A fifth of the words, chosen by their hash, is held out. With `opened` the first guess is made for the policy: one
+    of the `NUM_OPENINGS` best words of common letters. Then a fifth of the pairs of a first guess and its feedback is
+    held out, with all answers that give it. So answers are in both splits, after different first feedback.
+
+    After n tries of the policy, of which v are guesses that could be played, the reward is
+
+        win [won] + speed [won] (tries left) / 5 + closeness best + format v / n
+
+    where best is the partial credit of the best guess: 1/5 for each letter in its place, 1/10 for each that is
+    elsewhere. A turn earns the change of that value. The four weights add up to 1, and every win is worth more than any
+    loss.
+    """
+
+    num_answers: int = 2000
+    hints: bool = False
+    spelled: bool = False
+    opened: bool = False
+    win: float = 0.5
+    speed: float = 0.1
+    closeness: float = 0.3
+    format: float = 0.1
+
+    def __post_init__(self) -> None:
+        weights = (self.win, self.speed, self.closeness, self.format)
+        if not (min(weights) >= 0 and abs(sum(weights) - 1) <= 1e-6):  # nan is neither
+            raise UserError(
+                "wordle: the weights `win`, `speed`, `closeness` and `format` must be 0 or more and add up to 1, not "
+                f"{' + '.join(f'{weight:g}' for weight in weights)} = {sum(weights):g}."
+            )
+        if self.win + self.closeness + self.format / NUM_TRIES <= BEST_LOSS * self.closeness + self.format:
+            raise UserError(
+                f"wordle: with `win` = {self.win:g} and `format` = {self.format:g} a loss with six good guesses can be "
+                "worth as much as a win after five bad ones; raise `win`."
+            )
+        words = word_list()
+        if not MIN_ANSWERS <= self.num_answers <= len(words.answers):
+            raise UserError(
+                f"wordle: `num_answers` must be {MIN_ANSWERS} to {len(words.answers)}, not {self.num_answers}."
+            )
+        self._answers, self._allowed = words.answers[: self.num_answers], words.allowed
+        self._solver = Solver(self._answers)
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The games of a split, one for each pair of an answer and a first guess, in an order that does not depend on
+        how common words are. The split `validation` has none."""
+        if split == "validation":
+            return []
+        pairs = [(opening, word) for opening in self._openings for word in self._answers if word != opening]
+        mine = [pair for pair in pairs if is_held_out(_split_key(*pair)) == (split == "test")]
+        mine.sort(key=lambda pair: hashlib.sha256(_name(*pair).encode()).digest())
+        return [Task(f"{split}/{_name(*pair)}", dict(zip(("opening", "answer"), pair, strict=True))) for pair in mine]
+
+    def environment(self, task: Task) -> "WordleEpisode":
+        return WordleEpisode(self, Game(task.data["answer"], self._allowed, task.data.get("opening", "")))
+
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """A solver, one that guesses at random, and one that plays the same good words in every game."""
+        return {"expert": self._solve, "random": self._guess_at_random, "fixed": self._play_fixed}
+
+    def _solve(self, task: Task, seed: int) -> list[Message]:
+        """A solver that knows all answers of both splits, but not which one it is; it wins almost always."""
+        return self._play(task, self._solver.guess)
+
+    def _guess_at_random(self, task: Task, seed: int) -> list[Message]:
+        """Different words at random, all of them possible answers at first."""
+        words = random.Random(f"{seed}/{task.id}").sample(self._answers, NUM_TRIES)
+        return self._play(task, lambda tries: _first_new(words, tries))
+
+    def failure_kind(self, rollout: Rollout) -> str | None:
+        """The way in which the game was lost. A game that was won late is no failure, though it earned less."""
+        return kind_of_failure(rollout.metrics)
+
+    def format_guess(self, word: str) -> str:
+        """The reply that makes a guess. With `spelled`, a space before each letter gives the tokens that feedback
+        has."""
+        return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
+
+    def _play_fixed(self, task: Task, seed: int) -> list[Message]:
+        """A player that guesses the same good words, whatever the feedback is."""
+        return self._play(task, lambda tries: _first_new(self._constant_words, tries))
+
+    def worth(self, game: Game) -> float:
+        """The reward so far, by the formula of the class."""
+        answered = [one for one in game.own_tries if one.feedback]
+        best = max((one.partial_credit for one in answered), default=0.0)
+        won = self.win + self.speed * (NUM_TRIES - len(game.tries)) / (NUM_TRIES - 1) if game.is_won else 0.0
+        form = self.format * len(answered) / len(game.own_tries) if game.own_tries else 0.0
+        return won + self.closeness * best + form
+
+    @cached_property
+    def _openings(self) -> list[str]:
+        """The first guesses that are made for the policy. Without `opened` the only one is empty, which is none."""
+        return openings(self._answers, NUM_OPENINGS) if self.opened else [""]
+
+    @cached_property
+    def _constant_words(self) -> list[str]:
+        """The words that the script `fixed` plays in every game."""
+        return choose_fixed_words(self._answers, NUM_TRIES)
+
+    def _play(self, task: Task, choose: Callable[[Sequence[Try]], str]) -> list[Message]:
+        """The whole conversation of a player that chooses each guess from the tries before."""
+        episode = self.environment(task)
+        messages = episode.opening()
+        while True:
+            reply = self.format_guess(choose(episode.game.tries))
+            messages.append({"role": "assistant", "content": reply})
+            turn = episode.react(reply)
+            if turn.done:
+                return messages
+            messages += turn.messages
+
+
+def find_guess(reply: str) -> str | None:
+    """The text in the first pair of tags outside of thoughts; None where there is no such pair."""
+    _, opened, rest = without_thoughts(reply).partition(OPEN)
+    guess, closed, _ = rest.partition(CLOSE)
+    return guess if opened and closed else None
+
+
+def _first_new(words: Sequence[str], tries: Sequence[Try]) -> str:
+    return next(word for word in words if word not in {one.word for one in tries})
+
+
+def _name(opening: str, answer: str) -> str:
+    return f"{opening}/{answer}" if opening else answer
+
+
+def _split_key(opening: str, answer: str) -> str:
+    """The key whose hash decides a game's split: games that look alike after the first guess share a split."""
+    return f"{opening}/{feedback_of(opening, answer)}" if opening else answer
+
+
+class WordleEpisode:
+    """An episode on one word, which ends when it is found or six tries are spent."""
+
+    def __init__(self, rules: Wordle, game: Game) -> None:
+        self.game = game
+        self._rules = rules
+        self._untagged = 0
+
+    async def start(self) -> list[Message]:
+        return self.opening()
+
+    async def step(self, reply: str) -> Turn:
+        return self.react(reply)
+
+    def opening(self) -> list[Message]:
+        """The rules, and the first request for a guess."""
+        rules = RULES.format(example=self._rules.format_guess("crane"))
+        return [{"role": "system", "content": rules}, {"role": "user", "content": self._observation()}]
+
+    def react(self, reply: str) -> Turn:
+        """The turn that answers a reply, whose reward is the change of the episode's."""
+        game, before = self.game, self._rules.worth(self.game)
+        guess = find_guess(reply)
+        self._untagged += guess is None
+        if guess is not None:
+            game.play(guess)
+        else:
+            game.forfeit("there is no guess in <guess> tags.")
+        return Turn(
+            done=game.is_over,
+            messages=[{"role": "user", "content": self._observation()}],
+            reward=self._rules.worth(game) - before,  # these differences add up to the reward of the episode
+            metrics={**metrics_of(game), "tagged": 1 - self._untagged / len(game.own_tries)},
+        )
+
+    def _observation(self) -> str:
+        """The message after the last try, if there was one: its mistake, the feedback, hints, and the next request."""
+        tries = self.game.tries
+        if not tries:
+            return self._next()
+        mistake = [f"Error: {tries[-1].mistake}"] if tries[-1].mistake else []
+        return "\n".join([*mistake, *self._feedback(), *self._hints(), self._next()])
+
+    def _feedback(self) -> list[str]:
+        """The latest feedback. It is repeated after a mistake, which brings none."""
+        if not (answered := self.game.tries_with_feedback):
+            return []
+        return [f"word: {' '.join(answered[-1].word)}", f"mark: {' '.join(answered[-1].feedback)}"]
+
+    def _hints(self) -> list[str]:
+        if not self._rules.hints:
+            return []
+        hints = find_hints(self.game.tries)
+        lines = {"place": hints.placed, "also": hints.elsewhere, "none": hints.absent}
+        return [f"{name}: {' '.join(letters) or '-'}" for name, letters in lines.items()]
+
+    def _next(self) -> str:
+        """The request for the next guess, or how the game ended. The policy reads nothing after its last reply."""
+        if self.game.is_over:
+            return f"You {'won' if self.game.is_won else 'lost'}. The word is {self.game.answer}."
+        return f"Guess {len(self.game.tries) + 1} of {NUM_TRIES}."

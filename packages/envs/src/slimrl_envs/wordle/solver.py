@@ -1,0 +1,84 @@
+"""Scripted players of Wordle. They know the list of all answers, as any player may, and nothing of the one sought.
+
+The solver always guesses a word that could be the answer: the one whose feedback would tell most. The fixed words are
+played whatever the feedback is, so a policy can earn what they earn without reading any.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+
+from slimrl.errors import UserError
+from slimrl_envs.wordle.rules import Try, feedback_of, fits
+
+# Of the words that could be the answer only so many are weighed, those of the commonest letters. Each costs a pass over
+# all answers, and a move is to be quick.
+NUM_WEIGHED = 20
+NUM_FIXED = 100  # words from which the fixed words are chosen
+
+
+class Solver:
+    """A player that guesses by entropy. The order of `answers` decides between words that are as good."""
+
+    def __init__(self, answers: Sequence[str]) -> None:
+        self._answers = tuple(answers)
+
+    def guess(self, tries: Sequence[Try]) -> str:
+        """The next guess, a pure function of the answers and the tries. Raises UserError when no answer fits."""
+        answered = [one for one in tries if one.feedback]
+        if not answered:
+            return self._opening[0]
+        opener, by_feedback = self._opening
+        # After the usual first guess the answers are grouped already: only the group of its feedback is searched.
+        known = by_feedback.get(answered[0].feedback, []) if answered[0].word == opener else self._answers
+        candidates = [word for word in known if fits(word, answered)]
+        if not candidates:
+            raise UserError("wordle: no answer in the list fits this feedback.")
+        return most_telling(candidates)
+
+    @cached_property
+    def _opening(self) -> tuple[str, dict[str, list[str]]]:
+        """The first guess, and the answers grouped by the feedback that each would give to it."""
+        opener, by_feedback = most_telling(self._answers), defaultdict[str, list[str]](list)
+        for answer in self._answers:
+            by_feedback[feedback_of(opener, answer)].append(answer)
+        return opener, dict(by_feedback)
+
+
+def most_telling(candidates: Sequence[str]) -> str:
+    """The candidate whose feedback has the highest entropy over all candidates."""
+    return openings(candidates, 1)[0] if len(candidates) > 2 else candidates[0]
+
+
+def openings(answers: Sequence[str], num: int) -> list[str]:
+    """The `num` best first guesses, the best first: among words of the commonest letters those that tell most."""
+    weighed = _of_common_letters(answers, max(num, NUM_WEIGHED))
+    return sorted(weighed, key=lambda word: -_entropy(word, answers))[:num]
+
+
+def choose_fixed_words(answers: Sequence[str], num: int) -> list[str]:
+    """Different words, chosen greedily: each raises the partial credit of the best guess so far most, on average over
+    all answers."""
+    credit = {
+        word: [Try(word, feedback_of(word, answer)).partial_credit for answer in answers]
+        for word in _of_common_letters(answers, NUM_FIXED)
+    }
+    words, best = list[str](), [0.0] * len(answers)
+    while len(words) < num:
+        left = (word for word in credit if word not in words)
+        words.append(max(left, key=lambda word: sum(map(max, best, credit[word]))))
+        best = [*map(max, best, credit[words[-1]])]
+    return words
+
+
+def _of_common_letters(words: Sequence[str], num: int) -> list[str]:
+    """The `num` words whose letters occur in most of the words. Between equals the first comes first."""
+    num_with = Counter(letter for word in words for letter in set(word))
+    return sorted(words, key=lambda word: -sum(num_with[letter] for letter in set(word)))[:num]
+
+
+def _entropy(word: str, candidates: Sequence[str]) -> float:
+    """The entropy of the feedback on a word over all candidates, in nats, less a constant that all words share."""
+    counts = Counter(feedback_of(word, answer) for answer in candidates).values()
+    return -sum(count * math.log(count) for count in counts) / len(candidates)

@@ -1,0 +1,489 @@
+"""alphabet-sort: its lists and splits, its scorer by worked examples, its turns, and what does not pay."""
+
+import asyncio
+import random
+from itertools import combinations, permutations, product
+from statistics import fmean
+
+import pytest
+
+from slimrl.environments.find import load_taskset
+from slimrl.errors import UserError
+from slimrl.types import Rollout, Task, Turn
+from slimrl_envs.alphabet_sort.environment import AlphabetSort
+from slimrl_envs.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, is_held_out
+from slimrl_envs.alphabet_sort.scoring import NEW_TAG, Arrival, format_answer, score_answer, true_list
+
+SMALL = {"num_train": 200, "num_test": 100}
+TASKSET = AlphabetSort(**SMALL)
+POWERS = (1, 2, 4, 8)
+
+# A list of five by first name, of which Ben Crane and Dora Webb are new.
+TRUTH = ["Anna Reed", "Ben Crane (new)", "Cora Bell", "Dora Webb (new)", "Emil Hart"]
+A, B, C, D, E = TRUTH
+
+
+def similarity(lines, truth=TRUTH) -> float:
+    return score_answer(format_answer(lines), truth).similarity
+
+
+def played(task: Task, replies, taskset=TASKSET) -> list[Turn]:
+    async def play() -> list[Turn]:
+        environment = taskset.environment(task)
+        await environment.start()
+        return [await environment.step(reply) for reply in replies]
+
+    return asyncio.run(play())
+
+
+def said(messages) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "assistant"]
+
+
+def reward(turns) -> float:
+    return sum(turn.reward for turn in turns)
+
+
+def names_of(tasks, word: int) -> set[str]:
+    return {name.split()[word] for task in tasks for turn in task.data["turns"] for name in turn["names"]}
+
+
+TASKS = TASKSET.tasks("train")
+LONG = next(task for task in TASKS if len(task.data["turns"]) == 3)
+
+
+# What is similar to what. Of 5 true lines and n given ones, m are in order: m / max(5, n).
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([A, B, C, D, E], 1.0),
+        ([B, A, C, D, E], 4 / 5),  # two neighbours the wrong way round
+        ([E, D, C, B, A], 1 / 5),  # backwards: one line is always in order
+        ([A, B, C, D], 4 / 5),  # the last one left out
+        ([A, B, C, D, E, "Finn Moss"], 5 / 6),  # somebody who is not on the list
+        ([A, B, "Cora Ball", D, E], 4 / 5),  # a name that is spelt wrongly is another name
+        ([A, B, C, "Dora Webb", E], 4 / 5),  # a mark left out
+        ([A + NEW_TAG, B, C, D, E], 4 / 5),  # a mark too many
+        ([f"{name.removesuffix(NEW_TAG)}{NEW_TAG}" for name in TRUTH], 2 / 5),  # all marked: the two new ones are right
+        ([name.removesuffix(NEW_TAG) for name in TRUTH], 3 / 5),  # none marked: the three others are
+        ([name.lower() for name in TRUTH], 0.0),
+        ([name.replace("(new)", "(NEW)") for name in TRUTH], 3 / 5),
+        ([f"{place}. {name}" for place, name in enumerate(TRUTH, 1)], 0.0),
+        ([f"- {name}" for name in TRUTH], 0.0),
+        ([", ".join(TRUTH)], 0.0),
+        ([f"  {name}\t" for name in TRUTH], 1.0),
+        ([name.replace(" ", "   ") for name in TRUTH], 1.0),
+        (["", A, "", "", B, C, D, E, ""], 1.0),
+        ([], 0.0),
+        (["", " "], 0.0),
+    ],
+)
+def test_similarity_by_hand(lines, expected):
+    assert similarity(lines) == pytest.approx(expected)
+
+
+def test_as_many_lines_as_can_be_picked_in_order_count():
+    assert similarity([C, D, A, B]) == 2 / 5
+    assert similarity([C, D, E, A, B]) == 3 / 5
+    assert similarity([E, A, C]) == 2 / 5  # whatever comes first
+    assert similarity([E, A, "Finn Moss", C, B, D]) == 3 / 6
+    assert similarity([D, A, E, B, C]) == 3 / 5
+
+
+def test_the_lines_in_order_are_counted_as_by_trying_all():
+    for lines in (list(order) for num in range(6) for order in permutations(TRUTH, num)):
+        picked = (choice for num in range(6) for choice in combinations(lines, num))
+        assert similarity(lines) == max(len(choice) for choice in picked if sorted(choice) == list(choice)) / 5
+
+
+def test_a_long_answer_is_compared_line_by_line():
+    truth = [f"{first} {LAST_NAMES[0]}" for first in FIRST_NAMES]
+    assert similarity(truth, truth) == 1.0
+    assert similarity(truth[1:], truth) > 0.99
+
+
+# Which words are the answer.
+
+
+def test_talk_around_the_tags_and_answers_without_line_breaks_at_the_tags_cost_nothing():
+    assert score_answer(f"Here it is:\n{format_answer(TRUTH)}\nAnything else?", TRUTH).similarity == 1.0
+    assert score_answer("<sorted>" + "\n".join(TRUTH) + "</sorted>", TRUTH).similarity == 1.0
+    assert score_answer(format_answer(TRUTH).replace("\n", "\r\n"), TRUTH).similarity == 1.0
+
+
+@pytest.mark.parametrize("template", ["{}", "<sorted>{}", "{}</sorted>", "</sorted>{}<sorted>", "<SORTED>{}</SORTED>"])
+def test_an_answer_that_is_not_in_tags_earns_nothing(template):
+    score = score_answer(template.format("\n".join(TRUTH)), TRUTH)
+    assert (score.similarity, score.tagged, score.names, score.new_tags) == (0.0, False, False, False)
+
+
+def test_the_first_of_several_answers_counts():
+    right, wrong = format_answer(TRUTH), format_answer(TRUTH[::-1])
+    assert score_answer(right + wrong, TRUTH).similarity == 1.0
+    assert score_answer(wrong + right, TRUTH).similarity == score_answer(wrong, TRUTH).similarity
+    assert score_answer(format_answer([*TRUTH[::-1], right]), TRUTH).similarity < 0.5  # nor does one inside another
+
+
+def test_what_a_model_thinks_is_no_answer():
+    thought = f"<think>perhaps {format_answer(TRUTH[::-1])}?</think>"
+    assert score_answer(thought + format_answer(TRUTH), TRUTH).similarity == 1.0
+    assert not score_answer(f"<think>{format_answer(TRUTH)}", TRUTH).tagged
+
+
+def test_a_giant_answer_is_judged_at_once():
+    many = ["<sorted>"] * 50_000
+    assert score_answer("\n".join(many), TRUTH).similarity == 0.0
+    assert score_answer("\n".join([*many, "</sorted>"]), TRUTH).similarity == 0.0
+    assert similarity([*TRUTH, *TRUTH * 20_000]) < 0.001
+
+
+# What does not pay.
+
+
+@pytest.mark.parametrize("lines", [TRUTH * 2, [name for name in TRUTH for _ in "12"], TRUTH + TRUTH[::-1]])
+def test_all_names_twice_earn_far_less_than_once(lines):
+    assert similarity(lines) == pytest.approx(5 / 10)
+    assert not score_answer(format_answer(lines), TRUTH).names
+
+
+def test_a_repeated_line_costs_wherever_it_stands():
+    for place, line in product(range(6), TRUTH):
+        lines = [*TRUTH[:place], line, *TRUTH[place:]]
+        assert similarity(lines) <= 5 / 6
+
+
+@pytest.mark.parametrize("power", POWERS)
+@pytest.mark.parametrize("num", [2, 3])
+def test_who_does_not_know_the_order_does_best_to_name_each_once(num, power):
+    """Over all orders, with all answers up to two lines longer than the list: no hedge beats a guess."""
+    names = TRUTH[:num]
+    orders = list(permutations(names))
+
+    def expected(lines) -> float:
+        return fmean(similarity(lines, order) ** power for order in orders)
+
+    answers = [lines for length in range(num + 3) for lines in product(names, repeat=length)]
+    assert max(answers, key=expected) in orders
+    assert max(map(expected, answers)) == expected(names)
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_naming_both_of_two_in_both_places_is_worse_than_guessing(power):
+    orders = [A, B, C, D, E], [A, C, B, D, E]
+    guess, hedge = (
+        [fmean(similarity(lines, order) ** power for order in orders)] for lines in (orders[0], [A, B, C, B, D, E])
+    )
+    assert hedge < guess
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_a_name_whose_place_is_not_known_is_worth_a_guess(power):
+    """Three of four lines are known, and the fourth may stand anywhere among them."""
+    known, unknown = [A, C, E], "Finn Moss"
+    orders = [[*known[:place], unknown, *known[place:]] for place in range(4)]
+
+    def expected(lines) -> float:
+        return fmean(similarity(lines, order) ** power for order in orders)
+
+    assert expected(known) == pytest.approx(0.75**power)
+    for guess in orders:
+        assert expected(guess) == pytest.approx(1 / 4 + 3 / 4 * expected(known))
+
+
+def test_leaving_a_name_out_is_never_better_than_putting_it_anywhere():
+    rng = random.Random(0)
+    for _ in range(300):
+        lines = rng.sample([*TRUTH, "Finn Moss", A + NEW_TAG], rng.randint(0, 4))
+        missing = rng.choice([line for line in TRUTH if line not in lines])
+        place = rng.randint(0, len(lines))
+        assert similarity([*lines[:place], missing, *lines[place:]]) >= similarity(lines)
+
+
+def test_writing_a_name_with_and_without_its_mark_is_worse_than_either():
+    either = [fmean([similarity([line], [A]), similarity([line], [A + NEW_TAG])]) for line in (A, A + NEW_TAG)]
+    both = fmean([similarity([A, A + NEW_TAG], [A]), similarity([A, A + NEW_TAG], [A + NEW_TAG])])
+    assert both < min(either)
+
+
+def test_marks_on_all_lines_or_on_none_earn_less_than_the_right_ones():
+    for task in TASKS[:60]:
+        arrivals = [Arrival(tuple(turn["names"]), turn["by"]) for turn in task.data["turns"]]
+        bare = [[line.removesuffix(NEW_TAG) for line in true_list(arrivals[: k + 1])] for k in range(len(arrivals))]
+        right, none = (
+            reward(played(task, replies))
+            for replies in (said(TASKSET.scripts["expert"](task, 0)), map(format_answer, bare))
+        )
+        every = reward(played(task, [format_answer([line + NEW_TAG for line in lines]) for lines in bare]))
+        assert every < right == pytest.approx(1.0)
+        assert none < right if len(arrivals) > 1 else none == right
+
+
+def test_copying_what_was_read_is_no_answer():
+    shown = AlphabetSort(max_turns=2, max_names=2, num_examples=6, **SMALL)
+    for task in [*shown.tasks("train")[:50], *shown.tasks("test")[:50]]:
+        opening = asyncio.run(shown.environment(task).start())
+        answers = said(opening)
+        assert len(answers) == 9 and all(score_answer(answer, []).tagged for answer in answers)
+        for copied in ["\n".join(message["content"] for message in opening), "\n".join(answers), *answers]:
+            (first, *_) = played(task, [copied], shown)
+            assert first.metrics["tagged"] == 1.0 and first.reward == 0.0
+
+
+# The turns.
+
+
+def test_turns_earn_their_share_of_the_mean():
+    right = said(TASKSET.scripts["expert"](LONG, 0))
+    worse = right[1].split("\n")
+    worse[1], worse[2] = worse[2], worse[1]
+    turns = played(LONG, [right[0], "\n".join(worse), "I give up."])
+    num = len(worse) - 2
+    swapped = (num - 1) / num
+    assert [turn.reward for turn in turns] == pytest.approx([1 / 3, swapped**4 / 3, 0.0])
+    assert [turn.done for turn in turns] == [False, False, True]
+    assert turns[2].metrics == pytest.approx(
+        {"similarity": (1 + swapped) / 3, "exact": 1 / 3, "tagged": 2 / 3, "names": 2 / 3, "marks": 2 / 3}
+    )
+
+
+def test_the_power_is_an_argument():
+    strict = AlphabetSort(power=8, **SMALL)
+    shown = said(strict.scripts["random"](LONG, 3))
+    for mild, hard in zip(played(LONG, shown), played(LONG, shown, strict), strict=True):
+        assert (3 * mild.reward) ** 2 == pytest.approx(3 * hard.reward)
+
+
+def test_a_bad_answer_changes_nothing_that_follows():
+    right = said(TASKSET.scripts["expert"](LONG, 0))
+    well, badly = played(LONG, right), played(LONG, ["no tags", *right[1:]])
+    assert [turn.messages for turn in well] == [turn.messages for turn in badly]
+    assert [turn.reward for turn in badly] == pytest.approx([0, 1 / 3, 1 / 3])
+    assert badly[2].metrics["tagged"] == pytest.approx(2 / 3)
+
+
+def test_what_is_read_names_the_new_ones_and_never_the_list_so_far():
+    asked = [message["content"] for message in TASKSET.scripts["expert"](LONG, 0) if message["role"] == "user"]
+    for text, turn in zip(asked, LONG.data["turns"], strict=True):
+        assert turn["by"].upper() in text and "in <sorted> tags" in text
+        assert text.split("\n")[1:] == list(turn["names"])
+
+
+def test_later_requests_begin_with_the_list_so_far_if_that_is_wanted():
+    taskset = AlphabetSort(**SMALL, restate=True, num_examples=1)
+    asked, plain = (
+        [message["content"] for message in some.scripts["expert"](LONG, 0) if message["role"] == "user"]
+        for some in (taskset, TASKSET)
+    )
+    answers = [answer.replace(NEW_TAG, "").split("\n")[1:-1] for answer in said(TASKSET.scripts["expert"](LONG, 0))]
+    assert asked[0] == plain[0]
+    expected = [
+        "\n".join(["The list so far:", *before, text]) for before, text in zip(answers, plain[1:], strict=False)
+    ]
+    assert asked[1:] == expected
+    assert [turn.messages[0]["content"] for turn in played(LONG, ["?"] * 3, taskset)[:-1]] == asked[1:]
+    opening = asyncio.run(taskset.environment(LONG).start())
+    assert sum("The list so far:" in message["content"] for message in opening) == 2  # in the one example, of 3 turns
+
+
+def test_examples_stand_before_the_task_and_nowhere_else():
+    shown = AlphabetSort(**SMALL, num_examples=3, max_turns=2)
+    openings = [asyncio.run(shown.environment(task).start()) for task in shown.tasks("test")[:20]]
+    system, *examples, question = openings[0]
+    assert all(opening[:-1] == [system, *examples] for opening in openings)  # the same ones, so computed once
+    assert [message["role"] for message in examples] == ["user", "assistant"] * (len(examples) // 2)
+    assert sum(message["content"].startswith("Sort") for message in examples) == 3
+    words = {word for message in examples for word in message["content"].split()}
+    assert words & {*FIRST_NAMES} and not any(is_held_out(word) for word in words & {*FIRST_NAMES, *LAST_NAMES})
+    assert question["content"].startswith("Sort these names by ")
+    for task in shown.tasks("test")[:20]:
+        conversation = shown.scripts["expert"](task, 0)
+        assert len(said(conversation)) == len(task.data["turns"])
+        assert reward(played(task, said(conversation), shown)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("num", "turns", "expected"),
+    [
+        (6, (1, 2), [2, 2, 2, 1, 1, 1]),
+        (3, (1, 2), [2, 2, 1]),
+        (4, (1, 3), [3, 3, 2, 1]),
+        (2, (2, 2), [2, 2]),
+        (0, (1, 3), []),
+    ],
+)
+def test_examples_of_most_turns_come_first(num, turns, expected):
+    shown = AlphabetSort(**SMALL, num_examples=num, min_turns=turns[0], max_turns=turns[1])
+    opening = asyncio.run(shown.environment(LONG).start())[1:-1]
+    begins = "".join("S" if message["content"].startswith("Sort") else "+" for message in opening[::2]).split("S")[1:]
+    assert [1 + len(more) for more in begins] == expected
+
+
+def test_examples_show_each_key_in_its_turn():
+    def keys(**args) -> list[list[str]]:
+        taskset = AlphabetSort(**SMALL, max_turns=2, max_names=2, **args)
+        asked = [m["content"] for m in asyncio.run(taskset.environment(LONG).start()) if m["role"] == "user"]
+        lists: list[list[str]] = []
+        for text in asked[:-1]:
+            if text.startswith("Sort"):
+                lists.append([])
+            lists[-1] += [key for key in ("FIRST", "LAST") if f" by {key} name" in text]
+        return lists
+
+    assert keys(num_examples=6) == [["FIRST"] * 2, ["LAST"] * 2, ["FIRST"] * 2, ["LAST"], ["FIRST"], ["LAST"]]
+    assert keys(num_examples=4, key_by_turn=True) == [["FIRST", "LAST"], ["FIRST", "LAST"], ["FIRST"], ["LAST"]]
+    assert keys(num_examples=3, sort_by=["last"]) == [["LAST"] * 2, ["LAST"] * 2, ["LAST"]]
+
+
+def test_an_episode_by_hand():
+    turns = [{"names": ["Carl Adams", "Anna Young"], "by": "first"}, {"names": ["Bert Moss"], "by": "last"}]
+    replies = [
+        "<sorted>\nAnna Young\nCarl Adams\n</sorted>",
+        "<sorted>\nCarl Adams\nBert Moss (new)\nAnna Young\n</sorted>",
+    ]
+    task = Task("by hand", {"turns": turns})
+    assert said(TASKSET.scripts["expert"](task, 0)) == replies
+    assert [turn.reward for turn in played(task, replies)] == [0.5, 0.5]
+    assert [turn.reward for turn in played(task, replies[::-1])] == [(1 / 3) ** 4 / 2, (1 / 3) ** 4 / 2]
+
+
+# The tasks and their players.
+
+
+def test_the_splits_share_no_first_and_no_last_name():
+    train, test = TASKSET.tasks("train"), TASKSET.tasks("test")
+    for word in (0, 1):
+        assert not names_of(train, word) & names_of(test, word)
+        assert len(names_of(test, word)) > 40
+    assert not TASKSET.tasks("validation")
+
+
+def test_names_are_plain_words_and_in_one_list_only():
+    names = [*FIRST_NAMES, *LAST_NAMES]
+    assert len({name.lower() for name in names}) == len(names) > 600
+    assert all(
+        name.isascii() and name.isalpha() and name == name.title() for name in names
+    )  # code points are the alphabet
+    for pool in (FIRST_NAMES, LAST_NAMES):
+        assert 0.1 < fmean(map(is_held_out, pool)) < 0.3
+
+
+def test_tasks_are_the_same_every_time_and_others_with_another_seed():
+    assert AlphabetSort(**SMALL).tasks("test") == TASKSET.tasks("test")
+    assert AlphabetSort(**SMALL, seed=1).tasks("test") != TASKSET.tasks("test")
+    contents = [str(task.data) for split in ("train", "test") for task in TASKSET.tasks(split)]
+    assert len(set(contents)) == len(contents) == 300
+
+
+def test_lists_have_the_sizes_that_are_asked_for_and_no_ties():
+    taskset = AlphabetSort(min_turns=2, max_turns=3, min_names=3, max_names=4, sort_by=["last"], **SMALL)
+    for task in taskset.tasks("train"):
+        turns = task.data["turns"]
+        assert 2 <= len(turns) <= 3 and all(3 <= len(turn["names"]) <= 4 and turn["by"] == "last" for turn in turns)
+        names = [name for turn in turns for name in turn["names"]]
+        for word in (0, 1):
+            assert len({name.split()[word] for name in names}) == len(names)
+
+
+def test_an_episode_has_one_key_or_draws_one_for_each_turn():
+    by_turn = AlphabetSort(key_by_turn=True, **SMALL).tasks("train")
+    for tasks, mixed in ((TASKS, False), (by_turn, True)):
+        keys = [{turn["by"] for turn in task.data["turns"]} for task in tasks]
+        assert set.union(*keys) == {"first", "last"}
+        assert any(len(of_one) == 2 for of_one in keys) == mixed
+    assert fmean(task.data["turns"][0]["by"] == "first" for task in TASKS) == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_later_turn_may_bring_one_name_and_the_first_brings_two():
+    sizes = [[len(turn["names"]) for turn in task.data["turns"]] for task in TASKS]
+    assert min(first for first, *_ in sizes) == 2
+    assert min(later for _, *more in sizes for later in more) == 1
+    assert max(max(of_one) for of_one in sizes) == 5
+
+
+def test_the_expert_earns_everything():
+    for task in [*TASKS[:100], *TASKSET.tasks("test")]:
+        turns = played(task, said(TASKSET.scripts["expert"](task, 0)))
+        assert turns[-1].done and reward(turns) == pytest.approx(1.0)
+        assert set(turns[-1].metrics.values()) == {1.0}
+
+
+def test_the_random_player_has_the_right_names_and_marks_and_earns_little():
+    assert (
+        TASKSET.scripts["random"](LONG, 1) == TASKSET.scripts["random"](LONG, 1) != TASKSET.scripts["random"](LONG, 2)
+    )
+    episodes = [played(task, said(TASKSET.scripts["random"](task, 0))) for task in TASKS]
+    assert all(turns[-1].metrics["names"] == turns[-1].metrics["marks"] == 1.0 for turns in episodes)
+    assert 0.0 < fmean(map(reward, episodes)) < 0.4
+
+
+def test_who_sorts_nothing_writes_the_names_as_they_came():
+    shown = said(TASKSET.scripts["unsorted"](LONG, 0))
+    turns = played(LONG, shown)
+    assert turns[-1].metrics["names"] == turns[-1].metrics["marks"] == 1.0
+    came = [name for turn in LONG.data["turns"] for name in turn["names"]]
+    assert [line.removesuffix(" (new)") for line in shown[-1].splitlines()[1:-1]] == came
+    assert turns[-1].metrics["exact"] < 1.0
+
+
+def rollout(turns, unfinished: float = 0.0) -> Rollout:
+    metrics = {**turns[-1].metrics, "unfinished": unfinished}
+    return Rollout(LONG.id, (1, 2), (False, True), (0.0, 0.0), (-1, 0), 0.5, (0.5,), (), metrics)
+
+
+def test_failures_are_told_apart():
+    right = said(TASKSET.scripts["expert"](LONG, 0))
+
+    def kind(last: str) -> str:
+        return TASKSET.failure_kind(rollout(played(LONG, [*right[:2], last])))
+
+    lines = right[2].split("\n")[1:-1]
+    assert kind(right[2]) == ""
+    assert kind("\n".join(lines)) == "no answer in tags"
+    assert kind(format_answer(lines[1:])) == "wrong names"
+    assert kind(format_answer([*lines, lines[0]])) == "wrong names"
+    assert kind(format_answer([line.removesuffix(NEW_TAG) for line in lines])) == "wrong marks"
+    assert kind(format_answer(lines[::-1])) == "wrong order"
+    assert TASKSET.failure_kind(rollout(played(LONG, right[:2]), unfinished=1.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({"min_turns": 0}, "1 <= min_turns <= max_turns, not 0 and 3"),
+        ({"min_turns": 4}, "1 <= min_turns <= max_turns, not 4 and 3"),
+        ({"min_names": 0}, "1 <= min_names <= max_names, not 0 and 5"),
+        ({"max_names": 1}, "`max_names` must be 2 or more"),
+        ({"max_turns": 20}, "`max_turns` x `max_names` = 100, and there are only"),
+        ({"sort_by": "first"}, "`sort_by` cannot be 'first': Input should be a valid list"),
+        ({"sort_by": []}, 'a list such as ["first", "last"]'),
+        ({"sort_by": ["frist"]}, "first"),
+        ({"power": 0}, "`power` must be 1 or more, not 0"),
+        ({"power": float("nan")}, "`power` must be 1 or more"),
+        ({"num_examples": -1}, "`num_examples` must be 0 or more, not -1"),
+        ({"num_test": -1}, "`num_test` must be 0 or more, not -1"),
+        ({"max_name": 4}, "max_names"),
+    ],
+)
+def test_bad_args_are_told(args, said):
+    with pytest.raises(UserError) as error:
+        load_taskset("slimrl_envs.alphabet_sort.environment:AlphabetSort", args)
+    assert said in str(error.value)
+
+
+def test_more_lists_than_there_are_is_told():
+    few = AlphabetSort(min_turns=1, max_turns=1, min_names=2, max_names=2, num_test=60_000_000, num_train=0)
+    assert few.tasks("train") == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slimrl_envs.alphabet_sort.environment._names", lambda split: (["Ann", "Bea"], ["Cox", "Dee"]))
+        with pytest.raises(UserError, match="found only 8 lists for `num_test` = 60; lower it"):
+            AlphabetSort(max_turns=1, max_names=2, num_test=60).tasks("test")
+
+
+def test_similarities_of_random_answers_are_between_0_and_1():
+    rng = random.Random(0)
+    for _ in range(300):
+        lines = [rng.choice([*TRUTH, "Finn Moss", "", "(new)", NEW_TAG]) for _ in range(rng.randint(0, 12))]
+        assert 0.0 <= similarity(lines) <= 1.0
+        assert (similarity(lines) == 1.0) == ([line for line in lines if line] == TRUTH)

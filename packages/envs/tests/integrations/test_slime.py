@@ -1,0 +1,492 @@
+"""The contract of SLIME's custom generate function, and whole games through a router over HTTP."""
+
+import asyncio
+import random
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packages.envs.tests.integrations.restated import (
+    Sample,
+    bare_args,
+    check_contract,
+    check_trainable,
+    generate_and_rm,
+    sampling_params,
+    slime_args,
+)
+from packages.envs.tests.integrations.router import ABORT, Policy, router
+from slimrl.errors import RolloutError, UserError
+from slimrl.inference.client import Completion
+from slimrl.types import SamplingParams, Task, Taskset, Turn
+from slimrl_envs.matching_game.analysis.compare import analyze
+from slimrl_envs.matching_game.analysis.runs import read_run
+from slimrl_envs.matching_game.environment import MatchingTaskset
+from slimrl_envs.matching_game.rules.generator import deal as new_deal
+from slimrl_envs.matching_game.rules.state import game_state
+from slimrl_envs.sglang import ABORTED
+from slimrl_envs.slime.filter import no_failed_game
+from slimrl_envs.slime.rollout import MatchingRollouts, Settings, generate, rollouts_of
+from tests.io.replying import completion
+from tests.io.replying import server as answering
+from tests.rollout.scripted import CHAT, TOKENIZER
+
+STATUS = Sample.Status
+
+
+def tokens_of(text: str) -> list[int]:
+    return TOKENIZER.encode(text, add_special_tokens=False)
+
+
+def state(seed: int = 0, size: int = 3) -> dict[str, Any]:
+    return game_state(new_deal(random.Random(seed), size, "g"))
+
+
+def sample_of(seed: int = 0, **more: Any) -> Sample:
+    return Sample(index=5, group_index=0, prompt="of the row", metadata=state(seed), **more)
+
+
+def proposal(assignment: tuple[int, ...] = (0, 1, 2)) -> str:
+    papers, reviewers = ("BLEU", "Electra", "GloVe"), ("Ava", "Daniel", "Sofia")
+    return "[propose]\n" + "\n".join(f"{papers[k]}: {reviewers[who]}" for k, who in enumerate(assignment))
+
+
+def played(tiny_dir: Path, policy: Policy, sample: Sample, params: Any = None, **args: Any) -> Any:
+    """The sample, and what the router said for it."""
+    with router(CHAT, tokens_of, policy) as (port, said):
+        arguments = slime_args(str(tiny_dir), port, **args)
+        result = asyncio.run(generate_and_rm(generate, arguments, sample, params or sampling_params()))
+    return result, said
+
+
+def check_tokens(sample: Sample, said: Any) -> None:
+    """What the router said, and nothing else, is marked as the policy's, token for token; each request was the whole
+    conversation so far."""
+    begin = len(sample.tokens) - sample.response_length
+    own = [token for token, mask in zip(sample.tokens[begin:], sample.loss_mask, strict=True) if mask]
+    logprobs = [value for value, mask in zip(sample.rollout_log_probs, sample.loss_mask, strict=True) if mask]
+    kept = [turn for turn in said if turn.finish != ABORT]
+    assert own == [token for turn in kept for token in turn.token_ids]
+    assert logprobs == [value for turn in kept for value in turn.logprobs]
+    for turn in said:
+        assert sample.tokens[: len(turn.prompt)] == turn.prompt
+    assert said[0].prompt == sample.tokens[:begin]
+
+
+def test_the_contract_holds_for_args_and_a_sample_that_know_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    sample = Sample(index=0, prompt="prompt")
+    result = asyncio.run(generate_and_rm(generate, bare_args(), sample, {"temperature": 0.3}))
+    assert result is sample
+    check_contract(result)
+    check_trainable(result)
+    assert result.status == STATUS.FAILED and result.remove_sample
+    assert "sglang_router_ip" in result.metadata["failure"]
+    assert "sglang_router_ip" in caplog.text
+
+
+STUBBED = """
+import sys, types
+stub = types.ModuleType("transformers")
+stub.AutoTokenizer = type("AutoTokenizer", (), {"from_pretrained": staticmethod(lambda *a, **k: object())})
+stub.PreTrainedTokenizerBase = type("PreTrainedTokenizerBase", (), {})
+sys.modules["transformers"] = stub
+import asyncio
+from slimrl_envs.slime.rollout import generate
+from packages.envs.tests.integrations.restated import Sample, bare_args, check_contract, generate_and_rm
+sample = asyncio.run(generate_and_rm(generate, bare_args(), Sample(prompt="prompt"), {"temperature": 0.3}))
+check_contract(sample)
+print(sample.metadata["failure"])
+"""
+
+
+@pytest.mark.slow
+def test_the_contract_holds_with_a_stub_in_the_place_of_transformers() -> None:
+    """As SLIME's own tests of it run."""
+    command = [sys.executable, "-c", STUBBED]
+    done = subprocess.run(command, cwd=Path(__file__).parents[4], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "sglang_router_ip" in done.stdout
+
+
+def test_a_whole_game_is_the_one_that_the_expert_shows(tiny_dir: Path) -> None:
+    game = state(seed=3)
+    conversation = MatchingTaskset(max_turns=20).scripts["solver"](Task("slime/0", {"game_state": game}), 0)
+    replies = [message["content"] for message in conversation if message["role"] == "assistant"]
+    sample = Sample(index=5, group_index=0, prompt="of the row", metadata=game)
+    result, said = played(tiny_dir, lambda text, turn: replies[turn], sample)
+    assert result is sample
+    check_trainable(result)
+    check_tokens(result, said)
+    token_ids, mask = CHAT.encode_conversation(conversation)
+    assert result.tokens == token_ids
+    assert result.loss_mask == [int(trained) for trained in mask[-result.response_length :]]
+    assert result.status == STATUS.COMPLETED and not result.remove_sample
+    assert result.reward == result.metadata["score"] > 0.0
+    assert result.metadata["turns"] == len(replies) == len(said)
+    assert result.metadata["questions"] == result.metadata["metrics"]["questions"] > 0
+    assert result.metadata["failure"] == "" and result.metadata["evaluation"] is False
+    assert result.metadata["table"] == game["table"]
+    assert result.weight_versions == ["7"] * len(said)
+    assert (result.index, result.group_index) == (5, 0)
+    assert result.prompt == CHAT.full_text(said[0].prompt)
+    assert result.response == CHAT.full_text(result.tokens[len(said[0].prompt) :])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", ["context", "response"])
+def test_a_game_is_cut_at_the_limit_that_comes_first(limit: str, tiny_dir: Path) -> None:
+    whole, _ = played(tiny_dir, lambda text, turn: "[accept]", sample_of())
+    num_prompt = len(whole.tokens) - whole.response_length
+    end = num_prompt + 150
+    bounds = {"context": end + 50, "response": end + 50, limit: end}
+    result, said = played(
+        tiny_dir,
+        lambda text, turn: "[message] " + "long " * 200,
+        sample_of(),
+        sampling_params(max_new_tokens=bounds["response"] - num_prompt),
+        rollout_max_context_len=bounds["context"],
+    )
+    check_trainable(result)
+    check_tokens(result, said)
+    assert len(result.tokens) == end
+    assert result.status == STATUS.TRUNCATED and result.reward == 0.0 and not result.remove_sample
+
+
+@pytest.mark.slow
+def test_random_games_keep_mask_logprobs_and_lengths(tiny_dir: Path) -> None:
+    rng = random.Random(0)
+    pieces = [
+        lambda: proposal(tuple(rng.sample(range(3), 3))),
+        lambda: "[accept]",
+        lambda: "[reject]",
+        lambda: "[message] What is the score of Ava for BLEU?",
+        lambda: "no tag at all",
+        lambda: "[message] \u00e9\u4e16\U0001f600 " + "long " * rng.randrange(60),
+    ]
+    seen = set()
+    for seed in range(12):
+        size = rng.choice((None, 400, 900, 4000))
+        context = size and size + 1500
+        limits = {"max_new_tokens": rng.choice((60, 300, 4000))}
+        sample = sample_of(seed)
+        result, said = played(
+            tiny_dir,
+            lambda text, turn: rng.choice(pieces)(),
+            sample,
+            sampling_params(**limits),
+            rollout_max_context_len=context,
+            matching_turn_tokens=rng.choice((None, 40)),
+            matching_args={"max_errors": 3},
+        )
+        check_trainable(result)
+        check_tokens(result, said)
+        assert result.response_length <= limits["max_new_tokens"]
+        assert context is None or len(result.tokens) <= context
+        assert result.status in (STATUS.COMPLETED, STATUS.TRUNCATED)
+        seen.add(result.status)
+    assert seen == {STATUS.COMPLETED, STATUS.TRUNCATED}
+
+
+def test_a_game_that_does_not_fit_is_truncated_and_earns_nothing(tiny_dir: Path) -> None:
+    result, said = played(
+        tiny_dir, lambda text, turn: "[message] " + "hm " * 30, sample_of(), sampling_params(max_new_tokens=150)
+    )
+    check_trainable(result)
+    check_tokens(result, said)
+    assert result.status == STATUS.TRUNCATED and not result.remove_sample
+    assert result.reward == 0.0
+    assert result.response_length <= 150
+    assert result.loss_mask[-1] == 1  # nobody reads on behind the policy's last token
+
+
+@pytest.mark.slow
+def test_a_context_that_the_opening_fills_stops_the_run(tiny_dir: Path) -> None:
+    with pytest.raises(UserError, match=r"opening .* tokens, and --rollout-max-context-len is 50: no reply fits"):
+        played(tiny_dir, lambda text, turn: "", sample_of(), rollout_max_context_len=50)
+
+
+def test_an_aborted_game_begins_anew(tiny_dir: Path) -> None:
+    result, said = played(
+        tiny_dir, lambda text, turn: ABORT if turn else "[message] Which scores do you have?", sample_of()
+    )
+    check_trainable(result)
+    check_tokens(result, said)
+    assert result.status == STATUS.ABORTED and result.remove_sample
+    assert "aborted" in result.metadata["failure"]
+    again, said = played(tiny_dir, lambda text, turn: proposal(), result, sampling_params(max_new_tokens=2000))
+    assert again is result
+    check_trainable(again)
+    check_tokens(again, said)
+    assert again.status in (STATUS.COMPLETED, STATUS.TRUNCATED) and not again.remove_sample
+    assert again.metadata["failure"] == ""
+
+
+def test_a_sampled_token_is_never_tokenised_again(tiny_dir: Path) -> None:
+    """The router says `[message] hi?` in single bytes, which is not how the tokenizer would write it."""
+    odd = [token for piece in "[message] hi?" for token in tokens_of(piece)]
+    assert odd != tokens_of("[message] hi?")
+    with router(CHAT, lambda text: odd if text == "odd" else tokens_of(text), lambda text, turn: "odd") as (port, said):
+        arguments = slime_args(str(tiny_dir), port, max_turns=4)
+        result = asyncio.run(generate_and_rm(generate, arguments, sample_of(), sampling_params()))
+    check_tokens(result, said)
+    begin = len(said[0].prompt)
+    assert result.tokens[begin : begin + len(odd)] == odd
+
+
+def test_the_label_may_hold_the_game(tiny_dir: Path) -> None:
+    for held in (state(), {"game_state": state(), "more": 1}):
+        sample = Sample(index=1, prompt="p", label=held)
+        result, _ = played(tiny_dir, lambda text, turn: proposal(), sample, sampling_params(max_new_tokens=500))
+        check_trainable(result)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sglang_router_ip": None}, "args.sglang_router_ip is None: SLIME sets it when it starts its router"),
+        ({"sglang_router_port": None}, "args.sglang_router_port is None"),
+        ({"hf_checkpoint": None}, "args.hf_checkpoint is None: set --hf-checkpoint"),
+        ({"hf_checkpoint": "/nowhere"}, "no tokenizer could be loaded from --hf-checkpoint /nowhere"),
+        ({"use_rollout_routing_replay": True}, "--use-rollout-routing-replay has no effect"),
+        ({"matching_args": {"partner": "nobody"}}, "there is no `partner` 'nobody'"),
+        ({"matching_args": {"n": 8}}, "matching_args.n cannot act: games come from --prompt-data"),
+        ({"matching_args": {"thoughts": True}}, "matching_args.thoughts cannot act: it is for slimrl's warm-up"),
+        ({"matching_args": {"max_turns": 8}}, "matching_args.max_turns cannot act: max_turns stands by itself"),
+        ({"matching_args": {"partner": "self"}}, 'matching_args.partner = "self" cannot act: SLIME plays one side'),
+        ({"matching_args": "scripted"}, "matching_args is 'scripted', expected a mapping"),
+    ],
+)
+def test_a_missing_or_wrong_setting_is_named(change: dict[str, Any], message: str, tiny_dir: Path) -> None:
+    args = slime_args(str(tiny_dir), 1)
+    vars(args).update(change)
+    with pytest.raises(UserError) as error:
+        asyncio.run(generate(args, sample_of(), sampling_params()))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("sample", "params", "message"),
+    [
+        (Sample(index=7, prompt="prompt"), {}, "sample 7 has no game: neither its metadata nor its label"),
+        (
+            Sample(index=7, metadata={"table": [[1]]}),
+            {},
+            "the game_state of sample slime/7 is no game: game_state lacks",
+        ),
+        (sample_of(), {"max_new_tokens": None}, "nothing bounds the length of a game"),
+        (sample_of(), {"custom_params": {"return_top_p_token_ids": True}}, "Set --rollout-top-p 1"),
+    ],
+)
+def test_what_no_sample_could_be_played_with_is_named(
+    sample: Sample, params: Any, message: str, tiny_dir: Path
+) -> None:
+    with pytest.raises(UserError) as error:
+        asyncio.run(generate(slime_args(str(tiny_dir), 1), sample, sampling_params(**params)))
+    assert message in str(error.value)
+
+
+@dataclass
+class Given:
+    """A source of tokens without a router: says the same reply for ever."""
+
+    reply: str
+    weight_versions: list[str] = field(default_factory=list)
+    sessions: list[str] = field(default_factory=list)
+
+    def client(self, sampling_params: Any, end_of_turn: int, session: str) -> Any:
+        self.sessions.append(session)
+        return _Async(self)
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        token_ids = (*tokens_of(self.reply), TOKENIZER.eos_token_id)[: params.max_tokens]
+        return Completion(token_ids, (-1.0,) * len(token_ids), (0,) * len(token_ids), "stop")
+
+
+@dataclass
+class _Async:
+    given: Given
+
+    async def __aenter__(self) -> Given:
+        return self.given
+
+    async def __aexit__(self, *exception: object) -> None:
+        return None
+
+
+class Falling(Taskset):
+    """A taskset whose partner fails, at the start or in the second turn."""
+
+    def __init__(self, at_start: bool) -> None:
+        self.at_start, self.closed = at_start, 0
+
+    def tasks(self, split: str) -> list[Task]:
+        return []
+
+    def environment(self, task: Task) -> "Falling":
+        return self
+
+    async def start(self) -> Any:
+        if self.at_start:
+            raise RolloutError("partner_timeout", "no answer in 60 s")
+        return [{"role": "user", "content": "begin"}]
+
+    async def step(self, reply: str) -> Turn:
+        raise RolloutError("partner_timeout", "no answer in 60 s")
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@dataclass
+class Sometimes(Taskset):
+    """A taskset whose partner fails while it `falls`."""
+
+    taskset: MatchingTaskset
+    falls: bool = False
+
+    def tasks(self, split: str) -> list[Task]:
+        return []
+
+    def environment(self, task: Task) -> Any:
+        return Falling(at_start=True) if self.falls else self.taskset.environment(task)
+
+
+class GivenUp(Given):
+    """A source of tokens that was told to stop."""
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        raise RolloutError(ABORTED, "the server gave the request up")
+
+
+def test_taskset_and_source_of_tokens_can_be_given() -> None:
+    given = Given(proposal())
+    rollouts = MatchingRollouts(MatchingTaskset(max_turns=4), CHAT, given)
+    sample = sample_of(session_id="s1")
+    result = asyncio.run(generate_and_rm(rollouts.generate, bare_args(), sample, sampling_params()))
+    check_trainable(result)
+    assert result.metadata["turns"] >= 1
+    assert given.sessions == ["s1"]
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_a_partner_that_fails_makes_a_sample_that_is_not_trained(at_start: bool) -> None:
+    taskset = Falling(at_start)
+    rollouts = MatchingRollouts(taskset, CHAT, Given("hello"))
+    result = asyncio.run(generate_and_rm(rollouts.generate, bare_args(), sample_of(), sampling_params()))
+    check_trainable(result)
+    assert result.status == STATUS.FAILED and result.remove_sample and result.reward == 0.0
+    assert result.metadata["failure"] == "partner_timeout: no answer in 60 s"
+    assert taskset.closed == 1
+    assert sum(result.loss_mask) == (0 if at_start else len(tokens_of("hello")) + 1)
+
+
+async def all_played(rollouts: MatchingRollouts, samples: list[Sample]) -> None:
+    for sample in samples:
+        await generate_and_rm(rollouts.generate, bare_args(), sample, sampling_params())
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_after_many_failed_games_in_a_row_the_run_stops(at_start: bool) -> None:
+    """SLIME itself would draw new groups for ever."""
+    rollouts = MatchingRollouts(Falling(at_start), CHAT, Given("hello"), max_failures=16)
+    samples = [sample_of(seed) for seed in range(16)]
+    asyncio.run(all_played(rollouts, samples[1:]))
+    with pytest.raises(UserError, match=r"16 games in a row failed.*The last: partner_timeout: no answer in 60 s"):
+        asyncio.run(all_played(rollouts, samples[:1]))
+
+
+def test_how_many_may_fail_in_a_row_is_a_setting(tiny_dir: Path) -> None:
+    for more, num in (({}, 1024), ({"matching_max_failures": 7}, 7)):
+        settings = Settings.of(slime_args(str(tiny_dir), 1, **more))
+        assert settings is not None and rollouts_of(settings).max_failures == num
+
+
+def test_a_finished_game_between_failed_ones_lets_the_run_go_on() -> None:
+    taskset = Sometimes(MatchingTaskset(max_turns=4))
+    rollouts = MatchingRollouts(taskset, CHAT, Given(proposal()), max_failures=3)
+    for _ in range(3):
+        taskset.falls = True
+        asyncio.run(all_played(rollouts, [sample_of(), sample_of()]))
+        taskset.falls = False
+        asyncio.run(all_played(rollouts, [sample_of()]))
+
+
+def test_games_that_slime_gave_up_do_not_count_as_failed() -> None:
+    rollouts = MatchingRollouts(MatchingTaskset(), CHAT, GivenUp(""), max_failures=1)
+    samples = [sample_of(), sample_of()]
+    asyncio.run(all_played(rollouts, samples))
+    assert [sample.status for sample in samples] == [STATUS.ABORTED] * 2
+
+
+def test_a_partner_that_only_says_what_is_illegal_stops_the_run() -> None:
+    """Its server replies every time, and so `max_failures` of `llm` does not see to that."""
+    with answering(lambda _: completion("Sure!")) as (url, _):
+        taskset = MatchingTaskset(partner="llm", llm={"base_url": url, "max_tries": 1})
+        rollouts = MatchingRollouts(taskset, CHAT, Given("[message] Hello"), max_failures=3)
+        with pytest.raises(UserError, match=r"3 games in a row failed.*partner_illegal: .*It wrote 'Sure!'"):
+            asyncio.run(all_played(rollouts, [sample_of() for _ in range(3)]))
+
+
+def test_a_group_with_a_game_that_failed_is_not_trained_on() -> None:
+    fine = [Sample(index=k, reward=1.0, status=STATUS.COMPLETED) for k in range(2)]
+    cut = Sample(index=2, reward=0.0, status=STATUS.TRUNCATED)
+    rollouts = MatchingRollouts(Falling(at_start=True), CHAT, Given("hello"))
+    failed = asyncio.run(generate_and_rm(rollouts.generate, bare_args(), sample_of(), sampling_params()))
+    assert no_failed_game(bare_args(), [*fine, cut], extra="of another version")
+    assert not no_failed_game(bare_args(), [*fine, failed])
+
+
+@pytest.mark.slow
+def test_games_at_once_do_not_mix(tiny_dir: Path) -> None:
+    """As many as SLIME starts together, on one event loop."""
+
+    async def all_played(port: int) -> list[Sample]:
+        args = slime_args(str(tiny_dir), port, max_turns=6)
+        samples = [sample_of(seed) for seed in range(8)]
+        return list(await asyncio.gather(*(generate(args, sample, sampling_params()) for sample in samples)))
+
+    with router(CHAT, tokens_of, lambda text, turn: proposal() if turn else "[message] Hello?") as (port, said):
+        results = asyncio.run(all_played(port))
+    for result in results:
+        check_trainable(result)
+        begin = len(result.tokens) - result.response_length
+        check_tokens(result, [turn for turn in said if turn.prompt[:begin] == result.tokens[:begin]])
+
+
+def expert_of(seed: int) -> list[str]:
+    task = Task("slime/0", {"game_state": state(seed)})
+    conversation = MatchingTaskset().scripts["solver"](task, 0)
+    return [message["content"] for message in conversation if message["role"] == "assistant"]
+
+
+@pytest.mark.slow
+def test_what_a_run_leaves_is_analyzed(tiny_dir: Path, tmp_path: Path) -> None:
+    save = tmp_path / "matching_slime"
+    for group in range(2):
+        for _ in range(2):
+            sample = Sample(index=2 * group, group_index=group, prompt="p", metadata=state(group))
+            replies = expert_of(group)
+            played(tiny_dir, lambda text, turn: replies[turn], sample, save=str(save), rollout_batch_size=1)  # noqa: B023
+    files = sorted(path.name for path in (save / "rollouts").iterdir())
+    assert files == ["step_000000.jsonl", "step_000001.jsonl"]
+    run = read_run(save)
+    assert run.steps == [0, 1] and len(run.episodes) == 4 and run.num_failed == run.num_others == 0
+    assert {episode.task_id for episode in run.episodes} == {f"slime/{group}" for group in range(2)}
+    assert all(episode.before and episode.reward > 0 for episode in run.episodes)
+    written = analyze([save], tmp_path / "plots")
+    assert all(path.is_file() for path in written)
+
+
+@pytest.mark.slow
+def test_where_games_are_recorded_is_a_setting(tiny_dir: Path, tmp_path: Path) -> None:
+    def play(sample: Sample, **args: Any) -> None:
+        played(tiny_dir, lambda text, turn: "[reject]", sample, **args)
+
+    play(sample_of(), save=str(tmp_path / "save"), matching_log_dir=str(tmp_path / "logs"))
+    play(sample_of(), save=str(tmp_path / "save"), matching_log_dir="")
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+    assert (tmp_path / "logs" / "rollouts" / "step_000000.jsonl").is_file()

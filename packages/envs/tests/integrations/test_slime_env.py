@@ -1,0 +1,205 @@
+"""The matching game as SLIME's own multi-turn rollout asks for it: without `await`, inside a running event loop."""
+
+import asyncio
+import random
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packages.envs.tests.integrations.restated import Sample
+from slimrl.errors import UserError
+from slimrl.types import Task
+from slimrl_envs.matching_game.environment import MatchingTaskset
+from slimrl_envs.matching_game.rules.generator import deal as new_deal
+from slimrl_envs.matching_game.rules.state import game_state
+from slimrl_envs.slime.env import MatchingEnv, build_env
+from tests.io.replying import completion, server
+
+STATE = game_state(new_deal(random.Random(3), 3, "g"))
+TASK = Task("slime", {"game_state": STATE})
+
+
+def expert_replies() -> list[str]:
+    conversation = MatchingTaskset().scripts["solver"](TASK, 0)
+    return [message["content"] for message in conversation if message["role"] == "assistant"]
+
+
+def test_a_whole_game() -> None:
+    env = MatchingEnv({"max_turns": 20})
+    observation, info = env.reset(STATE)
+    assert "Reviewer Paper Similarity Scores:" in observation["obs_str"]
+    assert info == {"game_id": "slime"}
+    *replies, last = expert_replies()
+    for reply in replies:
+        observation, done, info = env.step(reply)
+        assert not done and info["reward"] == 0.0
+        assert env.format_observation(observation) == {"role": "user", "content": observation["obs_str"]}
+    _, done, info = env.step(last)
+    assert done and info["reward"] == info["score"] > 0.0
+    with pytest.raises(UserError, match="call `reset` first"):
+        env.step("[accept]")
+    env.close()
+
+
+def test_replies_may_end_as_sglang_leaves_them(tiny_dir: Path) -> None:
+    """SLIME asks it to keep special tokens, and the one that it stopped at."""
+
+    def played(end: str) -> tuple[float, list[str]]:
+        sample = Sample(index=0, metadata=dict(STATE))
+        env = build_env(sample=sample, args=Namespace(max_turns=20, hf_checkpoint=str(tiny_dir)))
+        env.reset()
+        observed = [env.step(reply + end)[0]["obs_str"] for reply in expert_replies()]
+        env.close()
+        return sample.reward, observed
+
+    plain = played("")
+    assert plain[0] > 0.0
+    assert played("<|im_end|>") == plain and played("<|im_end|><|endoftext|>") == plain
+    sample = Sample(index=0, metadata=dict(STATE))
+    env = build_env(sample=sample, args=Namespace(hf_checkpoint=str(tiny_dir)))
+    env.reset()
+    assert env.step("[message] What is <|im_end|>?")[2]["errors"] == 0.0  # in the middle it is text
+    env.close()
+
+
+def test_a_sample_brings_its_game_and_is_given_the_reward() -> None:
+    async def inside_slime() -> Sample:
+        sample = Sample(index=0, prompt="p", metadata=dict(STATE))
+        env = build_env(sample=sample, args=Namespace(max_turns=20, matching_args={"max_errors": 1}))
+        _, info = env.reset()
+        assert info == {"game_id": "slime/0"}
+        assert sample.reward == 0.0
+        done = False
+        for _ in range(2):
+            _, done, _ = env.step("no tag")
+        assert done
+        assert sample.metadata["metrics"]["errors"] == 2.0
+        env.close()
+        return sample
+
+    sample = asyncio.run(inside_slime())
+    assert sample.reward == sample.metadata["score"] == 0.0
+    assert sample.metadata["table"] == STATE["table"]
+
+
+def test_samples_with_the_same_settings_share_a_partner_and_its_budget() -> None:
+    """A language model is asked once whether it is there, not for each sample."""
+    llm = {"max_requests": 4, "max_failures": 2}
+    with server(lambda asked: completion("[message] Which paper?")) as (url, asked):
+        args = Namespace(matching_args={"partner": "llm", "llm": {"base_url": url, **llm}}, matching_timeout_s=5)
+        for _ in range(3):
+            env = build_env(sample=Sample(index=0, metadata=dict(STATE)), args=args)
+            env.reset()
+            env.step("[message] Hello")
+            env.close()
+        env = build_env(sample=Sample(index=0, metadata=dict(STATE)), args=args)
+        env.reset()
+        with pytest.raises(UserError, match="has used up its budget: 4 requests"):
+            env.step("[message] Hello")
+        env.close()
+    assert len(asked) == 4
+
+
+def test_the_time_to_wait_for_the_partner_is_that_of_the_config_and_its_failure_ends_one_game() -> None:
+    def slowly(asked: Any) -> Any:
+        time.sleep(0.4 if len(requests) > 1 else 0)
+        return completion("[message] Which paper?")
+
+    with server(slowly) as (url, requests):
+        args = Namespace(matching_args={"partner": "llm", "llm": {"base_url": url}}, matching_timeout_s=0.1)
+        sample = Sample(index=0, metadata=dict(STATE))
+        env = build_env(sample=sample, args=args)
+        env.reset()
+        observation, done, info = env.step("[message] Hello")
+        assert done and observation["obs_str"] == "" and info["reward"] == 0.0
+        assert sample.remove_sample and sample.reward == 0.0
+        assert sample.metadata["failure"] == info["failure"] and "timeout" in info["failure"]
+        with pytest.raises(UserError, match="call `reset` first"):
+            env.step("[message] Hello")
+        env.close()
+
+
+def test_a_second_game_begins_anew() -> None:
+    env = MatchingEnv()
+    first, _ = env.reset(STATE)
+    env.step("no tag")
+    again, _ = env.reset({"game_state": STATE})
+    assert again == first
+    assert env.step("no tag")[2]["errors"] == 1.0
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (lambda env: env.reset(), "no game to play: give `reset` the game_state of a row"),
+        (lambda env: env.reset({}), "no game to play"),
+        (lambda env: env.reset({"table": [[1]]}), "that game_state is no game: game_state lacks mask1"),
+        (lambda env: env.step("[accept]"), "there is no game in progress"),
+    ],
+)
+def test_a_missing_game_is_named(work: Any, message: str) -> None:
+    env = MatchingEnv()
+    with pytest.raises(UserError) as error:
+        work(env)
+    assert message in str(error.value)
+    env.close()
+
+
+def test_the_other_side_of_the_table_is_refused() -> None:
+    with pytest.raises(UserError, match=r"matching_args\.role = 2 cannot act here"):
+        build_env(sample=None, args=Namespace(matching_args={"role": 2}))
+
+
+def test_the_game_of_the_documentation_can_be_played() -> None:
+    env = MatchingEnv(max_turns=20)
+    _, info = env.reset(STATE)
+    assert isinstance(info, dict) and env.get_normalized_reward() == 0.0
+    for reply in expert_replies():
+        _, done, info = env.step(reply)
+    assert done and env.get_normalized_reward() == info["reward"] > 0.0
+    env.reset(STATE)
+    assert env.get_normalized_reward() == 0.0
+    env.close()
+
+
+@pytest.mark.parametrize("max_turns", [2, 4])
+def test_the_number_of_messages_can_be_given_by_itself(max_turns: int) -> None:
+    env = MatchingEnv({"last_turn_rule": False}, max_turns=max_turns)
+    env.reset(STATE)
+    replies = 0
+    done = False
+    while not done:
+        _, done, _ = env.step("[message] What is the score of Ava for BLEU?")
+        replies += 1
+    assert replies == max_turns // 2 and env.get_normalized_reward() == 0.0
+    env.close()
+
+
+def their_rollout(sample: Sample, replies: list[str], log_probs_of: Callable[[list[int]], list[float] | None]) -> None:
+    """The turns of SLIME's example, which hands over `log_probs_of(observed)` for the tokens of an observation."""
+    env = build_env(sample=sample, args=Namespace(max_turns=20))
+    observation, _ = env.reset()
+    for reply in replies:
+        sampled = [*reply.encode()]
+        sample.append_response_tokens(None, tokens=sampled, log_probs=[-0.5] * len(sampled), trainable=True)
+        observation, done, _ = env.step(reply)
+        if done:
+            break
+        observed = [*env.format_observation(observation)["content"].encode()]
+        sample.append_response_tokens(None, tokens=observed, log_probs=log_probs_of(observed), trainable=False)
+    env.close()
+
+
+def test_the_example_runs_with_the_one_word_that_the_page_names() -> None:
+    sample = Sample(index=0, metadata=dict(STATE))
+    their_rollout(sample, expert_replies(), lambda observed: None)
+    assert sample.reward > 0 and 0 < sum(sample.loss_mask or []) < sample.response_length
+    with pytest.raises(ValueError, match="for these alone"):  # as it stands
+        their_rollout(Sample(index=0, metadata=dict(STATE)), expert_replies(), lambda observed: [0.0] * len(observed))
+    page = (Path(__file__).parents[4] / "docs" / "slime.md").read_text(encoding="utf-8")
+    assert "`None` for `obs_log_probs`" in " ".join(page.split())

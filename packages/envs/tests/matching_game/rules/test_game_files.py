@@ -1,0 +1,141 @@
+"""Files of games: what is written is read, and what is no game is named by file and line."""
+
+import json
+import random
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl_envs.matching_game.rules.deal import Deal
+from slimrl_envs.matching_game.rules.game_files import lines, read_games, row
+from slimrl_envs.matching_game.rules.generator import deals
+
+DEALS = tuple(islice(deals(random.Random(0), 3, "game-"), 5))
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(f"{json.dumps(content)}\n" for content in rows), encoding="utf-8")
+    return path
+
+
+def with_state(deal: Deal, **changes: Any) -> dict[str, Any]:
+    content = row(deal, 0)
+    return content | {"game_state": content["game_state"] | changes}
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "games.jsonl"
+    file.write_bytes(b"".join(lines(DEALS)))
+    assert read_games(file) == list(DEALS)
+
+
+def test_a_row_has_the_prompt_of_player_1_the_state_twice_and_the_optimum() -> None:
+    content = row(DEALS[0], 7)
+    assert list(content) == ["prompt", "game_state", "ground_truth", "optimal_score", "game_id", "name"]
+    assert list(content["game_state"]) == [
+        "table", "mask1", "mask2", "scale1", "scale2", "best_assignment_reward", "order"
+    ]  # fmt: skip
+    assert content["ground_truth"] == content["game_state"]
+    assert content["optimal_score"] == content["game_state"]["best_assignment_reward"] == DEALS[0].best
+    assert DEALS[0].table_text(0) in content["prompt"] and "[propose]" in content["prompt"]
+    assert (content["game_id"], content["name"]) == (7, "game-0")
+
+
+def test_the_prompt_tells_how_many_messages_there_may_be() -> None:
+    assert "after 12 messages" in row(DEALS[0], 0)["prompt"] and "after 20 messages" in row(DEALS[0], 0, 20)["prompt"]
+
+
+def test_a_state_without_an_order_is_a_deal_in_the_order_of_its_table(tmp_path: Path) -> None:
+    state = {name: value for name, value in row(DEALS[0], 0)["game_state"].items() if name != "order"}
+    (read,) = read_games(write(tmp_path / "games.jsonl", {"game_state": state, "game_id": "game-0"}))
+    assert read == replace(DEALS[0], order=((), ()))
+
+
+def test_names_of_ones_own_are_kept(tmp_path: Path) -> None:
+    deal = replace(DEALS[0], reviewers=("Zoë Ek", "Bo Ek", "Bo Li"), papers=("A: one", "B", "C: c: c"))
+    file = tmp_path / "games.jsonl"
+    file.write_bytes(b"".join(lines([deal])))
+    assert read_games(file) == [deal]
+
+
+def test_a_row_needs_no_more_than_its_state(tmp_path: Path) -> None:
+    file = write(tmp_path / "games.jsonl", {"game_state": row(DEALS[0], 0)["game_state"] | {"papers": None}})
+    assert read_games(file) == [replace(DEALS[0], game_id=f"{file}:1")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("not a row", "here stands not a row"),
+        ({"prompt": "a"}, 'here stands {"prompt": "a"}'),
+        ({"game_state": [1]}, "is no matching game"),
+        ({"game_state": {"table": [[1]]}}, "game_state lacks mask1, mask2, scale1, scale2, best_assignment_reward"),
+        (with_state(DEALS[0], table=3), "table must be a list of rows"),
+        (with_state(DEALS[0], table=[]), "the table has 0 rows"),
+        (with_state(DEALS[0], table=[[1, 2], [3, 4]]), "the mask of player 1 has 3 rows"),
+        (with_state(DEALS[0], mask2=[[1, 1, 2]] * 3), "mask2 holds 2; a mask is 1 where the player knows"),
+        (with_state(DEALS[0], scale1="2"), "scale1 is '2'; it must be a number"),
+        (with_state(DEALS[0], scale1=float("nan")), "a scale is nan"),
+        (with_state(DEALS[0], scale1=10**400), "; it must be above 0, and 1e+300 at most"),
+        (with_state(DEALS[0], scale2=1e308), "scale2 is 1e+308; it must be above 0, and 1e+300 at most"),
+        (
+            with_state(DEALS[0], best_assignment_reward=1),
+            "best_assignment_reward is 1, but the best assignment of this",
+        ),
+        (with_state(DEALS[0], order=[[0, 1, 2]]), "it must be two lists, of reviewers and of papers"),
+        (with_state(DEALS[0], order=[[0, 1, "a"], []]), "order holds something that is no whole number"),
+        (with_state(DEALS[0], order=[[0, 1, 1], []]), "an order is (0, 1, 1); it must have each of 0 to 2 once"),
+        (with_state(DEALS[0], reviewers=["Ava Li"]), "1 names for 3 reviewers"),
+        (with_state(DEALS[0], reviewers="Ava Li"), "reviewers must be a list of names"),
+    ],
+)
+def test_what_is_no_game_is_named_by_file_and_line(tmp_path: Path, content: Any, message: str) -> None:
+    file = write(tmp_path / "games.jsonl", row(DEALS[1], 0), content)
+    with pytest.raises(UserError) as found:
+        read_games(file)
+    assert f"{file}:2 is no matching game" in str(found.value) and message in str(found.value)
+
+
+def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "games.jsonl"
+    file.write_bytes(next(lines(DEALS)) + b'{"game_state": {"table"')
+    with pytest.raises(UserError, match=r"games.jsonl:2 is no matching game"):
+        read_games(file)
+
+
+def test_a_line_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "games.jsonl"
+    file.write_bytes(next(lines(DEALS)) + b"[" * 1_000_000)
+    with pytest.raises(UserError, match=r"games.jsonl:2 is no matching game"):
+        read_games(file)
+
+
+@pytest.mark.parametrize("content", [b"", next(lines(DEALS)), b"PAR1" + bytes(5000) + b"PAR1"])
+def test_a_parquet_file_that_is_none_is_named(content: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="the extra [data] is not installed")
+    file = tmp_path / "games.parquet"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"games\.parquet cannot be read as a parquet file: .*the path of the games"):
+        read_games(file)
+
+
+def test_a_file_without_games_is_an_error_that_says_how_to_make_some(tmp_path: Path) -> None:
+    for name in ("games.jsonl", "games.txt"):
+        with pytest.raises(UserError, match=rf"{name} holds no games\. .*generate_data\.py --output NAME\.jsonl"):
+            read_games(write(tmp_path / name))
+    with pytest.raises(UserError, match="Check the path of the games"):
+        read_games(tmp_path / "missing.jsonl")
+
+
+def test_a_row_without_a_name_is_called_by_its_number(tmp_path: Path) -> None:
+    states = [row(deal, 0)["game_state"] for deal in DEALS[:2]]
+    file = write(tmp_path / "games.jsonl", *({"game_state": state, "game_id": n} for n, state in enumerate(states)))
+    assert [deal.game_id for deal in read_games(file)] == ["0", "1"]
+
+
+def test_the_numbers_of_a_file_are_those_of_its_lines() -> None:
+    assert [json.loads(line)["game_id"] for line in lines(DEALS)] == list(range(len(DEALS)))

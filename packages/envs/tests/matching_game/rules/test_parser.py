@@ -1,0 +1,113 @@
+"""Names and numbers in free text."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from packages.envs.tests.matching_game.rules.deals import some_deals
+from packages.envs.tests.matching_game.rules.players import listed_scores, told_scores
+from slimrl_envs.matching_game.rules.deal import Deal, default_names
+from slimrl_envs.matching_game.rules.parser import MAX_READ_CHARS, Mention, Parser, Topics
+
+AVA, DANIEL, SOFIA, ANDREI = range(4)
+BLEU, ELECTRA, GLOVE, GLUE = range(4)
+
+
+def four() -> Deal:
+    return some_deals(4, 1)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is your score for Ava Li and BLEU?",
+        "ava, bleu?",
+        "How is   AVA  for bleu",
+        "BLEU: a Method for Automatic Evaluation of Machine Translation - what about Li?",
+        "Tell me Ava's BLEU score.",
+        "I like Daniel for GLUE. Is Ava good for BLEU?",
+        "Ava?\nFor BLEU?",
+    ],
+)
+def test_an_exact_pair_is_found(text: str) -> None:
+    asked = Parser(four()).topics(text)
+    assert (asked.reviewer, asked.paper) == (AVA, BLEU)
+
+
+def test_of_several_pairs_the_first_comes_first() -> None:
+    asked = Parser(four()).topics("How are Daniel and Ava for GLUE or BLEU?")
+    assert asked.cells == ((DANIEL, GLUE), (DANIEL, BLEU), (AVA, GLUE), (AVA, BLEU))
+
+
+def test_a_statement_asks_for_nothing() -> None:
+    assert Parser(four()).topics("I have 91 for Ava and BLEU. Andrei has 3 for GLUE.") == Topics((), None, None)
+
+
+def test_an_answer_needs_no_question_mark() -> None:
+    parser = Parser(four())
+    assert parser.topics("Ava and BLEU.", answers=True).cells == ((AVA, BLEU),)
+    assert parser.topics("Ava and BLEU: 91.", answers=True).cells == ()  # that tells a score
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("Dainel", DANIEL),
+        ("danil", DANIEL),
+        ("Daniell", DANIEL),
+        ("Sofja", SOFIA),
+        ("petrof", ANDREI),
+        ("anderi", ANDREI),
+        ("nguyem", DANIEL),
+    ],
+)
+def test_a_slip_is_forgiven(word: str, meant: int) -> None:
+    assert Parser(four()).mentions(word) == [Mention("reviewer", meant)]
+
+
+@pytest.mark.parametrize("word", ["than", "sofa", "blue", "love", "clue", "value", "Dnl", "eva", "dani", "pattern", ""])
+def test_an_english_word_is_no_name(word: str) -> None:
+    assert Parser(four()).mentions(word) == []
+
+
+def test_a_slip_between_two_names_is_nobody() -> None:
+    papers, _ = default_names(4)
+    deal = replace(four(), papers=papers, reviewers=("Marian Lee", "Marion Kay", "Sofia Patel", "Andrei Petrov"))
+    assert Parser(deal).mentions("Mariin") == []
+    assert Parser(deal).mentions("Marion") == [Mention("reviewer", 1)]
+
+
+def test_a_shared_first_name_is_nobody_but_the_full_name_is() -> None:
+    papers, _ = default_names(4)
+    deal = replace(four(), papers=papers, reviewers=("Ava Li", "Ava Ray", "Sofia Patel", "Andrei Petrov"))
+    assert Parser(deal).mentions("Ava") == []
+    assert Parser(deal).mentions("ava ray") == Parser(deal).mentions("Ray") == [Mention("reviewer", 1)]
+
+
+def test_digits_of_a_name_are_no_score() -> None:
+    deal = some_deals(4, 1)[0]
+    ten = replace(deal, papers=("A1: x", "B2", "Paper 9", "Paper 10"), reviewers=("Ann 1", "Bob 2", "Cy 3", "Dee 4"))
+    assert Parser(ten).numbers("Ann 1 for Paper 10: 57, Bob 2 for Paper 9 has 8") == [57, 8]
+
+
+def test_a_list_of_scores_is_read_back_whole() -> None:
+    for deal in some_deals(4, 20) + some_deals(8, 5):
+        seen = deal.visible_table(0)
+        cells = {(r, p): cell for r, row in enumerate(seen) for p, cell in enumerate(row) if cell is not None}
+        assert listed_scores(Parser(deal), told_scores(deal, seen)) == cells
+
+
+def test_only_the_beginning_of_a_giant_text_is_read() -> None:
+    parser = Parser(four())
+    assert parser.topics("x " * MAX_READ_CHARS + "Ava for BLEU?").cells == ()
+    assert parser.numbers("7" * 1_000_000) == []
+
+
+def test_any_text_can_be_read() -> None:
+    rng, parser = random.Random(0), Parser(four())
+    pieces = ["Ava", "BLEU", "glue", " ", "?", "[accept]", "91", "\n", "ſofia", "İ", "\ud800", "what", ".", "Daniel"]
+    for _ in range(300):
+        text = "".join(rng.choices(pieces, k=12))
+        asked = parser.topics(text)
+        assert all(0 <= reviewer < 4 and 0 <= paper < 4 for reviewer, paper in asked.cells)

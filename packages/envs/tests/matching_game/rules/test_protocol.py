@@ -1,0 +1,205 @@
+"""Text to acts and back: tolerant where nothing can be misunderstood, exact in its errors, and nothing hides."""
+
+import random
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+
+from packages.envs.tests.matching_game.rules.test_deal import any_deal
+from slimrl_envs.matching_game.analysis.runs import count_questions_before_proposal
+from slimrl_envs.matching_game.metrics import Record
+from slimrl_envs.matching_game.rules.deal import Deal
+from slimrl_envs.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
+from slimrl_envs.matching_game.rules.generator import deals, upstream_deal
+from slimrl_envs.matching_game.rules.instructions import opening, rules
+from slimrl_envs.matching_game.rules.protocol import format_act, parse_act, play_text
+
+DEAL = next(deals(random.Random(0), 3))
+IN_ORDER = Propose((0, 1, 2))
+
+
+def problem(text: str, deal: Deal = DEAL) -> str:
+    with pytest.raises(IllegalAct) as found:
+        parse_act(text, deal)
+    return str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("tag", "is_proposal"), [("[propose]", True), (" \n[ PROPOSE\t]", True), ("[\npropose ]", False)]
+)
+def test_the_game_the_metric_and_the_analysis_agree_on_what_a_proposal_is(tag: str, is_proposal: bool) -> None:
+    text = f"{tag} Proposal:\nBLEU: Ava\nElectra: Daniel\nGloVe: Sofia"
+    game = MatchingGame(DEAL)
+    record = Record(game, 0)
+    record.count_attempt(text)
+    with nullcontext() if is_proposal else pytest.raises(IllegalAct, match="Begin with a tag"):
+        play_text(game, 0, text)
+    metrics = record.metrics()
+    assert metrics["proposals"] == metrics["valid_proposals"] == is_proposal
+    assert (count_questions_before_proposal([text]) is not None) == is_proposal
+
+
+def test_upstream_bug_1_the_optimum_proposed_as_text_scores_1() -> None:
+    deal = upstream_deal(0)
+    game = MatchingGame(deal)
+    play_text(game, 0, format_act(Propose(deal.best_assignment), deal))
+    play_text(game, 1, "[accept]")
+    assert game.reward == 1.0
+
+
+def test_upstream_bug_3_all_lines_of_a_message_count() -> None:
+    assert parse_act("[message] first\nsecond\n\nlast", DEAL) == Say("first\nsecond\n\nlast")
+    assert parse_act("[message]\nfirst\r\nsecond", DEAL) == Say("first\r\nsecond")
+
+
+def test_upstream_bug_5_a_name_that_does_not_exist_is_an_error_with_the_closest_one() -> None:
+    text = "[propose] Proposal:\nBLEU: Ava Li\nElectra: Danyel\nGloVe: Sofia"
+    assert problem(text) == "There is no reviewer `Danyel`. Did you mean `Daniel`? Known: Ava, Daniel, Sofia."
+    assert problem(text.replace("Electra", "Electro")).startswith(
+        "There is no paper `Electro`. Did you mean `Electra`?"
+    )
+    assert problem(text.replace("Danyel", "zzzzzz")) == "There is no reviewer `zzzzzz`. Known: Ava, Daniel, Sofia."
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "BLEU: Ava Li\nElectra: Daniel Nguyen\nGloVe: Sofia Patel",
+        "Proposal:\nBLEU: Ava\nElectra: Daniel\nGloVe: Sofia",
+        "Proposal: BLEU: Ava\nElectra: Daniel\nGloVe: Sofia",
+        "PROPOSAL :\n\n  bleu :  ava   li \n\n electra:DANIEL\n\tglove: Patel.",
+        "Proposal:<br/>&emsp; - BLEU: Ava Li<br/>&emsp; - GloVe: Sofia Patel<br/>&emsp; - Electra: Daniel Nguyen",
+        "BLEU: Ava<br>Electra: Daniel<BR />GloVe: Sofia",
+        "- BLEU: Ava\n* Electra: Daniel\n• GloVe: Sofia",
+        "1. BLEU: Ava\n2) Electra: Daniel\n3. **GloVe**: `Sofia`",
+        "GloVe: Patel\nElectra: Nguyen\nBLEU: Li",
+        "BLEU: a Method for Automatic Evaluation of Machine Translation: Ava Li\nElectra: Daniel\r\nGloVe: Sofia",
+        "BLEU: A method for automatic evaluation of  machine translation: Ava\n"
+        "Electra: Pre-training Text Encoders as Discriminators Rather Than Generators: Daniel\n"
+        "GloVe: Global Vectors for Word Representation: Sofia",
+    ],
+)
+def test_a_proposal_is_read_however_it_is_laid_out(lines: str) -> None:
+    assert parse_act(f"[propose] {lines}", DEAL) == IN_ORDER
+    assert parse_act(f"  [ Propose ]\n{lines}\n", DEAL) == IN_ORDER
+
+
+@pytest.mark.parametrize("text", ["[accept]", " [ACCEPT]\n", "[ accept ]"])
+def test_case_and_spaces_of_a_tag_do_not_matter(text: str) -> None:
+    assert parse_act(text, DEAL) == Accept()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "Begin with a tag"),
+        ("hello", "Begin with a tag"),
+        ("I say: [message] hello", "Begin with a tag"),
+        ("[offer] BLEU: Ava", "Begin with a tag"),
+        ("[message]", "Your message is empty"),
+        ("[message] \n ", "Your message is empty"),
+        ("[accept] but only if Ava reads BLEU", "Write [accept] alone"),
+        ("[reject] never", "Write [reject] alone"),
+        ("[propose]", "lacks BLEU, Electra, GloVe (reviewers not used yet: Ava, Daniel, Sofia)"),
+        ("[propose] Proposal:\nElectra: Ava", "lacks BLEU, GloVe (reviewers not used yet: Daniel, Sofia)"),
+        ("[propose] BLEU: Ava\nbleu: Daniel", "BLEU stands in two lines"),
+        ("[propose] BLEU: Ava\nElectra: Ava Li", "Ava stands in two lines"),
+        ("[propose] BLEU: Ava\nI think that is best", "`I think that is best` is no line of a proposal"),
+        ("[propose] Ava Li: BLEU", "the paper must come first"),
+        ("[propose] BLEU: Ava: Li", "There is no reviewer `Ava: Li`"),
+        ("[propose] BLEU:", "There is no reviewer ``"),
+        ("[propose] : Ava", "There is no paper ``"),
+        ("[propose] BLEU: Ava, Electra: Daniel, GloVe: Sofia", "There is no reviewer"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, message: str) -> None:
+    assert message in problem(text)
+
+
+def test_a_name_that_two_share_must_be_written_in_full() -> None:
+    deal = replace(DEAL, reviewers=("Noah Lee", "Noah Wilson", "Ava Lee"))
+    lines = f"[propose] {deal.short_papers[0]}: Noah Lee\nElectra: Noah Wilson\nGloVe: Ava"
+    assert parse_act(lines, deal) == IN_ORDER
+    assert (
+        problem(lines.replace("Noah Lee", "Noah"), deal)
+        == "`Noah` may be Noah Lee or Noah Wilson: write the full name."
+    )
+    assert problem(lines.replace("Noah Lee", "Lee"), deal) == "`Lee` may be Noah Lee or Ava: write the full name."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[message] fine [accept]",
+        "[message] fine\nPartner: [accept]",
+        "[message] [accept]",
+        "[message] [[accept]]",
+        "[accept] [accept]",
+        "[reject]\n[message] what about Sofia?",
+        "[message] hi\n[propose] BLEU: Ava\nElectra: Daniel\nGloVe: Sofia",
+        "[propose] BLEU: Ava\nElectra: Daniel\nGloVe: Sofia\n[accept]",
+        "[message] say [ACCEPT ] now",
+    ],
+)
+def test_no_act_hides_in_another(text: str) -> None:
+    assert "One tag in a turn" in problem(text)
+
+
+@pytest.mark.parametrize("text", ["[message] accept", "[message] (accept) \\[acc ept]", "[message] [BLEU] [1]"])
+def test_what_is_no_tag_may_stand_in_a_message(text: str) -> None:
+    assert isinstance(parse_act(text, DEAL), Say)
+
+
+def test_a_message_that_claims_to_be_the_partners_does_nothing_to_the_game() -> None:
+    game = MatchingGame(DEAL)
+    play_text(game, 0, format_act(IN_ORDER, DEAL))
+    for text in ("[message] Partner: (accept)", "Partner: [accept]", "[message] [accept]", "Player 2: [accept]"):
+        with pytest.raises(IllegalAct):
+            play_text(game, 1, text)
+    assert not game.is_over and game.proposal == IN_ORDER.assignment and game.num_errors == (0, 4)
+
+
+def test_a_text_that_is_no_act_counts_as_an_error_and_not_as_a_message() -> None:
+    game = MatchingGame(DEAL, max_errors=1)
+    with pytest.raises(IllegalAct, match="Begin with a tag"):
+        play_text(game, 0, "hello")
+    assert (game.num_errors, game.num_messages, game.turn, game.is_over) == ((1, 0), 0, 0, False)
+    with pytest.raises(IllegalAct, match="no proposal"):
+        play_text(game, 0, "[accept]")
+    assert game.is_over and game.reward == 0.0
+
+
+def test_giant_texts_are_answered_in_few_words() -> None:
+    giant = "A" * 1_000_000
+    for text in (giant, f"[propose] {giant}", f"[propose] {giant}: Ava", f"[propose] BLEU: {giant}", "[ " * 500_000):
+        assert len(problem(text)) < 300
+    many = "[propose] " + "Electra: Ava\n" * 100_000
+    assert len(problem(many)) < 300
+    assert len(problem("[propose] " + ":" * 20_000)) < 300
+
+
+def test_acts_survive_being_written_and_read() -> None:
+    rng = random.Random(0)
+    for seed in range(100):
+        deal = any_deal(rng, 2 + seed % 11)
+        acts: list[Act] = [
+            Propose(tuple(rng.sample(range(deal.size), deal.size))),
+            Say("".join(rng.choice("ab: \n[]?é<br/>&emsp;") for _ in range(20)).strip() or "x"),
+            Accept(),
+            Reject(),
+        ]
+        for act in acts:
+            assert parse_act(format_act(act, deal), deal) == act
+
+
+def test_short_names_are_written() -> None:
+    assert format_act(Propose((2, 0, 1)), DEAL) == "[propose] Proposal:\nBLEU: Sofia\nElectra: Ava\nGloVe: Daniel"
+    assert format_act(Say("hi\nthere"), DEAL) == "[message] hi\nthere"
+
+
+def test_the_rules_name_every_tag_and_the_opening_has_the_players_own_table() -> None:
+    text = rules(DEAL, max_turns=12)
+    assert all(tag in text for tag in ("[message]", "[propose]", "[accept]", "[reject]"))
+    assert "3 reviewers" in text and "12 messages" in text
+    assert opening(DEAL, 1, 12).endswith(DEAL.table_text(1))

@@ -1,0 +1,188 @@
+"""reasoning-gym: tasks, splits, rewards, scripts, mixtures and levels, with the real package."""
+
+import asyncio
+import json
+import re
+
+import pytest
+
+from slimrl.environments.find import load_taskset, prepare_taskset, tasks_of
+from slimrl.errors import RolloutError, UserError
+from slimrl.types import Task, Turn
+from slimrl_envs.reasoning_gym.part import EXACT_ONLY
+
+pytest.importorskip("reasoning_gym", reason="needs the extra [reasoning-gym]")
+pytest.importorskip("drawsvg", reason="needs the extra [reasoning-gym]: drawsvg")
+
+SPLITS = ("train", "validation", "test")
+SMALL = {"num_train": 40, "num_validation": 10, "num_test": 10}
+MIXTURE = "reasoning-gym:chain_sum+leg_counting"
+HOSTILE = [
+    "", " ", "\0", "\x1b[2J\x1b[31m", "\ud800", "\u202e7", "a" * 200_000, "<answer>" * 20_000, "</answer><answer>",
+    "<answer><answer></answer></answer>", "<answer>\ud800</answer>", "<answer>\0\x1b[2J</answer>",
+    f"<answer>{'[' * 50_000}</answer>", f"<answer>{'9' * 10_000}</answer>", "<answer>nan</answer>",
+    "<answer>inf</answer>", '<answer>{"answer": 1e999}</answer>', "<answer>None</answer>",
+    "<answer>__import__('os')._exit(3)</answer>", "<answer>9**9**9**9</answer>", "<answer>\n\n</answer>",
+    f"<answer>{'-' * 50_000}1</answer>",
+]  # fmt: skip
+
+
+def taskset(name, **args):
+    return load_taskset(f"reasoning-gym:{name}", SMALL | args)
+
+
+def answered(found, task: Task, reply: str) -> Turn:
+    async def play() -> Turn:
+        episode = found.environment(task)
+        await episode.start()
+        return await episode.step(reply)
+
+    turn = asyncio.run(play())
+    assert turn.done
+    return turn
+
+
+@pytest.mark.parametrize("name", ["chain_sum", "fraction_simplification", "chain_sum+leg_counting"])
+def test_no_question_is_in_two_splits_or_twice_in_one(name):
+    found = taskset(name)
+    questions = [task.data["question"] for split in SPLITS for task in tasks_of(found, split)]
+    assert len(questions) == len(set(questions)) == 60
+
+
+def test_held_out_tasks_are_the_same_whatever_is_trained_on():
+    assert tasks_of(taskset("chain_sum"), "test") == tasks_of(taskset("chain_sum", num_train=5), "test")
+
+
+def test_another_seed_gives_other_tasks():
+    first, second = (tasks_of(taskset("chain_sum", seed=seed), "train") for seed in (0, 1))
+    assert not {task.data["question"] for task in first} & {task.data["question"] for task in second}
+
+
+def test_tasks_are_json():
+    for task in tasks_of(taskset("basic_arithmetic"), "train"):
+        assert json.loads(json.dumps(task.data)) == task.data
+
+
+@pytest.mark.parametrize("answer_format", ["tag", "lenient", "plain"])
+def test_the_expert_earns_everything_and_another_answer_less(answer_format):
+    found = taskset("chain_sum", answer_format=answer_format)
+    for task in tasks_of(found, "test"):
+        *opening, reply = found.scripts["expert"](task, 0)
+        assert opening == asyncio.run(found.environment(task).start())
+        assert answered(found, task, reply["content"]) == Turn(True, (), 1.0, {"exact": 1.0, "answered": 1.0})
+        assert answered(found, task, found.scripts["random"](task, 0)[-1]["content"]).reward < 1.0
+
+
+def test_an_answer_without_tags_earns_nothing():
+    found = taskset("chain_sum")
+    task = tasks_of(found, "test")[0]
+    for reply in (task.data["answer"], f"<b>{task.data['answer']}</b>", f"<answer>{task.data['answer']}"):
+        assert answered(found, task, reply).reward == 0.0
+
+
+@pytest.mark.parametrize("name", ["chain_sum", "countdown", "spiral_matrix", "simple_integration", "string_insertion"])
+@pytest.mark.parametrize("answer_format", ["tag", "lenient", "plain"])
+def test_hostile_replies_break_nothing_and_earn_next_to_nothing(name, answer_format):
+    found = taskset(name, answer_format=answer_format, num_train=0, num_validation=0, num_test=1)
+    task = tasks_of(found, "test")[0]
+    assert max(answered(found, task, reply).reward for reply in HOSTILE) <= 0.05
+
+
+def test_a_mixture_has_its_weights_its_configs_and_a_metric_for_each_task():
+    found = load_taskset(
+        MIXTURE,
+        SMALL | {"weights": {"chain_sum": 3.0}, "config": {"chain_sum": {"min_terms": 2, "max_terms": 2}}},
+    )
+    names = [task.data["task"] for task in tasks_of(found, "train")]
+    assert names.count("chain_sum") == 30
+    assert names[:30] != ["chain_sum"] * 30
+    for task in tasks_of(found, "test"):
+        turn = answered(found, task, found.scripts["expert"](task, 0)[-1]["content"])
+        assert turn.metrics[task.data["task"]] == turn.reward == 1.0
+        if task.data["task"] == "chain_sum":
+            assert sum(task.data["question"].count(sign) for sign in (" + ", " - ")) == 1
+
+
+def test_a_task_without_answers_has_no_scripts():
+    assert dict(taskset("graph_color", num_train=2, num_validation=0, num_test=2).scripts) == {}
+
+
+def test_a_level_sets_the_config_and_the_config_changes_it():
+    easy, hard = (tasks_of(taskset("chain_sum", level=level), "train") for level in (0, 3))
+    length = [sum(len(task.data["question"]) for task in tasks) for tasks in (easy, hard)]
+    assert length[0] < length[1]
+    mended = tasks_of(taskset("chain_sum", level=3, config={"min_terms": 2, "max_terms": 2}), "train")
+    assert sum(len(task.data["question"]) for task in mended) < length[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "said"),
+    [
+        ("chain_sums", {}, "Did you mean `chain_sum`"),
+        ("composite", {}, "mixture"),
+        ("coin_flip", {}, "its scorer pays `0` in full"),
+        ("", {}, "no task"),
+        ("chain_sum+chain_sum", {}, "twice"),
+        ("chain_sum", {"config": {"min_term": 2}}, "Did you mean `min_terms`"),
+        ("chain_sum", {"config": {"seed": 2}}, "args `seed`"),
+        ("chain_sum", {"config": {"min_terms": 9, "max_terms": 2}}, "refuses the config"),
+        ("chain_sum", {"level": 99}, "must be 0 to"),
+        ("list_functions", {"level": 0}, "has no levels"),
+        ("chain_sum", {"answer_format": "tags"}, "Did you mean `tag`"),
+        ("chain_sum", {"seed": -1}, "0 to 100"),
+        ("chain_sum", {"num_test": -1}, "num_test"),
+        ("chain_sum", {"weights": {"lcm": 1.0}}, "not in the mixture"),
+        ("chain_sum+lcm", {"weights": {"lcm": 0.0}}, "above 0"),
+        ("chain_sum+lcm", {"config": {"min_terms": 2}}, "under its name"),
+        ("chain_sum+lcm", {"config": {"lcm": 2}}, "table"),
+    ],
+)
+def test_a_mistake_is_named(name, args, said):
+    with pytest.raises(UserError, match=said):
+        taskset(name, **args)
+
+
+def test_fewer_questions_than_asked_for_are_said(capsys):
+    found = taskset("count_bits", config={"min_n": 1, "max_n": 9}, num_validation=0, num_test=1)
+    assert 0 < len(tasks_of(found, "train")) < 40
+    assert "different questions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(EXACT_ONLY))
+def test_where_the_form_alone_would_pay_only_a_full_score_counts(name):
+    found = taskset(name)
+    for task in tasks_of(found, "test")[:3]:
+        right = task.data["answer"]
+        assert answered(found, task, f"<answer>{right}</answer>").reward == 1.0
+        for wrong in (re.sub(r"\d", "0", right), "", "0"):
+            assert answered(found, task, f"<answer>{wrong}</answer>").reward in (0.0, float(wrong == right))
+
+
+def test_what_one_answer_earns_is_said_where_it_is_much(capsys):
+    prepare_taskset(taskset("syllogism"))
+    assert "syllogism pays 0.68 on average if every answer is `Yes`" in capsys.readouterr().err
+    prepare_taskset(taskset("chain_sum"))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_task_of_another_release_is_dropped():
+    found = taskset("chain_sum")
+    task = tasks_of(found, "test")[0]
+    changed = Task(task.id, {**task.data, "question": "What is 1 + 1?"})
+    with pytest.raises(RolloutError, match="another question"):
+        answered(found, changed, "<answer>2</answer>")
+
+
+@pytest.mark.parametrize(
+    ("answer_format", "right"), [("tag", "<answer>{}</answer>"), ("lenient", "{}"), ("plain", "{}")]
+)
+def test_thoughts_are_no_answer(answer_format, right):
+    taskset = load_taskset("reasoning-gym:chain_sum", {"answer_format": answer_format, "num_train": 3, "num_test": 1})
+    task = taskset.tasks("train")[0]
+    said = right.format(task.data["answer"])
+
+    def reward(reply):
+        return asyncio.run(taskset.environment(task).step(reply)).reward
+
+    assert reward(f"<think>Or {right.format(10**6)}?</think>{said}") == 1.0
+    assert reward(f"<think>{said}</think>I do not know.") < 0.1

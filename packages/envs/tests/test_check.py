@@ -1,0 +1,32 @@
+"""`slimrl check` finds no fault in these environments."""
+
+import pytest
+
+from packages.tools.tests.check.reports import environments_of, problems, run_json
+
+GAME = ["matching-game", "--args.num_train", "30", "--args.num_test", "10"]
+VARIANTS = [
+    ["alphabet-sort", "--args.restate", "true", "--args.num_examples", "3", "--args.key_by_turn", "true"],
+    ["wordle"],
+    ["wordle", "--args.spelled", "true", "--args.hints", "true"],
+    ["wordle", "--args.opened", "true", "--args.num_answers", "200"],
+    *([*GAME, "--args.n", "3", *more] for more in (["--args.role", "2"], ["--args.partner", "self"])),
+    [*GAME, "--args.n", "3", "--args.notes", "true", "--args.thoughts", "true"],
+]
+
+
+@pytest.mark.slow
+def test_an_environment_has_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    status, findings = run_json(["alphabet-sort", "--num_examples", "5"], capsys)
+    assert (status, problems(findings)) == (0, set())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("argv", VARIANTS, ids=" ".join)
+def test_no_variant_has_a_fault(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    status, findings = run_json([*argv, "--num_examples", "5"], capsys)
+    assert (status, problems(findings)) == (0, set())
+
+
+def test_the_variants_have_every_environment() -> None:
+    assert {argv[0] for argv in VARIANTS} == environments_of("slimrl-envs")

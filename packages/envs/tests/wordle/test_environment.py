@@ -1,0 +1,338 @@
+"""wordle: what the policy reads, what its replies earn, and that nothing but playing well pays."""
+
+import asyncio
+import json
+import math
+import random
+import time
+from collections.abc import Sequence
+from functools import partial
+from statistics import fmean
+
+import pytest
+
+from slimrl.environments.find import load_taskset
+from slimrl.errors import UserError
+from slimrl.types import Rollout, Task, Turn
+from slimrl_envs.wordle.environment import NUM_OPENINGS, Wordle, find_guess
+from slimrl_envs.wordle.rules import feedback_of
+from slimrl_envs.wordle.words import word_list
+
+TASKSET = Wordle()
+CRANE = Task("test/crane", {"answer": "crane"})
+SHOUT = ["<guess>shout</guess>"]
+SHOUT_MARKED = "word: s h o u t\nmark: X X X X X"
+
+
+def played(replies: Sequence[str], task: Task = CRANE, taskset: Wordle = TASKSET) -> list[Turn]:
+    """The turns of an episode, until it is over or nothing more is said."""
+
+    async def turns() -> list[Turn]:
+        episode, seen = taskset.environment(task), []
+        await episode.start()
+        for reply in replies:
+            seen.append(await episode.step(reply))
+            if seen[-1].done:
+                break
+        return seen
+
+    return asyncio.run(turns())
+
+
+def guesses(*words: str) -> list[str]:
+    return [f"<guess>{word}</guess>" for word in words]
+
+
+def earned(replies: Sequence[str], task: Task = CRANE, taskset: Wordle = TASKSET) -> float:
+    return sum(turn.reward for turn in played(replies, task, taskset))
+
+
+def said(turn: Turn) -> str:
+    (message,) = turn.messages
+    return message["content"]
+
+
+def replies_of(conversation: Sequence) -> list[str]:
+    return [message["content"] for message in conversation if message["role"] == "assistant"]
+
+
+def test_the_splits_share_no_answer_and_are_the_same_every_time() -> None:
+    train, test = ([task.data["answer"] for task in TASKSET.tasks(split)] for split in ("train", "test"))
+    assert (len(train), len(test)) == (1589, 411) and not set(train) & set(test)
+    assert {*train, *test} == set(word_list().answers[:2000])
+    assert list(load_taskset("wordle", {}).tasks("test")) == list(TASKSET.tasks("test"))
+    assert not TASKSET.tasks("validation")
+    few = Wordle(num_answers=200).tasks("test")
+    assert {task.id for task in few} < {task.id for task in TASKSET.tasks("test")} and len(few) == 32
+    assert json.loads(json.dumps(few[0].data)) == few[0].data
+    common = [word_list().answers.index(word) for word in test]
+    assert 800 < sum(common[:100]) / 100 < 1200  # the first tasks, which are evaluated, are not the commonest words
+
+
+def test_letters_and_marks_stand_below_each_other() -> None:
+    opening = asyncio.run(TASKSET.environment(CRANE).start())
+    assert [message["role"] for message in opening] == ["system", "user"]
+    assert "<guess>crane</guess>" in opening[0]["content"] and opening[1]["content"] == "Guess 1 of 6."
+    (turn,) = played(["I think\n<guess> Eerie </guess>, as there are many e."])
+    assert said(turn) == "word: e e r i e\nmark: X X Y X G\nGuess 2 of 6."
+
+
+def test_hints_sum_up_all_marks_and_a_mistake_changes_nothing() -> None:
+    first, second, third = played(guesses("eerie", "trace", "zzzzz"), taskset=Wordle(hints=True))
+    assert said(first).split("\n")[2:] == ["place: _ _ _ _ e", "also: r", "none: i", "Guess 2 of 6."]
+    assert said(second).split("\n")[2:] == ["place: _ r a _ e", "also: c", "none: i t", "Guess 3 of 6."]
+    assert said(third).split("\n") == [
+        "Error: `zzzzz` is not in the list of words.",
+        *("word: t r a c e", "mark: X G G Y G"),
+        *("place: _ r a _ e", "also: c", "none: i t", "Guess 4 of 6."),
+    ]
+
+
+def test_spelt_out_guesses_are_shown_and_taken_and_plain_ones_too() -> None:
+    taskset = Wordle(spelled=True)
+    opening = asyncio.run(taskset.environment(CRANE).start())
+    assert "<guess> c r a n e</guess>" in opening[0]["content"]
+    for reply in ("<guess> c r a n e</guess>", "<guess>crane</guess>", "<guess>\nC R A N E\n</guess>"):
+        assert earned([reply], taskset=taskset) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        ("", "Error: there is no guess in <guess> tags."),
+        ("crane", "Error: there is no guess in <guess> tags."),
+        ("<guess>crane", "Error: there is no guess in <guess> tags."),
+        ("<think>perhaps <guess>crane</guess></think>", "Error: there is no guess in <guess> tags."),
+        ("<think>perhaps <guess>crane</guess>", "Error: there is no guess in <guess> tags."),
+        ("<guess></guess>", "Error: the guess is empty."),
+        ("<guess>cranes</guess>", "Error: `cranes` has 6 letters, not 5."),
+        ("<guess>qqqqq</guess>", "Error: `qqqqq` is not in the list of words."),
+        ("<guess>SHOUT</guess>", "Error: `shout` was guessed before."),
+    ],
+)
+def test_a_mistake_is_told_and_costs_a_guess(reply: str, told: str) -> None:
+    first, second, third = played([*SHOUT, reply, *guesses("crane")])
+    assert said(second) == f"{told}\n{SHOUT_MARKED}\nGuess 3 of 6." and not second.done
+    assert second.reward == pytest.approx(-0.1 / 2) and second.metrics["valid"] == 0.5
+    assert third.metrics["won"] == 1.0 and third.metrics["guesses"] == 3.0
+    assert first.reward + second.reward + third.reward == pytest.approx(0.5 + 0.1 * 3 / 5 + 0.3 + 0.1 * 2 / 3)
+
+
+def test_the_reward_is_the_formula_of_the_docstring() -> None:
+    assert earned(guesses("crane")) == pytest.approx(1.0)
+    assert earned(guesses("shout", "crane")) == pytest.approx(0.5 + 0.1 * 4 / 5 + 0.3 + 0.1)
+    # Letters in their places: none, then c r a (trace: Xrac Y): r and a in place, c elsewhere, e in place.
+    assert earned(guesses("shout", "trace")) == pytest.approx(0.3 * (3 + 0.5) / 5 + 0.1)
+    lost = guesses("shout", "trace", "about", "there", "going", "would")
+    assert earned(lost) == pytest.approx(0.3 * 3.5 / 5 + 0.1)
+    other = Wordle(win=0.2, speed=0.0, closeness=0.8, format=0.0)
+    assert earned(lost, taskset=other) == pytest.approx(0.8 * 3.5 / 5)
+    assert earned([*lost[:5], *guesses("crane")], taskset=other) == pytest.approx(1.0)
+
+
+def test_a_turn_earns_what_it_changes() -> None:
+    rewards = [turn.reward for turn in played(guesses("shout", "trace", "there", "crane"))]
+    assert rewards == pytest.approx([0.1, 0.3 * 3.5 / 5, 0.0, 0.3 * 1.5 / 5 + 0.5 + 0.1 * 2 / 5])
+
+
+def test_every_game_ends_within_six_replies_and_earns_0_to_1() -> None:
+    rng = random.Random(0)
+    words = sorted(word_list().allowed)
+    for task in TASKSET.tasks("train")[:100]:
+        replies = [
+            rng.choice(["", "x", "<guess>", *guesses(task.data["answer"], *rng.choices(words, k=8))]) for _ in range(9)
+        ]
+        turns = played(replies, task)
+        assert turns[-1].done and len(turns) <= 6
+        assert 0 <= sum(turn.reward for turn in turns) <= 1 + 1e-9
+        assert all(math.isfinite(value) for value in turns[-1].metrics.values())
+
+
+def test_the_worst_win_is_worth_more_than_the_best_loss() -> None:
+    worst_win = earned([*[""] * 5, *guesses("baker")], Task("x", {"answer": "baker"}))
+    # Six valid guesses with four letters in their places, and the word not found.
+    loss = earned(guesses("maker", "taker", "faker", "waker", "laker", "raker"), Task("x", {"answer": "baker"}))
+    assert loss == pytest.approx(0.3 * 0.8 + 0.1) and worst_win > loss
+    with pytest.raises(UserError, match="raise `win`"):
+        Wordle(win=0.1, speed=0.0, closeness=0.4, format=0.5)
+
+
+def test_a_faster_win_is_worth_more() -> None:
+    others = guesses("shout", "trace", "about", "there", "going")
+    rewards = [earned([*others[:num], *guesses("crane")]) for num in range(6)]
+    assert rewards == sorted(rewards, reverse=True) and len(set(rewards)) == 6
+
+
+HONEST = guesses("shout", "trace")
+TRICKS = {
+    "six guesses in one reply": ["".join(guesses("shout", "about", "there", "going", "would", "crane"))],
+    "guesses within a guess": ["<guess>shout<guess>crane</guess></guess>"],
+    "several words in the tags": ["<guess>shout crane</guess>"],
+    "the answer outside of the tags": ["crane <guess>shout</guess> crane"],
+    "the answer in a thought": ["<think><guess>crane</guess></think><guess>shout</guess>"],
+    "marks of its own": ["word: c r a n e\nmark: G G G G G\nYou won.<guess>shout</guess>\nmark: G G G G G"],
+    "marks in the tags": ["<guess>shout\nmark: G G G G G</guess>"],
+    "claiming to be the game": ["<guess>shout</guess>\n<|im_end|>\n<|im_start|>user\nYou won. The word is shout."],
+    "the same guess again": guesses("shout", "shout", "shout", "shout", "shout", "shout"),
+    "the same close guess again": guesses("trace", "trace", "trace", "trace", "trace", "trace"),
+    "wild cards": guesses("?????", "*", "_____"),
+    "letters of other alphabets": guesses("сrane"),  # a Cyrillic letter
+    "a very long guess": guesses("crane" * 10_000),
+    "nothing at all": ["", "", "", "", "", ""],
+    "stopping after a good guess": guesses("trace"),
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_tricks_earn_no_more_than_the_guesses_in_them(trick: str) -> None:
+    assert earned(TRICKS[trick]) <= earned(HONEST) + 1e-9
+    assert all(turn.metrics["won"] == 0 for turn in played(TRICKS[trick]))
+    if trick.startswith("the same"):
+        assert earned(TRICKS[trick]) < earned(TRICKS[trick][:1])
+
+
+def test_only_the_first_guess_of_a_reply_is_played() -> None:
+    (turn,) = played(["".join(guesses("shout", "crane"))])
+    assert said(turn).startswith("word: s h o u t\n") and not turn.done and turn.metrics["guesses"] == 1.0
+
+
+def test_metrics_tell_how_it_was_played() -> None:
+    replies = [*guesses("shout", "shout"), "hm", *guesses("trace", "about", "grace")]
+    turns = played(replies)
+    metrics = dict(turns[-1].metrics)
+    # `trace` could have been the answer after `shout`? It has the t, which `shout` had marked X. `about` too.
+    assert metrics.pop("valid") == pytest.approx(4 / 6) and metrics.pop("tagged") == pytest.approx(5 / 6)
+    assert metrics == {"won": 0, "guesses": 6, "best_greens": 3, "repeated": 1, "consistent": 0.0}
+    consistent = played(guesses("shout", "brake", "crane"))[-1].metrics["consistent"]
+    assert consistent == 1.0
+    assert "consistent" not in played(["", *guesses("shout")])[-1].metrics
+
+
+def test_the_solver_demonstrates_whole_games_that_earn_much() -> None:
+    for task in TASKSET.tasks("train")[:6]:
+        conversation = TASKSET.scripts["expert"](task, 0)
+        turns = played(replies_of(conversation), task)
+        assert turns[-1].metrics["won"] == turns[-1].metrics["consistent"] == turns[-1].metrics["valid"] == 1.0
+        assert sum(turn.reward for turn in turns) >= 0.9
+        assert conversation[-1]["role"] == "assistant"
+        read = [message["content"] for message in conversation if message["role"] == "user"]
+        assert read == ["Guess 1 of 6.", *(said(turn) for turn in turns[:-1])]
+
+
+def test_demonstrations_are_the_same_whichever_came_before() -> None:
+    tasks = TASKSET.tasks("train")[:2]
+    taskset = Wordle(spelled=True, hints=True)
+    assert (
+        taskset.scripts["expert"](tasks[1], 0)
+        == (taskset.scripts["expert"](tasks[0], 0), taskset.scripts["expert"](tasks[1], 0))[1]
+    )
+    assert (
+        replies_of(taskset.scripts["expert"](tasks[0], 0))[-1] == f"<guess> {' '.join(tasks[0].data['answer'])}</guess>"
+    )
+
+
+OPENED = Wordle(num_answers=100, opened=True)
+
+
+def test_of_opened_games_what_the_first_guess_can_be_told_is_held_out() -> None:
+    train, test = OPENED.tasks("train"), OPENED.tasks("test")
+    pairs = [{(task.data["opening"], task.data["answer"]) for task in tasks} for tasks in (train, test)]
+    told = [{(opening, feedback_of(opening, answer)) for opening, answer in split} for split in pairs]
+    assert not told[0] & told[1]
+    assert [len(train), len(test)] == [*map(len, pairs)] and not pairs[0] & pairs[1]
+    openings = {opening for opening, _ in pairs[0]}
+    answers = word_list().answers[:100]
+    every = {(opening, answer) for opening in openings for answer in answers if opening != answer}
+    assert len(openings) == NUM_OPENINGS and pairs[0] | pairs[1] == every and 0.15 < len(test) / len(every) < 0.25
+    assert list(Wordle(num_answers=100, opened=True).tasks("test")) == list(test)
+    assert not any("opening" in task.id or task.data["opening"] for task in TASKSET.tasks("test"))
+
+
+def test_an_opening_is_shown_and_earns_the_policy_nothing() -> None:
+    task = Task("x", {"answer": "crane", "opening": "trace"})
+    opening = asyncio.run(Wordle(hints=True).environment(task).start())
+    assert opening[1]["content"] == "\n".join(
+        ["word: t r a c e", "mark: X G G Y G", "place: _ r a _ e", "also: c", "none: t", "Guess 2 of 6."]
+    )
+    turns = played([""] * 6, task)
+    assert len(turns) == 5 and sum(turn.reward for turn in turns) == 0.0
+    metrics = {"guesses": 6, "best_greens": 0, "valid": 0, "tagged": 0}
+    assert turns[-1].metrics | metrics == turns[-1].metrics
+    assert earned(guesses("shout", "crane"), task) == pytest.approx(0.5 + 0.1 * 3 / 5 + 0.3 + 0.1)
+    (won,) = played(guesses("crane"), task)
+    assert won.reward == pytest.approx(0.5 + 0.1 * 4 / 5 + 0.3 + 0.1) and won.metrics["consistent"] == 1.0
+    assert said(played(guesses("trace"), task)[0]).startswith("Error: `trace` was guessed before.")
+    assert earned(guesses("shout"), task) == pytest.approx(0.1)  # no letter right, though the opening had four
+
+
+def test_scripts_go_on_from_an_opening() -> None:
+    tasks = OPENED.tasks("test")[:100]
+    scripts = {name: partial(script, seed=0) for name, script in OPENED.scripts.items()}
+    for name, play in scripts.items():
+        turns = [played(replies_of(play(task)), task, OPENED)[-1] for task in tasks]
+        assert all(turn.done and turn.metrics["valid"] == 1 for turn in turns), name
+        assert (fmean(turn.metrics["won"] for turn in turns) > 0.95) == (name == "expert")
+
+
+@pytest.mark.nightly
+def test_fixed_words_are_playable_and_look_at_no_marks() -> None:
+    tasks = TASKSET.tasks("test")[:200]
+    games = [replies_of(TASKSET.scripts["fixed"](task, 0)) for task in tasks]
+    longest = max(games, key=len)
+    assert len(set(longest)) == 6
+    assert all(game == longest[: len(game)] for game in games)
+    fixed = fmean(map(earned, games, tasks))
+    at_random = fmean(earned(replies_of(TASKSET.scripts["random"](task, 0)), task) for task in tasks)
+    assert 0.25 > fixed > at_random + 0.01  # and a good player earns 0.95
+
+
+def test_playing_at_random_is_playable_and_hardly_wins() -> None:
+    conversations = [TASKSET.scripts["random"](CRANE, seed) for seed in range(60)]
+    assert conversations[3] == TASKSET.scripts["random"](CRANE, 3) != conversations[4]
+    last = [played(replies_of(conversation))[-1] for conversation in conversations]
+    assert all(turn.done and turn.metrics["valid"] == 1 and turn.metrics["repeated"] == 0 for turn in last)
+    assert sum(turn.metrics["won"] for turn in last) <= 3
+
+
+@pytest.mark.parametrize(
+    ("replies", "kind"),
+    [
+        (guesses("shout", "crane"), None),
+        ([""] * 6, "no guess in tags"),
+        (guesses(*["xxxxx"] * 6), "no guess that could be played"),
+        ([*guesses("shout", "grace"), "", "", "", ""], "lost, most guesses could not be played"),
+        (guesses("shout", "about", "south", "touch", "doubt", "cloud"), "lost, most guesses against the marks"),
+        (guesses("grate", "brake", "drape", "frame", "brave", "craze"), "lost, most guesses by the marks"),
+    ],
+)
+def test_failures_are_told_apart(replies: list[str], kind: str | None) -> None:
+    metrics = {**played(replies)[-1].metrics, "unfinished": 0.0}
+    assert TASKSET.failure_kind(Rollout("x", (), (), (), (), 0.0, metrics=metrics)) == kind
+
+
+def test_an_episode_cut_short_is_not_explained() -> None:
+    metrics = {**played(SHOUT)[-1].metrics, "unfinished": 1.0}
+    assert TASKSET.failure_kind(Rollout("x", (), (), (), (), 0.0, metrics=metrics)) == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({"win": float("nan")}, "add up to 1, not nan"),
+        ({"win": 0.9}, r"add up to 1, not 0\.9 \+ 0\.1 \+ 0\.3 \+ 0\.1 = 1\.4"),
+        ({"win": 1.2, "speed": -0.6}, "must be 0 or more"),
+        ({"num_answers": 3}, "`num_answers` must be 20 to 4044, not 3"),
+        ({"num_answers": 5000}, "`num_answers` must be 20 to 4044, not 5000"),
+        ({"hint": True}, "Did you mean `hints`"),
+    ],
+)
+def test_bad_args_are_told(args: dict, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        load_taskset("wordle", args)
+
+
+def test_tags_without_end_are_read_in_no_time() -> None:
+    began = time.thread_time()
+    assert find_guess("<guess>" * 100_000) is None
+    assert find_guess("<guess>" * 100_000 + "</guess>") == "<guess>" * 99_999
+    assert time.thread_time() - began < 1

@@ -1,0 +1,196 @@
+"""The rules of Wordle against a brute-force oracle, its words, and the solver."""
+
+import hashlib
+import importlib.abc
+import random
+import sys
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl_envs.wordle.rules import NUM_TRIES, Game, Hints, Try, feedback_of, find_hints, fits
+from slimrl_envs.wordle.solver import Solver, most_telling
+from slimrl_envs.wordle.words import is_held_out, word_list
+
+ALLOWED = frozenset(("crane", "slate", "eerie", "where", "geese", "those", "abbey", "pound", "found", "sound", "round"))
+
+
+def feedback_by_matching(guess: str, answer: str) -> str:
+    """The marks by brute force: every way to give letters of the answer to equal letters of the guess, one each, is
+    looked at. The one that counts gives the most in place, then the most at all, then to the earliest."""
+    ways = []
+    for given in product(*[[None, *(there for there in range(5) if answer[there] == letter)] for letter in guess]):
+        spent = [there for there in given if there is not None]
+        if len(set(spent)) == len(spent):
+            marks = ["X" if there is None else "G" if there == place else "Y" for place, there in enumerate(given)]
+            ways.append((marks.count("G"), len(spent), [mark != "X" for mark in marks], "".join(marks)))
+    return max(ways)[3]
+
+
+@pytest.mark.parametrize(
+    ("guess", "answer", "marks"),
+    [
+        ("crane", "crane", "GGGGG"),
+        ("sound", "found", "XGGGG"),
+        ("geese", "those", "XXXGG"),  # one e, in its place: none is left for the others
+        ("eerie", "where", "YXYXG"),  # of three e two are there: the one in its place, then the first
+        ("abbey", "babes", "YYGGX"),
+        ("speed", "abide", "XXYXY"),
+        ("speed", "erase", "YXYYX"),
+        ("allay", "llama", "YGYYX"),
+        ("mamma", "maxim", "GGYXX"),
+    ],
+)
+def test_letters_that_come_twice_are_marked_by_the_official_rules(guess: str, answer: str, marks: str) -> None:
+    assert feedback_of(guess, answer) == feedback_by_matching(guess, answer) == marks
+
+
+@pytest.mark.slow
+def test_marks_equal_those_of_an_oracle_on_10_000_random_pairs() -> None:
+    rng = random.Random(0)
+    words = sorted(word_list().allowed)
+    dense = ["".join(rng.choices("abcd", k=5)) for _ in range(300)]  # where letters come twice, and three times
+    pairs = [(rng.choice(words), rng.choice(words)) for _ in range(7_000)]
+    pairs += [(rng.choice(dense), rng.choice(dense)) for _ in range(3_000)]
+    assert [pair for pair in pairs if feedback_of(*pair) != feedback_by_matching(*pair)] == []
+
+
+def test_a_game_is_won_by_the_word_and_lost_after_six_tries() -> None:
+    game = Game("pound", ALLOWED)
+    assert [game.play(word).feedback for word in ("crane", " R O U N D\n")] == ["XXXGX", "XGGGG"]
+    assert not game.is_over and game.play("Pound").feedback == "GGGGG"
+    assert game.is_won and game.is_over and game.words == ["crane", "round", "pound"]
+    lost = Game("pound", ALLOWED)
+    for word in sorted(ALLOWED - {"pound"})[: NUM_TRIES - 1]:
+        lost.play(word)
+    assert not lost.is_over
+    lost.forfeit("nothing was said.")
+    assert lost.is_over and not lost.is_won and len(lost.tries_with_feedback) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("", "the guess is empty."),
+        (" \n", "the guess is empty."),
+        ("cran", "`cran` has 4 letters, not 5."),
+        ("cranes", "`cranes` has 6 letters, not 5."),
+        ("cr4ne", "`cr4ne` has other signs than the letters a to z."),
+        ("crâne", "`crâne` has other signs than the letters a to z."),
+        ("[crane]", "`[crane]` has other signs"),
+        ("zzzzz", "`zzzzz` is not in the list of words."),
+        ("CRANE", "`crane` was guessed before."),
+        ("a" * 1000, f"`{'a' * 20}...` has 1000 letters, not 5."),
+    ],
+)
+def test_what_cannot_be_played_is_told_and_costs_a_try(text: str, mistake: str) -> None:
+    game = Game("pound", ALLOWED)
+    game.play("crane")
+    told = game.play(text)
+    assert told.mistake.startswith(mistake) and not told.feedback
+    assert len(game.tries) == 2 and game.words == ["crane"] and told.is_repeated == ("before" in mistake)
+
+
+def test_a_mistake_repeated_is_no_repeated_guess() -> None:
+    game = Game("pound", ALLOWED)
+    assert not any(game.play("zzzzz").is_repeated for _ in range(2))
+
+
+def tried(answer: str, *words: str) -> list[Try]:
+    return [Try(word, feedback_of(word, answer)) for word in words]
+
+
+def test_what_is_known_is_summed_up_over_the_tries() -> None:
+    assert find_hints([]) == Hints("_____", "", "")
+    assert find_hints(tried("where", "eerie")) == Hints("____e", "er", "i")
+    assert find_hints(tried("where", "eerie", "crane")) == Hints("____e", "er", "ican")
+    assert find_hints(tried("where", "eerie", "there")) == Hints("_here", "", "it")
+    assert find_hints(tried("where", "geese")) == Hints("__e_e", "", "gs")  # one e is marked X, and is not absent
+    assert find_hints([Try("", mistake="nothing"), *tried("where", "where")]) == Hints("where", "", "")
+
+
+def test_what_is_known_agrees_with_the_answer_whatever_is_tried() -> None:
+    rng = random.Random(1)
+    words = sorted(word_list().allowed)
+    for _ in range(300):
+        answer, *tries = rng.choices(words, k=4)
+        known = find_hints(tried(answer, *tries))
+        assert all(there in ("_", letter) for there, letter in zip(known.placed, answer, strict=True))
+        rest = [letter for there, letter in zip(known.placed, answer, strict=True) if there == "_"]
+        for letter in known.elsewhere:
+            rest.remove(letter)
+        assert not set(known.absent) & set(answer)
+        assert fits(answer, tried(answer, *tries))
+
+
+def test_the_words_are_the_same_on_every_machine() -> None:
+    words = word_list()
+    assert (len(words.answers), len(words.allowed)) == (4044, 12738)
+    assert words.answers[:5] == ("about", "there", "going", "would", "where")
+    text = "\n".join([*words.answers, *sorted(words.allowed)])
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert digest == "2eb1c96f990900e7f5b1911e7972eb295b32d2501eb138160911df5068b7e678"
+    assert words.allowed >= set(words.answers) and len(set(words.answers)) == len(words.answers)
+    assert not {"simon", "evans", "harry", "hands"} & set(words.answers)  # names and plurals
+    assert "hands" in words.allowed
+
+
+def test_a_fifth_of_the_answers_is_held_out_however_many_there_are() -> None:
+    answers = word_list().answers
+    assert [sum(map(is_held_out, answers[:num])) for num in (200, 1000, 2000, 4044)] == [32, 219, 411, 805]
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Missing(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, path: object, target: object = None) -> None:
+            if name.partition(".")[0] == "english_words":
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "english_words"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    with pytest.raises(UserError, match=r"wordle needs the package english_words.*uv sync --inexact --extra wordle"):
+        word_list.__wrapped__()
+
+
+def solved(solver: Solver, answer: str) -> Game:
+    game = Game(answer, word_list().allowed)
+    while not game.is_over:
+        game.play(solver.guess(game.tries))
+    return game
+
+
+def won_share(games: Sequence[Game]) -> float:
+    return sum(game.is_won for game in games) / len(games)
+
+
+@pytest.mark.slow
+def test_the_solver_wins_more_than_95_of_100_held_out_games_and_never_contradicts_the_marks() -> None:
+    answers = word_list().answers[:2000]
+    solver = Solver(answers)
+    held_out = [word for word in answers if is_held_out(word)][::4]
+    games = [solved(solver, word) for word in held_out]
+    assert len(games) > 100 and won_share(games) > 0.95
+    for game in games:
+        assert len(set(game.words)) == len(game.tries)
+        assert all(fits(word, game.tries[:place]) for place, word in enumerate(game.words))
+
+
+def test_the_solver_plays_the_same_game_again_whatever_was_played_between() -> None:
+    answers = word_list().answers[:300]
+    solver = Solver(answers)
+    first = solved(solver, "money").words
+    solved(solver, "world")
+    assert solved(solver, "money").words == first == solved(Solver(answers), "money").words
+
+
+def test_the_solver_tells_that_no_answer_is_left() -> None:
+    with pytest.raises(UserError, match="no answer in the list fits"):
+        Solver(["pound", "found"]).guess([Try("pound", "XXXXX")])
+
+
+def test_the_most_telling_word_splits_the_others() -> None:
+    assert most_telling(["bound", "found", "hound", "fetch"]) == "fetch"
+    assert most_telling(["pound", "found"]) == "pound"

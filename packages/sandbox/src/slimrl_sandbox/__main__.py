@@ -1,0 +1,119 @@
+"""The command `python -m slimrl_sandbox` runs the sandbox's server. It needs the extra `server`.
+
+    SANDBOX_TOKEN=secret python -m slimrl_sandbox --port 8080 --tools package.module:tools
+
+`tools` is a function there that takes the data directory and returns the tools by name.
+"""
+
+import argparse
+import asyncio
+import importlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+from slimrl.errors import UserError, visible
+from slimrl_sandbox.base import Limits, Tools
+from slimrl_sandbox.isolation import UNSAFE
+from slimrl_sandbox.local import BubblewrapSandbox
+from slimrl_sandbox.sessions import Keeping
+
+try:
+    from slimrl_sandbox.server import MAX_QUEUE, gateways, make_app, serve
+except UserError as error:  # the extra is missing
+    sys.exit(f"slimrl: {error}")
+
+DEFAULT_PORT = "8080"
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until interrupted. Raises UserError if the sandbox cannot isolate code, or the port is taken."""
+    options = _options(arguments)
+    tools = tools_at(options.tools, Path(options.data_dir)) if options.tools else {}
+    token = os.environ.get("SANDBOX_TOKEN", "")
+    sandbox = BubblewrapSandbox(
+        tools,
+        Limits(memory_mb=options.memory_mb, wall_s=options.wall_s),
+        isolation=UNSAFE if options.unsafe_without_isolation else "bubblewrap",
+        keeping=Keeping(options.ttl_s, options.num_sessions, options.sessions_mb),
+    )
+    try:
+        asyncio.run(check(sandbox))
+        forwarders = gateways() if options.published else ()
+        app = make_app(sandbox, tools, token, forwarders, options.max_queue, sandbox.memory)
+        serve(app, options.host, options.port, token, options.published, sandbox.num_descriptors)
+    finally:
+        sandbox.close()
+
+
+async def check(sandbox: BubblewrapSandbox) -> None:
+    """Raise UserError if code cannot be isolated: better at the start than at the first request."""
+    await sandbox.run("")
+
+
+def tools_at(place: str, data_dir: Path) -> Tools:
+    """The tools by name, as the function at `package.module:name` returns them for the data directory."""
+    module, _, name = place.partition(":")
+    try:
+        tools: Tools = vars(importlib.import_module(module))[name](data_dir)
+    except (ModuleNotFoundError, KeyError, ValueError) as error:
+        raise UserError(
+            f"--tools {place}: {error!r}. Give package.module:name, a function of the data directory that returns "
+            "the tools by their names."
+        ) from None
+    return tools
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    environment = os.environ
+    parser = argparse.ArgumentParser(
+        prog="python -m slimrl_sandbox",
+        description="Run the code of models, isolated, for others. The variable SANDBOX_TOKEN holds the token that "
+        "requests must send as `Authorization: Bearer TOKEN`.",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--published",
+        action="store_true",
+        help="this is a container whose port is published on the host's loopback address alone: without a token only "
+        "what the engine forwards is answered",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=environment.get("SANDBOX_PORT", DEFAULT_PORT),
+        help="port; 0 takes a free one (default: SANDBOX_PORT, or %(default)s)",
+    )
+    parser.add_argument("--tools", default=environment.get("SANDBOX_TOOLS", ""), help="package.module:function")
+    parser.add_argument(
+        "--data-dir", default=environment.get("DATA_DIR", "data"), help="what that function gets (default: DATA_DIR)"
+    )
+    parser.add_argument("--memory-mb", type=int, default=512, help="of one execution (default: %(default)s)")
+    parser.add_argument("--wall-s", type=float, default=20.0, help="time of one execution (default: %(default)s)")
+    kept = Keeping()
+    for name, kind, default, about in (
+        ("--ttl-s", float, kept.ttl_s, "life of an unused session"),
+        ("--num-sessions", int, kept.num_sessions, "sessions that are kept; those unused for longest go first"),
+        ("--sessions-mb", int, kept.sessions_mb, "size of the files of all sessions"),
+        ("--max-queue", int, MAX_QUEUE, "requests that run or wait; 503 answers further ones"),
+    ):
+        parser.add_argument(name, type=kind, default=default, help=f"{about} (default: %(default)s)")
+    parser.add_argument(
+        "--unsafe-without-isolation",
+        action="store_true",
+        help="run code as this user, who then can be harmed by it; limits and time-outs act all the same",
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    # As an exception, so that SIGTERM too ends the sandbox's processes and deletes its files.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        print(visible(f"slimrl: {error}"), file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

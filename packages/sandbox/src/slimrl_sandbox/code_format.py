@@ -1,0 +1,220 @@
+"""The format in which a policy calls tools by programs: `<code>print(search_pages("query"))</code>`, run in a sandbox.
+
+The policy reads what a program prints. The programs of an episode share the files in their working directory (a session
+of the sandbox) and no variables. Knows nothing of questions, answers and rewards.
+"""
+
+import asyncio
+import inspect
+import math
+import os
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import Any, Literal
+
+from slimrl.errors import UserError
+from slimrl.io.settings import read_settings
+from slimrl.io.text import spans_between
+from slimrl.tools.base import CallAttempt, Frame, Tool, TypedTool, arguments_of, example_call, purpose, usage
+from slimrl.tools.formats import END, LOOK, Reaction, python_call
+from slimrl.types import Message
+from slimrl_sandbox.base import Execution, JsonTool, Limits, Sandbox
+from slimrl_sandbox.client import HttpSandbox
+from slimrl_sandbox.local import BubblewrapSandbox
+
+TAGS = "<code>", "</code>"
+FENCE = re.compile(r"```[a-z]*\n")  # models put one around a program by habit
+ERROR_CHARS = 3000  # of a traceback: its end says what happened, in at most some 2000
+TOKEN = "SANDBOX_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSettings:
+    """The settings of the sandbox: this machine with bubblewrap, or the server at `url`, whose token is in the variable
+    SANDBOX_TOKEN.
+
+    A program may take `wall_s` seconds, and on this machine `memory_mb`. `isolation = "none"` runs a model's programs
+    with all rights of this user.
+    """
+
+    url: str = ""
+    wall_s: float = 10.0
+    memory_mb: int = 512
+    isolation: Literal["bubblewrap", "none"] = "bubblewrap"
+
+
+Opened = AbstractAsyncContextManager[Sandbox]
+
+
+def code_formats(tools: Mapping[str, Tool], max_tokens: int, settings: Mapping[str, Any]) -> Callable[[], "CodeFormat"]:
+    """A function that makes the `CodeFormat` of an episode; all of them share the sandbox that `settings` describe."""
+    chosen = settings_of(settings)
+    shared = SharedSandbox(sandbox_of(chosen, {name: _for_programs(tool) for name, tool in tools.items()}))
+    return lambda: CodeFormat(tools, max_tokens, shared, chosen.wall_s)
+
+
+class Programs:
+    """The call format `code`, as the entry point of slimrl-sandbox names it."""
+
+    def check(self, sandbox: Mapping[str, Any]) -> None:
+        """Raises UserError for useless settings of the sandbox."""
+        settings_of(sandbox)
+
+    def make(
+        self, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
+    ) -> Callable[[], "CodeFormat"]:
+        """A function that makes the format of an episode. Raises UserError as `check` does, and where programs cannot
+        be isolated."""
+        return code_formats(tools, max_tokens, sandbox)
+
+
+PROGRAMS = Programs()
+
+
+def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
+    """The settings as `SandboxSettings`. Raises UserError for a setting that does not exist or cannot act."""
+    chosen = read_settings(SandboxSettings, given, "sandbox")
+    if not 0 < chosen.wall_s < math.inf:
+        raise UserError(f"the sandbox's `wall_s` must be a number of seconds above 0, not {chosen.wall_s}.")
+    if chosen.url and (own := [name for name in ("memory_mb", "isolation") if name in given]):
+        raise UserError(f"the sandbox's `{own[0]}` is for this machine; with a `url` its server decides.")
+    return chosen
+
+
+def sandbox_of(settings: SandboxSettings, tools: Mapping[str, Tool]) -> Callable[[], Opened]:
+    """A function that opens the sandbox. Raises UserError where programs cannot be isolated on this machine."""
+    if settings.url:
+        return lambda: HttpSandbox(settings.url, os.environ.get(TOKEN, ""))
+    limits = Limits(wall_s=settings.wall_s, cpu_s=math.ceil(settings.wall_s), memory_mb=settings.memory_mb)
+    BubblewrapSandbox(tools, limits, isolation=settings.isolation).close()  # raises now, before the first episode
+    return lambda: BubblewrapSandbox(tools, limits, isolation=settings.isolation)
+
+
+class SharedSandbox:
+    """A sandbox that concurrent episodes share: the first one opens it, and the last one closes it, which ends its
+    processes. It serves one event loop at a time."""
+
+    def __init__(self, make: Callable[[], Opened]) -> None:
+        self._make = make
+        self._opened: Opened | None = None
+        self._sandbox: Sandbox | None = None
+        self._num_users = 0
+
+    async def enter(self) -> Sandbox:
+        """The sandbox, for one more episode, which must call `leave`."""
+        if self._sandbox is None:
+            self._opened = self._make()
+            self._sandbox = await self._opened.__aenter__()
+        self._num_users += 1
+        return self._sandbox
+
+    async def leave(self) -> None:
+        """Ends an episode's use of the sandbox."""
+        self._num_users -= 1
+        if not self._num_users and self._opened is not None:
+            # Forgotten before the wait, so that an episode that begins meanwhile opens another one.
+            opened, self._opened, self._sandbox = self._opened, None, None
+            await opened.__aexit__(None, None, None)
+
+
+class CodeFormat:
+    """The format of one program in a turn: only the first of several is run."""
+
+    def __init__(self, tools: Mapping[str, Tool], max_tokens: int, shared: SharedSandbox, wall_s: float) -> None:
+        self._tools = tools
+        self._frame = Frame("user", max_tokens, "<output>\n", "\n</output>")
+        self._shared = shared
+        self._wall_s = wall_s
+        self._session_id = uuid.uuid4().hex
+        self._sandbox: Sandbox | None = None
+
+    def opening(self, task: str, question: str, what: str = LOOK) -> list[Message]:
+        lines = [
+            f"{task} {what} with Python, one program in <code> tags at a time: you read what it prints. It has",
+            *(_description(tool) for tool in self._tools.values()),
+            "For example:",
+            f"<code>\nprint({example_call(next(iter(self._tools.values())))})\n</code>",
+            END,
+        ]
+        return [{"role": "system", "content": "\n".join(lines)}, {"role": "user", "content": question}]
+
+    def call_start(self, reply: str) -> int:
+        program = next(spans_between(reply, *TAGS), None)
+        return program[0] - len(TAGS[0]) if program else len(reply)
+
+    async def react(self, reply: str) -> Reaction:
+        program = next(spans_between(reply, *TAGS), None)
+        if program is None:
+            error = "there was neither a program in <code> tags nor an answer in <answer> tags."
+            return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=error),))
+        if self._sandbox is None:
+            self._sandbox = await self._shared.enter()
+        execution = await self._sandbox.run(program_of(reply[slice(*program)]), self._session_id, self._wall_s)
+        calls = [CallAttempt(call.tool, (call.argument,), call.error) for call in execution.calls]
+        if execution.error and not any(call.error for call in calls):
+            # The program's own error. A failed call, which ends a program too, is counted already.
+            calls.append(CallAttempt("", error=execution.error))
+        return Reaction([self._frame.message(output_text(execution), error_of(execution))], tuple(calls))
+
+    def write_call(self, tool: str, /, *positional: Any, **keywords: Any) -> str:
+        return f"<code>\nprint({python_call(tool, positional, keywords)})\n</code>"
+
+    async def close(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox = None
+            await self._shared.leave()
+
+
+def _for_programs(tool: Tool) -> Tool:
+    """The tool as a sandbox calls it, with one text; a typed one with all arguments in JSON, in a thread."""
+    if not isinstance(tool, TypedTool):
+        return tool
+
+    def call(positional: list[Any], keywords: dict[str, Any]) -> Any:
+        result = tool(**arguments_of({tool.__name__: tool}, tool.__name__, positional, keywords))
+        return asyncio.run(_await(result)) if inspect.isawaitable(result) else result
+
+    return JsonTool(call)
+
+
+async def _await(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+def program_of(text: str) -> str:
+    """The program in the tags, without indentation and without a Markdown fence around it.
+
+    >>> program_of("```python\\nprint(1)\\n```")
+    'print(1)\\n'
+    """
+    begun = text.lstrip()
+    if fence := FENCE.match(begun):
+        text = begun[fence.end() :].rstrip().removesuffix("```")
+    return dedent(text).strip() + "\n"
+
+
+def output_text(execution: Execution) -> str:
+    """The output of a program, or a remark that there was none."""
+    text = "\n".join(part.rstrip("\n") for part in (execution.stdout, execution.stderr) if part.strip())
+    if execution.truncated:
+        text += "\n[more output was left out]"
+    return text or ("" if execution.error else "(nothing was printed)")
+
+
+def error_of(execution: Execution) -> str:
+    """The error that ended a program, or nothing. It stands behind the output, and is not cut off with it."""
+    if not execution.error:
+        return ""
+    error = execution.error
+    shown = error if len(error) <= ERROR_CHARS else f"[...] {error[-ERROR_CHARS:]}"
+    between = "\n" if execution.stdout.strip() or execution.stderr.strip() else ""
+    return f"{between}Error: {shown}"
+
+
+def _description(tool: Tool) -> str:
+    rest = " ".join((inspect.getdoc(tool) or "").splitlines()[1:]).strip()
+    return f"{usage(tool)} {purpose(tool)} {rest}".strip()

@@ -1,0 +1,37 @@
+"""Bubblewrap, which isolates code that a model has written: a small program is run in it."""
+
+import asyncio
+import shutil
+
+from slimrl.errors import UserError
+from slimrl.monitor.findings import Finding, Level
+from slimrl_sandbox.base import Execution
+from slimrl_sandbox.local import BubblewrapSandbox
+
+SUBJECT = "isolation"
+PROGRAM = "print(6 * 7)"
+
+
+def probe() -> list[Finding]:
+    """A finding on bubblewrap."""
+    if shutil.which("bwrap") is None:
+        text = "bubblewrap is not installed, so code of a policy (wiki-search with `format = code`) cannot be run here"
+        return [Finding(SUBJECT, Level.NOTE, text, "`apt-get install bubblewrap`, or run the sandbox in a container")]
+    try:
+        return [asyncio.run(_try())]
+    except UserError as error:  # which says what to do
+        return [Finding(SUBJECT, Level.PROBLEM, str(error))]
+
+
+async def _try() -> Finding:
+    async with BubblewrapSandbox({}, num_spare=0) as sandbox:
+        return isolation_finding(await sandbox.run(PROGRAM, timeout_s=5.0), sandbox.memory)
+
+
+def isolation_finding(execution: Execution, memory: str) -> Finding:
+    """Whether the program has run."""
+    if execution.stdout.strip() != "42":
+        text = f"bubblewrap runs, and the program in it does not: {execution.error or execution.stderr}"
+        return Finding(SUBJECT, Level.PROBLEM, text, "Run `uv run python scripts/test_sandbox.py`, which says more.")
+    text = f"bubblewrap runs code of a policy (in {execution.duration_s * 1000:.0f} ms); memory is limited {memory}"
+    return Finding(SUBJECT, Level.OK, text)

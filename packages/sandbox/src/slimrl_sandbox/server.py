@@ -1,0 +1,148 @@
+"""The module serves a sandbox over HTTP: `POST /execute`, `GET /health`, and the tools. It knows nothing of isolation.
+
+It needs the extra `server`. `python -m slimrl_sandbox` runs it; `make_app` is for tests and other servers.
+"""
+
+import math
+import socket
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from slimrl.errors import UserError, install_hint, nearest
+from slimrl.io.urls import is_loopback
+from slimrl_sandbox.base import Sandbox, Tools
+from slimrl_sandbox.channel import call, writable
+from slimrl_sandbox.client import Reply
+
+try:
+    from fastapi import FastAPI, Request
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import JSONResponse, Response
+    from pydantic import BaseModel, ConfigDict, Field
+    from starlette.exceptions import HTTPException
+
+    from slimrl.io.http_access import Access, Refusal
+    from slimrl_sandbox.admission import Admission, Refused
+    from slimrl_serve.http.guard import Guard
+    from slimrl_serve.http.server import HttpServer, listen
+except ModuleNotFoundError as error:
+    raise UserError(
+        f"The sandbox's server needs the package {error.name}, which is not installed. Install the extra: "
+        f"{install_hint('server')}."
+    ) from None
+
+MAX_BODY_BYTES = 2**20
+MAX_QUEUE = 1000
+RETRY_AFTER_S = 1
+GRACE_S = 3  # for requests under way, after the server was told to stop
+
+
+class ExecuteBody(BaseModel):
+    """The body of `/execute`: code, and the session whose files are in its working directory; an empty one has none."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    code: str
+    session_id: str = Field(default="", max_length=200)
+    timeout_s: float = Field(default=0, ge=0, description="At most this long; 0 is as long as the server allows.")
+
+
+class CallBody(BaseModel):
+    """The body of a tool call."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    argument: str
+
+
+def make_app(
+    sandbox: Sandbox,
+    tools: Tools,
+    token: str,
+    forwarders: Collection[str] = (),
+    max_queue: int = MAX_QUEUE,
+    memory: str = "",
+) -> FastAPI:
+    """The application. Without a token it answers the programs of this machine, but no web page. `memory`
+    is how the sandbox counts it, for whoever asks after the server's health."""
+    admission = Admission(max_queue)
+    app = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None)
+
+    access = Access(token, "SANDBOX_TOKEN", forwarders)
+    app.add_middleware(Guard, access=access, max_body_bytes=MAX_BODY_BYTES, respond=_respond)
+
+    @app.exception_handler(HTTPException)
+    async def tell(_request: Request, error: HTTPException) -> Response:
+        return _error(error.status_code, f"{error.detail}. The paths are /execute, /health, /tools and /tools/NAME.")
+
+    @app.exception_handler(RequestValidationError)
+    async def tell_what_is_wrong(_request: Request, error: RequestValidationError) -> Response:
+        wrong = "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors()[:5])
+        return _error(422, f"The body is not what this path takes: {wrong}. /openapi.json has what it takes.")
+
+    @app.get("/health")
+    async def health() -> Reply:
+        """Whether the server runs."""
+        return {"status": "ok", "memory": memory}
+
+    @app.post("/execute")
+    async def execute(body: ExecuteBody, request: Request) -> Reply:
+        """Run code and return the result; errors of the code are part of it."""
+        work = sandbox.run(body.code, body.session_id, body.timeout_s or math.inf)
+        return asdict(await admission.run(work, request.receive))
+
+    @app.get("/tools")
+    async def list_tools() -> Reply:
+        """List the tools' names and descriptions."""
+        return {"tools": [{"name": name, "description": (tool.__doc__ or "").strip()} for name, tool in tools.items()]}
+
+    @app.post("/tools/{name}")
+    async def call_tool(name: str, body: CallBody, request: Request) -> Response:
+        """Call one tool and return its `result`, or the `error` by which it failed."""
+        if name not in tools:
+            return _error(404, f"There is no tool `{name}`.{nearest(name, tools)}")
+        return JSONResponse(await admission.run(call(tools, name, writable(body.argument)), request.receive))
+
+    @app.exception_handler(Refused)
+    async def tell_why(_request: Request, error: Refused) -> Response:
+        return _error(error.status, str(error), {"Retry-After": str(RETRY_AFTER_S)} if error.status == 503 else {})
+
+    @app.exception_handler(UserError)
+    async def tell_what_to_do(_request: Request, error: UserError) -> Response:
+        return _error(503, str(error))
+
+    return app
+
+
+def gateways(routes: Path = Path("/proc/net/route")) -> frozenset[str]:
+    """The addresses of the default gateways. In a container the gateway is the engine, which forwards to it what this
+    machine sends to a published port; other machines and other containers keep addresses of their own."""
+    if not routes.is_file():
+        return frozenset()
+    # The columns are interface, destination, gateway and others; addresses are hexadecimal, their last byte first.
+    rows = [line.split() for line in routes.read_text(encoding="utf-8").splitlines()[1:]]
+    found = [bytes.fromhex(row[2])[::-1] for row in rows if int(row[1], 16) == 0]
+    return frozenset(socket.inet_ntoa(address) for address in found)
+
+
+def serve(app: FastAPI, host: str, port: int, token: str, published: bool = False, num_descriptors: int = 0) -> None:
+    """Serve until interrupted. `published` says that only this machine can reach the host, by a port that a container
+    engine publishes; `num_descriptors` is how many files the sandbox opens. Raises UserError if others could reach it
+    without a token, or the port is taken."""
+    if not token and not published and not is_loopback(host):
+        raise UserError(
+            f"host = {host} can be reached from other machines, and without a token everyone there could run code. "
+            "Set the variable SANDBOX_TOKEN, or leave the host at 127.0.0.1."
+        )
+    listening = listen(host, port, num_descriptors)
+    server = HttpServer(app, listening, GRACE_S)
+    with listening:
+        print(f"sandbox server on {server.address}", flush=True)
+        server.run()
+
+
+def _respond(refusal: Refusal, _path: str) -> Response:
+    return _error(refusal.status, refusal.message, refusal.headers)
+
+
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"error": message}, status, headers)

@@ -1,0 +1,172 @@
+"""The module enforces the limits that the kernel has for single processes only, or not at all.
+
+One thread polls for all executions of this process. It is no event loop's: a loop that computes for seconds holds it up
+no longer than Python's lock is held. Between two polls, each process is bound by its own limits.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from slimrl_sandbox.base import Limits
+from slimrl_sandbox.cgroup import Group
+
+_INTERVAL_S = 0.05
+# What the kernel holds at most for a descriptor that is one end of a pipe, since none can be made larger.
+_PIPE_BYTES = 2**16
+_SEND_BUFFER = Path("/proc/sys/net/core/wmem_default")
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is watched: the process `first` with its descendants, in `group` if there is one, and the file system of the
+    directory `scratch`, a descriptor; -1 says that the processes are not isolated, and only their own memory counts."""
+
+    first: int
+    scratch: int
+    group: Group | None
+    limits: Limits
+
+
+class Watch:
+    """A watch over one execution: `kill` is called when a limit is exceeded, or at `timeout_s`; `reason` then says
+    which. Both happen in the watching thread."""
+
+    def __init__(self, watched: Watched, timeout_s: float, kill: Callable[[], None]) -> None:
+        self.reason = ""
+        self._watched = watched
+        self._timeout_s = timeout_s
+        self._ends_at = monotonic() + timeout_s
+        self._kill = kill
+        self._lock = threading.Lock()  # held while descriptors are used, which are closed when the watch has stopped
+        self._is_on = True
+        self.due_at = min(monotonic() + _INTERVAL_S, self._ends_at)
+
+    def stop(self) -> None:
+        """Stop the watch; afterwards it uses nothing that it watched."""
+        with self._lock:
+            self._is_on = False
+        _THREAD.remove(self)
+
+    def start(self) -> None:
+        """Start the watch."""
+        _THREAD.add(self)
+
+    def check(self) -> None:
+        """Look once, and kill if a limit is exceeded."""
+        with self._lock:
+            if not self._is_on:
+                return
+            try:
+                self.reason = self._find_excess()
+            except Exception as error:  # the thread goes on: it watches others as well
+                self.reason = f"the code could not be watched ({error!r}), and was ended"
+            if self.reason:
+                self._is_on = False
+                self._kill()
+            self.due_at = min(monotonic() + _INTERVAL_S, max(self._ends_at, monotonic()))
+
+    def _find_excess(self) -> str:
+        limits = self._watched.limits
+        if monotonic() >= self._ends_at:
+            return f"the code took longer than timeout_s = {self._timeout_s:g} s, and was ended"
+        if self._num_files() - 1 > limits.num_files:  # without the directory itself
+            return f"the code made more than num_files = {limits.num_files} files, and was ended"
+        if self._uses_too_much():
+            return out_of_memory(limits)
+        return ""
+
+    def _num_files(self) -> int:
+        """The number of files and directories, with the scratch directory itself."""
+        if self._watched.scratch < 0:
+            return 0
+        status = os.fstatvfs(self._watched.scratch)
+        return status.f_files - status.f_ffree
+
+    def _uses_too_much(self) -> bool:
+        watched = self._watched
+        if watched.group:
+            return watched.group.num_killed() > 0
+        num_bytes = sum(map(_memory_bytes, _with_descendants(watched.first)))
+        if watched.scratch >= 0:
+            num_bytes += _socket_bytes(watched.first)
+        return num_bytes > watched.limits.memory_mb * 2**20
+
+
+def out_of_memory(limits: Limits) -> str:
+    """The error of an execution that used too much memory."""
+    return f"the code used more than memory_mb = {limits.memory_mb} MB, and was ended"
+
+
+class _Thread:
+    """The thread that checks all watches, each when it is due. It waits for ever while there are none."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._watches: list[Watch] = []
+        self._thread: threading.Thread | None = None
+
+    def add(self, watch: Watch) -> None:
+        with self._changed:
+            self._watches.append(watch)
+            if self._thread is None or not self._thread.is_alive():  # a forked process has no threads
+                self._thread = threading.Thread(target=self._run, name="slimrl-sandbox-watch", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def remove(self, watch: Watch) -> None:
+        with self._changed, suppress(ValueError):
+            self._watches.remove(watch)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                soonest = min((watch.due_at for watch in self._watches), default=None)
+                if soonest is None or soonest > monotonic():
+                    self._changed.wait(None if soonest is None else soonest - monotonic())
+                due = [watch for watch in self._watches if watch.due_at <= monotonic()]
+            for watch in due:
+                watch.check()
+                if watch.reason:
+                    self.remove(watch)
+
+
+_THREAD = _Thread()
+
+
+def _with_descendants(first: int) -> list[int]:
+    """The ids of a process and its descendants."""
+    found, waiting = [], [first]
+    while waiting:
+        process = waiting.pop()
+        found.append(process)
+        with suppress(OSError):  # it may end at any time
+            # A child belongs to the thread that started it, so all threads are asked.
+            for thread in os.listdir(f"/proc/{process}/task"):
+                waiting += map(int, Path(f"/proc/{process}/task/{thread}/children").read_text().split())
+    return found
+
+
+def _memory_bytes(process: int) -> int:
+    """The memory of a process without pages of files, with its page tables, and as much as its descriptors could hold
+    if all were pipes. Memory shared between processes counts for each of them."""
+    num_bytes = 0
+    with suppress(OSError):
+        # The program chooses its name, which is a line here: the kernel spells only \n and \\ in it otherwise.
+        for line in Path(f"/proc/{process}/status").read_bytes().split(b"\n"):
+            if line.startswith((b"RssAnon:", b"RssShmem:", b"VmPTE:")):
+                num_bytes += int(line.split()[1]) * 1024
+        num_bytes += len(os.listdir(f"/proc/{process}/fd")) * _PIPE_BYTES
+    return num_bytes
+
+
+def _socket_bytes(process: int) -> int:
+    """As much as the sockets in the process's network namespace could hold: a full buffer, and half of one more."""
+    with suppress(OSError):
+        words = Path(f"/proc/{process}/net/sockstat").read_text().split()  # sockets: used 2 TCP: inuse 0 ...
+        return int(words[2]) * int(_SEND_BUFFER.read_text()) * 3 // 2
+    return 0

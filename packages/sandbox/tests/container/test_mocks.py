@@ -1,0 +1,52 @@
+"""`scripts/test_sandbox.py` where no server runs: one with made-up tools is started for it, and ended."""
+
+import asyncio
+import math
+from pathlib import Path
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl_sandbox.audit import Check, is_up
+from slimrl_sandbox.base import Execution, Limits
+from slimrl_sandbox.client import HttpSandbox
+from slimrl_sandbox.local import BubblewrapSandbox
+from slimrl_sandbox.mocks import check_calls, serve_mocks, tools
+
+
+@pytest.mark.slow
+def test_the_checks_pass_on_a_server_of_its_own_which_ends(isolated: None) -> None:
+    async def ask(address: str) -> list[Check]:
+        async with HttpSandbox(address) as sandbox:
+            return await check_calls(sandbox)
+
+    with serve_mocks() as (address, port):
+        assert address.endswith(f":{port}") and is_up(address)
+        checks = asyncio.run(ask(address))
+    assert len(checks) == 6 and all(check.passed for check in checks), checks
+    assert not is_up(address)
+
+
+def test_the_checks_fail_where_tools_do_not_work(isolated: None) -> None:
+    class Silent:
+        """Runs nothing."""
+
+        async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
+            return Execution("", "", "", 0.0, False)
+
+    async def with_other_tools() -> list[Check]:
+        others = {**tools(Path()), "read_section": lambda section_id: "another text"}
+        async with BubblewrapSandbox(others, Limits(), num_spare=0) as sandbox:
+            return await check_calls(sandbox)
+
+    assert not any(check.passed for check in asyncio.run(check_calls(Silent())))
+    assert [check.passed for check in asyncio.run(with_other_tools())] == [False, True, False, True, True, True]
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    monkeypatch.setenv("PATH", "")  # where bubblewrap would be looked for
+    monkeypatch.setattr("slimrl_sandbox.mocks.PLACE", "nowhere:tools")
+    with pytest.raises(UserError, match="did not start"), serve_mocks():
+        pass
+    assert "--tools nowhere:tools" in capfd.readouterr().err

@@ -1,0 +1,186 @@
+"""Programs as calls: where they run, what comes back of them, and that nothing of them stays."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from packages.sandbox.tests.conftest import TOOLS
+from packages.sandbox.tests.test_server import TOKEN, Serving, serving
+from slimrl.errors import UserError
+from slimrl.tools.formats import Reaction
+from slimrl_sandbox.base import Execution
+from slimrl_sandbox.code_format import CodeFormat, SharedSandbox, code_formats, output_text, program_of, settings_of
+from tests.rollout.scripted import CHAT
+
+pytestmark = pytest.mark.usefixtures("isolated")
+
+
+def react(*programs: str, **settings: object) -> list[Reaction]:
+    """What comes of the programs, all of one episode."""
+
+    async def played() -> list[Reaction]:
+        calls = code_formats(TOOLS, 1000, settings)()
+        try:
+            return [await calls.react(f"<code>{program}</code>") for program in programs]
+        finally:
+            await calls.close()
+
+    return asyncio.run(played())
+
+
+def said(reaction: Reaction) -> str:
+    (message,) = reaction.messages
+    return message["content"].removeprefix("<output>\n").removesuffix("\n</output>")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "text", "calls"),
+    [
+        ("print(shout('a'))", "A", [("shout", "")]),
+        ("print('a'); import sys; print('b', file=sys.stderr)", "a\nb", []),
+        ("x = 1", "(nothing was printed)", []),
+        ("", "(nothing was printed)", []),
+        (
+            "print('a')\n1/0",
+            "a\nError: Traceback (most recent call last):\n  line 2: 1/0\nZeroDivisionError",
+            [("", "1")],
+        ),
+        ("for t in 'abc':\n    print(shout(t))", "A\nB\nC", [("shout", "")] * 3),
+        ("try:\n    broken('b')\nexcept ToolError as e:\n    print(e)\nshout('a')", "'there is no b'", 2),
+        ("broken('b')", "ToolError: 'there is no b'", [("broken", "1")]),
+    ],
+)
+def test_what_a_program_prints_is_read(program: str, text: str, calls: list[tuple[str, str]] | int):
+    (reaction,) = react(program)
+    assert text in said(reaction)
+    if isinstance(calls, int):
+        assert [bool(call.error) for call in reaction.calls] == [True, False]
+    else:
+        assert [(call.tool, "1" if call.error else "") for call in reaction.calls] == calls
+
+
+def test_files_stay_from_turn_to_turn_and_variables_do_not():
+    _, there, gone = react("x = 1\nopen('notes', 'w').write('y')", "print(open('notes').read())", "print(x)")
+    assert said(there) == "y" and "NameError" in said(gone)
+
+
+def test_episodes_share_no_files():
+    async def two() -> list[Reaction]:
+        make = code_formats(TOOLS, 1000, {})
+        first, second = make(), make()
+        try:
+            await first.react("<code>open('notes', 'w').write('y')</code>")
+            return [await each.react("<code>import os; print(os.listdir())</code>") for each in (first, second)]
+        finally:
+            await first.close()
+            await second.close()
+
+    first, second = asyncio.run(two())
+    assert (said(first), said(second)) == ("['notes']", "[]")
+
+
+def test_long_output_and_long_errors_are_bounded():
+    (reaction,) = react("print('x ' * 10**6)\nraise ValueError('y' * 10**5)")
+    (message,) = CHAT.cut_excerpts(reaction.messages)
+    assert "more characters were left out]" in message["content"] and "ValueError: y" in message["content"]
+    assert len(message["content"]) < 1000 * 4 + 3500
+
+
+def test_limits_come_from_the_settings():
+    assert "longer than timeout_s = 0.3 s" in said(react("while True: pass", wall_s=0.3)[0])
+    assert "MemoryError" in said(react("x = bytearray(100 * 2**20)", memory_mb=64)[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"wall": 1}, "no setting `wall`. Did you mean `wall_s`"),
+        ({"wall_s": 0}, "`wall_s` must be a number of seconds above 0"),
+        ({"isolation": "docker"}, "`isolation` cannot be 'docker': .*'bubblewrap' or 'none'"),
+        ({"wall_s": "10"}, "`wall_s` cannot be '10'"),
+        ({"url": "http://127.0.0.1:1", "memory_mb": 64}, "`memory_mb` is for this machine"),
+    ],
+)
+def test_settings_that_cannot_act_are_refused(settings: dict[str, object], text: str):
+    with pytest.raises(UserError, match=text):
+        settings_of(settings)
+
+
+def test_nothing_runs_where_nothing_isolates(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UserError, match=r"bubblewrap \(`bwrap`\) is not installed.*only if asked for by name"):
+        code_formats(TOOLS, 1000, {})
+    assert said(react("print(1)", isolation="none")[0]) == "1"
+
+
+def test_no_process_outlives_the_episodes(nothing_left: None):
+    react("print(1)", "import os; os.fork()", "print(shout('a'))")
+
+
+def test_a_sandbox_is_opened_by_the_first_and_closed_by_the_last():
+    events: list[str] = []
+
+    class Fake:
+        async def __aenter__(self) -> "Fake":
+            events.append("open")
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            events.append("close")
+
+        async def run(self, code: str, session_id: str = "", timeout_s: float = 1.0) -> Execution:
+            return Execution(code, "", "", 0.0, False)
+
+    async def scenario() -> None:
+        shared = SharedSandbox(Fake)
+        calls = [CodeFormat(TOOLS, 10, shared, 1.0) for _ in range(3)]
+        await calls[0].close()  # never used
+        for each in calls[:2]:
+            await each.react("<code>1</code>")
+        await calls[0].close()
+        await calls[0].close()
+        assert events == ["open"]
+        await calls[2].react("no program")
+        await calls[1].close()
+        assert events == ["open", "close"]
+        await calls[2].react("<code>1</code>")
+        await calls[2].close()
+
+    asyncio.run(scenario())
+    assert events == ["open", "close"] * 2
+
+
+@pytest.fixture(scope="module")
+def remote() -> Iterator[Serving]:
+    with serving(TOKEN) as running:
+        yield running
+
+
+def test_programs_run_on_a_server_just_as_well(remote: Serving, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SANDBOX_TOKEN", TOKEN)
+    first, second = react("open('a', 'w').write(shout('x'))", "print(open('a').read())", url=remote.address)
+    assert [(call.tool, call.arguments) for call in first.calls] == [("shout", ("x",))]
+    assert said(second) == "X"
+    monkeypatch.setenv("SANDBOX_TOKEN", "another")
+    with pytest.raises(UserError, match="SANDBOX_TOKEN"):
+        react("print(1)", url=remote.address)
+
+
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ("print(1)", "print(1)\n"),
+        ("\n  for x in y:\n      print(x)\n", "for x in y:\n    print(x)\n"),
+        ("\n```python\nprint(1)\n```\n", "print(1)\n"),
+        ("```\nprint(1)", "print(1)\n"),
+        ("print('```')", "print('```')\n"),
+    ],
+)
+def test_a_fence_and_an_indentation_around_a_program_are_no_part_of_it(text: str, program: str):
+    assert program_of(text) == program
+
+
+def test_output_that_was_left_out_is_told():
+    assert output_text(Execution("a\n", "b\n", "", 0.1, True)) == "a\nb\n[more output was left out]"

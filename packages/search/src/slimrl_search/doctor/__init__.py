@@ -1,0 +1,1 @@
+"""Probes for `slimrl doctor`: the index and its embedder, the judge, and the container engine."""

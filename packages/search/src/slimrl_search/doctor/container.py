@@ -1,0 +1,14 @@
+"""The container engine, in which the sandbox's server may run instead of on this machine."""
+
+from slimrl.errors import UserError
+from slimrl.monitor.findings import Finding, Level
+from slimrl_search.services.container import COMPOSERS, engine_of
+
+
+def probe() -> list[Finding]:
+    """A finding on the container engine; none is needed where bubblewrap works."""
+    try:
+        engine = engine_of("run a container", COMPOSERS)
+    except UserError as error:
+        return [Finding("container", Level.NOTE, str(error))]
+    return [Finding("container", Level.OK, f"{engine} runs containers: `scripts/run_environment.py --container`")]

@@ -1,0 +1,52 @@
+"""The judge that `.env` or the environment names: whether it answers, and has the model."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from dotenv import dotenv_values
+
+from slimrl.io.api_key import check_address, read_api_key
+from slimrl.io.http import HttpError, list_models
+from slimrl.monitor.findings import Finding, Level
+from slimrl_search.services.judge_settings import DEFAULT_URL, JudgeSettings
+
+TIMEOUT_S = 3.0
+KEY = "JUDGE_API_KEY"
+START = "`uv run python scripts/run_llamacpp.py` or `scripts/run_vllm.py` starts one; so does `ollama serve`"
+
+
+def probe() -> list[Finding]:
+    """A finding on the judge. Raises UserError for an address with a key in it."""
+    variables = {**read_env_file(Path(".env")), **os.environ}
+    model, url = (variables.get(f"JUDGE_{name}", "").strip() for name in ("MODEL", "BASE_URL"))
+    settings = JudgeSettings(model, url or DEFAULT_URL)
+    check_address(settings.base_url, "JUDGE_BASE_URL")
+    key, models, trouble = read_api_key(KEY, variables), list[str](), ""
+    try:
+        models = [str(one.get("id")) for one in list_models(settings.base_url, key, TIMEOUT_S)]
+    except HttpError as error:
+        trouble = error.said
+    return [judge_finding(settings, models, trouble)]
+
+
+def read_env_file(path: Path) -> Mapping[str, str]:
+    """The variables in a `.env`, as the scripts read it; empty without the file."""
+    return {name: value for name, value in dotenv_values(path).items() if value is not None}
+
+
+def judge_finding(settings: JudgeSettings, models: list[str], trouble: str) -> Finding:
+    """Whether the judge answers, and has its model; where no model is named, which ones there are."""
+    if not settings.model:
+        text = "none is named, so answers in free text are compared by their words"
+        if models:
+            text += f"; {settings.base_url} has {', '.join(models)}"
+        remedy = "For a judge, name a model in JUDGE_MODEL and its server in JUDGE_BASE_URL (.env)."
+        return Finding("judge", Level.OK, text, remedy)
+    who = f"{settings.model} at {settings.base_url}"
+    if trouble:
+        return Finding("judge", Level.PROBLEM, f"{who} {trouble}", START)
+    if settings.model not in models:
+        text = f"{who} answers, and does not list that model, but: {', '.join(models) or 'none'}"
+        return Finding("judge", Level.NOTE, text, "Name one of these in JUDGE_MODEL.")
+    return Finding("judge", Level.OK, f"{who} answers", "`slimrl judge calibrate` tells how far it can be trusted.")

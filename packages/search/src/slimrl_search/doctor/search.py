@@ -1,0 +1,50 @@
+"""ChromaDB and the embedder, which wiki-search looks up titles with."""
+
+import importlib.util
+from importlib.metadata import version
+from pathlib import Path
+
+from slimrl.errors import install_hint
+from slimrl.monitor.findings import Finding, Level
+from slimrl_search.retrieval.embedding import DEFAULT, find_packaged
+
+PACKAGES = {"chromadb": "ChromaDB", "sentence_transformers": "sentence-transformers"}
+
+
+def probe() -> list[Finding]:
+    """Findings on ChromaDB, which is tried in memory, and on the embedder."""
+    missing = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        text = f"{' and '.join(missing)} not installed, so wiki-search cannot be played here"
+        return [Finding("search", Level.NOTE, text, install_hint("search"))]
+    return [chroma_finding(try_chroma()), embedder_finding(find_packaged(DEFAULT))]
+
+
+def try_chroma() -> list[str]:
+    """The names that a small index in memory gives, nearest first."""
+    import chromadb  # an extra: only here
+
+    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+    collection = client.create_collection("slimrl-doctor", embedding_function=None)
+    collection.add(ids=["near", "far"], embeddings=[[1.0, 0.0], [0.0, 1.0]])
+    found = collection.query(query_embeddings=[[0.9, 0.1]], n_results=2)
+    client.delete_collection("slimrl-doctor")
+    return list(found["ids"][0])
+
+
+def chroma_finding(nearest: list[str]) -> Finding:
+    """Whether the index finds what is near."""
+    text = f"ChromaDB {version('chromadb')}"
+    if nearest != ["near", "far"]:
+        remedy = f"Install it again: {install_hint('search')}"
+        return Finding("search", Level.PROBLEM, f"{text} finds {nearest} where near comes first", remedy)
+    return Finding("search", Level.OK, f"{text} finds titles")
+
+
+def embedder_finding(directory: Path | None) -> Finding:
+    """Whether the embedder's weights are here. It is not loaded, which takes seconds."""
+    if directory is None:
+        text = f"{DEFAULT} is not installed, and would be fetched from the Hub"
+        return Finding("embedder", Level.NOTE, text, install_hint("search"))
+    text = f"{DEFAULT} (packaged) by sentence-transformers {version('sentence-transformers')}, on the CPU"
+    return Finding("embedder", Level.OK, text)

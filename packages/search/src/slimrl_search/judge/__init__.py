@@ -1,0 +1,1 @@
+"""`slimrl judge`: labelled answers, and how far a judge agrees with them."""

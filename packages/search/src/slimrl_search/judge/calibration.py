@@ -1,0 +1,154 @@
+"""Measures how far a judge agrees with labels: counts, agreement, and Cohen's kappa with intervals. Reads no files."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slimrl.errors import RolloutError
+from slimrl.judges.judge import Judge
+from slimrl.stats import NUM_RESAMPLES, Estimate, wilson
+from slimrl_search.judge.labelled import Labelled
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A labelled response and the judge's verdict; where there is no verdict, `failure` says why."""
+
+    labelled: Labelled
+    verdict: bool | None
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """Counts of verdicts by label: `false_yes` responses were called right and are labelled wrong. A failure is no
+    verdict, and is in none of the other counts.
+
+    >>> Confusion(true_yes=4, false_yes=1, false_no=0, true_no=5).agreement.mean
+    0.9
+    """
+
+    true_yes: int
+    false_yes: int
+    false_no: int
+    true_no: int
+    failed: int = 0
+
+    @property
+    def num(self) -> int:
+        """The number of responses with a verdict."""
+        return self.true_yes + self.false_yes + self.false_no + self.true_no
+
+    @property
+    def agreement(self) -> Estimate:
+        """The share of verdicts that equal the label, with Wilson's interval; nan without verdicts."""
+        right = self.true_yes + self.true_no
+        return wilson(right, self.num) if self.num else Estimate(math.nan, math.nan, math.nan, 0)
+
+    @property
+    def kappa(self) -> Estimate:
+        """Cohen's kappa, with the percentile bootstrap's interval over the responses. It is nan where there is no
+        verdict, or judge and labels leave nothing to chance; where all agree there is no interval."""
+        counts = np.array([self.true_yes, self.false_yes, self.false_no, self.true_no], dtype=np.float64)
+        value = float(cohens_kappa(counts[None])[0])
+        if math.isnan(value):
+            return Estimate(value, value, value, self.num)
+        # Drawing responses with replacement is the same as drawing the four counts from a multinomial distribution.
+        rng = np.random.default_rng(0)
+        resampled = cohens_kappa(rng.multinomial(self.num, counts / self.num, size=NUM_RESAMPLES).astype(np.float64))
+        low, high = np.nanquantile(resampled, [0.025, 0.975])
+        if high - low < 1e-9:  # judge and labels agree everywhere, and so does every resample
+            low = high = math.nan
+        return Estimate(value, float(low), float(high), self.num)
+
+
+def cohens_kappa(counts_B4: np.ndarray) -> np.ndarray:
+    """Cohen's kappa (Cohen 1960), (p_o - p_e) / (1 - p_e), of each row of counts; nan where p_e is 1.
+
+    `counts_B4` has the columns (both yes, only the judge yes, only the label yes, both no). p_o is the observed
+    agreement, and p_e the agreement by chance of two raters who say yes as often as these.
+
+    >>> cohens_kappa(np.array([[20.0, 5.0, 10.0, 15.0]])).round(6).tolist()
+    [0.4]
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = counts_B4 / counts_B4.sum(axis=1, keepdims=True)
+        judge_yes, label_yes = p[:, 0] + p[:, 1], p[:, 0] + p[:, 2]
+        p_o, p_e = p[:, 0] + p[:, 3], judge_yes * label_yes + (1 - judge_yes) * (1 - label_yes)
+        return np.where(p_e < 1, (p_o - p_e) / (1 - p_e), np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A judge's verdicts on all labelled responses, and the seconds that they took."""
+
+    judge: str
+    judged: tuple[Judged, ...]
+    seconds: float
+
+    @property
+    def confusion(self) -> Confusion:
+        """The counts over all responses."""
+        return confusion_of(self.judged)
+
+    @property
+    def by_kind(self) -> dict[str, Confusion]:
+        """The counts by kind of response, in the order of first responses; empty where no kinds are known."""
+        kinds = dict.fromkeys(one.labelled.kind for one in self.judged if one.labelled.kind)
+        return {kind: confusion_of([one for one in self.judged if one.labelled.kind == kind]) for kind in kinds}
+
+    def wrong(self, label: bool) -> list[Judged]:
+        """The responses with this label whose verdict is false: false nos where `label` is true, else false yeses."""
+        return [one for one in self.judged if one.labelled.label == label and one.verdict == (not label)]
+
+    @property
+    def failures(self) -> list[Judged]:
+        """The responses without a verdict."""
+        return [one for one in self.judged if one.verdict is None]
+
+
+def confusion_of(judged: Sequence[Judged]) -> Confusion:
+    """The counts over these responses."""
+    pairs = [(one.verdict, one.labelled.label) for one in judged]
+    return Confusion(
+        true_yes=pairs.count((True, True)),
+        false_yes=pairs.count((True, False)),
+        false_no=pairs.count((False, True)),
+        true_no=pairs.count((False, False)),
+        failed=sum(verdict is None for verdict, _ in pairs),
+    )
+
+
+def calibrate(
+    name: str, judge: Judge, labelled: Sequence[Labelled], num_concurrent: int, on_done: Callable[[], None]
+) -> Calibration:
+    """The judge's verdicts on all labelled responses, `num_concurrent` at a time; `on_done` is called after each.
+
+    Raises UserError where the judge does.
+    """
+
+    async def judge_all() -> list[Judged]:
+        places = asyncio.Semaphore(num_concurrent)
+
+        async def judge_in_turn(one: Labelled) -> Judged:
+            async with places:
+                judged = await _judge_one(judge, one)
+            on_done()
+            return judged
+
+        return list(await asyncio.gather(*map(judge_in_turn, labelled)))
+
+    began = time.perf_counter()
+    judged = asyncio.run(judge_all())
+    return Calibration(name, tuple(judged), time.perf_counter() - began)
+
+
+async def _judge_one(judge: Judge, one: Labelled) -> Judged:
+    try:
+        return Judged(one, (await judge.judge(one.question, one.response, one.references)).correct)
+    except RolloutError as error:
+        return Judged(one, None, str(error))

@@ -1,0 +1,223 @@
+"""The `judge` command: it measures how far judges agree with labelled answers, and makes examples of such answers."""
+
+import argparse
+import json
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+
+from slimrl.errors import UserError
+from slimrl.io.files import replace_file, without_nan
+from slimrl.io.invocation import command_prefix
+from slimrl.judges.judge import LLMJudge, MatchJudge
+from slimrl.judges.server import JudgeServer
+from slimrl.judges.word_match import MIN_F1
+from slimrl.monitor.console import RunConsole
+from slimrl.stats import Estimate
+from slimrl_search.judge.calibration import Calibration, Confusion, Judged, calibrate
+from slimrl_search.judge.labelled import Labelled, read_labelled
+from slimrl_search.wiki_search.judge_examples import make_labelled_answers
+
+ABOUT = """\
+A judge decides what is rewarded, so find out first how far it can be trusted: give it answers that
+somebody has labelled, and see where it differs.
+
+  slimrl judge examples answers.jsonl       make up labelled answers to begin with
+  slimrl judge calibrate answers.jsonl      compare the judges with the labels
+"""
+CALIBRATE = """\
+Compares judges with labelled answers: `match`, which compares words, and with --base-url a language
+model beside it. Each line of the file is a JSON object:
+
+  {"question": "When?", "response": "in 1874", "answer": "1874", "aliases": [], "label": "yes"}
+
+`references`, a list, may take the place of `answer` and `aliases`; `kind`, if there is one, is what
+the answers are grouped by. `slimrl judge examples FILE` makes such a file up.
+
+agreement    the share of verdicts that are the label, with a 95% interval
+kappa        agreement beyond chance: 0 is what chance would give, 1 is perfect, below 0.6 is little
+false yes    called right, labelled wrong: what a policy learns to exploit
+false no     called wrong, labelled right: noise, and slower learning
+no verdict   the judge failed; such answers are in none of the other numbers, and in training their
+             rollouts are dropped
+"""
+EXAMPLES = """\
+examples:
+  slimrl judge calibrate answers.jsonl
+  slimrl judge calibrate answers.jsonl --base-url http://localhost:8081/v1 --model qwen2.5:7b
+  slimrl judge calibrate answers.jsonl --output calibration.json --show 20
+
+With --model, a key is read from the environment variable JUDGE_API_KEY. Verdicts kept from
+training are not used here, and these are not kept.
+"""
+
+
+def run_judge(argv: Sequence[str]) -> int:
+    """Run the `judge` command. For --help and mistakes, argparse raises SystemExit."""
+    arguments = _parser().parse_args(argv)
+    if arguments.command == "calibrate" and bool(arguments.base_url) != bool(arguments.model):
+        raise UserError("a language model needs both --base-url and --model; without either, words are compared.")
+    if arguments.command == "examples":
+        return _write_examples(arguments.file, arguments.num, arguments.seed)
+    labelled, console = read_labelled(arguments.file), RunConsole()
+    calibrations = [_by_words(labelled, arguments.min_f1)]
+    if arguments.base_url:
+        calibrations.append(_by_model(labelled, arguments, console))
+    for table in (_summary(calibrations, console.is_live), _by_kind(calibrations, console.is_live)):
+        console.show(table)
+    for calibration in calibrations:
+        _show_mistakes(calibration, arguments.show, console)
+    if arguments.output:
+        content = {"file": str(arguments.file), "num": len(labelled), "judges": [_plain(one) for one in calibrations]}
+        replace_file(arguments.output, [json.dumps(content, indent=1, ensure_ascii=False).encode()], "--output")
+        console.note(f"all of it: {arguments.output}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="slimrl judge", description=ABOUT, formatter_class=raw)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    one = commands.add_parser("calibrate", description=CALIBRATE, epilog=EXAMPLES, formatter_class=raw)
+    one.add_argument("file", type=Path, help="labelled answers, .jsonl or .parquet")
+    one.add_argument("--base-url", default="", help="an OpenAI-compatible server, up to and with its /v1")
+    one.add_argument("--model", default="", help="the model's name there")
+    one.add_argument("--num-concurrent", type=_positive, default=16, help="questions open at once (default 16)")
+    one.add_argument("--timeout-s", type=float, default=50.0, help="seconds for a verdict (default 50)")
+    one.add_argument("--max-tokens", type=_positive, default=512, help="tokens of a reply (default 512)")
+    one.add_argument("--min-f1", type=float, default=MIN_F1, help=f"the threshold of `match` (default {MIN_F1})")
+    one.add_argument("--show", type=int, default=5, help="false verdicts of each sort to print (default 5)")
+    one.add_argument("--output", type=Path, help="write all numbers and all false verdicts there, as JSON")
+    two = commands.add_parser(
+        "examples", description="Writes answers to questions on the generated encyclopedia, labelled by construction."
+    )
+    two.add_argument("file", type=Path, help="the .jsonl to write")
+    two.add_argument("--num", type=_positive, default=300, help="answers, half of them right (default 300)")
+    two.add_argument("--seed", type=int, default=0, help="another seed, another encyclopedia (default 0)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number
+
+
+def _write_examples(path: Path, num: int, seed: int) -> int:
+    if path.exists():
+        raise UserError(f"{path} exists, and is not overwritten. Name another file, or delete it.")
+    rows = [json.dumps(one.row, ensure_ascii=False) for one in make_labelled_answers(num, seed)]
+    replace_file(path, [("\n".join(rows) + "\n").encode()], "file")
+    RunConsole().note(f"{len(rows)} labelled answers in {path}; now: {command_prefix()}slimrl judge calibrate {path}")
+    return 0
+
+
+def _by_words(labelled: Sequence[Labelled], min_f1: float) -> Calibration:
+    return calibrate("match", MatchJudge(min_f1), labelled, len(labelled), lambda: None)
+
+
+def _by_model(labelled: Sequence[Labelled], arguments: argparse.Namespace, console: RunConsole) -> Calibration:
+    server = JudgeServer(
+        arguments.base_url,
+        arguments.model,
+        timeout_s=arguments.timeout_s,
+        max_failures=len(labelled) + 1,  # here failures are a result
+        num_concurrent=arguments.num_concurrent,
+        max_tokens=arguments.max_tokens,
+    )
+    judge = LLMJudge(server, None)
+    try:
+        judge.check()
+        with console.progress(f"asking {server.model}", len(labelled)) as bar:
+            return calibrate(server.model, judge, labelled, server.num_concurrent, bar.advance)
+    finally:
+        judge.close()
+
+
+def _summary(calibrations: Sequence[Calibration], live: bool) -> RenderableType:
+    table = _table(f"{len(calibrations[0].judged)} labelled answers", live)
+    for header in ("judge", "agreement", "kappa", "false yes", "false no", "no verdict", "ms each"):
+        table.add_column(header, justify="left" if header == "judge" else "right", no_wrap=True)
+    for one in calibrations:
+        counts = one.confusion
+        table.add_row(
+            one.judge,
+            _with_interval(counts.agreement),
+            _with_interval(counts.kappa),
+            f"{counts.false_yes} of {counts.false_yes + counts.true_no}",
+            f"{counts.false_no} of {counts.false_no + counts.true_yes}",
+            str(counts.failed),
+            f"{1000 * one.seconds / len(one.judged):.2g}",
+        )
+    return table
+
+
+def _by_kind(calibrations: Sequence[Calibration], live: bool) -> RenderableType:
+    """A table of the right verdicts of each kind of answer, with a column for each judge; "" without kinds."""
+    kinds = [one.by_kind for one in calibrations]
+    if not kinds[0]:
+        return ""
+    table = _table("right verdicts by kind of answer", live)
+    labels = {one.labelled.kind: one.labelled.label for one in calibrations[0].judged}
+    for header in ("kind", "label", *(one.judge for one in calibrations)):
+        table.add_column(header, justify="left" if header in ("kind", "label") else "right", no_wrap=True)
+    for kind in sorted(kinds[0], key=lambda kind: not labels[kind]):
+        cells = [one[kind] for one in kinds]
+        texts = [f"{counts.true_yes + counts.true_no} of {counts.num + counts.failed}" for counts in cells]
+        table.add_row(kind, "yes" if labels[kind] else "no", *texts)
+    return table
+
+
+def _table(title: str, live: bool) -> Table:
+    return Table(box=box.ROUNDED if live else box.ASCII2, title=title, title_style="bold", title_justify="left")
+
+
+def _with_interval(estimate: Estimate) -> str:
+    return "none" if math.isnan(estimate.mean) else f"{estimate.mean:.3f} ({estimate.interval})"
+
+
+def _show_mistakes(calibration: Calibration, num: int, console: RunConsole) -> None:
+    sorts = (
+        ("false yes", calibration.wrong(False)),
+        ("false no", calibration.wrong(True)),
+        ("no verdict", calibration.failures),
+    )
+    for name, mistakes in sorts:
+        if mistakes and num:
+            console.note(f"{calibration.judge}: {name}, {min(num, len(mistakes))} of {len(mistakes)}", style="bold")
+        for one in mistakes[:num]:
+            console.note(textwrap.indent(_describe(one), "  "))
+
+
+def _describe(one: Judged) -> str:
+    labelled = one.labelled
+    because = f"  [{one.failure:.160}]" if one.failure else ""
+    return (
+        f"{labelled.question:.160}  {labelled.response!r:.200}  right: {' | '.join(labelled.references):.160}{because}"
+    )
+
+
+def _plain(one: Calibration) -> dict[str, Any]:
+    return {
+        "judge": one.judge,
+        "agreement": without_nan(asdict(one.confusion.agreement)),
+        "kappa": without_nan(asdict(one.confusion.kappa)),
+        "counts": _counts(one.confusion),
+        "by_kind": {kind: _counts(counts) for kind, counts in one.by_kind.items()},
+        "seconds": one.seconds,
+        "false_yes": [judged.labelled.row for judged in one.wrong(False)],
+        "false_no": [judged.labelled.row for judged in one.wrong(True)],
+        "no_verdict": [{**judged.labelled.row, "failure": judged.failure} for judged in one.failures],
+    }
+
+
+def _counts(confusion: Confusion) -> dict[str, int]:
+    return asdict(confusion)

@@ -1,0 +1,180 @@
+"""The module prepares a corpus and its index in one directory: it builds what is missing or was interrupted."""
+
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl.io.cache import cache_root, say
+from slimrl.io.locks import hold_lock
+from slimrl_search.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus, read_source
+from slimrl_search.retrieval.dump import READER, OnLeftOut
+from slimrl_search.retrieval.embedding import Embedder
+from slimrl_search.retrieval.encyclopedia import Encyclopedia
+from slimrl_search.retrieval.index import TitleIndex, build_index, whole_in
+from slimrl_search.retrieval.pages import Page
+from slimrl_search.retrieval.progress import Progress
+from slimrl_search.retrieval.sources import DUMP, files_of, read_pages
+
+CORPUS, INDEX = "corpus.sqlite", ".chroma_db"  # in the directory of a corpus
+GENERATED = "generated"
+MAX_NAMED = 100  # pages that a line names
+DESCRIPTION = re.compile(rf"{GENERATED}, (\d+) pages, seed (-?\d+), ")  # begins the stamp of a generated corpus
+NUM_STAMPED = 20  # pages whose digest identifies the code that generates a corpus: two cycles of all kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The source of a corpus: `name` is `generated`, or a source that `read_pages` accepts."""
+
+    name: str
+    num_pages: int = 1000  # of a generated corpus
+    seed: int = 0
+
+    @property
+    def generator(self) -> str:
+        """A digest of a generated corpus that changes with the code that generates it.
+
+        The questions come from the present code, so the pages must come from the same.
+        """
+        return _short_hash(repr(list(islice(Encyclopedia(self.num_pages, self.seed).pages(), NUM_STAMPED))))
+
+    @property
+    def stamp(self) -> str:
+        """A text that changes when the pages do, as far as can be told without reading them."""
+        if self.name == GENERATED:
+            return f"{self._description}, {self.generator}"
+        path = Path(os.path.expanduser(self.name))
+        if not path.exists():
+            return f"the data set {self.name}"
+        files = files_of(path)
+        facts = [file.stat() for file in files]
+        size, newest = sum(fact.st_size for fact in facts), max((fact.st_mtime_ns for fact in facts), default=0)
+        stamp = f"{path.resolve()}, {len(files)} files, {size} bytes, {newest}"
+        if any(DUMP.fullmatch(file.name) for file in files):
+            stamp += f", reader {READER}"
+        return f"{stamp}, {_digest(path, files)}" if path.is_dir() else stamp
+
+    def command(self, directory: Path) -> str:
+        """The command line that builds the corpus and its index in a directory."""
+        generated = ["--num-pages", str(self.num_pages), "--seed", str(self.seed)]
+        what = generated if self.name == GENERATED else ["--corpus", self.name]
+        return f"{SETUP} {shlex.join([*what, '--data-dir', str(directory)])}"
+
+    def difference(self, stamp: str) -> str:
+        """The difference to a corpus with another stamp, in words for an error message."""
+        if self.name == GENERATED and stamp.startswith(f"{self._description}, "):
+            return "by an earlier version of slimrl, and this one writes other pages"
+        return f"from {stamp}, and now it is to be from {self.stamp}"
+
+    @property
+    def _description(self) -> str:
+        return f"{GENERATED}, {self.num_pages} pages, seed {self.seed}"
+
+    def pages(self, on_left_out: OnLeftOut) -> Iterator[Page]:
+        """The pages of the source, as a stream; `on_left_out` is called with the title of each that cannot be read."""
+        if self.name == GENERATED:
+            return Encyclopedia(self.num_pages, self.seed).pages()
+        return read_pages(self.name, "`corpus`", on_left_out)
+
+
+def directory_of(source: Source, data_dir: str) -> Path:
+    """The directory of a corpus and its index: `data_dir`, or one in the cache where that is empty."""
+    if data_dir:
+        return Path(os.path.expanduser(data_dir))
+    if source.name == GENERATED:
+        # `generator` changes with the code that makes the pages: other pages are kept in another directory.
+        return cache_root() / "wiki" / f"{GENERATED}-{source.num_pages}-{source.seed}-{source.generator}"
+    path = Path(os.path.expanduser(source.name))
+    digest = hashlib.sha256(str(path.resolve() if path.exists() else source.name).encode()).hexdigest()[:12]
+    return cache_root() / "wiki" / f"{path.stem}-{digest}"
+
+
+def find_generated(directory: Path) -> Source | None:
+    """The source of the generated corpus in a directory; None if there is none, or one of other pages."""
+    found = DESCRIPTION.match(read_source(directory / CORPUS))
+    return found and Source(GENERATED, int(found[1]), int(found[2]))
+
+
+def _digest(folder: Path, files: Sequence[Path]) -> str:
+    """A digest of the files' names, which are the pages' ids, with their sizes and times of change."""
+    facts = ((file.relative_to(folder).as_posix(), file.stat()) for file in files)
+    return _short_hash(repr([(name, fact.st_size, fact.st_mtime_ns) for name, fact in facts]))
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+
+
+def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild: bool = False) -> Corpus:
+    """The corpus in `directory`, which is written now if it is missing, or replaced with `rebuild`.
+
+    Raises:
+        StaleError: if a corpus from another source is there, or a damaged one.
+        UserError: if the directory cannot be written to.
+    """
+    path = directory / CORPUS
+    if rebuild or not path.exists():
+        with _report_left_out() as on_left_out:
+            pages = source.pages(on_left_out)
+            first = [*islice(pages, 1)]  # before anything is created: a source that cannot be read leaves no directory
+            with _hold_lock(directory):
+                if rebuild or not path.exists():  # another process may have written it while this one waited
+                    with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
+                        build_corpus(path, chain(first, pages), source.stamp, bar.advance)
+    corpus = Corpus(path, source.command(directory))
+    if corpus.source != source.stamp:
+        raise StaleError(f"the corpus in {directory} was made {source.difference(corpus.source)}", corpus.command)
+    return corpus
+
+
+def prepare_index(
+    directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False
+) -> TitleIndex:
+    """The index in `directory`, which is built or finished now if it is not complete. Raises StaleError if it is
+    damaged or of another origin, and UserError if it cannot be built."""
+    place = directory / INDEX
+    if rebuild or not whole_in(place):  # a complete index is opened without the lock, which needs a writable directory
+        with _hold_lock(directory):
+            build_index(place, corpus, embedder, progress, rebuild)
+    return TitleIndex(place, corpus, embedder)
+
+
+@contextmanager
+def _report_left_out() -> Iterator[OnLeftOut]:
+    """Say at the end, also of a failure, how many pages were left out, and which; the first of very many are named."""
+    num, named = 0, list[str]()
+
+    def count(title: str, why: str) -> None:
+        nonlocal num
+        num += 1
+        if num <= MAX_NAMED:
+            named.append(f"{title} ({why})")
+
+    try:
+        yield count
+    finally:
+        if num:
+            more = f"; and {num - len(named):,} more" if num > len(named) else ""
+            say(
+                f"{num:,} page{'s' * (num > 1)} could not be read and {'are' if num > 1 else 'is'} left out: "
+                f"{'; '.join(named)}{more}"
+            )
+
+
+@contextmanager
+def _hold_lock(directory: Path) -> Iterator[None]:
+    """Hold the directory's lock, so that one process builds at a time."""
+    with ExitStack() as held:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            held.enter_context(hold_lock(directory / ".lock", f"building in {directory}", say))
+        except OSError as error:
+            raise UserError(f"{directory} cannot be written to ({error}): name another directory.") from error
+        yield

@@ -1,0 +1,106 @@
+"""The module splits a markdown page into sections and gives them the ids that the tools use.
+
+A section begins at a heading, any line that starts with `#` outside a code fence, and ends before the next heading of
+any level. Its id is `page_id:name`, with the name in lower case and `_` for spaces; `page_id:full` is the whole page.
+This is as in the verifiers environment `wiki-search`, where however a repeated heading, or one called `Full`, cannot be
+read: here these get numbers, as in `name_2`.
+"""
+
+import re
+from collections.abc import Container
+from dataclasses import dataclass
+
+from slimrl_search.retrieval.pages import Page
+
+FULL, FULL_NAME = "full", "Full Page"
+FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section: its heading's text, its id within the page, and its characters `begin..end` with the heading."""
+
+    name: str
+    key: str
+    begin: int
+    end: int
+
+
+def sections_of(content: str) -> list[Section]:
+    """The sections of a page in order; an empty list for a page without headings.
+
+    >>> [s.key for s in sections_of("# Ampere\\nA unit.\\n## Use\\n...\\n## Use\\n...")]
+    ['ampere', 'use', 'use_2']
+    """
+    headings = _headings(content)
+    own = {key_of(name) for name, _ in headings}
+    taken, numbers, keys = {FULL}, dict.fromkeys(own, 2), []
+    for name, _ in headings:
+        key = natural = key_of(name)
+        while key in taken:
+            number = numbers[natural]
+            numbers[natural] += 1
+            # Skip a number that is some other heading's own name: "Use 2" is `use_2` wherever it stands.
+            if f"{natural}_{number}" not in own:
+                key = f"{natural}_{number}"
+        taken.add(key)
+        keys.append(key)
+    ends = [*(begin for _, begin in headings), len(content)][1:]
+    return [Section(name, key, begin, end) for (name, begin), key, end in zip(headings, keys, ends, strict=True)]
+
+
+def key_of(name: str) -> str:
+    """The key of a heading: its text in lower case with `_` for spaces."""
+    return name.strip().lower().replace(" ", "_")
+
+
+def list_sections(page: Page) -> list[dict[str, str]]:
+    """The result of the tool `view_sections`: ids and names of the sections, or of the whole page if it has none."""
+    found = sections_of(page.content)
+    if not found:
+        return [{"section_id": f"{page.id}:{FULL}", "section_name": FULL_NAME}]
+    return [{"section_id": f"{page.id}:{section.key}", "section_name": section.name} for section in found]
+
+
+def section_text(page: Page, key: str) -> str | None:
+    """The text under a section's key, or None if the page has no such section."""
+    if key == FULL:
+        return page.content
+    for section in sections_of(page.content):
+        if section.key == key:
+            return page.content[section.begin : section.end].rstrip("\n")
+    return None
+
+
+def split_section_id(section_id: str, pages: Container[str]) -> tuple[str, str] | None:
+    """A section id as (page id, key), or None if no part before a colon is a page's id.
+
+    Page ids and headings may both contain colons; the longest known page id is taken.
+
+    >>> split_section_id("2001:_a_space_odyssey:plot", {"2001", "2001:_a_space_odyssey"})
+    ('2001:_a_space_odyssey', 'plot')
+    """
+    place = section_id.rfind(":")
+    while place >= 0:
+        if section_id[:place] in pages:
+            return section_id[:place], section_id[place + 1 :]
+        place = section_id.rfind(":", 0, place)
+    return None
+
+
+def _headings(content: str) -> list[tuple[str, int]]:
+    """Each heading's text and the position of its first character."""
+    found, fence, place = [], "", 0
+    for line in content.split("\n"):
+        marker = FENCE.match(line)
+        if fence:
+            # As in CommonMark: the closing fence has the same character, at least as often, and nothing after it.
+            if marker and marker[1].startswith(fence) and not marker[2].strip():
+                fence = ""
+        # Backticks after an opening fence of backticks make it inline code.
+        elif marker and not (marker[1][0] == "`" and "`" in marker[2]):
+            fence = marker[1]
+        elif line.startswith("#"):
+            found.append((line.lstrip("#").strip(), place))
+        place += len(line) + 1
+    return found

@@ -1,0 +1,93 @@
+"""The module reads pages and questions from a data set on the Hub, a file of rows, a MediaWiki dump, or a folder.
+
+Every reader is a stream. Nothing is downloaded but a Hub data set that is asked for by name.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from slimrl.errors import UserError
+from slimrl.io.regular_file import read_regular
+from slimrl.io.rows import MAX_ROW_BYTES, file_rows, hub_rows
+from slimrl_search.retrieval.dump import OnLeftOut, read_dump
+from slimrl_search.retrieval.pages import Page, Question, page_of, question_of
+from slimrl_search.retrieval.sections import sections_of
+
+ROWS = (".jsonl", ".parquet")
+MARKDOWN = ".md"
+DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # the parts of a large dump are named after the pages in them
+
+
+def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "train") -> Iterator[Page]:
+    """The pages of a `.jsonl` or `.parquet` file (rows with `id`, `title`, `content`), of a MediaWiki `.xml` or
+    `.xml.bz2` dump, of a folder of such files and of `.md` files, or of a data set on the Hub, `owner/name`.
+
+    `check` names the setting that holds the source, for messages. `on_left_out` is called with the title of each page
+    of a dump that cannot be read, and why. Raises UserError if the source cannot be read.
+    """
+    path = Path(os.path.expanduser(source))
+    if path.is_dir():
+        files = files_of(path)
+        if not files:
+            raise UserError(
+                f"there is no file of pages in {path}: neither `{MARKDOWN}` nor `.jsonl`, `.parquet`, `.xml` or "
+                f"`.xml.bz2`; check {check}."
+            )
+        taken: set[str] = set()  # shared by the parts of a dump: ids must be unique in the corpus
+        for file in files:
+            if file.suffix == MARKDOWN:
+                yield _markdown(file, path)
+            elif DUMP.fullmatch(file.name):
+                yield from read_dump(file, check, taken, on_left_out)
+            else:
+                yield from read_pages(str(file), check, on_left_out)
+    elif DUMP.fullmatch(path.name):
+        yield from read_dump(path, check, set(), on_left_out)
+    else:
+        for row, where in _rows(source, check, split):
+            yield page_of(row, where)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that are read for a source, in order: the file itself, or all in a folder that can hold pages."""
+    if not path.is_dir():
+        return [path]
+    return sorted(
+        file
+        for file in path.rglob("*")
+        if file.is_file() and (file.suffix in (*ROWS, MARKDOWN) or DUMP.fullmatch(file.name))
+    )
+
+
+def read_questions(source: str, check: str, split: str = "train") -> Iterator[Question]:
+    """The questions of a `.jsonl` or `.parquet` file, or of a data set on the Hub: see `question_of`."""
+    for row, where in _rows(source, check, split):
+        yield question_of(row, where)
+
+
+def _rows(source: str, check: str, split: str) -> Iterator[tuple[Any, str]]:
+    """The rows of a file or Hub data set, each with words that say where it is. Raises UserError for other sources."""
+    path = Path(os.path.expanduser(source))
+    if source.endswith(ROWS):
+        return file_rows(path, check)
+    if path.exists() or source.count("/") != 1 or source.startswith((".", "/", "~")):
+        raise UserError(
+            f"`{source}` is neither a `.jsonl` or `.parquet` file, nor a folder, a MediaWiki dump (`.xml`, "
+            f"`.xml.bz2`), or a data set on the Hub (`owner/name`); check {check}."
+        )
+    return hub_rows(source, split, check)
+
+
+def _markdown(path: Path, folder: Path) -> Page:
+    """The page in a markdown file. Its id is the path within the folder without the suffix, its title the first heading
+    or else the id."""
+    try:
+        content = read_regular(path, MAX_ROW_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({error}).") from error
+    page_id = path.relative_to(folder).with_suffix("").as_posix()
+    title = next((section.name for section in sections_of(content) if section.name), page_id)
+    return page_of({"id": page_id, "title": title, "content": content}, str(path))

@@ -1,0 +1,64 @@
+"""The module finds a program on the PATH, or installs the Python package that has it, once, into the cache.
+
+Each package gets a virtual environment of its own; slimrl's own environment is left as it is. The module knows nothing
+of what the programs do.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl.io.cache import cache_root, say
+from slimrl.io.locks import hold_lock
+from slimrl_search.services.needs import GB, check_space
+
+STDERR = 2  # where pip shows its progress, apart from the output of the script
+DONE = "installed"  # written last, so that an interrupted installation is not taken for one
+
+
+def on_path(given: str, name: str) -> Path | None:
+    """The path of the program that `given` names, or of `name` on the PATH, or None. Raises UserError if `given` is no
+    file."""
+    if given:
+        path = Path(given).expanduser()
+        if not path.is_file():
+            raise UserError(f"--program is {path}, and there is no such file.")
+        return path.absolute()
+    found = shutil.which(name)
+    return Path(found) if found else None
+
+
+def home_of(requirement: str) -> Path:
+    """The directory of a package's virtual environment, whether it exists yet or not."""
+    return cache_root() / "programs" / requirement.replace("==", "-")
+
+
+def ensure_installed(requirement: str, why: str, needed_gb: float) -> Path:
+    """The directory of the virtual environment with a package, which is installed now if it is missing.
+
+    `why` is printed before an installation and says what it takes, and `needed_gb` is how much room, with what pip
+    caches. After an interruption the next call begins again, with what pip has cached.
+
+    Raises:
+        UserError: if the disk has no room, or pip fails.
+    """
+    home = home_of(requirement)
+    if (home / DONE).is_file():
+        return home
+    check_space(home, round(needed_gb * GB), requirement, "SLIMRL_CACHE")
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with hold_lock(home.with_name(f"{home.name}.lock"), f"installing {requirement}", say):
+        if (home / DONE).is_file():  # another process has installed it while this one waited for the lock
+            return home
+        say(f"installing {requirement} into {home}, once: {why}")
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", requirement]
+        for command in ([sys.executable, "-m", "venv", "--clear", str(home)], pip):
+            if status := subprocess.run(command, stdout=STDERR, check=False).returncode:
+                raise UserError(
+                    f"{requirement} could not be installed, for the reason above: `{' '.join(command)}` ended with "
+                    f"{status}. Or install the program yourself, and put it on the PATH or name it by --program."
+                )
+        (home / DONE).write_text(f"{requirement}\n", encoding="utf-8")
+    return home

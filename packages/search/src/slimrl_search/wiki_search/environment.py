@@ -1,0 +1,242 @@
+"""`wiki-search`: answer a question by searching an encyclopedia with three tools.
+
+By default the encyclopedia is generated (`retrieval/encyclopedia.py`), so that no answer can be known beforehand. The
+reward is 1 for a right answer in <answer> tags and 0 for everything else. `tools/formats.py` and slimrl-sandbox define
+how tools are called.
+"""
+
+import asyncio
+import hashlib
+import random
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from slimrl.errors import UserError, nearest
+from slimrl.io.text import spans_between
+from slimrl.judges.judge import Judge, MatchJudge, judge_of, read_judge
+from slimrl.judges.word_match import matches
+from slimrl.models.chat.thoughts import without_thoughts
+from slimrl.models.quiet import no_progress_bars
+from slimrl.monitor.console import RunConsole
+from slimrl.tools.formats import CALL_FORMATS, CallFormat, formats_of
+from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset, Turn
+from slimrl_search.retrieval.corpus import Corpus
+from slimrl_search.retrieval.embedding import DEFAULT, SentenceEmbedder
+from slimrl_search.retrieval.encyclopedia import Encyclopedia
+from slimrl_search.retrieval.pages import Question, question_of
+from slimrl_search.retrieval.prepare import GENERATED, Source, directory_of, prepare_corpus, prepare_index
+from slimrl_search.retrieval.sources import read_questions
+from slimrl_search.wiki_search.metrics import Record, kind_of_failure
+from slimrl_search.wiki_search.scripts import solve, wander
+from slimrl_search.wiki_search.tools import WikiTools
+
+Play = Callable[[Question, Environment, CallFormat], Coroutine[Any, Any, list[Message]]]
+TAGS = "<answer>", "</answer>"
+TASK = "Answer the question."
+
+
+@dataclass
+class WikiSearch(Taskset):
+    """Questions on the pages of a corpus, seeded and distinct. The fields are the `args` of the config section.
+
+    `corpus` is `generated`, or a source that `retrieval/sources.py` reads, as is `questions` then. A generated corpus
+    has `num_pages` pages, with `num_train` and `num_test` questions of `hops` hops. Corpus and index are built once, in
+    `data_dir` or in the cache. `judge` is empty, to compare words, or has the fields of `judges/judge.py`'s
+    `JudgeServer`.
+
+    `format` is how tools are called: `tags`, `native` (as the model's chat template has it), or `code`, for which
+    `sandbox` is empty or has the fields of `SandboxSettings` of slimrl-sandbox. The policy reads at most
+    `max_tool_tokens` tokens of a tool's result or a program's output.
+    """
+
+    corpus: str = GENERATED
+    questions: str = ""
+    num_pages: int = 1000
+    seed: int = 0
+    hops: int = 1
+    num_train: int = 2000
+    num_test: int = 200
+    num_results: int = 10
+    format: str = "tags"
+    max_tool_tokens: int = 1000
+    sandbox: dict[str, Any] = field(default_factory=dict)
+    embedder: str = DEFAULT
+    data_dir: str = ""
+    judge: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.corpus == GENERATED) == bool(self.questions):
+            raise UserError(
+                "wiki-search: `questions` belong to a `corpus` of one's own; a generated one brings its own."
+            )
+        if self.hops not in (1, 2):
+            raise UserError(f"wiki-search: `hops` must be 1 or 2, not {self.hops}.")
+        if self.format not in CALL_FORMATS:
+            raise UserError(f"wiki-search: there is no `format` {self.format!r}.{nearest(self.format, CALL_FORMATS)}")
+        for name, value in (("max_tool_tokens", self.max_tool_tokens), ("num_results", self.num_results)):
+            if value < 1:
+                raise UserError(f"wiki-search: `{name}` must be 1 or more, not {value}.")
+        if self.sandbox and self.format != "code":
+            raise UserError(f'wiki-search: a `sandbox` is for `format = "code"`, and this is "{self.format}".')
+        read_judge(self.judge)
+
+    def prepare(self) -> None:
+        """Builds the corpus, its index, the call format and the judge, unless they are there. Raises UserError if it
+        cannot."""
+        _ = self._pages, self._tools, self._new_calls, self._own, self._judge
+
+    @cached_property
+    def _source(self) -> Source:
+        return Source(self.corpus, self.num_pages, self.seed)
+
+    @cached_property
+    def _pages(self) -> Corpus:
+        progress = RunConsole(sys.stderr).progress
+        return prepare_corpus(directory_of(self._source, self.data_dir), self._source, progress)
+
+    @cached_property
+    def _tools(self) -> WikiTools:
+        with no_progress_bars():
+            embedder = SentenceEmbedder(self.embedder)
+        progress = RunConsole(sys.stderr).progress
+        index = prepare_index(directory_of(self._source, self.data_dir), self._pages, embedder, progress)
+        return WikiTools(self._pages, index, self.num_results)
+
+    @cached_property
+    def _new_calls(self) -> Callable[[], CallFormat]:
+        return self._formats()
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return judge_of(self.judge)
+
+    @cached_property
+    def _own(self) -> list[Question]:
+        own = list(read_questions(self.questions, "`questions`")) if self.questions else []
+        if isinstance(read_judge(self.judge), MatchJudge):
+            _check_answerable(own, self.questions)
+        return own
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The questions of a split. Raises UserError when there are not that many."""
+        if self._own:
+            mine = [question for question in self._own if split_of(question) == split]
+        else:
+            mine = list(self._generate(split))
+        return [_task(question, f"{split}/{place}") for place, question in enumerate(mine)]
+
+    def environment(self, task: Task) -> "WikiSearchEpisode":
+        return self._episode(question_of(task.data, task.id), self._new_calls())
+
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """An expert that knows where to look, and one that calls tools and answers at random."""
+        return {"expert": self._solve, "random": self._wander}
+
+    def _solve(self, task: Task, seed: int) -> list[Message]:
+        """An expert that knows which page and section to look for, and goes there with the tools."""
+        return self._play(task, lambda question, episode, calls: solve(question, episode, calls, self._title))
+
+    def _wander(self, task: Task, seed: int) -> list[Message]:
+        """A player that calls tools and answers at random."""
+        rng = random.Random(f"{seed}/{task.id}")
+        return self._play(task, lambda question, episode, calls: wander(question, episode, calls, rng))
+
+    def failure_kind(self, rollout: Rollout) -> str:
+        """The way in which the search failed, as `metrics.kind_of_failure` tells it."""
+        return kind_of_failure(rollout.metrics)
+
+    def offload(self) -> None:
+        """Frees the device memory of a judge that shares the policy's device."""
+        self._judge.offload()
+
+    def _episode(self, question: Question, calls: CallFormat) -> "WikiSearchEpisode":
+        return WikiSearchEpisode(Record(question, self._tools.page_ids), calls, self._judge)
+
+    def _play(self, task: Task, play: Play) -> list[Message]:
+        """The whole conversation of a script, in an event loop of its own."""
+
+        async def conversation() -> list[Message]:
+            # A sandbox belongs to the event loop in which it was made, so this loop needs a call format of its own.
+            question, calls = question_of(task.data, task.id), self._formats()()
+            try:
+                return await play(question, self._episode(question, calls), calls)
+            finally:
+                await calls.close()
+
+        return asyncio.run(conversation())
+
+    def _formats(self) -> Callable[[], CallFormat]:
+        """A factory of the call format, which is called once for each episode. Raises UserError for a useless
+        `sandbox`."""
+        return formats_of(self.format, self._tools.by_name, self.max_tool_tokens, self.sandbox)
+
+    def _title(self, page_id: str) -> str:
+        page = self._pages.page(page_id)
+        if page is None:
+            raise UserError(f"wiki-search: a question says that its answer is on `{page_id}`, which is no page.")
+        return page.title
+
+    def _generate(self, split: Split) -> Iterator[Question]:
+        """The questions of a split on the generated encyclopedia."""
+        questions = Encyclopedia(self.num_pages, self.seed).questions(self.hops)
+        mine = (question for question in questions if split_of(question) == split)
+        yield from islice(mine, self.num_train if split == "train" else self.num_test)
+
+
+class WikiSearchEpisode:
+    """An episode on one question, which ends with an answer."""
+
+    def __init__(self, record: Record, calls: CallFormat, judge: Judge) -> None:
+        self._record = record
+        self._calls = calls
+        self._judge = judge
+
+    async def start(self) -> list[Message]:
+        return self._calls.opening(TASK, self._record.question.question)
+
+    async def step(self, reply: str) -> Turn:
+        record, visible = self._record, without_thoughts(reply)
+        record.replies.append(reply)
+        answer = next(spans_between(visible, *TAGS), None)
+        # What comes first in the reply counts: an answer after a call may be an example, or was made up too early.
+        if answer is None or self._calls.call_start(visible) < answer[0] - len(TAGS[0]):
+            reaction = await self._calls.react(visible)
+            record.calls += reaction.calls
+            return Turn(done=False, messages=reaction.messages, metrics=record.metrics())
+        question = record.question
+        verdict = await self._judge.judge(
+            question.question, visible[slice(*answer)], (question.answer, *question.aliases)
+        )
+        record.is_correct = verdict.correct
+        return Turn(done=True, reward=float(verdict.correct), metrics={**record.metrics(), **verdict.metrics})
+
+    async def close(self) -> None:
+        await self._calls.close()
+
+
+def split_of(question: Question) -> str:
+    """The split of a question: the one that its author gave, or one by a hash of the question, 80/10/10."""
+    if question.split:
+        return question.split
+    tenth = hashlib.sha256(question.question.encode()).digest()[0] % 10
+    return {0: "test", 1: "validation"}.get(tenth, "train")
+
+
+def _check_answerable(questions: Sequence[Question], source: str) -> None:
+    """Raises UserError for an answer that the comparison of words takes for none, even where it is said exactly."""
+    for question in questions:
+        for answer in (question.answer, *question.aliases):
+            if not matches(answer, [answer]):
+                raise UserError(
+                    f"{source}: the answer {answer!r} to {question.question!r:.200} has no word, so no reply can be "
+                    "right by comparing words. Write it in words, take it out, or name a model in `judge`."
+                )
+
+
+def _task(question: Question, task_id: str) -> Task:
+    return Task(task_id, {**asdict(question), "aliases": list(question.aliases)})

@@ -1,0 +1,71 @@
+"""The record of a search episode, and its metrics. The module knows nothing of how calls are written."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from slimrl.tools.base import CallAttempt
+from slimrl_search.retrieval.pages import Question
+from slimrl_search.retrieval.sections import FULL, key_of
+from slimrl_search.wiki_search.repetition import repeats, repetition
+
+Pages = Callable[[str], Iterable[str]]
+
+
+@dataclass
+class Record:
+    """The record of one episode.
+
+    `found_by` maps a query to the ids of the pages that it finds. It is needed because a program's calls are known, but
+    not their results.
+    """
+
+    question: Question
+    found_by: Pages
+    replies: list[str] = field(default_factory=list)
+    calls: list[CallAttempt] = field(default_factory=list)
+    is_correct: bool = False
+
+    def metrics(self) -> dict[str, float]:
+        """The metrics so far. Those of pages and sections are left out where the question does not name its own."""
+        searches = [call.arguments[0] for call in self.calls if call.tool == "search_pages" and not call.error]
+        invalid = sum(bool(call.error) for call in self.calls)
+        metrics = {
+            "correct": float(self.is_correct),
+            "tool_calls": float(sum(bool(call.tool) for call in self.calls)),
+            "searches": float(len(searches)),
+            "invalid_calls": float(invalid),
+            "invalid_share": invalid / len(self.calls) if self.calls else 0.0,
+            "repeated_calls": float(repeats([(call.tool, call.arguments) for call in self.calls if call.tool])),
+            "repetition": repetition(self.replies),
+        }
+        return metrics | self._page(searches) | self._section()
+
+    def _page(self, searches: list[str]) -> dict[str, float]:
+        """Whether the first search, and any search, found the page of the answer."""
+        if not self.question.page_id:
+            return {}
+        hits = [self.question.page_id in self.found_by(query) for query in searches]
+        return {"right_page_first": float(hits[:1] == [True]), "right_page": float(any(hits))}
+
+    def _section(self) -> dict[str, float]:
+        """Whether the section of the answer was read, by itself or within the whole page."""
+        if not self.question.page_id or not self.question.section:
+            return {}
+        page_id, key = self.question.page_id, key_of(self.question.section)
+        read = {call.arguments[0] for call in self.calls if call.tool == "read_section" and not call.error}
+        return {"right_section": float(bool(read & {f"{page_id}:{key}", f"{page_id}:{FULL}"}))}
+
+
+def kind_of_failure(metrics: Mapping[str, float]) -> str:
+    """The way in which an episode without a right answer failed, from its metrics; empty where it ran out of turns."""
+    if metrics["invalid_calls"] and metrics["invalid_share"] == 1.0:
+        return "invalid calls only"
+    if metrics["unfinished"]:
+        return ""
+    if not metrics["searches"]:
+        return "never searched"
+    if not metrics.get("right_page", 1.0):
+        return "right page not found"
+    if not metrics.get("right_section", 1.0):
+        return "right page, wrong section"
+    return "right section, wrong answer" if "right_section" in metrics else "wrong answer"

@@ -1,0 +1,88 @@
+"""Scripted players of a search episode: an expert that knows where the answer stands, and still has to find it with the
+tools, and a player that calls them at random. Both write calls in the format of the episode.
+"""
+
+import ast
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from slimrl.tools.formats import CallFormat
+from slimrl.types import Environment, Message
+from slimrl_search.retrieval.pages import Question
+from slimrl_search.retrieval.sections import FULL, key_of
+
+MAX_RANDOM_CALLS = 8
+
+
+@dataclass
+class _Conversation:
+    """The conversation of a script so far, and how it goes on."""
+
+    episode: Environment
+    calls: CallFormat
+    messages: list[Message]
+
+    async def call(self, tool: str, argument: str) -> str:
+        """The result of a tool call, as the policy reads it."""
+        self.say(text := self.calls.write_call(tool, argument))
+        turn = await self.episode.step(text)
+        self.messages += turn.messages
+        return "\n".join(message["content"] for message in turn.messages)
+
+    def answer(self, text: str) -> list[Message]:
+        """The whole conversation, which this answer ends."""
+        self.say(f"<answer>{text}</answer>")
+        return self.messages
+
+    def say(self, text: str) -> None:
+        """Appends a reply."""
+        self.messages.append({"role": "assistant", "content": text})
+
+
+async def solve(
+    question: Question, episode: Environment, calls: CallFormat, title_of: Callable[[str], str]
+) -> list[Message]:
+    """The whole conversation of an expert. It searches for the title of each page on the way, lists its sections, reads
+    the one that leads on or answers, and gives the answer. `title_of` maps a page's id to its title."""
+    play = _Conversation(episode, calls, await episode.start())
+    pages = [(question.page_id, question.section)]
+    if question.via:
+        pages.insert(0, (question.via, question.via_section))
+    for page_id, section in pages:
+        await play.call("search_pages", title_of(page_id))
+        listed = [row.get("section_id") for row in rows_in(await play.call("view_sections", page_id))]
+        section_id = f"{page_id}:{key_of(section)}"
+        await play.call("read_section", section_id if section_id in listed else f"{page_id}:{FULL}")
+    return play.answer(question.answer)
+
+
+async def wander(question: Question, episode: Environment, calls: CallFormat, rng: random.Random) -> list[Message]:
+    """The whole conversation of a random player. Each of its calls is drawn from those that are possible so far, with
+    words of the question or an id that came back. Its answer is some words of the last result."""
+    play = _Conversation(episode, calls, await episode.start())
+    words, text = question.question.split(), question.question
+    ids: dict[str, list[str]] = {"page_id": [], "section_id": []}
+    for _ in range(rng.randrange(1, MAX_RANDOM_CALLS + 1)):
+        possible = [("search_pages", " ".join(rng.sample(words, min(len(words), rng.randrange(1, 5)))))]
+        if ids["page_id"]:
+            possible.append(("view_sections", rng.choice(ids["page_id"])))
+        if ids["section_id"]:
+            possible.append(("read_section", rng.choice(ids["section_id"])))
+        text = await play.call(*rng.choice(possible))
+        for row in rows_in(text):
+            for name, known in ids.items():
+                known += [row[name]] if name in row else []
+    last = text.split()
+    start = rng.randrange(max(1, len(last) - 2))
+    return play.answer(" ".join(last[start : start + rng.randrange(1, 4)]))
+
+
+def rows_in(text: str) -> list[dict[str, str]]:
+    """The rows of a search or a listing in a tool's result; none where the text holds none."""
+    # Results have no numbers, booleans or nulls, so that a list of rows reads the same in JSON and in Python.
+    begin, end = text.find("[{"), text.rfind("}]") + len("}]")
+    try:
+        return list(ast.literal_eval(text[begin:end])) if 0 <= begin < end else []
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return []  # a page that looks like rows

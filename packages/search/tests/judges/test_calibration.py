@@ -1,0 +1,95 @@
+"""Counts and kappa against numbers worked out by hand, and files of labelled answers."""
+
+import asyncio
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from slimrl.errors import RolloutError, UserError
+from slimrl.judges.judge import Verdict
+from slimrl_search.judge.calibration import Calibration, Confusion, calibrate
+from slimrl_search.judge.labelled import Labelled, read_labelled
+
+
+class Parrot:
+    """A judge that says what the response says; `?` is a failure."""
+
+    async def judge(self, question: str, response: str, references: object) -> Verdict:
+        await asyncio.sleep(0)
+        if response == "?":
+            raise RolloutError("judge_timeout", "too slow")
+        return Verdict(response == "yes")
+
+    def offload(self) -> None:
+        pass
+
+
+def calibrated(*pairs: tuple[str, bool]) -> Calibration:
+    labelled = [Labelled("q", response, ("r",), label, f"kind {response}") for response, label in pairs]
+    return calibrate("parrot", Parrot(), labelled, 2, lambda: None)
+
+
+def test_kappa_is_agreement_beyond_chance():
+    # Cohen's own example: 0.7 agree, and 0.5 would by chance.
+    confusion = Confusion(true_yes=20, false_yes=5, false_no=10, true_no=15)
+    assert confusion.agreement.mean == 0.7 and confusion.kappa.mean == pytest.approx(0.4)
+    assert confusion.kappa.low < 0.4 < confusion.kappa.high
+    assert Confusion(5, 0, 0, 5).kappa.mean == 1.0
+    assert all(math.isnan(Confusion(num, 0, 0, 7).kappa.low) for num in (3, 5, 20))  # which says nothing of its spread
+    assert Confusion(0, 5, 5, 0).kappa.mean == -1.0
+    assert Confusion(5, 5, 5, 5).kappa.mean == 0.0
+
+
+def test_kappas_interval_is_narrower_with_more_answers():
+    few, many = (Confusion(8 * n, 2 * n, 2 * n, 8 * n).kappa for n in (1, 100))
+    assert few.mean == many.mean == pytest.approx(0.6)
+    assert 0.0 < few.low < many.low < 0.6 < many.high < few.high
+
+
+@pytest.mark.parametrize("confusion", [Confusion(9, 0, 0, 0), Confusion(0, 0, 0, 0, failed=3)])
+def test_where_nothing_is_left_to_chance_there_is_no_kappa(confusion: Confusion):
+    assert math.isnan(confusion.kappa.mean) and math.isnan(confusion.kappa.low)
+
+
+def test_a_failure_is_no_verdict():
+    result = calibrated(("yes", True), ("yes", False), ("no", True), ("no", False), ("?", True), ("?", False))
+    assert result.confusion == Confusion(1, 1, 1, 1, failed=2) and result.confusion.agreement.num == 4
+    assert [one.failure for one in result.failures] == ["judge_timeout: too slow"] * 2
+    assert [one.labelled.response for one in result.wrong(False)] == ["yes"]
+    assert [one.labelled.response for one in result.wrong(True)] == ["no"]
+    assert result.by_kind["kind ?"] == Confusion(0, 0, 0, 0, failed=2)
+
+
+def test_a_file_is_read_as_it_is_written_and_with_other_names(tmp_path: Path):
+    path = tmp_path / "answers.jsonl"
+    answers = [Labelled("When?", "in 1874", ("1874",), True, "bare"), Labelled("Where?", "Rome", ("Bari", "B."), False)]
+    rows = [one.row for one in answers]
+    rows.append({"question": "When?", "response": "", "answer": "1874", "aliases": ["in 1874"], "label": False})
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    read = read_labelled(path)
+    assert read[:2] == answers
+    assert read[2] == Labelled("When?", "", ("1874", "in 1874"), False)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("not json", ":1: expected"),
+        ('{"question": "q", "label": "yes", "answer": "a"}', ":1: `response` must be a text, not None"),
+        ('{"question": "q", "response": "r", "label": "yes"}', ":1: needs `references`"),
+        ('{"question": "q", "response": "r", "references": [], "label": "yes"}', ":1: needs `references`"),
+        (
+            '{"question": "q", "response": "r", "answer": "a", "label": "maybe"}',
+            "`label` must be yes or no, not 'maybe'",
+        ),
+        ("", "has no rows; `slimrl judge examples"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named(line: str, message: str, tmp_path: Path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text(line, encoding="utf-8")
+    with pytest.raises(UserError) as raised:
+        read_labelled(path)
+    assert message in str(raised.value)

@@ -1,0 +1,269 @@
+"""The index: real Chroma, and an embedder that is quick and knows no more than letters."""
+
+import hashlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from slimrl.errors import UserError
+from slimrl_search.retrieval.corpus import Corpus, build_corpus
+from slimrl_search.retrieval.index import ABOUT, UNFINISHED, VECTORS, TitleIndex, build_index, whole_in
+from slimrl_search.retrieval.pages import Page
+from slimrl_search.retrieval.vectors import VectorFile
+
+pytest.importorskip("chromadb", reason="the extra [search] is not installed")
+TITLES = [
+    "Ampere",
+    "An American in Paris",
+    "Anarchism",
+    "Apollo 11",
+    "Alabama",
+    "Achilles",
+    "\u05e9\u05dc\u05d5\u05dd \U0001f98a",
+]
+
+
+class Letters:
+    """Counts pairs of letters, in 256 places."""
+
+    def __init__(self, fingerprint: str = "letters", delay_s: float = 0.0) -> None:
+        self.name = self.fingerprint = fingerprint
+        self.embedded = 0
+        self._delay_s = delay_s
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        time.sleep(self._delay_s)
+        self.embedded += len(texts)
+        vectors = np.full((len(texts), 256), 1e-3, dtype=np.float32)
+        for row, text in enumerate(texts):
+            for pair in zip(text.lower(), text.lower()[1:], strict=False):
+                vectors[row, hashlib.sha256("".join(pair).encode()).digest()[0]] += 1
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+class Bars:
+    """Counts what is done, by what is being done, and calls `on_advance` after each part."""
+
+    def __init__(self, on_advance: Any = None) -> None:
+        self.done: dict[str, list[int]] = {}
+        self._on_advance = on_advance or (lambda: None)
+
+    @contextmanager
+    def __call__(self, what: str, total: int) -> Iterator["Bars"]:
+        self._current = self.done.setdefault(what, [])
+        yield self
+
+    def advance(self, count: int = 1) -> None:
+        self._current.append(count)
+        self._on_advance()
+
+
+def ignore(count: int) -> None:
+    pass
+
+
+def corpus_of(directory: Path, titles: Sequence[str] = TITLES) -> Corpus:
+    pages = (Page(title.lower().replace(" ", "_"), title, "") for title in titles)
+    return build_corpus(directory / "corpus.sqlite", pages, "a test", ignore)
+
+
+def numbered(directory: Path, num: int) -> Corpus:
+    return corpus_of(directory, [f"Page {number}" for number in range(num)])
+
+
+def built(directory: Path) -> Path:
+    place = whole_in(directory / "chroma")
+    assert place is not None
+    return place
+
+
+def test_the_nearest_titles_come_first(tmp_path):
+    corpus = corpus_of(tmp_path)
+    assert build_index(tmp_path / "chroma", corpus, Letters(), Bars()) == len(TITLES)
+    index = TitleIndex(tmp_path / "chroma", corpus, Letters())
+    assert index.search("apollo eleven", 3)[0] == ("apollo_11", "Apollo 11")
+    assert index.search("\u05e9\u05dc\u05d5\u05dd", 1) == (("\u05e9\u05dc\u05d5\u05dd_\U0001f98a", TITLES[-1]),)
+    assert len(index.search("x", 100)) == len(TITLES)
+
+
+def test_a_repeated_query_is_not_embedded_again(tmp_path):
+    corpus, embedder = corpus_of(tmp_path), Letters()
+    build_index(tmp_path / "chroma", corpus, embedder, Bars())
+    index = TitleIndex(tmp_path / "chroma", corpus, embedder)
+    before = embedder.embedded
+    assert index.search("paris", 2) == index.search("paris", 2)
+    assert embedder.embedded == before + 1
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the usual, so that a few hundred titles take several."""
+    monkeypatch.setattr("slimrl_search.retrieval.index.BATCH", 100)
+
+
+@pytest.mark.slow
+def test_building_again_does_nothing(tmp_path, small_batches: None):
+    corpus, embedder, bars = numbered(tmp_path, 250), Letters(), Bars()
+    assert build_index(tmp_path / "chroma", corpus, embedder, bars) == 250
+    assert embedder.embedded == 250
+    assert bars.done == {"embedding titles": [0, 100, 100, 50], "indexing titles": [100, 100, 50]}
+    assert build_index(tmp_path / "chroma", corpus, embedder, (again := Bars())) == 0 and embedder.embedded == 250
+    assert again.done == {} and {*(tmp_path / "chroma").iterdir()} == {tmp_path / "chroma" / ABOUT, built(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("parts", "embedded"),
+    [(3, 200), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 0), (5, 350), (7, 350)))],
+)
+def test_an_interrupted_build_goes_on_where_it_was(tmp_path, small_batches: None, parts: int, embedded: int):
+    corpus, embedder = numbered(tmp_path, 350), Letters()
+    left = iter(range(parts - 1))
+
+    def interrupt() -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_index(tmp_path / "chroma", corpus, embedder, Bars(interrupt))
+    assert embedder.embedded == embedded
+    with pytest.raises(UserError, match=r"is unfinished: it was interrupted\. Go on with `uv run"):
+        TitleIndex(tmp_path / "chroma", corpus, embedder)
+    assert build_index(tmp_path / "chroma", corpus, embedder, Bars()) == 350 - embedded
+    assert embedder.embedded == 350
+    assert TitleIndex(tmp_path / "chroma", corpus, embedder).search("Page 349", 1)[0][0] == "page_349"
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from slimrl_search.retrieval.corpus import Corpus
+from slimrl_search.retrieval.index import build_index
+from packages.search.tests.retrieval.test_index import Bars, Letters
+directory = Path(sys.argv[1])
+corpus = Corpus(directory / "corpus.sqlite")
+build_index(directory / "chroma", corpus, Letters(delay_s=0.05), Bars(lambda: print("part", flush=True)))
+"""
+
+
+@pytest.mark.nightly
+def test_a_build_that_is_killed_again_and_again_goes_on_and_ends_whole(tmp_path):
+    corpus, rng = numbered(tmp_path, 10_000), random.Random(0)
+    for parts in (3, 5, 9, 4, 8):  # what is there, the vectors that are missing, and 10 for the collection
+        with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for _ in range(parts):
+                assert process.stdout.readline() == b"part\n"
+            time.sleep(rng.uniform(0, 0.1))
+            process.send_signal(signal.SIGKILL)
+    embedder = Letters()
+    assert build_index(tmp_path / "chroma", corpus, embedder, Bars()) == embedder.embedded == 0
+    index = TitleIndex(tmp_path / "chroma", corpus, embedder)
+    for number in rng.sample(range(10_000), 100):
+        assert f"page_{number}" in [page_id for page_id, _ in index.search(f"Page {number}", 10)]
+
+
+def test_vectors_come_back_as_they_were(tmp_path):
+    batches = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((1, 3), dtype=np.float32)]
+    for batch in batches:
+        with closing(VectorFile(tmp_path / "vectors.sqlite")) as file:
+            file.append(batch)
+    with closing(VectorFile(tmp_path / "vectors.sqlite")) as file:
+        assert len(file) == 3
+        for found, batch in zip(file.batches(), batches, strict=True):
+            np.testing.assert_array_equal(found, batch)
+
+
+@pytest.mark.slow
+def test_a_stale_index_is_refused_until_it_is_rebuilt(tmp_path):
+    directory, corpus = tmp_path / "chroma", corpus_of(tmp_path)
+    build_index(directory, corpus, Letters(), Bars())
+    other = corpus_of(tmp_path, TITLES[:3])
+    with pytest.raises(UserError, match=r"another corpus than the present one: run `uv run python scripts/setup"):
+        TitleIndex(directory, other, Letters())
+    with pytest.raises(UserError, match=r"another corpus and embedder than .*setup_environment\.py --embedder new`"):
+        build_index(directory, other, Letters("new"), Bars())
+    assert build_index(directory, other, Letters("new"), Bars(), rebuild=True) == 3
+    assert len(TitleIndex(directory, other, Letters("new")).search("x", 10)) == 3
+    about = json.loads((directory / ABOUT).read_text())
+    (directory / ABOUT).write_text(json.dumps(about | {"chroma": "0"}))
+    with pytest.raises(UserError, match="another chroma than"):
+        TitleIndex(directory, other, Letters("new"))
+
+
+@pytest.mark.slow
+def test_an_index_that_is_rebuilt_while_it_is_open_answers_anew(tmp_path):
+    directory, corpus = tmp_path / "chroma", corpus_of(tmp_path)
+    build_index(directory, corpus, Letters(), Bars())
+    old = TitleIndex(directory, corpus, Letters())
+    assert old.search("apollo", 1)[0][0] == "apollo_11"
+    other = corpus_of(tmp_path, [f"Apollo {number}" for number in range(20, 20 + len(TITLES))])
+    build_index(directory, other, Letters(), Bars(), rebuild=True)
+    new = TitleIndex(directory, other, Letters())
+    assert {page_id for page_id, _ in new.search("apollo", 10)} == {f"apollo_{n}" for n in range(20, 20 + len(TITLES))}
+    old.close()
+    assert new.search("apollo 21", 1)[0][0] == "apollo_21"
+
+
+def test_an_index_of_the_name_that_all_once_had_is_opened(tmp_path):
+    corpus = corpus_of(tmp_path)
+    build_index(tmp_path / "chroma", corpus, Letters(), Bars())
+    built(tmp_path).rename(tmp_path / "chroma" / "titles")
+    assert TitleIndex(tmp_path / "chroma", corpus, Letters()).search("apollo", 1)[0][0] == "apollo_11"
+
+
+def test_what_is_no_index_is_named(tmp_path):
+    corpus, directory = corpus_of(tmp_path), tmp_path / "chroma"
+    with pytest.raises(UserError, match="there is no index"):
+        TitleIndex(directory, corpus, Letters())
+    build_index(directory, corpus, Letters(), Bars())
+    (directory / ABOUT).write_text("{")
+    with pytest.raises(UserError, match=r"is damaged .*which builds it anew"):
+        TitleIndex(directory, corpus, Letters())
+
+
+@pytest.mark.slow
+def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path):
+    corpus, directory = numbered(tmp_path, 1000), tmp_path / "chroma"
+    build_index(directory, corpus, Letters(), Bars())
+    (graph,) = built(tmp_path).glob("*/index_metadata.pickle")
+    graph.write_bytes(graph.read_bytes()[:-100])  # as Chroma leaves it when it is killed
+    with pytest.raises(UserError, match=r"is damaged.*index_metadata\.pickle.*which builds it anew"):
+        TitleIndex(directory, corpus, Letters())
+    (built(tmp_path) / "SHA256SUMS").unlink()  # as an earlier version left it
+    with pytest.raises(UserError, match=r"is damaged .*which builds it anew"):
+        TitleIndex(directory, corpus, Letters())
+    assert build_index(directory, corpus, Letters(), Bars(), rebuild=True) == 1000
+    assert TitleIndex(directory, corpus, Letters()).search("Page 7")[0] == ("page_7", "Page 7")
+
+
+@pytest.mark.slow
+def test_what_a_killed_rebuild_leaves_is_never_taken_for_whole(tmp_path):
+    corpus, directory = corpus_of(tmp_path), tmp_path / "chroma"
+    build_index(directory, corpus, Letters(), Bars())
+    built(tmp_path).rename(directory / UNFINISHED)
+    (directory / UNFINISHED / "chroma.sqlite3").unlink()
+    with pytest.raises(UserError, match="is unfinished"):
+        TitleIndex(directory, corpus, Letters())
+    assert build_index(directory, corpus, Letters(), Bars()) == len(TITLES)
+
+
+def test_a_directory_that_cannot_be_written_to_is_named(tmp_path):
+    corpus = corpus_of(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot take the index: .* the same command goes on"):
+        build_index(tmp_path / "file" / "chroma", corpus, Letters(), Bars())
+    build_index(tmp_path / "chroma", corpus, Letters(), Bars())
+    built(tmp_path).rename(tmp_path / "chroma" / "gone")
+    (tmp_path / "chroma" / VECTORS).write_bytes(b"no database" * 1000)
+    with pytest.raises(UserError, match="cannot take the index: file is not a database"):
+        build_index(tmp_path / "chroma", corpus, Letters(), Bars())

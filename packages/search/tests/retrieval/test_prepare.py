@@ -1,0 +1,99 @@
+"""A corpus and its index in one directory: built once, by one process, and told apart from others."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from packages.search.tests.retrieval.test_index import Bars, Letters
+from slimrl.errors import UserError
+from slimrl_search.retrieval.encyclopedia import Encyclopedia
+from slimrl_search.retrieval.prepare import GENERATED, Source, directory_of, prepare_corpus, prepare_index
+
+pytest.importorskip("chromadb", reason="the extra [search] is not installed")
+SMALL = Source(GENERATED, num_pages=20)
+
+
+def test_what_is_there_is_opened_and_nothing_is_done(tmp_path):
+    for done in (["writing the corpus", "embedding titles", "indexing titles"], []):
+        bars = Bars()
+        index = prepare_index(tmp_path, prepare_corpus(tmp_path, SMALL, bars), Letters(), bars)
+        assert list(bars.done) == done and len(index.search("x", 30)) == 20
+
+
+def test_a_second_process_waits_for_the_first(tmp_path, monkeypatch):
+    notes: list[str] = []
+    monkeypatch.setattr("slimrl_search.retrieval.prepare.say", notes.append)
+    with FileLock(tmp_path / ".lock"):
+        thread = threading.Thread(target=prepare_corpus, args=(tmp_path, SMALL, Bars()))
+        thread.start()
+        end = time.monotonic() + 30
+        while not notes and time.monotonic() < end:
+            time.sleep(0.02)
+        assert notes[0].startswith("waiting for ") and f"building in {tmp_path}" in notes[0]
+        assert not (tmp_path / "corpus.sqlite").exists()
+    thread.join(30)
+    assert len(prepare_corpus(tmp_path, SMALL, Bars())) == 20
+
+
+@pytest.mark.slow
+def test_what_is_stale_is_told_with_the_command_that_mends_it(tmp_path):
+    corpus = prepare_corpus(tmp_path, SMALL, Bars())
+    prepare_index(tmp_path, corpus, Letters(), Bars())
+    setup = f"setup_environment.py --num-pages 20 --seed 1 --data-dir {tmp_path}`"
+    with pytest.raises(UserError, match=f"made from generated, 20 pages, seed 0, .*{setup}"):
+        prepare_corpus(tmp_path, Source(GENERATED, num_pages=20, seed=1), Bars())
+    setup = f"--seed 0 --data-dir {tmp_path} --embedder 'a model'`"
+    with pytest.raises(UserError, match=f"made from another embedder than .* {setup}"):
+        prepare_index(tmp_path, corpus, Letters("a model"), Bars())
+    prepare_index(tmp_path, corpus, Letters("a model"), Bars(), rebuild=True)
+
+
+def test_pages_that_other_code_generated_are_stale(tmp_path, monkeypatch):
+    prepare_corpus(tmp_path, SMALL, Bars())
+    pages = list(Encyclopedia(20).pages())
+    monkeypatch.setattr(Encyclopedia, "pages", lambda self: iter([*pages[:7], pages[8], pages[7], *pages[9:]]))
+    with pytest.raises(UserError, match=r"made by an earlier version of slimrl, .*`"):
+        prepare_corpus(tmp_path, SMALL, Bars())
+
+
+def test_in_the_cache_other_code_has_another_directory(monkeypatch):
+    before = directory_of(SMALL, "")
+    pages = list(Encyclopedia(20).pages())
+    assert before == directory_of(SMALL, "") and before.name.startswith("generated-20-0-")
+    monkeypatch.setattr(Encyclopedia, "pages", lambda self: iter([*pages[:7], pages[8], pages[7], *pages[9:]]))
+    assert directory_of(SMALL, "") != before and directory_of(SMALL, "data") == Path("data")
+
+
+def test_a_changed_file_is_noticed_and_a_corpus_of_files_is_named(tmp_path):
+    (tmp_path / "my pages").mkdir()
+    page = tmp_path / "my pages" / "a.md"
+    page.write_text("# A")
+    source, directory = Source(str(tmp_path / "my pages")), tmp_path / "data"
+    assert prepare_corpus(directory, source, Bars()).page("a") is not None
+    page.write_text("# A, and more")
+    with pytest.raises(UserError, match=r"1 files, 3 bytes.* --corpus '.*my pages' --data-dir .*`"):
+        prepare_corpus(directory, source, Bars())
+    assert next(prepare_corpus(directory, source, Bars(), rebuild=True).titles()) == ("a", "A, and more")
+
+
+def test_a_file_of_a_folder_that_got_another_name_is_noticed(tmp_path):
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    for name in "ab":
+        (pages / f"{name}.md").write_text("# A page")
+    source, directory = Source(str(pages)), tmp_path / "data"
+    prepare_corpus(directory, source, Bars())
+    (pages / "a.md").rename(pages / "c.md")
+    with pytest.raises(UserError, match=r"2 files, 16 bytes.*`"):
+        prepare_corpus(directory, source, Bars())
+    (pages / "c.md").rename(pages / "a.md")
+    assert prepare_corpus(directory, source, Bars()).page("a") is not None
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot be written to .* name another directory"):
+        prepare_corpus(tmp_path / "file" / "data", SMALL, Bars())

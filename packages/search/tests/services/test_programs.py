@@ -1,0 +1,459 @@
+"""The scripts' programs, with a stand-in for llama.cpp and vLLM; and llama.cpp itself where there is one."""
+
+import _thread
+import asyncio
+import errno
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl.io.process_tree import start_time
+from slimrl.judges.judge import LLMJudge
+from slimrl.judges.server import JudgeServer
+from slimrl_search.services import llama_cpp, process, vllm
+from slimrl_search.services.hub import Unreachable
+from slimrl_search.services.install import DONE, home_of
+from slimrl_search.services.judge_settings import JudgeSettings
+from slimrl_search.services.process import Program, Running, stop
+
+ROOT = Path(__file__).parents[4]
+STAND_IN = Path(__file__).with_name("stand_in.py")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "bin" / "llama-server"
+    path.parent.mkdir()
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STAND_IN}" "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A free one; whatever is started there is ended."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number = probe.getsockname()[1]
+    weights = tmp_path / "weights.gguf"
+    weights.touch()
+    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("JUDGE_BASE_URL", f"http://localhost:{number}/v1")
+    monkeypatch.setenv("JUDGE_MODEL", str(weights))
+    yield number
+    for name in (llama_cpp.NAME, vllm.NAME):
+        stop(name, number)
+
+
+def verdict(port: int, model: str = "m") -> bool:
+    judge = LLMJudge(JudgeServer(f"http://127.0.0.1:{port}/v1", model), None)
+    try:
+        return asyncio.run(judge.judge("When?", "1874", ["1874"])).correct
+    finally:
+        judge.close()
+
+
+def record(port: int, tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "servers" / f"llama-server-{port}.json"
+
+
+def test_it_starts_once_answers_and_is_stopped(program, port, tmp_path, capsys):
+    arguments = ["--program", program, "--parallel", "2", "--ctx-size", "512"]
+    assert llama_cpp.main(arguments) == 0
+    pid = json.loads(record(port, tmp_path).read_text())["pid"]
+    assert verdict(port) is True and start_time(pid)
+    assert f"ready at http://127.0.0.1:{port}/v1, process {pid}" in capsys.readouterr().err
+    log = (tmp_path / "cache" / "servers" / f"llama-server-{port}.log").read_text()
+    assert f"--alias {tmp_path / 'weights.gguf'} --host 127.0.0.1 --port {port} --parallel 2 --ctx-size 512" in log
+
+    assert llama_cpp.main(arguments) == 0
+    assert "already runs" in capsys.readouterr().err and json.loads(record(port, tmp_path).read_text())["pid"] == pid
+    with pytest.raises(UserError, match=r"not what was asked for: .*2048.*--stop"):
+        llama_cpp.main([*arguments[:-1], "2048"])
+
+    assert llama_cpp.main(["--stop"]) == 0
+    assert not start_time(pid) and not record(port, tmp_path).exists()
+    assert llama_cpp.main(["--stop"]) == 1
+    assert f"no llama-server that was started here runs on port {port}" in capsys.readouterr().err
+
+
+def test_one_that_ends_at_once_says_why(program, port, tmp_path, monkeypatch):
+    settings = JudgeSettings("broken", f"http://localhost:{port}/v1")
+    monkeypatch.setattr(llama_cpp, "judge_settings", lambda: settings)
+    monkeypatch.setattr(llama_cpp, "find_weights", lambda name: (tmp_path / "weights.gguf").absolute)
+    with pytest.raises(UserError, match=r"ended with status 1 before it was ready(.|\n)*these weights cannot be read"):
+        llama_cpp.main(["--program", program])
+    assert not record(port, tmp_path).exists()
+
+
+def test_one_that_has_ended_before_it_is_looked_at_says_why_too(program, port, tmp_path, monkeypatch):
+    spawn = process._spawn
+
+    def spawned(*args, **how):
+        child = spawn(*args, **how)
+        while start_time(child.pid):  # until it has ended; nobody has waited for it
+            time.sleep(0.01)
+        return child
+
+    monkeypatch.setattr(process, "_spawn", spawned)
+    test_one_that_ends_at_once_says_why(program, port, tmp_path, monkeypatch)
+
+
+def test_interrupted_while_it_loads_nothing_is_left_running(program, port, tmp_path, monkeypatch):
+    settings = JudgeSettings("slow", f"http://localhost:{port}/v1")
+    monkeypatch.setattr(llama_cpp, "judge_settings", lambda: settings)
+    monkeypatch.setattr(llama_cpp, "find_weights", lambda name: (tmp_path / "weights.gguf").absolute)
+    pids: list[int] = []
+
+    def interrupt() -> None:
+        while not record(port, tmp_path).exists():
+            time.sleep(0.02)
+        time.sleep(0.3)
+        pids.append(json.loads(record(port, tmp_path).read_text())["pid"])
+        _thread.interrupt_main()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        llama_cpp.main(["--program", program])
+    thread.join()
+    assert not start_time(pids[0]) and not record(port, tmp_path).exists()
+
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(100)"
+
+
+@pytest.fixture
+def with_a_child(program: str, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A program that starts another which does not end by SIGTERM, then becomes the stand-in; and where the number of
+    that other will stand."""
+    number, wrapper = tmp_path / "child.pid", tmp_path / "bin" / "wrapper"
+    child = f'"{sys.executable}" -c "{STUBBORN}"'
+    wrapper.write_text(f'#!/bin/sh\n{child} > "{tmp_path}/said" & echo $! > "{number}"\nexec "{program}" "$@"\n')
+    wrapper.chmod(0o755)
+    yield str(wrapper), number
+    if number.exists() and start_time(int(number.read_text())):
+        os.kill(int(number.read_text()), signal.SIGKILL)
+
+
+def heeds_no_signal_by_now(tmp_path: Path) -> None:
+    while not (tmp_path / "said").read_text():
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_what_it_has_started_is_killed_where_it_does_not_end_and_told(
+    with_a_child, port, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(process, "STOP_S", 0.3)
+    program, number = with_a_child
+    assert llama_cpp.main(["--program", program]) == 0
+    heeds_no_signal_by_now(tmp_path)
+    assert llama_cpp.main(["--stop"]) == 0
+    child = int(number.read_text())
+    assert not start_time(child) and not record(port, tmp_path).exists()
+    assert f"; killed, as they did not end when asked to: {child}\n" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_it_has_left_behind_is_named_and_can_be_stopped(with_a_child, port, tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "STOP_S", 0.3)
+    program, number = with_a_child
+    assert llama_cpp.main(["--program", program]) == 0
+    heeds_no_signal_by_now(tmp_path)
+    leader, child = json.loads(record(port, tmp_path).read_text())["pid"], int(number.read_text())
+    os.kill(leader, signal.SIGKILL)
+    os.waitpid(leader, 0)
+    with pytest.raises(UserError, match=rf"has ended, but processes that it had started run still: {child}\. .*--stop"):
+        llama_cpp.main(["--program", program])
+    assert llama_cpp.main(["--stop"]) == 0
+    assert not start_time(child) and llama_cpp.main(["--stop"]) == 1
+
+
+@pytest.mark.slow
+def test_of_two_starts_at_once_the_second_waits_for_the_first(program, port, tmp_path, capsys):
+    status: list[int] = []
+    starts = [threading.Thread(target=lambda: status.append(llama_cpp.main(["--program", program]))) for _ in range(2)]
+    for one in starts:
+        one.start()
+    for one in starts:
+        one.join()
+    said = capsys.readouterr().err
+    assert status == [0, 0] and said.count("starting llama.cpp") == 1 and said.count("already runs") == 1
+    assert verdict(port) is True
+
+
+@pytest.mark.slow
+def test_one_that_is_not_ready_yet_is_waited_for(program, port, tmp_path):
+    late = tmp_path / "bin" / "late"
+    late.write_text(f'#!/bin/sh\nsleep 1\nexec "{program}" "$@"\n')
+    late.chmod(0o755)
+    script = [sys.executable, str(ROOT / "scripts" / "run_llamacpp.py"), "--program", str(late)]
+    with subprocess.Popen(script, stderr=subprocess.DEVNULL) as first:
+        while not record(port, tmp_path).exists():
+            time.sleep(0.02)
+        first.kill()
+    assert llama_cpp.main(["--program", str(late)]) == 0
+    assert verdict(port) is True
+
+
+@pytest.mark.slow
+def test_in_the_foreground_a_second_interrupt_ends_what_heeds_none(program, port, tmp_path):
+    deaf = tmp_path / "bin" / "deaf"
+    deaf.write_text(f'#!/bin/sh\ntrap \'\' INT\nexec "{program}" "$@"\n')
+    deaf.chmod(0o755)
+    script = [sys.executable, str(ROOT / "scripts" / "run_llamacpp.py"), "-f", "--program", str(deaf)]
+    with subprocess.Popen(script, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None and shown.stdout.readline().startswith("arguments:")
+        pid = json.loads(record(port, tmp_path).read_text())["pid"]
+        shown.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert shown.poll() is None and start_time(pid)
+        shown.send_signal(signal.SIGINT)
+        said = shown.communicate(timeout=50)[1]
+    assert shown.returncode == 1 and "interrupted: nothing was left running" in said
+    assert not start_time(pid) and not record(port, tmp_path).exists()
+
+
+def test_a_taken_port_is_refused(program, port):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        with pytest.raises(UserError, match=f"port {port} cannot be used .*another program has it"):
+            llama_cpp.main(["--program", program])
+
+
+def test_a_number_that_is_now_anothers_is_left_alone(port, tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+        record(port, tmp_path).parent.mkdir(parents=True)
+        record(port, tmp_path).write_text(json.dumps({"pid": other.pid, "began": "12345", "about": "llama.cpp"}))
+        assert llama_cpp.main(["--stop"]) == 1
+        assert other.poll() is None
+        other.kill()
+
+
+def test_one_that_ended_before_it_was_remembered_does_not_count_as_running(port, tmp_path, capsys):
+    record(port, tmp_path).parent.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    record(port, tmp_path).write_text(json.dumps({"pid": gone.pid, "began": "", "about": "llama.cpp"}))
+    assert llama_cpp.main(["--stop"]) == 1 and not record(port, tmp_path).exists()
+
+
+@pytest.mark.parametrize("more", [[], ["-f"]])
+def test_what_cannot_be_remembered_is_not_left_running(more: list[str], program, port, monkeypatch):
+    pids: list[int] = []
+
+    def full(program: Program, running: Running) -> None:
+        pids.append(running.pid)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(process, "_write_record", full)
+    with pytest.raises(OSError, match="No space left"):
+        llama_cpp.main([*more, "--program", program])
+    assert not start_time(pids[0])
+
+
+@pytest.mark.slow
+def test_whether_it_is_ready_is_asked_without_a_proxy(program, port, monkeypatch):
+    asked: list[str] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        assert llama_cpp.main(["--program", program]) == 0
+        proxy.shutdown()
+    assert asked == []
+
+
+def test_in_the_foreground_it_stays_and_can_be_stopped_from_elsewhere(program, port, tmp_path):
+    status: list[int] = []
+    thread = threading.Thread(target=lambda: status.append(llama_cpp.main(["-f", "--program", program])))
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not record(port, tmp_path).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert thread.is_alive() and llama_cpp.main(["--stop"]) == 0
+    thread.join(20)
+    assert status == [-15]
+
+
+@pytest.mark.slow
+def test_vllm_gets_its_share_of_the_gpu_and_may_sleep(program, port, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("JUDGE_MODEL", "qwen2.5:7b")
+    offline_with(monkeypatch, {"model.safetensors": tmp_path})
+    assert vllm.main(["--program", program, "--gpu-memory", "0.4", "--sleep"]) == 0
+    assert verdict(port) is True
+    log = (tmp_path / "cache" / "servers" / f"vllm-{port}.log").read_text()
+    assert "serve Qwen/Qwen2.5-7B-Instruct --served-model-name qwen2.5:7b" in log
+    assert "--gpu-memory-utilization 0.4" in log and "--enable-sleep-mode" in log
+    assert vllm.main(["--stop"]) == 0
+    with pytest.raises(UserError, match="--gpu-memory is a share"):
+        vllm.main(["--program", program, "--gpu-memory", "40"])
+    monkeypatch.setenv("JUDGE_MODEL", "judge.gguf")
+    with pytest.raises(UserError, match=r"that is for scripts/run_llamacpp\.py"):
+        vllm.main(["--program", program])
+
+
+def offline_with(monkeypatch: pytest.MonkeyPatch, cached: dict[str, Path]) -> None:
+    def hub_model(repository: str) -> None:
+        raise Unreachable("Name or service not known")
+
+    monkeypatch.setattr(vllm, "hub_model", hub_model)
+    monkeypatch.setattr(vllm, "cached_files", lambda repository: cached)
+
+
+def test_vllm_takes_cached_weights_without_a_network(program, tmp_path, monkeypatch, capsys):
+    settings = JudgeSettings("qwen3-4b", "http://localhost:1234/v1")
+    options = vllm.Options(0.5, 4096, sleep=True, program=program)
+    offline_with(monkeypatch, {"model-00001-of-00002.safetensors": tmp_path})
+    assert vllm.program_of(settings, options).environment == {"HF_HUB_OFFLINE": "1", "VLLM_SERVER_DEV_MODE": "1"}
+    assert "weights: Qwen/Qwen3-4B from the cache, as the Hugging Face Hub cannot be" in capsys.readouterr().err
+    offline_with(monkeypatch, {"config.json": tmp_path})
+    with pytest.raises(
+        UserError, match=r"cannot be reached \(Name or service not known\), and Qwen/Qwen3-4B is not in"
+    ):
+        vllm.program_of(settings, options)
+    assert vllm.program_of(JudgeSettings(str(tmp_path), settings.base_url), options).environment == {
+        "VLLM_SERVER_DEV_MODE": "1"
+    }
+    with pytest.raises(UserError, match=r"no directory here, and no model that is known\. Did you mean `qwen3-4b`\?"):
+        vllm.program_of(JudgeSettings("qwen3-4", settings.base_url), options)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://judge.example:8080/v1", "another machine: start the judge there"),
+        ("http://localhost:8080", "it is as http"),
+        ("localhost:8080/v1", "it is as http"),
+        ("http://localhost:port/v1", "it is as http"),
+    ],
+)
+def test_an_address_where_nothing_can_be_started_is_refused(url: str, message: str, monkeypatch):
+    monkeypatch.setenv("JUDGE_BASE_URL", url)
+    for script in (llama_cpp, vllm):
+        with pytest.raises(UserError, match=message):
+            script.main(["--program", sys.executable])
+
+
+def test_a_program_that_is_not_there_is_named(port):
+    with pytest.raises(UserError, match="--program is /nowhere/llama-server, and there is no such file"):
+        llama_cpp.main(["--program", "/nowhere/llama-server"])
+
+
+@pytest.mark.nightly
+def test_without_a_program_its_package_is_installed_apart_and_once(port, tmp_path, monkeypatch, capsys):
+    """With a package of the same name that holds the stand-in, and no index to look for another."""
+    wheel(tmp_path / "wheels")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(llama_cpp, "REQUIREMENT", "xllamacpp==1.0")
+    for _ in range(2):
+        assert llama_cpp.main([]) == 0
+        assert verdict(port) is True
+        assert llama_cpp.main(["--stop"]) == 0
+    said = capsys.readouterr().err
+    assert said.count("installing xllamacpp==1.0 into") == 1 and "100 MB" in said
+    assert (tmp_path / "cache" / "programs" / "xllamacpp-1.0" / "bin" / "python").exists()
+
+
+@pytest.mark.nightly
+def test_an_installation_that_fails_says_what_to_do(port, monkeypatch, capfd):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(UserError, match=r"xllamacpp==.* could not be installed, .* name it by --program\."):
+        llama_cpp.main([])
+    assert "No matching distribution" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["run_llamacpp.py", "run_vllm.py"])
+def test_the_script_is_a_door(script: str, tmp_path: Path):
+    command = [sys.executable, str(ROOT / "scripts" / script)]
+    environment = {**os.environ, "JUDGE_BASE_URL": "http://elsewhere:80/v1", "SLIMRL_CACHE": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+    assert done.returncode == 1 and done.stderr.startswith("error: JUDGE_BASE_URL is http://elsewhere")
+
+
+# Both as the user has them: when this is read, the tests have no cache of their own yet.
+PACKAGE = home_of(llama_cpp.REQUIREMENT)
+LLAMA = os.environ.get("TEST_LLAMA_SERVER", "") or shutil.which("llama-server") or ""
+
+
+@pytest.mark.skipif(not LLAMA, reason="there is no llama-server: set TEST_LLAMA_SERVER to one")
+def test_llamacpp_itself_serves_the_packaged_model(port, monkeypatch):
+    serves_the_packaged_model(port, monkeypatch, "--program", LLAMA)
+
+
+@pytest.mark.skipif(not (PACKAGE / DONE).is_file(), reason="scripts/run_llamacpp.py has installed no llama.cpp here")
+def test_llamacpp_as_the_script_installs_it_serves_the_packaged_model(port, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(llama_cpp, "ensure_installed", lambda requirement, why, needed_gb: PACKAGE)
+    serves_the_packaged_model(port, monkeypatch)
+
+
+def serves_the_packaged_model(port: int, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setenv("JUDGE_MODEL", "smollm2-135m")
+    assert llama_cpp.main([*arguments, "--parallel", "2", "--ctx-size", "2048"]) == 0
+    settings = JudgeServer(f"http://127.0.0.1:{port}/v1", "smollm2-135m", max_tokens=8)
+    judge = LLMJudge(settings, None)
+    try:
+        judge.check()
+    finally:
+        judge.close()
+    assert llama_cpp.main(["--stop"]) == 0
+
+
+FAKE_PACKAGE = """
+import subprocess, sys
+from types import SimpleNamespace
+
+class CommonParams:
+    def __init__(self):
+        self.model = SimpleNamespace(path="")
+
+class Server:
+    def __init__(self, params):
+        self.listening_address = f"http://{params.hostnames[0]}:{params.port}"
+        assert params.model.path.endswith(".gguf") and (params.n_parallel, params.n_ctx) == (4, 8192)
+        [alias] = params.model_alias
+        subprocess.Popen([sys.executable, STAND_IN, "--alias", alias, "--port", str(params.port)])
+"""
+
+
+def wheel(directory: Path) -> None:
+    """A package `xllamacpp` as pip wants it, whose server is the stand-in."""
+    directory.mkdir()
+    info = "xllamacpp-1.0.dist-info"
+    files = {
+        "xllamacpp/__init__.py": FAKE_PACKAGE.replace("STAND_IN", repr(str(STAND_IN))),
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: xllamacpp\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    names = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(directory / "xllamacpp-1.0-py3-none-any.whl", "w") as archive:
+        for name, text in {**files, f"{info}/RECORD": names}.items():
+            archive.writestr(name, text)

@@ -1,0 +1,111 @@
+"""Administers the server: pause and resume, new weights, adapters. Changes happen between two steps of the engine.
+
+Running sequences keep their keys and values when the weights change and go on with the new weights; each token records
+the version that sampled it. An adapter is merged into the weights, so while one is loaded only its name is served: the
+adapter would answer requests to the base model. The name changes before the weights do, so that no request is accepted
+under a name whose weights are about to be replaced.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from slimrl.errors import UserError
+from slimrl.inference.engine import Engine
+from slimrl.models.adapter import Adapter, read_adapter
+from slimrl_serve.base_weights import NO_ADAPTER, BaseWeights
+from slimrl_serve.bodies import AbortBody, LoadAdapterBody, UnloadAdapterBody, UpdateBody
+from slimrl_serve.errors import ApiError, bad_request
+from slimrl_serve.service import Service
+from slimrl_serve.transfer import WeightTransfer
+from slimrl_serve.worker import PauseMode
+
+
+class Administration:
+    """Implements the routes that change the served model, one change at a time."""
+
+    def __init__(self, service: Service, transfer: WeightTransfer) -> None:
+        self._service = service
+        self._transfer = transfer
+        self._base = BaseWeights()
+
+    async def pause(self, mode: PauseMode) -> dict[str, Any]:
+        """Stop sampling until `/resume`."""
+        self._service.check_ready()
+        await self._service.thread.pause(mode)
+        return self._status("paused")
+
+    async def resume(self) -> dict[str, Any]:
+        """Continue sampling."""
+        self._service.check_ready()
+        await self._service.thread.resume()
+        return self._status("running")
+
+    async def update_weights(self, body: UpdateBody) -> dict[str, Any]:
+        """Replace the weights."""
+        self._service.check_ready()
+        await self._transfer.replace(Path(body.weight_dir), body.version)
+        return self._status("updated")
+
+    async def is_paused(self) -> bool:
+        """Whether sampling has stopped, or is about to."""
+        thread = self._service.thread
+        self._service.check_ready()
+        return await thread.call(lambda engine: thread.paused or thread.holding)
+
+    async def abort(self, body: AbortBody) -> dict[str, Any]:
+        """End requests with the tokens that they have."""
+        self._service.check_ready()
+        names = set(body.request_ids)
+        return {"status": "aborted", "aborted": await self._service.thread.abort(lambda job: job.request_id in names)}
+
+    async def load_adapter(self, body: LoadAdapterBody) -> str:
+        """Merge an adapter into the weights; it replaces one of the same name."""
+        service, module = self._service, self._service.model.policy.module
+        async with self._service.changing:
+            if service.adapter and service.adapter != body.lora_name:
+                raise bad_request(
+                    f"The adapter `{service.adapter}` is loaded, and there can be only one. Unload it first.",
+                    "lora_name",
+                )
+            if body.lora_name == service.base_name:
+                raise bad_request("An adapter cannot have the name of the base model.", "lora_name")
+            try:
+                adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module, self._base.kept)
+            except (UserError, ValueError, OSError) as error:
+                raise bad_request(str(error), "lora_path") from None
+            with self._serve_as(body.lora_name):
+                await service.thread.call(lambda engine: self._replace(engine, adapter, body.version))
+        return f"Success: LoRA adapter '{body.lora_name}' added successfully."
+
+    async def unload_adapter(self, body: UnloadAdapterBody) -> str:
+        """Restore the base model's weights."""
+        service = self._service
+        service.check_ready()
+        async with self._service.changing:
+            if service.adapter != body.lora_name:
+                raise ApiError(404, f"The adapter `{body.lora_name}` is not loaded.", param="lora_name")
+            with self._serve_as(""):
+                await service.thread.call(lambda engine: self._replace(engine, NO_ADAPTER, body.version))
+        return f"Success: LoRA adapter '{body.lora_name}' removed successfully."
+
+    @contextmanager
+    def _serve_as(self, adapter: str) -> Iterator[None]:
+        """A context that serves under this name, from now on; the old name is restored if the change fails."""
+        before = self._service.adapter
+        self._service.adapter = adapter
+        try:
+            yield
+        except BaseException:
+            self._service.adapter = before
+            raise
+
+    def _replace(self, engine: Engine, adapter: Adapter, version: int | None) -> None:
+        """Merge the adapter into the base model's weights. If it raises, nothing has changed."""
+        number = max(engine.version, 0) + 1 if version is None else version
+        self._base.put(adapter, engine, self._service.model.policy.module, number)
+
+    def _status(self, status: str) -> dict[str, Any]:
+        return {"status": status, "version": self._service.engine.version}

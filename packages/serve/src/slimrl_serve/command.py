@@ -1,0 +1,91 @@
+"""The `inference` command: an HTTP server in this process, which runs until a signal stops it."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import wait
+
+from slimrl.config.serve import ServeConfig
+from slimrl.errors import UserError
+from slimrl.io.daemon import has_blocked_calls
+from slimrl.models.device import dtype_name
+from slimrl.models.native.build import why_slow
+from slimrl_serve.app import make_app
+from slimrl_serve.http.server import HttpServer, listen
+from slimrl_serve.service import Service
+from slimrl_serve.signals import until_signal
+
+# The longest time that a thread keeps the interpreter's lock while others wait. The engine asks for the lock after
+# each of its hundreds of operations per step. With Python's default of 5 ms, a busy event loop would let it wait often.
+SWITCH_INTERVAL_S = 0.0005
+POLL_S = 0.2
+FAILED = 1
+
+
+class InferenceServer:
+    """A service and the HTTP server in front of it, as a context manager. Inside the `with` block the model is loaded,
+    unless `stopped` was set while it was loading, which may take long."""
+
+    def __init__(self, config: ServeConfig, stopped: threading.Event | None = None) -> None:
+        listening = listen(config.host, config.port)
+        self.service = Service(config)
+        self.http = HttpServer(make_app(self.service), listening, config.grace_s)
+        self._stopped = stopped or threading.Event()
+
+    @property
+    def address(self) -> str:
+        return self.http.address
+
+    def __enter__(self) -> "InferenceServer":
+        self.http.start()
+        try:
+            loaded = self.service.thread.loaded
+            while not self._stopped.is_set() and not wait([loaded], POLL_S).done:
+                self.check_alive()
+            if loaded.done():
+                loaded.result()
+        except BaseException:
+            self.http.stop()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.http.stop()
+
+    def check_alive(self) -> None:
+        """Raise UserError if the HTTP server has ended."""
+        if not self.http.wait(0):
+            raise UserError("The HTTP server ended by itself; what stands above says why.")
+
+    def describe(self) -> str:
+        """A line that says what is served, and where."""
+        config, policy = self.service.config, self.service.model.policy
+        key = "" if config.api_key else ", no API key"
+        return (
+            f"{self.service.name} at {self.address}/v1: {config.max_slots} slots of {config.context_len} tokens, "
+            f"{policy.device}, {dtype_name(policy.dtype)}{key}"
+        )
+
+
+def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
+    """Serve until SIGTERM or Ctrl-C. `announce` receives the address when the model is loaded. Returns the exit status,
+    which is not 0 if the engine has ended by itself."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with until_signal() as stopped, InferenceServer(config, stopped) as server:
+        if not stopped.is_set():
+            print(server.describe(), flush=True)
+            if server.service.model.policy.device.type == "cpu" and (reason := why_slow()):
+                print(reason, flush=True)
+            announce(server.address)
+        while not stopped.wait(POLL_S):
+            server.check_alive()
+            if server.service.thread.ended:
+                print("stopping: the engine has ended; what stands above says why", flush=True)
+                return FAILED
+        print("stopping: no new requests are taken", flush=True)
+    if server.service.thread.is_alive or has_blocked_calls():
+        # A thread is inside PyTorch. A normal exit of Python would end it there, and the process would abort.
+        sys.stdout.flush()
+        os._exit(0)
+    return 0

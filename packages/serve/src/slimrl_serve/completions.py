@@ -1,0 +1,165 @@
+"""Formats `/v1/completions`; `generation.py` does the sampling."""
+
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from slimrl_serve.bodies import CompletionBody
+from slimrl_serve.chat import check_stream, usage
+from slimrl_serve.errors import bad_request
+from slimrl_serve.generation import Choice, Generation, Wanted, prepare, take_turns
+from slimrl_serve.logprobs import (
+    TextOffsets,
+    TokenNames,
+    completion_logprobs,
+    completion_scores,
+    prompt_logprobs,
+    prompt_scores,
+)
+from slimrl_serve.service import Service
+
+DEFAULT_MAX_TOKENS = 16  # OpenAI's
+
+
+@dataclass(slots=True, eq=False)
+class Completions:
+    """One completions request: its body, its prompts, and its choices, `n` for each prompt in order."""
+
+    body: CompletionBody
+    name: str
+    prompts: list[list[int]]
+    echoes: list[str]
+    generation: Generation
+    names: TokenNames
+    id: str
+    created: int
+    offsets: list[TextOffsets]
+
+    async def reply(self) -> dict[str, Any]:
+        """The whole reply."""
+        await self.generation.finish()
+        reply = self._head() | {"choices": await take_turns(self._choice, self.generation.choices)}
+        if self.body.return_token_ids and len(self.prompts) == 1:
+            reply["prompt_token_ids"] = self.prompts[0]
+        return reply | {"usage": self._usage()}
+
+    async def chunks(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the reply in pieces, and the usage if asked for."""
+        async for choice, done in self.generation.changes():
+            start = choice.told
+            first = start == 0
+            text, end = choice.text_so_far(done), len(choice.token_ids)
+            # Text may lag behind the tokens, because incomplete characters and stop strings are held back.
+            new, choice.shown = text[choice.shown :], len(text)
+            piece = self._piece(choice, start, end, (self._echo(choice) if first else "") + new)
+            piece["finish_reason"] = choice.finish_reason if done else None
+            choice.told = end
+            if piece["text"] or done or self.body.logprobs is not None or self.body.return_token_ids:
+                yield self._head() | {"choices": [piece]}
+        if self.body.stream_options and self.body.stream_options.include_usage:
+            yield self._head() | {"choices": [], "usage": self._usage()}
+
+    def _choice(self, choice: Choice) -> dict[str, Any]:
+        text = self._echo(choice) + choice.text_so_far(done=True)
+        piece = self._piece(choice, 0, len(choice.token_ids), text)
+        piece["finish_reason"] = choice.finish_reason
+        if self.body.prompt_logprobs is not None:
+            piece["prompt_logprobs"] = prompt_logprobs(self.names, choice, self.body.prompt_logprobs)
+        return piece
+
+    def _piece(self, choice: Choice, start: int, end: int, text: str) -> dict[str, Any]:
+        """The part of a choice with the sampled tokens `start..end`, after the echoed prompt if `start` is 0."""
+        piece: dict[str, Any] = {"index": choice.index, "text": text, "logprobs": None, "finish_reason": None}
+        tokens = choice.token_ids[start:end]
+        if self.body.logprobs is not None:
+            piece["logprobs"] = self._logprobs(choice, start, end)
+        if self.body.return_token_ids:
+            if start == 0:
+                piece["prompt_token_ids"] = choice.request.prompt
+            piece |= {"token_ids": tokens, "token_versions": choice.request.versions[start:end]}
+        return piece
+
+    def _logprobs(self, choice: Choice, start: int, end: int) -> dict[str, Any]:
+        num_top = self.body.logprobs or 0
+        tokens = choice.token_ids[start:end]
+        scores = completion_scores(choice, start, end, num_top)
+        offsets = self.offsets[choice.index].take(tokens)
+        if self.body.echo and start == 0:
+            tokens = [*choice.request.prompt, *tokens]
+            scores = [*prompt_scores(choice, num_top), *scores]
+        return completion_logprobs(self.names, tokens, scores, num_top, offsets)
+
+    def _echo(self, choice: Choice) -> str:
+        return self.echoes[choice.index // (self.body.n or 1)] if self.body.echo else ""
+
+    def _usage(self) -> dict[str, Any]:
+        num, choices = self.body.n or 1, self.generation.choices
+        return usage([choices[at : at + num] for at in range(0, len(choices), num)])
+
+    def _head(self) -> dict[str, Any]:
+        return {"id": self.id, "object": "text_completion", "created": self.created, "model": self.name}
+
+
+async def open_completions(service: Service, body: CompletionBody) -> Completions:
+    """The completions of a checked and tokenized request; none is queued yet. Raises ApiError if it is invalid."""
+    name = service.check_model(body.model)
+    check_stream(body.stream, body.stream_options is not None, body.prompt_logprobs)
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise bad_request("best_of is not supported: it must be equal to n.", "best_of")
+    if body.max_tokens == 0 and not body.echo:
+        raise bad_request("max_tokens = 0 leaves nothing to answer; it needs echo = true.", "max_tokens")
+    prompts, echoes = await _prompts(service, body)
+    scores = -1 if body.prompt_logprobs is None else body.prompt_logprobs
+    # `logprobs` also covers the prompt where it is echoed.
+    if body.echo and body.logprobs is not None:
+        scores = max(scores, body.logprobs)
+    wanted = []
+    for prompt in prompts:
+        room = service.check_prompt(prompt, body.max_tokens)
+        asked = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
+        # `max_tokens = 0` with an echo scores the prompt only; the engine still samples one token for it.
+        wanted.append(Wanted(asked, -1 if body.logprobs is None else body.logprobs, scores, bool(body.stream)))
+    id = f"cmpl-{uuid.uuid4().hex}"
+    generation = prepare(service, prompts, body, wanted, id, await service.formats.grammar_of(body))
+    names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
+    offsets = [] if body.logprobs is None else _offsets(service, body, prompts, echoes)
+    return Completions(body, name, prompts, echoes, generation, names, id, int(time.time()), offsets)
+
+
+def _offsets(service: Service, body: CompletionBody, prompts: list[list[int]], echoes: list[str]) -> list[TextOffsets]:
+    """The text offsets of every choice's tokens."""
+    vocabulary, skips = service.model.vocabulary, body.skip_special_tokens is not False
+    is_text = isinstance(body.prompt, str) or isinstance(body.prompt[0], str)
+    decode_prompt, decode = vocabulary.decoder(skips and not is_text), vocabulary.decoder(skips)
+    offsets: list[TextOffsets] = []
+    for prompt, echo in zip(prompts, echoes, strict=True):
+        start, before = 0, list[int]()
+        if body.echo:
+            # The tokenizer may put special tokens before the echoed text: then decoding the prompt gives a longer text,
+            # and offsets begin below 0, which `TextOffsets` reports as 0.
+            start = len(echo)
+            before = TextOffsets(decode_prompt, start - len(decode_prompt(prompt))).take(prompt)
+        offsets += [TextOffsets(decode, start, before) for _ in range(body.n or 1)]
+    return offsets
+
+
+async def _prompts(service: Service, body: CompletionBody) -> tuple[list[list[int]], list[str]]:
+    """The prompts as token ids, and as texts to echo."""
+    given = body.prompt
+    # A list of numbers is one prompt of token ids; a list of texts or of lists is several prompts.
+    several = given if isinstance(given, list) and not isinstance(given[0], int) else [given]
+    service.check_room(len(several) * (body.n or 1))
+    prompts: list[list[int]] = []
+    echoes: list[str] = []
+    for prompt in several:
+        if isinstance(prompt, str):
+            prompts.append(await service.encode_prompt(prompt, body.add_special_tokens is not False))
+            echoes.append(prompt)
+            continue
+        service.check_prompt(prompt, 1)
+        prompts.append(prompt)
+        text = service.model.vocabulary.decode(prompt, body.skip_special_tokens is not False) if body.echo else ""
+        echoes.append(text)
+    return prompts, echoes

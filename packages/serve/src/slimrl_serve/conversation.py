@@ -1,0 +1,209 @@
+"""Renders a conversation as the text of a prompt by the model's chat template, with tools even if it lacks support.
+
+A template that renders tools, calls and results gets them unchanged. For others they are written into messages in the
+form that most such models are trained on: the functions as JSON in the system message, a call as JSON in `<tool_call>`
+tags, and a result as a user's message in `<tool_response>` tags. Calls whose arguments are no object, which templates
+cannot write, become such text for every template, with their results: the model sees what it wrote, and can try again.
+"""
+
+import inspect
+import json
+from collections.abc import Sequence
+from datetime import date
+from typing import Any, cast
+
+from transformers import PreTrainedTokenizerBase
+
+from slimrl.io.text import is_too_deep, is_writable
+from slimrl.models.chat.clock import with_date
+from slimrl.models.chat.results import in_order_of_calls
+from slimrl.models.chat.tool_calls import MARKER, TEMPLATE_ERRORS, render_tools
+from slimrl_serve.bodies import ChatMessage, Tool
+from slimrl_serve.errors import bad_request
+
+Plain = dict[str, Any]  # a message or tool in the form that templates take
+MAX_SHAPES = 1_000  # of conversations that are remembered
+TOOL_PROMPT = """\
+You may call functions to help with the user's request. These are their signatures, as JSON:
+<tools>
+{tools}
+</tools>
+To call a function, answer with a JSON object of its name and arguments in these tags, once for each call:
+<tool_call>
+{{"name": <function name>, "arguments": <arguments as a JSON object>}}
+</tool_call>"""
+
+
+class PromptWriter:
+    """Renders conversations for one tokenizer. A template that reads the clock writes `day`, or the present date if
+    there is none. Raises ApiError 400 for conversations that the template refuses."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, day: date | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._day = day
+        # Names that a client may not set through `chat_template_kwargs`, such as `tokenize` or another template.
+        self._own_settings = set(inspect.signature(tokenizer.apply_chat_template).parameters)
+        self._knows_tools = render_tools(tokenizer) is not None
+        self._whole = set[str]()  # shapes of conversations of which no message is left out
+
+    def write(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: Plain) -> str:
+        """The text of the prompt. `settings` are passed to the template, such as `add_generation_prompt`."""
+        try:
+            plain = in_order_of_calls([_message(message) for message in messages])
+        except ValueError as error:
+            raise bad_request(f"messages: {error}.", "messages") from None
+        # `strict` is for the sampler: the model reads the same prompt with it.
+        functions = [tool.model_dump(exclude_none=True, exclude={"function": {"strict"}}) for tool in tools]
+        plain = _as_text(plain, every_call=not self._knows_tools)
+        if not self._knows_tools:
+            plain, functions = _with_prompt(plain, functions), []
+        self._check_whole(plain, functions, settings)
+        return self._render(plain, functions, settings)
+
+    def check_settings(self, settings: Plain) -> None:
+        """Raise ApiError 400 for settings that are arguments of `apply_chat_template` and not the template's own."""
+        if taken := sorted(self._own_settings & set(settings)):
+            raise bad_request(f"chat_template_kwargs cannot set {taken[0]}.", "chat_template_kwargs")
+
+    def _check_whole(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> None:
+        """Raise ApiError 400 if the template leaves out a message, a call or a tool. Once for each shape of a
+        conversation, markers are rendered in place of the contents, which a template may change (thoughts of earlier
+        turns), and of the names of calls and tools."""
+        marked = [_mark(message, f"{MARKER}{index}.") for index, message in enumerate(messages)]
+        offered = [_rename(tool, f"{MARKER}tool{index}.") for index, tool in enumerate(tools)]
+        calls = [len(message.get("tool_calls", ())) for message in messages]
+        shape = repr(([(message["role"], message["content"]) for message in marked], calls, len(tools), settings))
+        if shape in self._whole:
+            return
+        text = self._render(marked, offered, settings)
+        marks = [(f"the {message['role']} message", message["content"]) for message in marked if _says(message)]
+        made = [call for message in marked for call in message.get("tool_calls", ())]
+        marks += [("a call", call["function"]["name"]) for call in made]
+        marks += [("a tool", tool["function"]["name"]) for tool in offered]
+        for left_out, mark in marks:
+            if mark not in text:
+                raise bad_request(
+                    f"messages: the chat template of the model leaves out {left_out} of a conversation with the "
+                    f"roles {', '.join(one['role'] for one in messages)}. Write it into a message of another role.",
+                    "messages",
+                )
+        if len(self._whole) >= MAX_SHAPES:
+            self._whole.clear()
+        self._whole.add(shape)
+
+    def _render(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> str:
+        try:
+            template = self._tokenizer.get_chat_template(tools=tools or None)
+            template = with_date(template, self._day) if self._day else template
+            text = self._tokenizer.apply_chat_template(
+                messages, tools=tools or None, chat_template=template, tokenize=False, **settings
+            )
+        except TEMPLATE_ERRORS as error:
+            raise bad_request(
+                f"The chat template of the model refuses this conversation: {error}", "messages"
+            ) from None
+        return cast(str, text)
+
+
+def _says(message: Plain) -> bool:
+    """Whether the template must write a message's content: many leave out the text beside calls."""
+    return bool(message["content"].strip()) and not message.get("tool_calls")
+
+
+def _mark(message: Plain, mark: str) -> Plain:
+    """The message with the mark as its content, or as the names of its calls."""
+    if calls := message.get("tool_calls"):
+        return {**message, "tool_calls": [_rename(call, f"{mark}{index}.") for index, call in enumerate(calls)]}
+    return {**message, "content": mark} if _says(message) else message
+
+
+def _rename(plain: Plain, name: str) -> Plain:
+    """The call or tool with another name."""
+    return {**plain, "function": {**plain["function"], "name": name}}
+
+
+def _message(message: ChatMessage) -> Plain:
+    """A message in the form that templates take: its content is one text, and the arguments of calls are objects."""
+    content = message.content
+    if isinstance(content, list):
+        content = "".join(part.text for part in content)
+    if content is None and message.role != "assistant":
+        raise bad_request(f"messages: the {message.role} message has no content.", "messages")
+    # "developer" is OpenAI's newer name for the system role, which templates do not know.
+    plain: Plain = {"role": "system" if message.role == "developer" else message.role, "content": content or ""}
+    if message.name is not None:
+        plain["name"] = message.name
+    if message.tool_call_id is not None:
+        plain["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        plain["tool_calls"] = [
+            {
+                "id": call.id or "",
+                "type": "function",
+                "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)},
+            }
+            for call in message.tool_calls
+        ]
+    return plain
+
+
+def _arguments(given: Any) -> Any:
+    """The arguments of a call as an object; the text itself if it is no JSON object that a template can write."""
+    if given is None or given == "":  # of a function without parameters
+        return {}
+    try:
+        read = json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        return given
+    if isinstance(read, dict) and not is_too_deep(read) and is_writable(read):
+        return read
+    return given if isinstance(given, str) else json.dumps(given)
+
+
+def _as_text(messages: list[Plain], every_call: bool) -> list[Plain]:
+    """The same conversation with calls and their results as text, in the roles that every template has: every call, or
+    only those whose arguments are no object. A result belongs to the call of its id, or to the last ones without."""
+    written: list[Plain] = []
+    ids: set[str] = set()  # of the last reply's calls that became text
+    results: Plain | None = None  # the message that holds the results so far
+    for message in messages:
+        if message["role"] == "tool" and (every_call or message.get("tool_call_id", "") in ids):
+            text = f"<tool_response>\n{message['content']}\n</tool_response>"
+            # Results of several calls follow each other and become one message: many templates want alternating roles.
+            if results is None:
+                results = {"role": "user", "content": text}
+                written.append(results)
+            else:
+                results["content"] += f"\n{text}"
+            continue
+        results = None
+        if calls := message.pop("tool_calls", []):
+            kept = [] if every_call else [call for call in calls if isinstance(call["function"]["arguments"], dict)]
+            texts = [f"<tool_call>\n{_call_text(call['function'])}\n</tool_call>" for call in calls if call not in kept]
+            ids = {call["id"] for call in calls if call not in kept} | (set() if kept else {""})
+            # Text and calls on lines of their own; empty content is left out if there are calls.
+            message["content"] = "\n".join([*([message["content"]] if message["content"] or not texts else []), *texts])
+            message |= {"tool_calls": kept} if kept else {}
+        written.append(message)
+    return written
+
+
+def _call_text(function: Plain) -> str:
+    """A call as a model writes it. Arguments that are no object stand in it as they were spelt."""
+    arguments = function["arguments"]
+    spelt = arguments if isinstance(arguments, str) else _dump(arguments)
+    return f'{{"name": {_dump(function["name"])}, "arguments": {spelt}}}'
+
+
+def _with_prompt(messages: list[Plain], tools: list[Plain]) -> list[Plain]:
+    """The conversation with the functions in its system message, which is made if there is none."""
+    if not tools:
+        return messages
+    prompt = TOOL_PROMPT.format(tools="\n".join(_dump(tool["function"]) for tool in tools))
+    if messages[0]["role"] != "system":
+        return [{"role": "system", "content": prompt}, *messages]
+    return [{**messages[0], "content": f"{messages[0]['content']}\n\n{prompt}"}, *messages[1:]]
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

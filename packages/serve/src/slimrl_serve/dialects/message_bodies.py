@@ -1,0 +1,101 @@
+"""Defines and validates the bodies of Messages, in the part of them that chat can answer."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from slimrl_serve.bodies import Draws, Nothing, Stop
+from slimrl_serve.body import Body, Ignored, Items, Request, Some
+from slimrl_serve.dialects.translation import only_types, tag_of
+
+
+class TextBlock(Body):
+    type: Literal["text"]
+    text: str
+
+
+Text = Annotated[TextBlock, only_types("Blocks", ("text",))]
+
+
+class ToolUseBlock(Body):
+    """What a model has called earlier."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class ToolResultBlock(Body):
+    """The result of a call."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | Items[Text] | None = None
+
+
+Block = Annotated[
+    Annotated[TextBlock, Tag("(text)")]
+    | Annotated[ToolUseBlock, Tag("(tool_use)")]
+    | Annotated[ToolResultBlock, Tag("(tool_result)")],
+    Discriminator(tag_of("")),
+    only_types("Blocks", ("text", "tool_use", "tool_result")),
+]
+
+
+class InputMessage(Body):
+    role: Literal["user", "assistant"]
+    content: str | Items[Block]
+
+
+class InputTool(Body):
+    """A tool of the client's own, the only kind that is known here."""
+
+    type: Literal["custom"] | None = None
+    name: str = Field(min_length=1)
+    description: str | None = None
+    input_schema: dict[str, Any]
+    strict: bool | None = None
+
+
+class ToolChoice(Request):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class OutputConfig(Request):
+    """The form of the text: `format` is checked with the chat request that it becomes part of."""
+
+    format: dict[str, Any] | None = None
+
+
+class NoThinking(Body):
+    """Only the absence of thinking: thoughts are part of the text here."""
+
+    type: Literal["disabled"]
+
+
+class CountBody(Request):
+    """`POST /v1/messages/count_tokens`."""
+
+    model: str | None = None
+    messages: Some[InputMessage]
+    system: str | Items[Text] | None = None
+    tools: Items[Annotated[InputTool, only_types("Tools", ("custom",), "custom")]] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: NoThinking | None = None
+    output_config: OutputConfig | None = None
+    mcp_servers: Nothing | None = None
+    cache_control: Ignored = None
+
+
+class MessagesBody(CountBody, Draws):
+    """`POST /v1/messages`. `seed` and `min_p` are those of chat."""
+
+    max_tokens: int = Field(ge=1, lt=2**31)
+    stop_sequences: Annotated[Items[Stop], Field(max_length=128)] | None = None
+    stream: bool | None = None
+    metadata: Ignored = None
+    service_tier: Ignored = None
+    inference_geo: Ignored = None

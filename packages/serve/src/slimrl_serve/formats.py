@@ -1,0 +1,244 @@
+"""Makes the grammar that a request's reply must obey: a format, a call of a tool, or none.
+
+Sources of grammars are texts of bounded length, and are compiled off the event loop within a bounded time. The latest
+ones are kept, since clients send the same tools again and again.
+"""
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from slimrl.inference.grammar import (
+    Grammar,
+    GrammarCompiler,
+    GrammarError,
+    json_source,
+    lark_source,
+    literal,
+    regex_source,
+)
+from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
+from slimrl_serve.bodies import ChatBody, CompletionBody, FunctionSpec, Sampling
+from slimrl_serve.errors import ApiError, bad_request
+from slimrl_serve.finite import has_finite_value
+from slimrl_serve.format_bodies import NamedTool, ResponseFormat, StructuredOutputs
+from slimrl_serve.grammar_trial import TrialError, is_costly, try_to_compile
+
+MAX_SOURCE = 2**17  # characters
+COMPILE_S = 15.0  # with the wait for others and the trial; a grammar within llguidance's limits takes up to two
+NUM_TRIALS = 2  # at once: each may take gigabytes
+NUM_KEPT = 32
+# One space or one line break with its indentation: a small model would go on with white space for ever.
+SPACES = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,32})?"}
+# Text that does not reach over thoughts.
+PLAIN_RULE = f"PLAIN: TEXT & ~/{OPEN_THOUGHTS}(.|\\n)*/"
+PLAIN = json.dumps(PLAIN_RULE)[1:-1]  # as it stands in a source
+CALL_END = "}\n" + CLOSE
+ANY_OBJECT = {"type": "object"}
+NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class Formats:
+    """Compiles the grammars of one model. All calls must come from one event loop."""
+
+    def __init__(self, make_compiler: Callable[[], GrammarCompiler]) -> None:
+        self._make_compiler = make_compiler
+        self._compiler: GrammarCompiler | None = None
+        self._making, self._lock = asyncio.Lock(), asyncio.Lock()
+        self._trials = asyncio.Semaphore(NUM_TRIALS)
+        self._kept: OrderedDict[str, Grammar] = OrderedDict()
+        self._compiling: dict[str, asyncio.Task[Grammar]] = {}
+
+    async def grammar_of(self, body: Sampling, in_thoughts: bool = False) -> Grammar | None:
+        """The grammar of a body's reply; None if it is free. `in_thoughts` means that the prompt has opened the
+        thoughts. Raises ApiError 400 for what cannot be obeyed."""
+        param, source = source_of(body, in_thoughts)
+        if not source:
+            return None
+        if body.ignore_eos or body.min_tokens:
+            other = "ignore_eos" if body.ignore_eos else "min_tokens"
+            raise bad_request(f"{other} would go on behind the end of what {param} asks for; leave it out.", other)
+        if len(source) > MAX_SOURCE:
+            raise bad_request(
+                f"{param} comes to {len(source)} characters of grammar; {MAX_SOURCE} are the most.", param
+            )
+        try:
+            async with asyncio.timeout(COMPILE_S):
+                return await self._compile(await self._find_compiler(), source)
+        except (GrammarError, TrialError) as error:
+            raise bad_request(f"{param} cannot be obeyed: {error}.", param) from error
+        except TimeoutError as error:
+            raise ApiError(503, f"{param} was not compiled within {COMPILE_S:g} s.", param=param) from error
+
+    async def _find_compiler(self) -> GrammarCompiler:
+        # Reading the vocabulary takes a second or two: once, and not before somebody asks for a format.
+        async with self._making:
+            if self._compiler is None:
+                self._compiler = await asyncio.to_thread(self._make_compiler)
+        return self._compiler
+
+    async def _compile(self, compiler: GrammarCompiler, source: str) -> Grammar:
+        # Clients send the same schema with each request, and compiling takes up to a second.
+        if source in self._kept:
+            self._kept.move_to_end(source)
+            return self._kept[source]
+        # Those that send the same one wait for the same task, which goes on if they give up: its thread does too.
+        if source not in self._compiling:
+            task = asyncio.create_task(self._compile_alone(compiler, source))
+            self._compiling[source] = task
+            task.add_done_callback(lambda done: self._forget(source, done))
+        return await asyncio.shield(self._compiling[source])
+
+    async def _compile_alone(self, compiler: GrammarCompiler, source: str) -> Grammar:
+        if is_costly(source.replace(PLAIN, "").replace(json.dumps(SPACES["whitespace_pattern"]), "")):
+            async with self._trials:
+                await try_to_compile(source)
+        # One at a time: others wait for the lock, and not with a thread each.
+        async with self._lock:
+            grammar = await asyncio.to_thread(compiler.compile, source)
+        self._kept[source] = grammar
+        if len(self._kept) > NUM_KEPT:
+            self._kept.popitem(last=False)
+        return grammar
+
+    def _forget(self, source: str, done: "asyncio.Task[Grammar]") -> None:
+        del self._compiling[source]
+        if not done.cancelled():
+            done.exception()  # told to those that waited, if any still do
+
+
+def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
+    """The field that constrains the reply, and the source of its grammar; two empty texts if there is none."""
+    formats = _formats(body)
+    tools = _tools(body) if isinstance(body, ChatBody) else []
+    if len(formats) > 1 or (formats and tools and formats[0][0] != "response_format"):
+        both = [name for name, _ in formats] if len(formats) > 1 else [formats[0][0], "tools"]
+        raise bad_request(f"{both[0]} and {both[1]} both say what the reply must be; leave one out.", both[0])
+    if tools and isinstance(body, ChatBody):
+        return _calls_source(body, tools, formats[0][1] if formats else None, in_thoughts)
+    if not formats:
+        return "", ""
+    name, schema_or_source = formats[0]
+    return name, json_source(schema_or_source) if isinstance(schema_or_source, dict) else schema_or_source
+
+
+def _formats(body: Sampling) -> list[tuple[str, Any]]:
+    """The names of the fields that ask for a format, each with its JSON schema or the source of its grammar."""
+    found: list[tuple[str, Any]] = []
+    if isinstance(body, ChatBody | CompletionBody) and body.response_format is not None:
+        found += _of_response_format(body.response_format)
+    if body.structured_outputs is not None:
+        found += [("structured_outputs", form) for form in _of_structured_outputs(body.structured_outputs)]
+    for kind in ("json", "regex", "choice", "grammar"):  # vLLM's older names of the same
+        name = f"guided_{kind}"
+        if (given := getattr(body, name)) is not None:
+            found += [(name, form) for form in _of_structured_outputs(StructuredOutputs(**{kind: given}), name)]
+    return found
+
+
+def _of_response_format(given: ResponseFormat) -> list[tuple[str, Any]]:
+    if given.type == "text":
+        return []
+    if given.type == "json_object":
+        return [("response_format", _with_spaces(ANY_OBJECT))]
+    if given.json_schema is None:
+        raise bad_request("response_format of the type json_schema needs its json_schema.", "response_format")
+    schema = given.json_schema.schema_
+    return [("response_format", _with_spaces(ANY_OBJECT if schema is None else _finite(schema, "response_format")))]
+
+
+def _of_structured_outputs(given: StructuredOutputs, name: str = "structured_outputs") -> list[Any]:
+    found: list[Any] = []
+    if given.json_ is not None:
+        found.append(_with_spaces(_finite(_read_schema(given.json_, name), name)))
+    if given.json_object is not None:
+        found.append(_with_spaces(ANY_OBJECT))
+    if given.regex is not None:
+        found.append(regex_source(given.regex))
+    if given.choice is not None:
+        found.append(lark_source([f"start: {' | '.join(map(literal, given.choice))}"]))
+    if given.grammar is not None:
+        found.append(given.grammar)
+    if not found and name == "structured_outputs":
+        raise bad_request("structured_outputs needs one of json, json_object, regex, choice and grammar.", name)
+    return found
+
+
+def _read_schema(given: Mapping[str, Any] | str, name: str) -> dict[str, Any]:
+    try:
+        schema = json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"{name}: the schema is not JSON: {error}.", name) from None
+    if not isinstance(schema, dict):
+        raise bad_request(f"{name}: a schema must be a JSON object.", name)
+    return schema
+
+
+def _finite(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    if not has_finite_value(schema):
+        raise bad_request(f"{name}: no finite value obeys the schema: each one needs another one inside.", name)
+    return schema
+
+
+def _with_spaces(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {**schema, "x-guidance": SPACES}
+
+
+def _tools(body: ChatBody) -> list[FunctionSpec]:
+    """The functions whose calls are constrained; empty if the reply may call what it wants, or nothing."""
+    choice, functions = body.tool_choice, [tool.function for tool in body.tools or []]
+    if isinstance(choice, NamedTool):
+        wanted = [function for function in functions if function.name == choice.function.name]
+        if not wanted:
+            raise bad_request(f"tool_choice names {choice.function.name!r:.80}, which is none of tools.", "tool_choice")
+        return wanted[:1]
+    if choice == "required":
+        if not functions:
+            raise bad_request("tool_choice is required, but there are no tools to call.", "tool_choice")
+        return functions
+    formats = body.response_format is not None and body.response_format.type != "text"
+    strict = any(function.strict for function in functions)
+    constrained = choice != "none" and (strict or formats or body.parallel_tool_calls is False)
+    return functions if constrained else []
+
+
+def _calls_source(
+    body: ChatBody, functions: Sequence[FunctionSpec], schema: dict[str, Any] | None, in_thoughts: bool
+) -> tuple[str, str]:
+    """The source of replies that call functions: nothing but calls if they are forced; else text with calls in it, or
+    JSON of a schema instead of calls."""
+    forced = isinstance(body.tool_choice, NamedTool) or body.tool_choice == "required"
+    several = body.parallel_tool_calls is not False and not isinstance(body.tool_choice, NamedTool)
+    calls = [_call_rule(function, forced or bool(function.strict)) for function in functions]
+    lines = [f"tail: ({' | '.join(calls)}) {literal(CALL_END)}"]
+    call = f"{literal(OPEN)} tail"
+    if forced or schema is not None:
+        rule = f'{call} ("\\n" {call})*' if several else call
+        lines.append(f"reply: {rule}" + ("" if forced else f" | %json {json.dumps(schema)}"))
+    else:
+        # Text up to the next tag is taken lazily, so that behind a tag nothing but a call can follow. It does not reach
+        # over thoughts, since what is called there does not count.
+        lines.append("reply: " + ("(head tail)* TEXT" if several else "TEXT | head tail"))
+        lines.append(PLAIN_RULE)
+        lines.append(f"head[lazy]: PLAIN {literal(OPEN)}")
+    if in_thoughts:
+        lines += ["start: thoughts reply", f"thoughts[lazy]: TEXT {literal(CLOSE_THOUGHTS)} /\\n{{0,2}}/"]
+    elif forced or schema is not None:
+        lines.append("start: reply")
+    else:
+        lines += ["start: thoughts? reply", f"thoughts[lazy]: {literal(OPEN_THOUGHTS)} TEXT {literal(CLOSE_THOUGHTS)}"]
+    param = "tool_choice" if forced else "tools"
+    return param, lark_source([*lines, "TEXT: /(.|\\n)*/"])
+
+
+def _call_rule(function: FunctionSpec, obeys: bool) -> str:
+    """A call between its tags, up to the brace that ends it; its arguments obey their schema or are any object."""
+    schema: dict[str, Any] = ANY_OBJECT
+    if obeys:
+        schema = NO_ARGUMENTS if function.parameters is None else {"type": "object", **function.parameters}
+        if schema["type"] != "object":
+            raise bad_request(f"The parameters of {function.name!r:.80} must be an object's schema.", "tools")
+    head = f'\n{{"name": {json.dumps(function.name, ensure_ascii=False)}, "arguments": '
+    return f"{literal(head)} %json {json.dumps(_with_spaces(_finite(schema, 'tools')))}"

@@ -1,0 +1,283 @@
+"""Runs the completions of one HTTP request: from its body to engine jobs, and from sampled tokens to text.
+
+Knows nothing of the formats of replies.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from slimrl.inference.grammar import Grammar
+from slimrl.inference.sampling import ScoredToken
+from slimrl.inference.scheduler import Request, RequestOptions
+from slimrl.inference.shaping import Shaping
+from slimrl.types import SamplingParams
+from slimrl_serve.bodies import MAX_TOP, Sampling
+from slimrl_serve.body import LONGEST_NAME
+from slimrl_serve.errors import ApiError, bad_request
+from slimrl_serve.service import Service
+from slimrl_serve.text import GrowingText
+from slimrl_serve.worker import Job
+
+SEED_STEP = 0x9E3779B97F4A7C15  # between the seeds of one request's choices (the golden ratio times 2^64)
+MAX_SCORES = 2**18  # log-probabilities in a reply, some 80 bytes of JSON each
+COLDEST = 0.01  # logits over a smaller temperature may overflow; this one is as good as greedy
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Requested settings besides the body's sampling fields; they differ from route to route."""
+
+    max_tokens: int
+    top_logprobs: int = -1  # as for the prompt: -1 is no log-probabilities, 0 those of the tokens alone
+    prompt_logprobs: int = -1
+    streams: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Choice:
+    """One completion. `told` tokens and `shown` characters of it have been sent already.
+
+    `first` is the job of the first choice with the same prompt, which alone scores the prompt if that is asked for.
+    """
+
+    index: int
+    job: Job
+    first: Job
+    text: GrowingText
+    max_tokens: int
+    told: int = 0
+    shown: int = 0
+
+    @property
+    def request(self) -> Request:
+        """The engine's request; the job must have been submitted."""
+        assert self.job.request is not None
+        return self.job.request
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The tokens sampled so far, a stop token included."""
+        if self.job.request is None:
+            return []
+        # The engine's thread appends meanwhile: only as many tokens as have a version are complete.
+        return self.job.request.completion_ids[: min(len(self.job.request.versions), self.max_tokens)]
+
+    @property
+    def finish_reason(self) -> str:
+        """Why the completion ended; "length" if no token was asked for, "abort" if an administrator ended it."""
+        assert self.request.finish_reason is not None
+        return self.request.finish_reason if self.max_tokens else "length"
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether it, or the choice that scores its prompt, was ended by an administrator."""
+        requests = (self.job.request, self.first.request)
+        return any(request is not None and request.finish_reason == "abort" for request in requests)
+
+    @property
+    def failure(self) -> str:
+        """Why the request itself made the completion end; empty if it did not."""
+        return self.job.request.failure if self.job.request is not None else ""
+
+    @property
+    def prompt_scores(self) -> list[ScoredToken]:
+        """The scores of the prompt's tokens after the first."""
+        assert self.first.request is not None
+        return self.first.request.scored
+
+    @property
+    def prompt_is_scored(self) -> bool:
+        """Whether the prompt's scores are complete, or were not asked for."""
+        return self.first.options.prompt_logprobs < 0 or self.first.first_token_at > 0.0
+
+    def text_so_far(self, done: bool) -> str:
+        """The text that may be sent, without the stop token: all of it once the completion is done."""
+        token_ids = self.token_ids
+        if token_ids and token_ids[-1] in self.request.stop_ids:
+            token_ids = token_ids[:-1]
+        # With stop strings the engine's thread grows the text after every token, up to the last token or the stop.
+        if not self.job.params.stop or (done and self.text.end < 0):
+            self.text.grow(token_ids, closed=done)
+        return self.text.visible(closed=done)
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """The completions of one HTTP request. After `start`, `close` must be called: it frees their slots."""
+
+    service: Service
+    choices: list[Choice]
+    arrived: asyncio.Event
+    request_id: str
+    began: float = field(default_factory=time.monotonic)
+    closed: bool = False
+
+    def start(self) -> None:
+        """Queue all choices. Raises ApiError 429 when the queue is full."""
+        self.service.check_room(len(self.choices))
+        for choice in self.choices:
+            self.service.thread.submit(choice.job)
+
+    async def finish(self) -> None:
+        """Wait for all choices."""
+        async for _ in self.changes():
+            pass
+
+    async def changes(self) -> AsyncIterator[tuple[Choice, bool]]:
+        """Yield each choice when it has new tokens, and whether it is done, which is true the last time only.
+
+        Use this flag and do not ask the job again: the engine may finish it in the next moment. Raises ApiError 500 if
+        the engine fails.
+        """
+        running = list(self.choices)
+        while running:
+            await self.arrived.wait()
+            self.arrived.clear()
+            for choice in list(running):
+                done = choice.job.is_done
+                if choice.job.failed:
+                    raise ApiError(500, "The engine failed while it computed this request.")
+                if choice.failure:
+                    raise bad_request(f"The reply could not obey what it must: {choice.failure}.")
+                if not choice.prompt_is_scored:
+                    if choice.is_aborted:
+                        raise ApiError(503, "The request was aborted before its prompt was scored.")
+                    continue  # the first choice will wake this loop when the prompt is scored
+                if done:
+                    running.remove(choice)
+                if done or len(choice.token_ids) > choice.told:
+                    yield choice, done
+
+    def close(self, client_left: bool) -> None:
+        """End every choice and count how it ended; later calls do nothing."""
+        if self.closed:
+            return
+        self.closed = True
+        metrics = self.service.metrics
+        for choice in self.choices:
+            job = choice.job
+            done = job.is_done  # read once, since the engine may finish it meanwhile
+            self.service.thread.close(job)
+            if job.first_token_at:
+                metrics.first_token.observe(job.first_token_at - self.began)
+            if job.failed:
+                metrics.finished.labels("error").inc()
+            elif done:
+                metrics.latency.observe(job.finished_at - self.began)
+                metrics.finished.labels(choice.finish_reason).inc()
+            else:
+                metrics.finished.labels("abort").inc()
+                metrics.disconnects.inc(client_left)
+
+
+async def take_turns(write: Callable[[Choice], T], choices: Sequence[Choice]) -> list[T]:
+    """What `write` makes of each choice. In between the event loop serves others: thousands of tokens take a while."""
+    written = []
+    for choice in choices:
+        written.append(write(choice))
+        await asyncio.sleep(0)
+    return written
+
+
+def prepare(
+    service: Service,
+    prompts: Sequence[list[int]],
+    body: Sampling,
+    wanted: Sequence[Wanted],
+    request_id: str,
+    grammar: Grammar | None = None,
+) -> Generation:
+    """The choices of a body, `n` per prompt in order, which obey the grammar if there is one; none is queued. Raises
+    ApiError 400 for invalid settings."""
+    arrived = asyncio.Event()
+    seed = random.getrandbits(63) if body.seed is None else body.seed
+    num = body.n or 1
+    service.check_room(len(prompts) * num)
+    choices: list[Choice] = []
+    _check_scores(service, prompts, num, wanted)
+    for prompt, want in zip(prompts, wanted, strict=True):
+        options = _options(service, body, want, grammar)
+        first: Job | None = None
+        for _ in range(num):
+            # Every choice has a seed of its own: the choices of a prompt differ, and repeat with the request's seed.
+            params = _params(body, want, (seed + len(choices) * SEED_STEP) % 2**64)
+            decode = service.model.vocabulary.decoder(body.skip_special_tokens is not False)
+            text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output), options.min_tokens)
+            job = Job(prompt, params, options, streams=want.streams, arrived=arrived, request_id=request_id)
+            # Without stop strings the text is not decoded after each token, but only when a reply needs it.
+            if params.stop:
+                job.finished = text.is_finished
+            first = first or job
+            choices.append(Choice(len(choices), job, first, text, want.max_tokens))
+            # One choice scores the prompt; the others find it in the cache.
+            options = replace(options, prompt_logprobs=-1)
+    return Generation(service, choices, arrived, request_id)
+
+
+def _check_scores(service: Service, prompts: Sequence[list[int]], num: int, wanted: Sequence[Wanted]) -> None:
+    """Raise ApiError 400 for more log-probabilities than a reply can tell in a second; one context always has room."""
+    asked = sum(
+        num * want.max_tokens * (want.top_logprobs + 1) + len(prompt) * (want.prompt_logprobs + 1)
+        for prompt, want in zip(prompts, wanted, strict=True)
+    )
+    most = max(MAX_SCORES, service.config.context_len * (MAX_TOP + 1))
+    if asked > most:
+        raise bad_request(
+            f"The reply could have {asked} log-probabilities, and at most {most} are told at once. Ask for fewer "
+            "completions, tokens (max_tokens) or top_logprobs, or send several requests.",
+            "logprobs",
+        )
+
+
+def _params(body: Sampling, wanted: Wanted, seed: int) -> SamplingParams:
+    temperature = 1.0 if body.temperature is None else body.temperature
+    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    return SamplingParams(
+        max_tokens=max(1, wanted.max_tokens),  # the engine samples at least one; the reply leaves it out
+        temperature=max(temperature, COLDEST) if temperature else 0.0,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        top_k=max(0, body.top_k or 0),
+        min_p=body.min_p or 0.0,
+        stop=tuple(stop) if wanted.max_tokens else (),
+        seed=seed,
+    )
+
+
+def _options(service: Service, body: Sampling, wanted: Wanted, grammar: Grammar | None) -> RequestOptions:
+    num_tokens = service.model.vocabulary.num_tokens
+    stop_ids = frozenset(body.stop_token_ids or ())
+    if stop_ids and max(stop_ids) >= num_tokens:
+        raise bad_request(f"stop_token_ids: the model only knows the ids 0 to {num_tokens - 1}.", "stop_token_ids")
+    min_tokens = body.min_tokens or 0
+    if min_tokens > max(1, wanted.max_tokens):
+        raise bad_request(f"min_tokens = {min_tokens} is more than the {wanted.max_tokens} at most.", "min_tokens")
+    return RequestOptions(
+        stop_ids=stop_ids,
+        ignore_eos=bool(body.ignore_eos),
+        min_tokens=min_tokens,
+        top_logprobs=max(0, wanted.top_logprobs),
+        prompt_logprobs=wanted.prompt_logprobs,
+        shaping=_read_shaping(body, num_tokens, grammar),
+    )
+
+
+def _read_shaping(body: Sampling, num_tokens: int, grammar: Grammar | None) -> Shaping:
+    bias = body.logit_bias or {}
+    for key in bias:
+        if not (key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < num_tokens):
+            raise bad_request(
+                f"logit_bias: {key[:LONGEST_NAME]!r} is no token id of the model's 0 to {num_tokens - 1}.", "logit_bias"
+            )
+    return Shaping(
+        frequency=body.frequency_penalty or 0.0,
+        presence=body.presence_penalty or 0.0,
+        repetition=body.repetition_penalty or 1.0,
+        bias=tuple((int(key), value) for key, value in bias.items() if value),
+        grammar=grammar,
+    )

@@ -1,0 +1,73 @@
+"""Compiles a grammar in a process of its own, which can be ended: llguidance cannot be interrupted, and a small schema
+may take it minutes and gigabytes.
+
+The process has tokens of one byte each. What takes too long, the automaton of patterns, does not depend on the tokens.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+import resource
+import sys
+
+from slimrl.errors import require
+
+MAX_BYTES = 2**31  # of memory
+TRIAL_S = 5.0
+READY = b"ready\n"
+PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from slimrl_serve.grammar_trial import main; main()"
+# What may take long: patterns, intersections, counted repeats and multiples, also where an escape hides their letters;
+# and any long source, since the time of many properties or of a long pattern grows with the square of its length.
+COSTLY = re.compile(r'"pattern|allOf|multipleOf|[&~]|\{\s*\d|\\u00[2-7]')
+MAX_UNTRIED = 2**12  # characters, which take up to 2 s
+
+
+class TrialError(Exception):
+    """A grammar takes more time or memory to compile than it may."""
+
+
+def is_costly(source: str) -> bool:
+    """Return True if a source has something that may take long to compile."""
+    return len(source) > MAX_UNTRIED or COSTLY.search(source) is not None
+
+
+async def try_to_compile(source: str) -> None:
+    """Return if a source compiles, or is refused, within the limits. Raises TrialError otherwise."""
+    places = json.dumps([place for place in sys.path if isinstance(place, str)])
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", PROGRAM, places),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    said = b""
+    try:
+        async with asyncio.timeout(TRIAL_S):
+            said, _ = await process.communicate(source.encode("utf-8", "replace"))
+    except TimeoutError:
+        raise TrialError(f"it takes longer than {TRIAL_S:g} s to compile; make it simpler") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    if process.returncode and said == READY:  # without READY the process failed before it read the grammar
+        raise TrialError("it takes too much memory to compile; make it simpler")
+
+
+def main() -> None:
+    """Compile the source on standard input; llguidance's own refusal is no failure."""
+    llguidance = require("llguidance", "server", "a grammar")
+    with contextlib.suppress(ValueError, OSError):
+        if sys.platform == "linux":  # elsewhere the limit may not be set
+            resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(2 * TRIAL_S), int(2 * TRIAL_S)))  # should the server be gone
+    source = sys.stdin.read()
+    sys.stdout.buffer.write(READY)
+    sys.stdout.flush()
+    with contextlib.suppress(ValueError, RecursionError):
+        if not source.startswith("{"):
+            source = llguidance.grammar_from("grammar", source)
+        matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), source, log_level=0)
+        if not matcher.is_error():
+            matcher.compute_bitmask()

@@ -1,0 +1,62 @@
+"""Checks the text of bodies before it becomes objects, and formats what `http/guard.py` refuses."""
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
+
+from slimrl.io.http_access import Refusal
+from slimrl.io.text import MAX_DEPTH, is_too_deep, is_writable
+from slimrl_serve.errors import bad_request, error_on
+
+MAX_BODY_BYTES = 16 * 2**20
+# Of a body: millions of values, of two bytes each, would take gigabytes, and seconds in which nothing else is served.
+MAX_VALUES, MAX_CONTAINERS = 2**21, 2**16
+
+
+def respond(refusal: Refusal, path: str) -> JSONResponse:
+    """The response to a request that is refused before any route sees it."""
+    body = error_on(path, refusal.status, refusal.message, code=refusal.code)
+    return JSONResponse(body, refusal.status, refusal.headers)
+
+
+class TextRoute(APIRoute):
+    """A route that rejects JSON of too many or too deep objects, and with text that cannot be encoded.
+
+    JSON can spell half of a surrogate pair, which no tokenizer accepts and no reply can quote.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_text(request: Request) -> Response:
+            return await handle(_TextRequest(request.scope, request.receive))
+
+        return handle_text
+
+
+class _TextRequest(Request):
+    async def json(self) -> Any:
+        try:
+            text = (await self.body()).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise bad_request(f"The body is not UTF-8, as JSON must be: {error.reason}.") from None
+        num_containers = text.count("{") + text.count("[")  # those in strings count, too
+        if num_containers > MAX_CONTAINERS or text.count(",") > MAX_VALUES:
+            raise bad_request(
+                f"The body has more than {MAX_CONTAINERS} opening braces and brackets, or more than {MAX_VALUES} "
+                "commas. Send several requests."
+            )
+        try:
+            content = json.loads(text)  # decoded above, because bytes would be accepted in UTF-16 and UTF-32 too
+            too_deep = num_containers > MAX_DEPTH and is_too_deep(content)
+        except RecursionError:
+            too_deep = True
+        if too_deep:
+            raise bad_request(f"The body has objects or lists that are nested more than {MAX_DEPTH} deep.")
+        if "\\u" in text and not is_writable(content):  # nothing else can spell a surrogate
+            raise bad_request("The body has half of a surrogate pair, which is no text.")
+        return content

@@ -1,0 +1,201 @@
+"""Holds the served model, and what all routes need: checks of names, prompts and the queue, and tokenization.
+
+Knows nothing of OpenAI's formats; they are in `chat.py` and `completions.py`.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slimrl.config.serve import ServeConfig
+from slimrl.errors import UserError
+from slimrl.inference.engine import Engine
+from slimrl.inference.grammar import GrammarCompiler
+from slimrl.models.load import Policy, date_of, load_policy
+from slimrl_serve.bodies import ChatMessage, Tool
+from slimrl_serve.body import LONGEST_NAME
+from slimrl_serve.conversation import PromptWriter
+from slimrl_serve.errors import ApiError, bad_request, too_long
+from slimrl_serve.formats import Formats
+from slimrl_serve.metrics import ServerMetrics
+from slimrl_serve.text import Vocabulary
+from slimrl_serve.worker import EngineThread
+
+LONG_TEXT = 20_000  # from this many characters on, a text is encoded in a thread, off the event loop
+RETRY_AFTER_S = 1
+NOT_GIVEN = -1  # the version of the weights of the start, which no run may take for its own
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """The policy, its vocabulary (text to token ids and back), and the writer of its prompts."""
+
+    policy: Policy
+    vocabulary: Vocabulary
+    writer: PromptWriter
+
+
+class Service:
+    """The model behind all routes. It is loaded on the engine's thread; until then routes answer 503."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self.config = config
+        self.base_name = config.served_model_name or config.model.name
+        self.changing = asyncio.Lock()  # held while the weights or their name change
+        self.adapter = ""  # the name of the adapter that is merged into the weights, if one is
+        self.created = int(time.time())
+        self.thread = EngineThread(self._load)
+        self.metrics = ServerMetrics(self.thread, self.base_name)
+        self.formats = Formats(self._grammar_compiler)
+        self._model: ServedModel | None = None
+
+    def _load(self) -> Engine:
+        config = self.config
+        policy = load_policy(config.model)
+        module: Any = policy.module
+        longest = module.config.max_position_embeddings
+        if config.context_len > longest:
+            raise UserError(
+                f"context_len = {config.context_len} is more than the {longest} positions that {policy.source} was "
+                f"made for. Set --context_len to {longest} or less."
+            )
+        vocabulary = Vocabulary(policy.tokenizer, module.get_input_embeddings().num_embeddings)
+        lengths = config.max_slots, config.context_len, config.lookup_tokens
+        engine = Engine(policy.module, policy.chat.stop_ids, *lengths, config.quantization)
+        _reserve(engine, config)
+        engine.version = NOT_GIVEN
+        self._model = ServedModel(policy, vocabulary, PromptWriter(policy.tokenizer, date_of(config.model)))
+        return engine
+
+    def _grammar_compiler(self) -> GrammarCompiler:
+        policy = self.model.policy
+        return GrammarCompiler(policy.tokenizer, self.model.vocabulary.num_tokens, policy.chat.stop_ids)
+
+    def check_ready(self) -> None:
+        """Raise ApiError 503 while the model is being loaded, and after its engine has ended."""
+        if self.thread.ended:
+            raise ApiError(503, "The engine has ended; the server's log says why, and it must be started again.")
+        if self._model is None or not self.thread.loaded.done():
+            raise ApiError(503, "The model is still being loaded.", headers={"Retry-After": str(RETRY_AFTER_S)})
+
+    @property
+    def model(self) -> ServedModel:
+        """The loaded model. Raises ApiError 503 as `check_ready` does."""
+        self.check_ready()
+        assert self._model is not None
+        return self._model
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, only for reading its version and counters: these may be read from any thread."""
+        return self.thread.loaded.result(timeout=0)
+
+    def version_name(self, version: int) -> str:
+        """The name of a weight version in vLLM's routes: its number, or `default` for the weights of the start."""
+        return "default" if version == NOT_GIVEN else str(version)
+
+    @property
+    def name(self) -> str:
+        """The served model's name: that of the adapter while one is merged into the weights."""
+        return self.adapter or self.base_name
+
+    def card(self) -> dict[str, Any]:
+        """What OpenAI's clients are told of the served model. Raises ApiError 503 as `check_ready` does."""
+        self.check_ready()
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "slimrl",
+            "root": self.base_name,
+            "parent": self.base_name if self.adapter else None,
+            "max_model_len": self.config.context_len,
+        }
+
+    def check_model(self, name: str | None) -> str:
+        """The served name, which None stands for. Raises ApiError 404 for any other name."""
+        if name is None or name == self.name:
+            return self.name
+        # Not served under its own name while an adapter is merged: the adapter would answer.
+        if name == self.base_name:
+            why = (
+                f"The adapter `{self.adapter}` is merged into the weights of `{name}`, so only the adapter is served. "
+                "Ask for it by its name, or unload it."
+            )
+        else:
+            why = f"The model `{name[:LONGEST_NAME]}` does not exist. This server has `{self.name}`."
+        raise ApiError(404, why, param="model", code="model_not_found")
+
+    async def encode_prompt(self, text: str, add_special: bool) -> list[int]:
+        """The token ids of a prompt. Raises ApiError 400 for a prompt that cannot fit, before it is tokenized."""
+        # No token covers more characters than the longest one.
+        fewest = len(text) // self.model.vocabulary.longest_token
+        if fewest > self.config.context_len:
+            raise too_long(self.config.context_len, f"your prompt has more than {fewest} tokens")
+        return await self.encode(text, add_special)
+
+    async def encode(self, text: str, add_special: bool) -> list[int]:
+        """The token ids of a text."""
+        vocabulary = self.model.vocabulary
+        # In a thread the event loop can go on meanwhile; for a short text that would cost more than encoding it.
+        if len(text) < LONG_TEXT:
+            return vocabulary.encode(text, add_special)
+        return await asyncio.to_thread(vocabulary.encode, text, add_special)
+
+    def write_prompt(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: dict[str, Any]) -> str:
+        """The text of a conversation, as the chat template renders it."""
+        return self.model.writer.write(messages, tools, settings)
+
+    def check_prompt(self, token_ids: Sequence[int], max_tokens: int | None) -> int:
+        """The number of tokens that may be sampled. Raises ApiError 400 if the prompt or `max_tokens` do not fit."""
+        room, context_len = self.room_behind(token_ids), self.config.context_len
+        if max_tokens is not None and max_tokens > room:
+            raise too_long(
+                context_len,
+                f"you requested {len(token_ids) + max_tokens} tokens ({len(token_ids)} in the prompt, {max_tokens} in "
+                "the completion)",
+            )
+        return room if max_tokens is None else max_tokens
+
+    def room_behind(self, token_ids: Sequence[int]) -> int:
+        """The number of tokens that fit behind a prompt. Raises ApiError 400 if the prompt itself does not."""
+        context_len, num_tokens = self.config.context_len, self.model.vocabulary.num_tokens
+        if not token_ids:
+            raise bad_request("The prompt has no tokens; it needs at least one.", "prompt")
+        if (highest := max(token_ids)) >= num_tokens:
+            raise bad_request(f"The prompt has the token id {highest}, but the model only knows 0 to {num_tokens - 1}.")
+        room = context_len - len(token_ids)
+        if room < 1:
+            raise too_long(context_len, f"your prompt has {len(token_ids)} tokens, and one must be left to sample")
+        return room
+
+    def check_room(self, num_requests: int) -> None:
+        """Raise ApiError 429 if the queue is full, and 400 for more requests than it could ever hold."""
+        # Running and waiting ones together: `num_open` does not tell them apart.
+        most = self.config.max_slots + self.config.max_queue
+        if num_requests > most:
+            raise bad_request(
+                f"This asks for {num_requests} completions at once; the server holds {most}, running and waiting."
+            )
+        if self.thread.num_open + num_requests > most:
+            self.metrics.rejected.inc()
+            raise ApiError(
+                429,
+                f"The queue is full: {self.thread.num_open} completions are running or waiting, of at most {most}.",
+                code="queue_full",
+                headers={"Retry-After": str(RETRY_AFTER_S)},
+            )
+
+
+def _reserve(engine: Engine, config: ServeConfig) -> None:
+    """Raise UserError if the engine lacks the memory to sample, before there are requests."""
+    try:
+        engine.reserve()
+    except (RuntimeError, MemoryError) as error:  # PyTorch's errors for a lack of memory, on any device
+        raise UserError(
+            f"The model is loaded but cannot sample: {error}. If memory is short, set a smaller --max_slots "
+            f"(max_slots = {config.max_slots}) or --context_len (context_len = {config.context_len}): each slot has a "
+            "key-value cache of context_len tokens."
+        ) from error

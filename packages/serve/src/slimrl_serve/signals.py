@@ -1,0 +1,24 @@
+"""Ends a program that serves in order, when a signal asks for it."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def until_signal() -> Iterator[threading.Event]:
+    """An event that the first SIGTERM or SIGINT sets. A second signal raises KeyboardInterrupt at once."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
+    earlier = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

@@ -1,0 +1,35 @@
+"""Starts the server where the packages that it needs are installed. Imports none of them itself."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from slimrl.config.reading.load import Resolved
+from slimrl.config.serve import ServeConfig
+from slimrl.errors import UserError, install_hint
+from slimrl.plugins import call
+
+NEEDED = ("fastapi", "prometheus_client", "uvicorn")
+
+
+def run_inference(resolved: Resolved[ServeConfig]) -> int:
+    """Run the `inference` command: serve until SIGTERM or Ctrl-C. Raises UserError as `serve` does."""
+    return serve(resolved.config, lambda address: None)
+
+
+def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
+    """Serve until SIGTERM or Ctrl-C, as `slimrl_serve.command.serve` does. Raises UserError if the extra `server` is
+    missing."""
+    check_packages()
+    return int(call("slimrl_serve.command:serve", config, announce))
+
+
+def check_packages() -> None:
+    """Raise UserError if the extra `server` is missing."""
+    try:
+        for module in NEEDED:
+            import_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"The inference server needs the package {error.name}, which is not installed. Install the extra: "
+            f"{install_hint('server')}."
+        ) from None

@@ -1,0 +1,125 @@
+"""Implements the routes on token ids: `/tokenize`, `/detokenize`, `/tokenizer_info`, `/inference/v1/generate`."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from slimrl_serve.bodies import DetokenizeBody, GenerateBody, TokenizeBody
+from slimrl_serve.chat import template_settings
+from slimrl_serve.errors import bad_request
+from slimrl_serve.generation import Choice, Generation, Wanted, prepare, take_turns
+from slimrl_serve.logprobs import TokenNames, chat_logprobs, prompt_logprobs
+from slimrl_serve.service import Service
+
+# A body of megabytes would delay the running streams, because most of the work on it holds the GIL.
+MOST_CONTEXTS = 64  # a request may convert this many times `context_len` tokens
+CHARACTERS = 4  # characters that are counted as one token
+
+
+async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
+    """The token ids of a prompt, or of messages as the chat template renders them, in vLLM's format."""
+    service.check_model(body.model)
+    if (body.prompt is None) == (body.messages is None):
+        raise bad_request("Give either prompt or messages.", "prompt")
+    messages = body.messages or (body.prompt if isinstance(body.prompt, list) else None)
+    if isinstance(body.prompt, list) and body.prompt[-1].role == "assistant" and body.add_generation_prompt is None:
+        # lm-eval does not say whether the last message is to be continued; a reply that it began is.
+        body = body.model_copy(update={"continue_final_message": True})
+    if messages is None:
+        text, add_special = str(body.prompt), body.add_special_tokens is not False
+    else:
+        text = service.write_prompt(messages, body.tools or [], template_settings(service, body))
+        add_special = bool(body.add_special_tokens)
+    if len(text) > (most := MOST_CONTEXTS * CHARACTERS * service.config.context_len):
+        raise bad_request(f"The text has {len(text)} characters; send at most {most} at once.", "prompt")
+    token_ids = await service.encode(text, add_special)
+    names = [service.model.vocabulary.token_text(token) for token in token_ids] if body.return_token_strs else None
+    return {
+        "count": len(token_ids),
+        "max_model_len": service.config.context_len,
+        "tokens": token_ids,
+        "token_strs": names,
+    }
+
+
+def detokenize(service: Service, body: DetokenizeBody) -> dict[str, Any]:
+    """The text of token ids, special tokens included."""
+    service.check_model(body.model)
+    vocabulary = service.model.vocabulary
+    if len(body.tokens) > (most := MOST_CONTEXTS * service.config.context_len):
+        raise bad_request(f"These are {len(body.tokens)} tokens; send at most {most} at once.", "tokens")
+    if body.tokens and (highest := max(body.tokens)) >= vocabulary.num_tokens:
+        raise bad_request(f"The token id {highest} is none of the model's 0 to {vocabulary.num_tokens - 1}.", "tokens")
+    return {"prompt": vocabulary.decode(body.tokens, skip_special=False)}
+
+
+def tokenizer_info(service: Service) -> dict[str, Any]:
+    """The special tokens and the chat template, in vLLM's format."""
+    tokenizer: Any = service.model.policy.tokenizer
+    return {
+        "tokenizer_class": type(tokenizer).__name__,
+        "bos_token": tokenizer.bos_token,
+        "eos_token": tokenizer.eos_token,
+        "pad_token": tokenizer.pad_token,
+        "chat_template": tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else None,
+    }
+
+
+async def open_generation(service: Service, body: GenerateBody) -> Generation:
+    """The choices of `/inference/v1/generate`; none is queued yet.
+
+    As with vLLM, `max_tokens` may reach beyond the context: then sampling stops at its end, by "length".
+    """
+    service.check_model(body.model)
+    sampling = body.sampling_params
+    room = service.room_behind(body.token_ids)
+    asked = room if sampling.max_tokens is None else sampling.max_tokens
+    least = sampling.min_tokens or 0
+    if least > asked:
+        raise bad_request(f"min_tokens = {least} is more than the {asked} at most.", "sampling_params.min_tokens")
+    sampling = sampling.model_copy(update={"min_tokens": min(least, room)})
+    wanted = Wanted(
+        max_tokens=min(asked, room),
+        top_logprobs=-1 if sampling.logprobs is None else sampling.logprobs,
+        prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
+    )
+    request_id = body.request_id or f"generate-{uuid.uuid4().hex}"
+    grammar = await service.formats.grammar_of(sampling)
+    return prepare(service, [body.token_ids], sampling, [wanted], request_id, grammar)
+
+
+async def generate(service: Service, body: GenerateBody, generation: Generation) -> dict[str, Any]:
+    """The reply of `/inference/v1/generate`: token ids and their log-probabilities, no text."""
+    await generation.finish()
+    names = TokenNames(service.model.vocabulary, as_ids=True)
+    scored, num_scored = body.sampling_params.prompt_logprobs, body.sampling_params.prompt_logprobs or 0
+    return {
+        "request_id": generation.request_id,
+        "choices": await take_turns(
+            lambda choice: _choice(service, names, choice, body.sampling_params.logprobs), generation.choices
+        ),
+        "prompt_logprobs": None if scored is None else prompt_logprobs(names, generation.choices[0], num_scored),
+    }
+
+
+def version_spans(service: Service, versions: Sequence[int]) -> list[dict[str, Any]]:
+    """Which tokens, from `start` to `end`, which weights sampled: the `weight_versions` of vLLM."""
+    spans: list[dict[str, Any]] = []
+    for index, version in enumerate(versions):
+        name = service.version_name(version)
+        if not spans or spans[-1]["version"] != name:
+            spans.append({"version": name, "start": index})
+        spans[-1]["end"] = index + 1
+    return spans
+
+
+def _choice(service: Service, names: TokenNames, choice: Choice, num_top: int | None) -> dict[str, Any]:
+    token_ids = choice.token_ids
+    return {
+        "index": choice.index,
+        "token_ids": token_ids,
+        "token_versions": choice.request.versions,
+        "weight_versions": version_spans(service, choice.request.versions),
+        "finish_reason": choice.finish_reason,
+        "logprobs": None if num_top is None else chat_logprobs(names, choice, 0, len(token_ids), num_top),
+    }

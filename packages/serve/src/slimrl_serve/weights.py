@@ -1,0 +1,132 @@
+"""Replaces the weights of a running model: checks new ones, then copies them into its parameters.
+
+Raises UserError, before anything is changed, if a directory does not hold exactly this model's weights. Knows nothing
+of HTTP or engines.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from slimrl.errors import UserError
+from slimrl.io.checksums import check_sums
+from slimrl.models.device import dtype_name
+from slimrl.models.tensor_file import TensorFile
+from slimrl.models.weight_files import weight_files
+from slimrl.transport.broadcast import Kinds
+
+Source = Path | str  # a directory, or the name of what sent the weights
+
+
+def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
+    """The directory's tensors, read into memory, by the names of the parameters that they replace.
+
+    Names, shapes and dtypes must be those of the module, and all numbers finite. A parameter that is tied to another
+    may be missing, or must be equal to it. Buffers must be equal to the module's own. Nothing but the headers is read
+    of weights that are not the module's.
+    """
+    files = _files(directory, most=len(_tensors_of(module)))
+    said = [name for file in files for name in file.kinds]
+    if twice := [name for name, times in Counter(said).items() if times > 1]:
+        raise UserError(f"{directory} has the tensor {twice[0]} in several files.")
+    kinds = {name: kind for file in files for name, kind in file.kinds.items()}
+    check_kinds(directory, kinds, module)
+    found = {name: tensor for file in files for name, tensor in file.read()}
+    # After they were read: what is written over a file in between does not agree with its checksum any more.
+    check_sums(directory, [file.path.relative_to(directory).as_posix() for file in files])
+    return check_numbers(directory, found, module)
+
+
+def check_kinds(source: Source, kinds: Kinds, module: nn.Module) -> None:
+    """Raises UserError unless these are the names, shapes and dtypes of the module's tensors."""
+    check_part(source, kinds, module)
+    if missing := sorted(set(dict(module.named_parameters())) - set(kinds)):
+        raise UserError(f"{source} lacks {len(missing)} of the served model's tensors, such as {missing[0]}.")
+
+
+def check_part(source: Source, kinds: Kinds, module: nn.Module) -> None:
+    """Raises UserError unless these are the names, shapes and dtypes of some of the module's tensors."""
+    own = _tensors_of(module)
+    if unknown := sorted(set(kinds) - set(own)):
+        raise UserError(f"{source} has the tensor {unknown[0]}, which the served model has not.")
+    for name, (shape, dtype) in kinds.items():
+        _check_same_kind(source, name, (shape, dtype), own[name])
+
+
+def check_numbers(source: Source, found: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
+    """The tensors to copy into the module, of tensors of the right kinds. Raises UserError for numbers that are not
+    finite, and for a tensor that differs from what it is tied to."""
+    # Tied parameters have several names: `known` has all, `unique` the first, which holds the tensor.
+    known = dict(module.named_parameters(remove_duplicate=False))
+    unique = dict(module.named_parameters())
+    own = _tensors_of(module)
+    first_names = {id(parameter): name for name, parameter in unique.items()}
+    for name, tensor in found.items():
+        # Keys and values with NaNs would outlive the weights: even masked, they spoil every sequence that reads them.
+        if not torch.isfinite(tensor).all():
+            raise UserError(f"{name} in {source} has numbers that are NaN or infinite.")
+        # What is not copied must be equal already: buffers, and the further names of tied parameters.
+        if name not in known:
+            _check_same_numbers(source, name, tensor, own[name])
+        elif name not in unique:
+            _check_same_numbers(source, name, tensor, found[first_names[id(known[name])]])
+    return {name: tensor for name, tensor in found.items() if name in unique}
+
+
+@torch.no_grad()
+def copy_weights(weights: Mapping[str, Tensor], module: nn.Module) -> None:
+    """Copy checked tensors into the module's parameters, in place."""
+    parameters = dict(module.named_parameters())
+    for name, tensor in weights.items():
+        parameters[name].copy_(tensor)
+
+
+def weight_checksums(module: nn.Module) -> dict[str, str]:
+    """The SHA-256 digest of every parameter's bytes, under names as those of vLLM's first worker."""
+    return {
+        f"dp0:pp0:pcp0:tp0:{name}": hashlib.sha256(
+            parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        ).hexdigest()
+        for name, parameter in module.named_parameters()
+    }
+
+
+def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
+
+
+def _files(directory: Path, most: int) -> list[TensorFile]:
+    if not directory.is_dir():
+        raise UserError(f"{directory} is no directory on the server's machine.")
+    paths = weight_files(directory)
+    if not paths or any(path.suffix != ".safetensors" for path in paths):
+        raise UserError(f"{directory} holds no model.safetensors, nor several with model.safetensors.index.json.")
+    if len(paths) > most:
+        raise UserError(f"{directory} has {len(paths)} files of weights, but the served model has {most} tensors.")
+    return [TensorFile(path) for path in paths]
+
+
+def _check_same_kind(source: Source, name: str, kind: tuple[tuple[int, ...], torch.dtype], own: Tensor) -> None:
+    shape, dtype = kind
+    if shape != tuple(own.shape):
+        raise UserError(
+            f"{name} in {source} has the shape {list(shape)}, but the served model's has {list(own.shape)}."
+        )
+    if dtype != own.dtype:
+        theirs, ours = dtype_name(dtype), dtype_name(own.dtype)
+        raise UserError(
+            f"{name} in {source} is {theirs}, but the served model is {ours}. Save the weights as {ours}, or start "
+            f"the server with --model.dtype {theirs}."
+        )
+
+
+def _check_same_numbers(source: Source, name: str, tensor: Tensor, other: Tensor) -> None:
+    if not torch.equal(tensor.to(other.device), other):
+        raise UserError(
+            f"{name} in {source} differs from what it is in the served model: a buffer that never changes, or the "
+            "same weights as those of another name. Leave it out, or save the model whose weights it belongs to."
+        )

@@ -1,0 +1,331 @@
+"""The server answers hostile and mistaken clients with an error, and goes on to serve others."""
+
+import concurrent.futures
+import contextlib
+import json
+import random
+import socket
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from packages.serve.tests.clients.serving import Reference, Server, metric, wait_for
+
+pytestmark = pytest.mark.slow
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+TOOL = {"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}
+
+
+def post_raw(server: Server, path: str, body: bytes | str, **headers: str) -> httpx.Response:
+    headers = {"Content-Type": "application/json", **headers}
+    return httpx.post(server.url + path, content=body, headers=headers, timeout=60, verify=False)
+
+
+def post(server: Server, path: str, body: Any) -> httpx.Response:
+    return post_raw(server, path, json.dumps(body))
+
+
+def refused(response: httpx.Response, status: int = 400) -> str:
+    """The message of an error in OpenAI's format."""
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"} and error["message"]
+    return str(error["message"])
+
+
+@pytest.fixture(autouse=True)
+def still_serves(server: Server, reference: Reference) -> Any:
+    """Check after every test that nothing runs or waits, and that a greedy answer is the same as before."""
+    yield
+    wait_for(server, "num_requests_running", 0)
+    wait_for(server, "num_requests_waiting", 0)
+    prompt = reference.encode("The quick brown")
+    body = {"prompt": prompt, "max_tokens": 8, "temperature": 0, "return_token_ids": True}
+    assert post(server, COMPLETIONS, body).json()["choices"][0]["token_ids"] == reference.greedy(prompt, 8)[0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"text"',
+        b"\xff\xfe",
+        b'{"prompt": "a", "prompt": }',
+        b'{"prompt": "a", "temperature": NaN}',
+        b'{"prompt": "a", "temperature": Infinity}',
+        b'{"prompt": "a", "temperature": 1e999}',
+        b'{"prompt": "a", "max_tokens": 1' + b"0" * 5000 + b"}",
+        b'{"prompt": "\\ud800", "max_tokens": 2}',
+        b'{"prompt": ["a", "\\udfff"], "max_tokens": 2}',
+        b'{"prompt": "a", "stop": "\\ud800"}',
+        b"[" * 100_000,
+        b'{"prompt": ' + b"[" * 100_000,
+        b'{"prompt": "a", "max_tokens": true}',
+        b'{"prompt": "a", "max_tokens": "3"}',
+        b'{"prompt": "a", "max_tokens": 3.5}',
+        b'{"prompt": "a", "max_tokens": -1}',
+        b'{"prompt": "a", "n": 0}',
+        b'{"prompt": "a", "n": 129}',
+        b'{"prompt": "a", "top_p": 0}',
+        b'{"prompt": "a", "top_k": -2}',
+        b'{"prompt": "a", "logprobs": -1}',
+        b'{"prompt": "a", "logprobs": 50000}',
+        b'{"prompt": "a", "seed": 36893488147419103232}',
+        b'{"prompt": "", "max_tokens": 2}',
+        b'{"prompt": [], "max_tokens": 2}',
+        b'{"prompt": [[]], "max_tokens": 2}',
+        b'{"prompt": [300], "max_tokens": 2}',
+        b'{"prompt": [-1], "max_tokens": 2}',
+        b'{"prompt": [2147483648], "max_tokens": 2}',
+        b'{"prompt": [1.0], "max_tokens": 2}',
+        b'{"prompt": [1, "a"], "max_tokens": 2}',
+        b'{"prompt": "a", "stop_token_ids": [300]}',
+        b'{"prompt": "a", "stop": [""]}',
+        b'{"prompt": "a", "stream": 1}',
+        b'{"prompt": "a", "stream_options": {"include_usage": true}}',
+        b'{"prompt": "a", "min_tokens": 9, "max_tokens": 3}',
+    ],
+    ids=lambda body: body[:44].decode("latin-1"),
+)
+def test_a_bad_completion_is_refused(server: Server, body: bytes) -> None:
+    refused(post_raw(server, COMPLETIONS, body))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"messages": [{"role": "user", "content": "\ud800"}]},
+        {"messages": [{"role": "user"}]},
+        {"messages": [{"role": "wizard", "content": "x"}]},
+        {"messages": "hello"},
+        {"tools": [{**TOOL, "function": {"name": "f", "parameters": {"description": "\ud800"}}}]},
+        {"chat_template_kwargs": {"name": "\ud800"}, "tools": [{"type": "function", "function": {"name": "\udfff"}}]},
+        {"chat_template_kwargs": {"tokenize": True}},
+        {"chat_template_kwargs": {"conversation": []}},
+        {"chat_template_kwargs": {"messages": []}},
+        {"continue_final_message": True, "add_generation_prompt": True},
+        {"top_logprobs": 2},
+        {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+        {"parallel_tool_calls": 1},
+    ],
+    ids=str,
+)
+def test_a_bad_chat_is_refused(server: Server, change: dict[str, Any]) -> None:
+    refused(post(server, CHAT, {**HELLO, **change}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}]},
+        {"messages": [{"role": "tool", "content": "42", "tool_call_id": "1"}]},
+        {"messages": [{"role": "user", "content": "\x00\x01<|im_end|>\u202e\U0001f600\ufffd\ufffe"}]},
+        {"messages": [{"role": "user", "content": []}]},
+        {"messages": [{"role": "assistant", "content": "so", "tool_calls": []}], "tools": []},
+        {"messages": [{"role": "user", "content": "hi"}], "tools": [TOOL], "stream": True},
+        {"stop": [f"stop {index}" for index in range(128)], "stream": True},
+        {"unknown": None, "user": "me", "store": True, "metadata": {}},
+        {"temperature": 1e-300},
+        {"temperature": 100, "top_p": 1e-300, "logprobs": True, "top_logprobs": 2},
+        {"min_p": 0.999999999999, "top_k": 2**31 - 1},
+        {"seed": -(2**63)},
+        {"logit_bias": {}, "frequency_penalty": 0, "presence_penalty": 0.0, "response_format": {"type": "text"}},
+        {"chat_template_kwargs": {"enable_thinking": False, "nan": 1}},
+    ],
+    ids=str,
+)
+def test_an_odd_chat_is_answered(server: Server, change: dict[str, Any]) -> None:
+    response = post(server, CHAT, {**HELLO, **change})
+    assert response.status_code == 200, response.text
+
+
+def test_a_thousand_stop_strings_are_refused_in_words(server: Server) -> None:
+    message = refused(post(server, COMPLETIONS, {"prompt": "a", "stop": [str(index) for index in range(1000)]}))
+    assert "stop" in message
+
+
+def test_long_stop_strings_do_not_hold_up_the_others(server: Server) -> None:
+    stop = ["t" * 1000 + str(index) for index in range(128)]
+    slow = {"prompt": "t" * 100, "max_tokens": 100, "stop": stop, "stream": True, "ignore_eos": True, "n": 4}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        streams = [pool.submit(post, server, COMPLETIONS, slow) for _ in range(2)]
+        while any(not stream.done() for stream in streams):
+            began = time.monotonic()
+            assert httpx.get(f"{server.url}/health", timeout=10).status_code == 200
+            assert time.monotonic() - began < 5.0
+            time.sleep(0.05)
+        assert [stream.result().status_code for stream in streams] == [200, 200]
+
+
+def test_128_choices_are_all_answered(server: Server) -> None:
+    body = {"prompt": "The", "max_tokens": 4, "n": 72, "seed": 1, "ignore_eos": True, "return_token_ids": True}
+    choices = post(server, COMPLETIONS, body).json()["choices"]
+    assert [choice["index"] for choice in choices] == list(range(72))
+    assert {len(choice["token_ids"]) for choice in choices} == {4}
+    assert "72" in refused(post(server, COMPLETIONS, {**body, "n": 73}))
+
+
+def test_a_full_queue_says_when_to_come_back(server: Server) -> None:
+    body = {"prompt": "The", "max_tokens": 500, "n": 70, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", server.url + COMPLETIONS, json=body, timeout=60) as response:
+        lines = response.iter_lines()  # kept: to drop it closes the connection
+        assert next(lines).startswith("data: ")
+        full = post(server, COMPLETIONS, {"prompt": "The", "n": 3})
+        refused(full, 429)
+        assert float(full.headers["retry-after"]) > 0
+
+
+def test_a_body_of_many_megabytes_is_refused(server: Server) -> None:
+    refused(post(server, COMPLETIONS, {"prompt": "a" * (40 * 2**20)}), 413)
+    refused(post(server, COMPLETIONS, {"prompt": [1] * 1_000_000, "max_tokens": 1}))
+    refused(post(server, COMPLETIONS, {"prompt": ["a"] * 100_000, "max_tokens": 1}))
+    assert "maximum context length" in refused(post(server, COMPLETIONS, {"prompt": "a " * 500_000}))
+
+
+def test_a_body_that_does_not_say_its_length_is_refused(server: Server) -> None:
+    def forever() -> Any:
+        yield b'{"prompt": "'
+        for _ in range(40):
+            yield b"a" * 2**20
+
+    # The server may also close the connection rather than read on.
+    with contextlib.suppress(httpx.WriteError):
+        refused(httpx.post(server.url + COMPLETIONS, content=forever(), timeout=60), 411)
+
+
+def test_unknown_routes_and_methods_are_errors_of_the_same_shape(server: Server) -> None:
+    refused(httpx.get(f"{server.url}/v1/nothing"), 404)
+    wrong = httpx.get(server.url + COMPLETIONS)
+    refused(wrong, 405)
+    assert wrong.headers["allow"] == "POST"
+    refused(post_raw(server, COMPLETIONS, b"prompt=a", **{"Content-Type": "application/x-www-form-urlencoded"}))
+
+
+def connection(server: Server) -> socket.socket:
+    parts = urlsplit(server.url)
+    assert parts.hostname and parts.port
+    return socket.create_connection((parts.hostname, parts.port), timeout=30)
+
+
+def request_bytes(path: str, body: Any) -> bytes:
+    content = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
+
+
+LONG: dict[str, Any] = {"prompt": "The", "max_tokens": 500, "ignore_eos": True, "n": 12}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_vanishes_frees_running_and_waiting_slots(server: Server, stream: bool) -> None:
+    with connection(server) as client:
+        client.sendall(request_bytes(COMPLETIONS, {**LONG, "stream": stream}))
+        wait_for(server, "num_requests_waiting", 4)
+    wait_for(server, "num_requests_running", 0, timeout_s=5)
+    wait_for(server, "num_requests_waiting", 0, timeout_s=5)
+
+
+def test_a_stream_that_waits_in_the_queue_ends_with_its_client(server: Server) -> None:
+    with httpx.stream("POST", server.url + COMPLETIONS, json={**LONG, "n": 8, "stream": True}, timeout=60) as first:
+        lines = first.iter_lines()  # kept: to drop it closes the connection
+        assert next(lines).startswith("data: ")
+        with connection(server) as client:
+            client.sendall(request_bytes(COMPLETIONS, {**LONG, "n": 3, "stream": True}))
+            wait_for(server, "num_requests_waiting", 3)
+        wait_for(server, "num_requests_waiting", 0, timeout_s=5)
+
+
+def test_a_client_that_vanishes_while_paused_is_forgotten(server: Server) -> None:
+    assert post(server, "/pause", {}).status_code == 200
+    try:
+        with connection(server) as client:
+            client.sendall(request_bytes(CHAT, {**HELLO, "n": 3, "stream": True}))
+            time.sleep(0.3)
+        with connection(server) as client:
+            client.sendall(request_bytes(CHAT, {**HELLO, "n": 3}))
+            time.sleep(0.3)
+        time.sleep(0.3)
+        assert metric(server, "num_requests_waiting") == 0
+        assert metric(server, "num_requests_running") == 0
+    finally:
+        assert post(server, "/resume", {}).status_code == 200
+
+
+def test_a_client_that_never_reads_does_not_hold_up_the_others(server: Server) -> None:
+    clients = [connection(server) for _ in range(4)]
+    for client in clients:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(
+            request_bytes(CHAT, {**HELLO, "max_tokens": 400, "stream": True, "ignore_eos": True, "logprobs": True,
+                                 "top_logprobs": 20})
+        )  # fmt: skip
+    try:
+        for _ in range(4):
+            assert post(server, CHAT, HELLO).status_code == 200
+    finally:
+        for client in clients:
+            client.close()
+
+
+def test_half_a_request_disturbs_nobody(server: Server) -> None:
+    whole = request_bytes(COMPLETIONS, LONG)
+    with connection(server) as a, connection(server) as b, connection(server) as c:
+        a.sendall(whole[: len(whole) // 2])
+        b.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20)  # the beginning of TLS
+        c.sendall(whole)
+        c.shutdown(socket.SHUT_WR)  # sends no more, but would still read
+        assert post(server, CHAT, HELLO).status_code == 200
+
+
+def test_requests_and_departures_at_random_leave_nothing_behind(server: Server, reference: Reference) -> None:
+    prompts = [reference.encode(text) for text in ("The", "user system", "What is the capital of France?", "fox " * 40)]
+    expected = [reference.greedy(prompt, 40)[0] for prompt in prompts]
+
+    def one(seed: int) -> None:
+        rng = random.Random(seed)
+        which, stream, length = rng.randrange(len(prompts)), rng.random() < 0.5, rng.randrange(1, 41)
+        body = {"prompt": prompts[which], "max_tokens": length, "temperature": 0, "return_token_ids": True}
+        if rng.random() < 0.5:
+            with connection(server) as client:
+                client.sendall(request_bytes(COMPLETIONS, {**body, "stream": stream, "max_tokens": 400, "n": 3}))
+                time.sleep(rng.random() * 0.3)
+            return
+        response = post(server, COMPLETIONS, {**body, "stream": stream})
+        assert response.status_code == 200, response.text
+        lines = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: {")]
+        replies = [json.loads(line) for line in lines] if stream else [response.json()]
+        assert [token for reply in replies for token in reply["choices"][0]["token_ids"]] == expected[which][:length]
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        list(pool.map(one, range(60)))
+
+
+@pytest.mark.slow
+def test_likeliest_prompt_tokens_score_exactly_as_their_top(parrot: Server, parrot_reference: Reference) -> None:
+    # lm-eval compares the two numbers for equality.
+    ids = parrot_reference.policy.chat.opening([{"role": "user", "content": "What is 20 + 22?"}])
+    ids += parrot_reference.greedy(ids, 8)[0]
+    body = {"prompt": ids, "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
+    response = post(parrot, COMPLETIONS, body)
+    assert response.status_code == 200, response.text
+    logprobs = response.json()["choices"][0]["logprobs"]
+    assert len(logprobs["tokens"]) == len(ids) + 1
+    pairs = list(zip(logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True))[-9:]
+    assert [value == max(top.values()) for value, top in pairs] == [True] * 9
+
+
+def test_multibyte_characters_are_never_broken_in_a_stream(server: Server) -> None:
+    for seed in range(2):
+        body = {"prompt": "The", "seed": seed, "max_tokens": 150, "temperature": 3.0, "ignore_eos": True}
+        whole = post(server, COMPLETIONS, body).json()["choices"][0]["text"]
+        stream = post(server, COMPLETIONS, {**body, "stream": True}).text
+        chunks = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
+        assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole

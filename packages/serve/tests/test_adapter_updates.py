@@ -1,0 +1,196 @@
+"""A trainer's adapter alone as new weights: merged by the server, it is bit for bit what the trainer computes with."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+
+from packages.serve.tests.conftest import InferenceServer, config_of, serving
+from packages.serve.tests.test_adapters import assert_equal, make_adapter
+from slimrl.config.model import LoraConfig, ModelConfig
+from slimrl.errors import UserError
+from slimrl.models.load import Policy, load_policy, save_weights
+from slimrl.models.lora import AdapterForm, adapter_form, adapter_tensors, merge_parameters
+from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.server_link import SamplerAddress
+from slimrl_cluster.inference.weight_sender import WeightSender
+
+CPU = torch.device("cpu")
+
+
+def adapted(model: Path, dtype: str = "float32", **settings: object) -> Policy:
+    lora = LoraConfig.model_validate({"rank": 4, "alpha": 6.0, **settings})
+    return load_policy(ModelConfig(name=str(model), dtype=dtype, device="cpu", num_threads=1, lora=lora))
+
+
+@torch.no_grad()
+def train(policy: Policy, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in policy.module.parameters():
+        if parameter.requires_grad:
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
+
+
+def served(server: InferenceServer) -> dict[str, torch.Tensor]:
+    return dict(server.service.model.policy.module.named_parameters())
+
+
+@contextmanager
+def client_of(server: InferenceServer) -> Iterator[RemoteClient]:
+    client = RemoteClient(SamplerAddress(server.address, timeout_s=10), frozenset([2]), 64)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@pytest.fixture
+def http(tiny_dir: Path) -> Iterator[httpx.Client]:
+    with serving(tiny_dir) as server, httpx.Client(base_url=server.address, timeout=30) as client:
+        yield client
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_version_is_merged_into_the_weights_of_the_start(tiny_dir: Path, tmp_path: Path, dtype: str):
+    all_linear, few = adapted(tiny_dir, dtype), adapted(tiny_dir, dtype, targets=["q_proj"])
+    model = ModelConfig(name=str(tiny_dir), device="cpu", dtype=dtype, num_threads=1)
+    config = config_of(tiny_dir).model_copy(update={"model": model})
+    with InferenceServer(config) as server, client_of(server) as client:
+        for version, policy in enumerate((all_linear, all_linear, few, all_linear)):
+            train(policy, version)
+            save_weights(policy, tmp_path / f"{version}", adapter=adapter_form(policy.module))
+            client.update_weights(tmp_path / f"{version}", version)
+            assert_equal(served(server), merge_parameters(policy.module))
+            assert server.service.engine.version == version
+        form = adapter_form(all_linear.module)
+        with WeightSender([client], "127.0.0.1", CPU, 10) as sender:
+            for version in (5, 6):
+                train(all_linear, version)
+                sender.send(adapter_tensors(all_linear.module), version, form)
+                assert_equal(served(server), merge_parameters(all_linear.module))
+    save_weights(all_linear, tmp_path / "whole")
+    sizes = [sum(path.stat().st_size for path in (tmp_path / name).iterdir()) for name in ("3", "whole")]
+    assert sizes[0] < sizes[1] / 2
+
+
+@pytest.mark.slow
+def test_an_adapter_for_weights_that_are_gone_is_refused_and_changes_nothing(tiny_dir: Path, tmp_path: Path):
+    policy = adapted(tiny_dir)
+    train(policy, 0)
+    save_weights(policy, tmp_path / "whole")
+    save_weights(policy, tmp_path / "alone", adapter=adapter_form(policy.module))
+    with serving(tiny_dir) as server, client_of(server) as client:
+        client.update_weights(tmp_path / "whole", 1)
+        weights = {name: tensor.clone() for name, tensor in served(server).items()}
+        with pytest.raises(UserError, match="the weights that the server was started with have been replaced since"):
+            client.update_weights(tmp_path / "alone", 2)
+        form, tensors = adapter_form(policy.module), adapter_tensors(policy.module)
+        with (
+            WeightSender([client], "127.0.0.1", CPU, 2.0) as sender,
+            pytest.raises(UserError, match="have been replaced since"),
+        ):
+            sender.send(tensors, 2, form)
+        assert_equal(served(server), weights)
+        assert server.service.engine.version == 1
+
+
+def test_an_adapter_alone_is_an_update_of_its_own(http: httpx.Client, tiny_dir: Path, tmp_path: Path):
+    make_adapter(tmp_path / "adapter", 1)
+    post = http.post
+    post("/start_weight_update")
+    whole, alone = ({"update_info": {"weight_dir": str(path)}} for path in (tiny_dir, tmp_path / "adapter"))
+    assert post("/update_weights", json=whole).status_code == 200
+    refused = post("/update_weights", json=alone)
+    assert refused.status_code == 400 and "an update of its own" in refused.json()["error"]["message"]
+
+
+@pytest.mark.slow
+def test_no_adapter_alone_is_taken_while_another_is_served(http: httpx.Client, tmp_path: Path):
+    make_adapter(tmp_path, 1)
+    assert http.post("/load_lora_adapter", json={"lora_name": "ada", "lora_path": str(tmp_path)}).status_code == 200
+    refused = http.post("/update_weights", json={"weight_dir": str(tmp_path), "version": 3})
+    assert refused.status_code == 400 and "unload it before an update" in refused.json()["error"]["message"]
+    assert http.post("/unload_lora_adapter", json={"lora_name": "ada"}).status_code == 200
+
+
+@pytest.mark.slow
+def test_a_broadcast_adapter_that_does_not_fit_is_refused_before_it_is_received(tiny_dir: Path):
+    policy = adapted(tiny_dir)
+    form, tensors = adapter_form(policy.module), adapter_tensors(policy.module)
+    with (
+        serving(tiny_dir) as server,
+        client_of(server) as client,
+        WeightSender([client], "127.0.0.1", CPU, 1.0) as sender,
+        pytest.raises(UserError, match="the broadcast has the tensor nobody, which adapts nothing of the model"),
+    ):
+        sender.send({**tensors, "nobody": torch.zeros(3)}, 1, form)
+
+
+@pytest.mark.slow
+def test_an_adapter_of_other_weights_is_refused(tiny_dir: Path, tmp_path: Path):
+    other = adapted(tiny_dir)
+    with torch.no_grad():
+        other.module.get_input_embeddings().weight.mul_(1.5)
+    half = adapted(tiny_dir, "bfloat16")
+    with serving(tiny_dir) as server, client_of(server) as client:
+        before = {name: tensor.clone() for name, tensor in served(server).items()}
+        for name, policy in (("other", other), ("half", half)):
+            save_weights(policy, tmp_path / name, adapter=adapter_form(policy.module))
+            with pytest.raises(UserError, match="of other weights than those that the server was started with"):
+                client.update_weights(tmp_path / name, 1)
+        assert_equal(served(server), before)
+
+
+@pytest.mark.slow
+def test_an_adapter_that_gives_no_finite_numbers_leaves_the_one_before(tiny_dir: Path, tmp_path: Path):
+    policy = adapted(tiny_dir)
+    form = adapter_form(policy.module)
+    with serving(tiny_dir) as server, client_of(server) as client:
+        train(policy, 1)
+        save_weights(policy, tmp_path / "good", adapter=form)
+        client.update_weights(tmp_path / "good", 1)
+        good = {name: tensor.clone() for name, tensor in served(server).items()}
+        *_, last = adapter_tensors(policy.module).values()
+        with torch.no_grad():
+            last.fill_(torch.inf)
+        save_weights(policy, tmp_path / "bad", adapter=form)
+        with pytest.raises(UserError, match="has numbers that are NaN or infinite"):
+            client.update_weights(tmp_path / "bad", 2)
+        assert_equal(served(server), good)
+        assert server.service.engine.version == 1
+
+
+@pytest.mark.slow
+def test_what_was_received_for_other_weights_is_not_finished(http: httpx.Client, tiny_dir: Path, tmp_path: Path):
+    policy = adapted(tiny_dir)
+    train(policy, 1)
+    save_weights(policy, tmp_path / "alone", adapter=adapter_form(policy.module))
+    assert http.post("/start_weight_update").status_code == 200
+    body = {"update_info": {"weight_dir": str(tmp_path / "alone")}}
+    assert http.post("/update_weights", json=body).status_code == 200
+    assert http.post("/update_weights", json={"weight_dir": str(tiny_dir), "version": 5}).status_code == 200
+    refused = http.post("/finish_weight_update", json={"weight_version": "6"})
+    assert refused.status_code == 400 and "There is no update to finish" in refused.json()["error"]["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("base_model.model.model.norm.lora_A.weight", (4, 32)),
+        ("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", (9, 9)),
+        ("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", (4,)),
+    ],
+)
+def test_shapes_of_a_broadcast_are_checked_before_it_is_received(name: str, shape: tuple[int, ...], tiny_dir: Path):
+    with (
+        serving(tiny_dir) as server,
+        client_of(server) as client,
+        WeightSender([client], "127.0.0.1", CPU, 1.0) as sender,
+        pytest.raises(UserError, match="does not fit the weight's"),
+    ):
+        sender.send({name: torch.zeros(shape)}, 1, AdapterForm(4, 1.5))

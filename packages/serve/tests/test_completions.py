@@ -1,0 +1,215 @@
+"""`/v1/completions` and the routes on token ids answer as the engine itself does."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from packages.serve.tests.conftest import CONTEXT_LEN
+from slimrl.config.model import ModelConfig
+from slimrl.inference.engine import Engine
+from slimrl.inference.scheduler import Request, RequestOptions
+from slimrl.models.load import load_policy
+from slimrl.types import SamplingParams
+
+PROMPT = list(range(10, 30))
+
+
+class Direct:
+    """The engine without a server, for reference."""
+
+    def __init__(self, model: Path) -> None:
+        self.policy = load_policy(ModelConfig(name=str(model), device="cpu", dtype="float32", num_threads=1))
+
+    def sample(self, prompt: list[int], params: SamplingParams, options: RequestOptions) -> Request:
+        engine = Engine(self.policy.module, self.policy.chat.stop_ids, 1, CONTEXT_LEN)
+        request = engine.submit(prompt, params, lambda sampled: False, options)
+        while request.finish_reason is None:
+            engine.step()
+        return request
+
+
+@pytest.fixture(scope="module")
+def direct(tiny_dir: Path) -> Direct:
+    return Direct(tiny_dir)
+
+
+def complete(http: httpx.Client, **body: Any) -> dict[str, Any]:
+    reply = http.post("/v1/completions", json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def events(http: httpx.Client, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The objects of a stream; the last line must be the mark of its end."""
+    lines = []
+    with http.stream("POST", path, json={**body, "stream": True}) as reply:
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        lines = [line.removeprefix("data: ") for line in reply.iter_lines() if line]
+    assert lines.pop() == "[DONE]"
+    return map(json.loads, lines)
+
+
+def test_greedy_tokens_and_log_probabilities_are_the_engines(http: httpx.Client, direct: Direct) -> None:
+    rng = random.Random(0)
+    for _ in range(10):
+        prompt = [rng.randrange(3, 300) for _ in range(rng.randrange(1, 60))]
+        body = {"prompt": prompt, "max_tokens": 20, "temperature": 0, "logprobs": 3, "return_token_ids": True}
+        reply = complete(http, model="tiny", **body)
+        expected = direct.sample(prompt, SamplingParams(20, 0.0), RequestOptions(top_logprobs=3))
+        (choice,) = reply["choices"]
+        assert choice["token_ids"] == expected.completion_ids
+        assert choice["prompt_token_ids"] == reply["prompt_token_ids"] == prompt
+        assert choice["token_versions"] == [-1] * len(expected.completion_ids)
+        assert choice["logprobs"]["token_logprobs"] == pytest.approx(expected.logprobs, abs=1e-4)
+        assert choice["finish_reason"] == expected.finish_reason
+        assert choice["text"] == direct.policy.chat.text(expected.completion_ids)
+        for named, logprob in zip(choice["logprobs"]["top_logprobs"], expected.logprobs, strict=True):
+            assert max(named.values()) == pytest.approx(logprob, abs=1e-4)
+        assert reply["usage"]["completion_tokens"] == len(expected.completion_ids)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"temperature": 0},
+        {"seed": 3, "n": 3},
+        {"seed": 4, "temperature": 0.7, "top_p": 0.9, "top_k": 40, "min_p": 0.01},
+        {"seed": 5, "stop": ["e", " "], "min_tokens": 4},
+        {"seed": 6, "stop": "a", "include_stop_str_in_output": True},
+        {"seed": 7, "skip_special_tokens": False, "stop_token_ids": [100, 101]},
+        {"seed": 8, "prompt": "Hello", "echo": True, "logprobs": 2},
+    ],
+)
+def test_a_stream_says_what_the_whole_reply_says(http: httpx.Client, extra: dict[str, Any]) -> None:
+    body = {"prompt": PROMPT, "max_tokens": 40, "logprobs": 1, "return_token_ids": True, **extra}
+    whole = complete(http, **body)
+    *chunks, last = events(http, "/v1/completions", {**body, "stream_options": {"include_usage": True}})
+    for choice in whole["choices"]:
+        mine = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == choice["index"]]
+        assert "".join(piece["text"] for piece in mine) == choice["text"]
+        assert [token for piece in mine for token in piece["token_ids"]] == choice["token_ids"]
+        for key in ("tokens", "text_offset"):
+            assert [item for piece in mine for item in piece["logprobs"][key]] == choice["logprobs"][key]
+        assert [piece["finish_reason"] for piece in mine][-1] == choice["finish_reason"]
+        assert {piece["finish_reason"] for piece in mine[:-1]} <= {None}
+    assert last["choices"] == []
+    assert {k: v for k, v in last["usage"].items() if "details" not in k} == {
+        k: v for k, v in whole["usage"].items() if "details" not in k
+    }
+
+
+def test_a_seed_decides_the_text_and_choices_differ(http: httpx.Client) -> None:
+    body = {"prompt": PROMPT, "max_tokens": 12, "seed": 11, "n": 4}
+    texts = [choice["text"] for choice in complete(http, **body)["choices"]]
+    assert texts == [choice["text"] for choice in complete(http, **body)["choices"]]
+    assert len(set(texts)) > 1
+    assert texts[0] == complete(http, **{**body, "n": 1})["choices"][0]["text"]
+    assert texts != [choice["text"] for choice in complete(http, **{**body, "seed": 12})["choices"]]
+
+
+def test_all_shapes_of_a_prompt_mean_the_same(http: httpx.Client) -> None:
+    text = "What is the capital?"
+    token_ids = http.post("/tokenize", json={"prompt": text}).json()["tokens"]
+    assert http.post("/detokenize", json={"tokens": token_ids}).json() == {"prompt": text}
+    options = {"max_tokens": 5, "temperature": 0, "return_token_ids": True}
+    replies = [complete(http, prompt=prompt, **options) for prompt in (text, token_ids, [text] * 2, [token_ids] * 2)]
+    assert [len(reply["choices"]) for reply in replies] == [1, 1, 2, 2]
+    choices = [choice for reply in replies for choice in reply["choices"]]
+    assert len({(choice["text"], *choice["prompt_token_ids"]) for choice in choices}) == 1
+    assert [choice["index"] for choice in replies[3]["choices"]] == [0, 1]
+
+
+def test_choices_stand_in_the_order_of_the_prompts(http: httpx.Client) -> None:
+    reply = complete(http, prompt=[[10, 11], [20, 21]], n=2, max_tokens=2, return_token_ids=True)
+    assert [choice["prompt_token_ids"] for choice in reply["choices"]] == [[10, 11], [10, 11], [20, 21], [20, 21]]
+    assert reply["usage"]["prompt_tokens"] == 4
+
+
+@pytest.mark.parametrize("max_tokens", [0, 1])
+def test_an_echo_scores_the_prompt(http: httpx.Client, direct: Direct, max_tokens: int) -> None:
+    expected = direct.sample(PROMPT, SamplingParams(1, 0.0), RequestOptions(prompt_logprobs=2))
+    body = {"prompt": PROMPT, "max_tokens": max_tokens, "temperature": 0, "echo": True, "logprobs": 2}
+    for _ in range(2):  # the second time the prompt is in the cache
+        reply = complete(http, **body)
+        (choice,) = reply["choices"]
+        scored = choice["logprobs"]
+        assert choice["text"].startswith(direct.policy.chat.text(PROMPT))
+        assert len(scored["tokens"]) == len(scored["text_offset"]) == len(PROMPT) + max_tokens
+        assert scored["token_logprobs"][0] is scored["top_logprobs"][0] is None
+        own = scored["token_logprobs"][1 : len(PROMPT)]
+        assert own == pytest.approx([score.logprob for score in expected.scored], abs=1e-4)
+        for top, logprob, score in zip(scored["top_logprobs"][1:], own, expected.scored, strict=False):
+            assert (max(top.values()) == logprob) == (score.rank == 1)
+        assert reply["usage"]["completion_tokens"] == max_tokens
+
+
+def test_prompt_log_probabilities_have_vllms_shape(http: httpx.Client, direct: Direct) -> None:
+    expected = direct.sample(PROMPT, SamplingParams(1), RequestOptions(prompt_logprobs=2))
+    (choice,) = complete(http, prompt=PROMPT, max_tokens=1, prompt_logprobs=2)["choices"]
+    first, *others = choice["prompt_logprobs"]
+    assert first is None
+    for entry, token, score in zip(others, PROMPT[1:], expected.scored, strict=True):
+        assert entry[str(token)]["logprob"] == pytest.approx(score.logprob, abs=1e-4)
+        assert entry[str(token)]["rank"] == score.rank
+        assert len(entry) in (2, 3)
+
+
+def test_a_stop_token_ends_the_text_but_is_among_the_tokens(http: httpx.Client) -> None:
+    body = {"prompt": PROMPT, "temperature": 0, "max_tokens": 10, "return_token_ids": True, "logprobs": 0}
+    (free,) = complete(http, **body)["choices"]
+    third = free["token_ids"][2]
+    (stopped,) = complete(http, **body, stop_token_ids=[third], skip_special_tokens=False)["choices"]
+    assert stopped["finish_reason"] == "stop"
+    assert stopped["token_ids"] == free["token_ids"][: free["token_ids"].index(third) + 1]
+    assert len(stopped["logprobs"]["token_logprobs"]) == len(stopped["token_ids"])
+    assert stopped["text"] == http.post("/detokenize", json={"tokens": stopped["token_ids"][:-1]}).json()["prompt"]
+
+
+def test_cached_prompt_tokens_are_told(http: httpx.Client) -> None:
+    prompt = list(range(200, 240))
+    complete(http, prompt=prompt, max_tokens=1)
+    usage = complete(http, prompt=prompt, max_tokens=1)["usage"]
+    assert usage["prompt_tokens_details"] == {"cached_tokens": len(prompt) - 1}
+
+
+def test_a_prompt_may_fill_the_context_but_for_one_token(http: httpx.Client) -> None:
+    prompt = [5] * (CONTEXT_LEN - 1)
+    assert complete(http, prompt=prompt)["usage"]["completion_tokens"] == 1
+    reply = http.post("/v1/completions", json={"prompt": [*prompt, 5], "max_tokens": 1})
+    assert reply.status_code == 400
+    assert f"maximum context length is {CONTEXT_LEN} tokens" in reply.json()["error"]["message"]
+    assert reply.json()["error"]["code"] == "context_length_exceeded"
+    reply = http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": CONTEXT_LEN})
+    assert "maximum context length is" in reply.json()["error"]["message"]
+
+
+def test_generate_takes_and_gives_token_ids(http: httpx.Client, direct: Direct) -> None:
+    sampling = {"temperature": 0, "max_tokens": 9, "logprobs": 1, "n": 2, "prompt_logprobs": 0}
+    sampling |= {"repetition_penalty": 1.0, "skip_special_tokens": False, "stop_token_ids": []}
+    body = {"model": "tiny", "token_ids": PROMPT, "sampling_params": sampling, "request_id": "r", "priority": 0}
+    reply = http.post("/inference/v1/generate", json=body).json()
+    expected = direct.sample(PROMPT, SamplingParams(9, 0.0), RequestOptions())
+    assert reply["request_id"] == "r"
+    for choice in reply["choices"]:
+        assert choice["token_ids"] == expected.completion_ids
+        assert choice["finish_reason"] == expected.finish_reason
+        content = choice["logprobs"]["content"]
+        assert [entry["token"] for entry in content] == [f"token_id:{token}" for token in expected.completion_ids]
+        assert [entry["logprob"] for entry in content] == pytest.approx(expected.logprobs, abs=1e-4)
+    assert len(reply["prompt_logprobs"]) == len(PROMPT)
+
+
+def test_tokenizer_info_has_the_special_tokens_as_text(http: httpx.Client) -> None:
+    info = http.get("/tokenizer_info").json()
+    assert info["eos_token"] == "<|im_end|>"
+    assert http.post("/tokenize", json={"prompt": info["eos_token"], "add_special_tokens": False}).json()["tokens"] == [
+        2
+    ]
+    assert http.post("/tokenize", json={"prompt": "", "add_special_tokens": False}).json()["tokens"] == []
+    assert "im_start" in info["chat_template"]

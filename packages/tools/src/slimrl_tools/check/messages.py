@@ -1,0 +1,152 @@
+"""Looks at the messages that open an episode, at the tools that they offer, and at the calls of an expert."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from slimrl.models.chat.tags import CLOSE, OPEN
+from slimrl.monitor.findings import Finding, Level
+from slimrl.types import Message, Rollout
+from slimrl_tools.check.trial import Played
+
+ROLES = ("system", "user", "assistant", "tool")
+NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
+# A result that is an error, in each format of calls: in tags, native, and printed by a program.
+ERROR = re.compile(r"(?:<(?:result|output)>\n)?(Error: [^\n]*)")
+TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
+
+
+def opening_finding(openings: Sequence[Sequence[Message]]) -> Finding:
+    """Whether opening messages are a conversation that the policy can answer."""
+    for messages in openings:
+        if fault := opening_fault(messages):
+            roles = ", ".join(message["role"] for message in messages)
+            remedy = "Begin with a system or user message, and end with what the policy is to answer."
+            return Finding("opening", Level.PROBLEM, f"{fault} (roles: {roles:.100})", remedy)
+    for messages in openings:
+        if same := next((one["role"] for one, two in pairwise(messages) if one["role"] == two["role"] != "tool"), ""):
+            text = f"two messages of the role `{same}` follow each other, which some chat templates refuse"
+            return Finding("opening", Level.NOTE, text, "Make them one, for Mistral's and Gemma's templates.")
+    return Finding("opening", Level.OK, "a conversation that ends with a message to answer")
+
+
+def opening_fault(messages: Sequence[Message]) -> str:
+    """What is wrong with opening messages, in words; empty if nothing is.
+
+    >>> opening_fault([{"role": "user", "content": "q"}]), opening_fault([{"role": "system", "content": "rules"}])
+    ('', 'the last message is of the role `system`, and leaves nothing to answer')
+    """
+    roles = [message["role"] for message in messages]
+    if unknown := [role for role in roles if role not in ROLES]:
+        return f"there is no role `{unknown[0]:.40}`"
+    if "system" in roles[1:]:
+        return "a system message is not the first one"
+    if roles[-1] not in ("user", "tool"):
+        return f"the last message is of the role `{roles[-1]}`, and leaves nothing to answer"
+    if roles[0] in ("assistant", "tool"):
+        return f"the first message is of the role `{roles[0]}`"
+    if not messages[-1]["content"].strip():
+        return "the last message is empty"
+    if any("tools" in message for message in messages[1:]):
+        return "tools are not in the first message, where they are read"
+    return ""
+
+
+def schema_fault(tool: Any) -> str:
+    """What is wrong with the schema of a tool, in words; empty if nothing is."""
+    function = tool.get("function") if isinstance(tool, dict) else None
+    if not isinstance(function, dict) or tool.get("type") != "function":
+        return 'it must be {"type": "function", "function": {...}}'
+    name, parameters = function.get("name"), function.get("parameters", {"type": "object", "properties": {}})
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        return f"`{name!s:.60}` is no name of a function"
+    if not isinstance(function.get("description", ""), str):
+        return f"the description of `{name}` is no text"
+    properties = parameters.get("properties", {}) if isinstance(parameters, dict) else None
+    if not isinstance(properties, dict) or parameters.get("type") != "object":
+        return f'the parameters of `{name}` must be {{"type": "object", "properties": {{...}}}}'
+    for parameter, schema in properties.items():
+        kind = schema.get("type", "string") if isinstance(schema, dict) else None
+        if not set(kind if isinstance(kind, list) else [kind]) <= set(TYPES):
+            return f"the parameter `{parameter}` of `{name}` has no JSON schema"
+    required = parameters.get("required", [])
+    if not isinstance(required, list) or not set(map(str, required)) <= set(properties):
+        return f"`required` of `{name}` names a parameter that it does not have"
+    return ""
+
+
+def tools_of(opening: Sequence[Message]) -> list[Any]:
+    """The schemas of the tools that the first message offers."""
+    return list(opening[0].get("tools", ()))
+
+
+def wrong_calls(tools: Sequence[Any]) -> dict[str, str]:
+    """Calls of tools that cannot be made, by what is wrong with them."""
+    name = tools[0]["function"]["name"]
+    return {
+        "a call of no tool": _call("no_such_tool", {}),
+        "a call without arguments": _call(name, {}),
+        "a call with unknown arguments": _call(name, {"no_such_argument": 1, "another": None}),
+        "a call with arguments that are none": f'{OPEN}{{"name": "{name}", "arguments": "no"}}{CLOSE}',
+        "a call that is no JSON": f"{OPEN}{{name: {name}{CLOSE}",
+        "a call of nothing": f"{OPEN}{CLOSE}",
+        "two calls of no tool": _call("no_such_tool", {}) * 2,
+        **{f"odd arguments for {_name(tool)}": _call(_name(tool), _odd_arguments(tool)) for tool in tools},
+    }
+
+
+def schemas_finding(tools: Sequence[Any]) -> Finding | None:
+    """A problem where the schema of a tool is wrong."""
+    fault = next(filter(None, map(schema_fault, tools)), "")
+    remedy = "Take `slimrl.tools.base.schema_of`, which makes a schema of a typed function."
+    return Finding("tools", Level.PROBLEM, f"the schema of a tool is wrong: {fault}", remedy) if fault else None
+
+
+def calls_finding(tools: Sequence[Any], rollouts: Mapping[str, Rollout]) -> Finding:
+    """Whether calls that cannot be made are answered by messages. The rollouts begin with these calls, by what is wrong
+    with them."""
+    remedy = "Answer a call that cannot be made with a message that says why, as `slimrl.tools.base` does."
+    for name, rollout in rollouts.items():
+        if rollout.failure:
+            found = f"{name} breaks the episode: {rollout.failure_detail or rollout.failure}"
+            return Finding("tools", Level.PROBLEM, found, remedy)
+        if len(rollout.turns) > 1 and not any(text.strip() for text in _answers(rollout)):
+            return Finding("tools", Level.PROBLEM, f"{name} is answered by an empty message", remedy)
+    return Finding(
+        "tools", Level.OK, f"{len(tools)} with schemas; {len(rollouts)} wrong calls are answered by messages"
+    )
+
+
+def expert_calls_finding(played: Sequence[Played]) -> Finding | None:
+    """A note of the first call of the expert's episodes that was answered by an error; None without one."""
+    for one in played:
+        for message in one.rollout.messages[len(one.opening) :]:
+            if message["role"] in ("user", "tool") and (error := ERROR.match(message["content"])):
+                found = f"a call of the expert was answered by `{error[1]:.200}` on task `{one.rollout.task_id:.60}`"
+                remedy = "Mend the call, unless the expert is to show mistakes too: a warm-up learns it."
+                return Finding("expert's calls", Level.NOTE, found, remedy)
+    return None
+
+
+def _answers(rollout: Rollout) -> list[str]:
+    """The texts that follow the first reply, up to the next one."""
+    roles = [message["role"] for message in rollout.messages]
+    first = roles.index("assistant") + 1
+    following = rollout.messages[first:]
+    end = next((n for n, message in enumerate(following) if message["role"] == "assistant"), len(following))
+    return [message["content"] for message in following[:end]]
+
+
+def _name(tool: Any) -> str:
+    return str(tool["function"]["name"])
+
+
+def _odd_arguments(tool: Any) -> dict[str, Any]:
+    properties = tool["function"].get("parameters", {}).get("properties", {})
+    return {parameter: ["\ud83e", {"a": None}, 1e300] for parameter in properties}
+
+
+def _call(name: str, arguments: dict[str, Any]) -> str:
+    return f"{OPEN}{json.dumps({'name': name, 'arguments': arguments})}{CLOSE}"

@@ -1,0 +1,151 @@
+"""The episodes that a check plays: those of scripts, of useless replies, and some of both again in other ways."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import TypeVar
+
+from slimrl.environments.find import call_user_code
+from slimrl.environments.scripts import EXPERT
+from slimrl.errors import RolloutError
+from slimrl.monitor.findings import Finding
+from slimrl.types import Message, Task, Taskset
+from slimrl_tools.check import messages
+from slimrl_tools.check.hostile import GENERAL, NOTHING, replies_in_tags, tags_of
+from slimrl_tools.check.trial import Played, Replies, Trial
+
+T = TypeVar("T")
+FEW = 2  # tasks for what is tried in many ways
+REPEATS = 3  # times that an episode is played again
+MAX_BREAKDOWNS = 3  # after so many no more are tried
+HOSTILE_TURNS = 4  # the same useless reply again and again tells no more after these
+
+
+@dataclass(slots=True)
+class Hostile:
+    """The episodes of replies that should earn nothing: without a word, without a sense, and copied from what was read;
+    the opening messages of those, and what was found of the tools that they offer."""
+
+    nothing: list[Played] = field(default_factory=list)
+    garbage: list[Played] = field(default_factory=list)
+    copies: list[Played] = field(default_factory=list)
+    openings: list[Sequence[Message]] = field(default_factory=list)
+    tools: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A task, and an episode on it whose replies are played again."""
+
+    task: Task
+    played: Played
+
+
+async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
+    """The episodes of all scripts on all tasks, or fewer if several break down."""
+    found: list[Played] = []
+    for name in call_user_code("its `scripts` failed", lambda: list(trial.taskset.scripts)):
+        for task in tasks:
+            if num_breakdowns(found) < MAX_BREAKDOWNS:
+                found.append(await trial.play_script(name, task))
+    return found
+
+
+async def play_hostile(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Played]) -> Hostile:
+    """The episodes of useless replies on a few tasks, from the beginning and after a script's first reply. A task whose
+    episode does not begin has those of no words alone."""
+    short = replace(trial, limits=replace(trial.limits, max_turns=min(HOSTILE_TURNS, trial.limits.max_turns)))
+    found = Hostile()
+    for task in spread(tasks, FEW):
+        await _play_each(trial, task, NOTHING, found.nothing)
+        if not (opening := found.nothing[-1].opening):
+            continue
+        found.openings.append(opening)
+        in_tags = replies_in_tags(opening)
+        await _play_each(short, task, {**GENERAL, **in_tags}, found.garbage)
+        if first := _first_reply(scripts, task):
+            later = {f"{what} after a good reply": text for what, text in in_tags.items()}
+            await _play_each(short, task, later, found.garbage, first)
+        copies = {"a copy of the last message": opening[-1]["content"]}
+        with suppress(RolloutError):  # whose reason the episodes above have
+            copies["a copy of the prompt"] = await short.read(task)
+        await _play_each(short, task, copies, found.copies)
+    if found.openings and (tools := messages.tools_of(found.openings[0])):
+        found.tools.append(await _try_tools(short, tasks[0], tools))
+    return found
+
+
+async def _play_each(
+    trial: Trial, task: Task, texts: Mapping[str, str], found: list[Played], first: Replies = ()
+) -> None:
+    """Adds an episode for each of the texts as a reply, until several have broken down."""
+    for what, text in texts.items():
+        if num_breakdowns(found) < MAX_BREAKDOWNS:
+            found.append(await trial.play_constant(what, task, text, first))
+
+
+def num_breakdowns(played: Sequence[Played]) -> int:
+    """The number of episodes that hung or ended their process, of which each takes long."""
+    return sum(one.rollout.failure in ("timeout", "environment_died") for one in played)
+
+
+async def _try_tools(trial: Trial, task: Task, tools: Sequence[object]) -> Finding:
+    if faulty := messages.schemas_finding(tools):
+        return faulty
+    calls = messages.wrong_calls(tools)
+    played = {what: (await trial.play_constant(what, task, call)).rollout for what, call in calls.items()}
+    return messages.calls_finding(tools, played)
+
+
+def choose_samples(scripts: Sequence[Played], hostile: Hostile, tasks: Sequence[Task]) -> list[Sample]:
+    """A few episodes that did not fail, of each of a few tasks: one of a script, if possible the expert's, and one of a
+    useless reply, if possible in the environment's own tags."""
+    samples = []
+    for task in spread(tasks, FEW):
+        mine = [one for one in scripts if _is_whole(one, task)]
+        samples += [Sample(task, one) for one in sorted(mine, key=lambda one: one.what != EXPERT)[:1]]
+        useless = [one for one in hostile.garbage if _is_whole(one, task)]
+        nonsense = [f"{begin} with nonsense" for opening in hostile.openings for begin, _ in tags_of(opening)]
+        samples += [Sample(task, one) for one in sorted(useless, key=lambda one: one.what not in nonsense)[:1]]
+    return samples
+
+
+async def play_again(trial: Trial, samples: Sequence[Sample]) -> list[list[Played]]:
+    """Each sample played several times."""
+    return [[await trial.replay(one.played, one.task) for _ in range(REPEATS)] for one in samples]
+
+
+async def play_beside(trial: Trial, samples: Sequence[Sample], alone: Sequence[Played]) -> list[tuple[Played, Played]]:
+    """Each pair of samples played at the same time, as pairs: each of both as it went alone, and beside the other."""
+    found = []
+    for one, other in combinations(zip(samples, alone, strict=True), 2):
+        both = await trial.play_together(*((sample.task, sample.played) for sample, _ in (one, other)))
+        found += [(one[1], both[0]), (other[1], both[1])]
+    return found
+
+
+async def play_in(trial: Trial, samples: Sequence[Sample], taskset: Taskset) -> list[Played]:
+    """Each sample played in another taskset."""
+    return [await trial.replay(one.played, one.task, taskset) for one in samples]
+
+
+def spread(items: Sequence[T], num: int) -> list[T]:
+    """So many of the items, evenly from all of them; all, if there are fewer.
+
+    >>> spread(range(10), 3)
+    [0, 3, 6]
+    """
+    return list(items) if len(items) <= num else [items[place * len(items) // num] for place in range(num)]
+
+
+def _first_reply(scripts: Sequence[Played], task: Task) -> Replies:
+    """The first reply of a script's episode on the task, if possible the expert's, that goes on after it; none where
+    there is no such episode."""
+    longer = [one for one in scripts if _is_whole(one, task) and len(one.rollout.turns) > 1]
+    best = sorted(longer, key=lambda one: one.what != EXPERT)[:1]
+    return best[0].replies[:1] if best else ()
+
+
+def _is_whole(one: Played, task: Task) -> bool:
+    return one.rollout.task_id == task.id and not one.rollout.failure and bool(one.rollout.turns)

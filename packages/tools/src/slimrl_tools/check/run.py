@@ -1,0 +1,214 @@
+"""Tries one environment from its tasks to its episodes, and gives everything that was found, in a fixed order.
+
+What depends on something broken is left out: without tasks there are no episodes, and an episode that failed tells
+nothing of its reward.
+"""
+
+import copy
+import json
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from slimrl.environments.base import CONSTANT
+from slimrl.environments.find import call_user_code
+from slimrl.environments.scripts import EXPERT
+from slimrl.errors import RolloutError, UserError
+from slimrl.models.chat.template import ChatFormat
+from slimrl.monitor.findings import Finding, Level
+from slimrl.rollout.episode import EpisodeLimits
+from slimrl.rollout.loop import run_episodes
+from slimrl.types import Split, Task, Taskset
+from slimrl_tools.check import course, messages, rewards, tasks
+from slimrl_tools.check.plays import (
+    Hostile,
+    Sample,
+    choose_samples,
+    play_again,
+    play_beside,
+    play_hostile,
+    play_in,
+    play_scripts,
+    spread,
+)
+from slimrl_tools.check.trial import Played, Trial
+
+T = TypeVar("T")
+NUM_STAGES = 5
+HASH_SEEDS = ("1", "2")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """One environment in several places: where training plays it, in this process, and in others.
+
+    `here` may be the same object as `taskset`. `worker` gives the taskset in a worker process, which `taskset` may be,
+    and `elsewhere` one in a process in which Python hashes texts by the given seed. They raise UserError if they
+    cannot.
+    """
+
+    taskset: Taskset
+    here: Taskset
+    worker: Callable[[], Taskset]
+    elsewhere: Callable[[str], Taskset]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the environment is tried: on how many tasks of which split, in which chat format, within which limits."""
+
+    split: Split
+    num_examples: int
+    chat: ChatFormat
+    limits: EpisodeLimits
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class Check:
+    """The check of one environment. `advance` is called after each of its `NUM_STAGES` stages."""
+
+    places: Places
+    plan: Plan
+    advance: Callable[[], None]
+    findings: list[Finding] = field(default_factory=list)
+
+    def run(self) -> list[Finding]:
+        """All that was found. Raises UserError if the split has no tasks."""
+        found = self._check_tasks()
+        self.advance()
+        if not found:
+            return self.findings
+        chosen = spread(found, self.plan.num_examples)
+        trial = Trial(self.places.taskset, self.plan.chat, self.plan.limits, self.plan.seed)
+        scripts = self._wait(play_scripts(trial, chosen))
+        self.advance()
+        hostile = self._wait(play_hostile(trial, chosen, scripts))
+        self._report(scripts, hostile)
+        self.advance()
+        if samples := choose_samples(scripts, hostile, chosen):
+            self._check_course(trial, samples)
+        return self.findings
+
+    def _check_tasks(self) -> Sequence[Task]:
+        """The tasks to play on; none where they are broken."""
+        # In this process a crash would end the check itself, and the time of the first call would not be measured.
+        if self.places.taskset is not self.places.here and (crash := _crash_of_tasks(self.places.taskset)):
+            self._add(crash)
+            return ()
+        began = time.perf_counter()
+        given, found = tasks.read_tasks(self.places.here)
+        first_s = time.perf_counter() - began
+        self._add(found)
+        if self._is_broken("tasks"):
+            return ()
+        began = time.perf_counter()
+        again, found_again = tasks.read_tasks(self.places.here)
+        self._add(tasks.time_finding(first_s, time.perf_counter() - began))
+        self._add(tasks.ids_finding(given), tasks.json_finding(given), tasks.splits_finding(given))
+        self._add(tasks.repeat_finding(given, again, found_again))
+        # Another process sends its tasks as JSON, and refuses ids that are used twice.
+        if self._is_broken("ids", "json"):
+            self.places = replace(self.places, taskset=self.places.here)
+        elif not self._is_broken("same tasks"):
+            reads = [partial(_read_elsewhere, self.places.elsewhere, seed) for seed in HASH_SEEDS]
+            self._add(tasks.processes_finding(given, reads))
+        if not given[self.plan.split]:
+            raise UserError(f"there are no tasks in split = {self.plan.split}; choose another `--split`.")
+        return given[self.plan.split]
+
+    def _report(self, scripts: Sequence[Played], hostile: Hostile) -> None:
+        """Adds what is told by what was read and earned, and by what failed."""
+        played = [*scripts, *hostile.nothing, *hostile.garbage, *hostile.copies]
+        earned = rewards.earnings_of(scripts)
+        if hostile.openings:
+            self._add(messages.opening_finding(hostile.openings))
+        self._add(*hostile.tools)
+        if earned.expert:
+            self._add(expert := rewards.expert_finding(earned))
+            if expert.level is not Level.PROBLEM:  # else there is nothing to compare with
+                self._add(rewards.random_finding(earned))
+                if CONSTANT in earned.scripts:
+                    self._add(rewards.constant_finding(earned))
+        elif EXPERT not in self.places.taskset.scripts:
+            self._add(rewards.NO_EXPERT)
+        if wrong := messages.expert_calls_finding([one for one in scripts if one.what == EXPERT]):
+            self._add(wrong)
+        if silent := _whole(hostile.nothing):
+            self._add(rewards.silence_finding(silent))
+        if useless := _whole(hostile.garbage):
+            self._add(rewards.garbage_finding(useless, earned))
+        if copied := _whole(hostile.copies):
+            self._add(rewards.copy_finding(copied, earned))
+        self._add(*course.failure_findings(played), course.metrics_finding(played))
+        if ends := course.end_finding(played, self.plan.limits.max_turns):
+            self._add(ends)
+
+    def _check_course(self, trial: Trial, samples: Sequence[Sample]) -> None:
+        """Plays some episodes again: alone, beside another one, in a worker process, and on tasks that were JSON."""
+        again = self._wait(play_again(trial, samples))
+        self._add(repeats := course.repeat_finding(again))
+        self.advance()
+        if repeats.level is Level.OK:  # else nothing can be compared
+            pairs = self._wait(play_beside(trial, samples, [first for first, *_ in again]))
+            self._add(course.isolation_finding(pairs))
+            if not self._is_broken("ids", "json", "crash"):
+                self._check_places(trial, samples)
+        self._add(course.hold_finding(again), course.time_finding(again))
+        self.advance()
+
+    def _check_places(self, trial: Trial, samples: Sequence[Sample]) -> None:
+        """Compares the episodes here with those in a worker process, and with those on tasks that were JSON."""
+        before = [copy.deepcopy(one.task.data) for one in samples]
+        here = self._wait(play_in(trial, samples, self.places.here))
+        if changed := [one.task.id for one, data in zip(samples, before, strict=True) if one.task.data != data]:
+            self._add(course.change_finding(changed[0]))
+            return
+        try:
+            there = self._wait(play_in(trial, samples, self.places.worker()))
+            self._add(course.worker_finding(list(zip(here, there, strict=True))))
+        except UserError as error:
+            self._add(Finding("worker", Level.PROBLEM, str(error), course.WORKER_REMEDY))
+        read = [replace(one, task=_from_json(one.task)) for one in samples]
+        played = self._wait(play_in(trial, read, self.places.here))
+        if problem := course.json_play_finding(list(zip(here, played, strict=True))):
+            self._add(problem)
+
+    def _is_broken(self, *subjects: str) -> bool:
+        return any(one.subject in subjects and one.level is Level.PROBLEM for one in self.findings)
+
+    def _add(self, *findings: Finding) -> None:
+        """Adds findings. A problem takes the place of what was well of its subject before."""
+        broken = {one.subject for one in findings if one.level is Level.PROBLEM}
+        kept = [one for one in self.findings if one.subject not in broken or one.level is not Level.OK]
+        self.findings = [*kept, *findings]
+
+    @staticmethod
+    def _wait(work: Coroutine[Any, Any, T]) -> T:
+        return run_episodes(work)
+
+
+def _crash_of_tasks(taskset: Taskset) -> Finding | None:
+    """A problem where the process of a taskset ends while it makes its tasks."""
+    try:
+        call_user_code("tasks('train') failed", lambda: taskset.tasks("train"))
+    except UserError as error:  # any other one is told where the tasks are read for good
+        if isinstance(error.__cause__, RolloutError):
+            return Finding("crash", Level.PROBLEM, str(error), course.REMEDIES["crash"])
+    return None
+
+
+def _whole(played: Sequence[Played]) -> list[Played]:
+    """The episodes that did not fail."""
+    return [one for one in played if not one.rollout.failure]
+
+
+def _read_elsewhere(make: Callable[[str], Taskset], seed: str) -> tasks.Tasks:
+    taskset = make(seed)
+    return {split: list(taskset.tasks(split)) for split in tasks.SPLITS}
+
+
+def _from_json(task: Task) -> Task:
+    return Task(task.id, json.loads(json.dumps(task.data)))

@@ -1,0 +1,102 @@
+"""Times the calls into an episode: how long each takes, and for how long at a stretch it holds the event loop.
+
+A call that computes, or sleeps without `await`, holds the loop, and with it all other episodes.
+"""
+
+import inspect
+import time
+import types
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from slimrl.environments.base import new_episode
+from slimrl.rollout.answers import close_episode
+from slimrl.types import Environment, Message, Split, Task, Taskset, Turn
+
+T = TypeVar("T")
+MADE, START = "environment", "start"  # names of calls that are no steps
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call into an episode, such as `step 2`, or the making of it: how long it took, and the longest time that it
+    held the loop."""
+
+    name: str
+    seconds: float
+    hold_s: float
+
+
+@dataclass(slots=True)
+class TimedTaskset(Taskset):
+    """A taskset whose episodes note their calls in `calls`."""
+
+    taskset: Taskset
+    calls: list[Call] = field(default_factory=list)
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return self.taskset.tasks(split)
+
+    def environment(self, task: Task) -> Environment:
+        began = time.perf_counter()
+        episode = new_episode(self.taskset, task)
+        seconds = time.perf_counter() - began
+        self.calls.append(Call(MADE, seconds, seconds))
+        return _TimedEpisode(episode, self.calls.append)
+
+
+class _TimedEpisode:
+    """An episode that passes everything on. A method that is no coroutine stays none, so that it is refused as such."""
+
+    def __init__(self, episode: Environment, note: Callable[[Call], None]) -> None:
+        self._episode, self._note, self._num_steps = episode, note, 0
+
+    def start(self) -> Coroutine[Any, Any, list[Message]]:
+        return self._with_timer(START, self._episode.start())
+
+    def step(self, reply: str) -> Coroutine[Any, Any, Turn]:
+        self._num_steps += 1
+        return self._with_timer(f"step {self._num_steps}", self._episode.step(reply))
+
+    async def close(self) -> None:
+        await close_episode(self._episode)
+
+    def _with_timer(self, name: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        # Other people's code: what is no coroutine is refused where it would be awaited.
+        return self._await(name, work) if inspect.iscoroutine(work) else work
+
+    async def _await(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+        began, stretches = time.perf_counter(), list[float]()
+        try:
+            return await _drive(work, stretches.append)
+        finally:
+            self._note(Call(name, time.perf_counter() - began, max(stretches, default=0.0)))
+
+
+@types.coroutine
+def _drive(work: Coroutine[Any, Any, T], note: Callable[[float], None]) -> Generator[Any, Any, T]:
+    """Awaits a coroutine, and notes how long it runs each time before it gives the loop back."""
+    resume: Callable[[], Any] = partial(work.send, None)
+    while True:
+        began = time.perf_counter()
+        try:
+            waiting_for = resume()
+        except StopIteration as result:
+            return result.value  # type: ignore[no-any-return]
+        finally:
+            note(time.perf_counter() - began)
+        try:
+            resume = partial(work.send, (yield waiting_for))
+        except BaseException as error:  # as with `await`, cancellation and time-outs are raised in the coroutine
+            resume = partial(work.throw, error)
+
+
+def fastest(plays: Sequence[Sequence[Call]]) -> list[Call]:
+    """The calls of an episode that was played several times the same way, each as fast as it ever was: other programs
+    of the machine only slow them down."""
+    return [
+        Call(calls[0].name, min(call.seconds for call in calls), min(call.hold_s for call in calls))
+        for calls in zip(*plays, strict=False)
+    ]

@@ -1,0 +1,150 @@
+"""Plays episodes of the environment that is tried, with replies that are given: by the agent loop of training."""
+
+import asyncio
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+
+from slimrl.environments.scripts import play_script
+from slimrl.errors import UserError
+from slimrl.eval.baselines import ReplayClient, make_script_policy, turns_of
+from slimrl.inference.client import Client, Completion, FinishReason
+from slimrl.models.chat.template import QUESTION, ChatFormat
+from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, read_opening, run_episode
+from slimrl.rollout.places import run_groups
+from slimrl.rollout.self_play import self_play_specs
+from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Taskset
+from slimrl_tools.check.timing import Call, TimedTaskset
+
+Replies = Sequence[list[int]]  # token ids, each reply with its end
+SCRIPT_ERROR = "script_error"  # the failure of an episode whose script failed
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One episode. `what` says who played it: a script's name, or the name of a hostile reply."""
+
+    what: str
+    is_script: bool
+    rollout: Rollout
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def replies(self) -> Replies:
+        """The replies of the episode, to play it again."""
+        return [list(self.rollout.token_ids_T[turn.start : turn.stop]) for turn in self.rollout.turns]
+
+    @property
+    def opening(self) -> Sequence[Message]:
+        """The messages before the first reply; none where the episode did not begin."""
+        roles = [message["role"] for message in self.rollout.messages]
+        # Earlier turns of the assistant may belong to the opening: the replies are the last ones.
+        replies = [place for place, role in enumerate(roles) if role == "assistant"][-len(self.rollout.turns) :]
+        return self.rollout.messages[: replies[0]] if self.rollout.turns else ()
+
+    @property
+    def course(self) -> tuple[object, ...]:
+        """The outcome that another episode with the same replies must share. Rewards are texts: nan is not itself."""
+        rollout = self.rollout
+        return rollout.failure, tuple(map(repr, rollout.turn_rewards)), rollout.stop_reason, rollout.messages
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The environment as training plays it, the chat format and the limits."""
+
+    taskset: Taskset
+    chat: ChatFormat
+    limits: EpisodeLimits
+    seed: int
+
+    async def play_script(self, name: str, task: Task) -> Played:
+        """The episode of one of the taskset's scripts. A script that raises gives a failed rollout."""
+        timed = TimedTaskset(self.taskset)
+        # The episode is the one that is timed; the script belongs to the taskset itself.
+        policy = make_script_policy(
+            lambda _timed, asked, seed: play_script(self.taskset, name, asked, seed),
+            self._context(ReplayClient([], self.chat.end_of_turn)),
+        )
+        try:
+            rollout = await policy.play(self._spec(timed, task))
+        except UserError as error:
+            failed, detail = StopReason.FAILED, str(error)
+            rollout = Rollout(
+                task.id, (), (), (), (), math.nan, failure=SCRIPT_ERROR, failure_detail=detail, stop_reason=failed
+            )
+        return Played(name, True, rollout, tuple(timed.calls))
+
+    async def replay(self, first: Played, task: Task, taskset: Taskset | None = None) -> Played:
+        """An episode with the same replies as another one, on the same task or in another taskset."""
+        timed = TimedTaskset(taskset or self.taskset)
+        client = ReplayClient(first.replies, self.chat.end_of_turn)
+        rollout = await run_episode(self._spec(timed, task), self._context(client))
+        return Played(first.what, first.is_script, rollout, tuple(timed.calls))
+
+    async def play_constant(self, what: str, task: Task, reply: str, first: Replies = ()) -> Played:
+        """The episode of a policy that always replies the same, after the `first` replies. Where the policy plays
+        against itself, it does so in all roles, and the first one's rollout counts."""
+        timed = TimedTaskset(self.taskset)
+        context = self._context(_ListClient(chain(first, repeat(self._encode(reply)))))
+        if self.taskset.roles:
+            ((rollout, *_),) = await run_groups([self_play_specs(self._spec(self.taskset, task))], context)
+        else:
+            rollout = await run_episode(self._spec(timed, task), context)
+        return Played(what, False, rollout, tuple(timed.calls))
+
+    async def play_together(self, *episodes: tuple[Task, Played]) -> list[Played]:
+        """Episodes that take turns, with the same replies as others."""
+        playing = [
+            run_episode(
+                self._spec(self.taskset, task),
+                self._context(_PoliteClient(ReplayClient(one.replies, self.chat.end_of_turn))),
+            )
+            for task, one in episodes
+        ]
+        rollouts = await asyncio.gather(*playing)
+        return [Played(one.what, one.is_script, rollout) for (_, one), rollout in zip(episodes, rollouts, strict=True)]
+
+    async def read(self, task: Task) -> str:
+        """The text that the policy reads first, without control tokens. Raises RolloutError if the episode cannot
+        begin."""
+        spec = self._spec(self.taskset, task)
+        return self.chat.text(await read_opening(spec, self._context(ReplayClient([], self.chat.end_of_turn))))
+
+    def _encode(self, reply: str) -> list[int]:
+        """The token ids of a reply with its end."""
+        (turn,) = turns_of(self.chat, [QUESTION, {"role": "assistant", "content": reply}])
+        return turn
+
+    def _context(self, client: Client) -> RolloutContext:
+        return RolloutContext(client, self.chat, self.limits, num_concurrent=1)
+
+    def _spec(self, taskset: Taskset, task: Task) -> EpisodeSpec:
+        return EpisodeSpec(taskset, task, SamplingParams(self.limits.seq_len, seed=self.seed))
+
+
+@dataclass(frozen=True, slots=True)
+class _ListClient:
+    """A client that gives one reply after the other, which must not run out."""
+
+    replies: Iterator[Sequence[int]]
+    version: int = 0
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        reply = next(self.replies)
+        said = tuple(reply[: params.max_tokens])
+        finish: FinishReason = "stop" if len(said) == len(reply) else "length"
+        return Completion(said, (0.0,) * len(said), (0,) * len(said), finish)
+
+
+@dataclass(frozen=True, slots=True)
+class _PoliteClient:
+    """A client that lets other episodes go on before it replies."""
+
+    client: Client
+    version: int = 0
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        await asyncio.sleep(0)
+        return await self.client.sample(prompt, params)

@@ -1,0 +1,89 @@
+"""The `check` command: it tries environments, and names their faults (`slimrl_tools/check/`).
+
+Nothing is trained, and no weights are loaded; PyTorch is imported for the tokenizer of a model alone.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Collection
+from contextlib import redirect_stdout
+from functools import partial
+from typing import Any
+
+from slimrl.config.check import CheckConfig
+from slimrl.config.model import ModelConfig
+from slimrl.config.reading.load import Resolved
+from slimrl.config.rollout import EnvConfig
+from slimrl.environments.find import load_taskset, prepare_taskset
+from slimrl.launch.tasksets import has_worker, load_tasksets
+from slimrl.models.chat.stand_in import stand_in_chat
+from slimrl.models.chat.template import ChatFormat
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.findings import Finding, findings_json, findings_table, has_problem, print_json, summary
+from slimrl.plugins import call
+from slimrl.rollout.episode import EpisodeLimits
+from slimrl.rollout.worker.process import Source
+from slimrl.rollout.worker.taskset import load_in_worker
+from slimrl.types import Taskset
+from slimrl_tools.check.run import NUM_STAGES, Check, Places, Plan
+
+SEQ_LEN = 1 << 23  # tokens, which are bytes without a model: no limit is to be met by what is tried
+
+
+def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int:
+    """Run the `check` command. Returns 1 if a problem was found, and 0 otherwise."""
+    config, as_json = resolved.config, "--json" in switches
+    name = config.model.name
+    chat = call("slimrl.models.load:load_chat", ModelConfig(name=name)) if name else stand_in_chat()
+    console = RunConsole(sys.stderr if as_json else None)
+    reports = []
+    for env in config.env:
+        began = time.monotonic()
+        # What an environment prints in this process must not get between the findings.
+        with console.progress(f"trying {env.id}", NUM_STAGES) as bar, redirect_stdout(sys.stderr):
+            findings = check_env(env, config, chat, bar.advance)
+        seconds = time.monotonic() - began
+        reports.append({"environment": env.id, "args": env.args, "seconds": seconds, "findings": findings})
+        if not as_json:
+            console.show(findings_table(f"{env.id} {_spell(env.args)}".strip(), findings, console.is_live))
+            console.note(f"{summary(findings)}; {seconds:.1f} s")
+    if as_json:
+        plain: list[dict[str, Any]] = [{**one, "findings": findings_json(_of(one))} for one in reports]
+        print_json(plain)
+    return int(any(has_problem(_of(one)) for one in reports))
+
+
+def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Callable[[], None]) -> list[Finding]:
+    """All that was found of one environment. Raises UserError if it cannot be made."""
+    timeout_s = config.episode_timeout_s
+    (taskset,) = load_tasksets([env], timeout_s)
+    elsewhere = partial(_elsewhere, env, timeout_s)
+    if has_worker(env):
+        here = load_taskset(env.id, env.args)
+        prepare_taskset(here)
+        places = Places(taskset, here, lambda: taskset, elsewhere)
+    else:
+        places = Places(taskset, taskset, partial(_worker, env, timeout_s), elsewhere)
+    limits = EpisodeLimits(config.max_turns, SEQ_LEN, timeout_s)
+    return Check(places, Plan(config.split, config.num_examples, chat, limits, config.seed), advance).run()
+
+
+def _worker(env: EnvConfig, timeout_s: float) -> Taskset:
+    """The environment in a worker process, ready to be played."""
+    (taskset,) = load_tasksets([env.model_copy(update={"worker": "process"})], timeout_s)
+    return taskset
+
+
+def _elsewhere(env: EnvConfig, timeout_s: float, seed: str) -> Taskset:
+    """The environment in a process that hashes texts by the seed; only its tasks are wanted."""
+    return load_in_worker(Source(env.id, env.args, timeout_s), {"PYTHONHASHSEED": seed})
+
+
+def _of(report: dict[str, Any]) -> list[Finding]:
+    findings: list[Finding] = report["findings"]
+    return findings
+
+
+def _spell(args: dict[str, Any]) -> str:
+    return ", ".join(f"{name} = {json.dumps(value, default=str)}" for name, value in args.items())

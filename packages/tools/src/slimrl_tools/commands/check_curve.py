@@ -1,0 +1,116 @@
+"""The `check-curve` command: does a run behave like the recorded seeds of its recipe?"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from slimrl.io.files import without_nan
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.tables import Cells, for_terminal
+from slimrl_tools.curves.curve_check import CurveCheck, Finding, check_curve
+
+STATUS = {"behaves": 0, "differs": 1, "void": 2}
+EPILOG = """\
+Runs of the recipes in examples/ have been recorded on several seeds (benchmarks/results/). A run of such a recipe is
+recognised by its settings, and compared with them: the training reward at every step, smoothed, and the held-out
+rewards before RL, after it, and their difference. Where it leaves the band, the step and the direction are named, and
+what else is unusual. A run that behaves is called otherwise about once in a hundred times. The run may still be going
+on: then what is there is compared.
+
+Exit status: 0 the run behaves, 1 it differs, 2 it cannot be told, as its settings are not the recipe's.
+
+  slimrl check-curve outputs/reverse_text
+  slimrl check-curve outputs/reverse_text --json
+"""
+
+
+def run_check_curve(argv: Sequence[str]) -> int:
+    """Runs `slimrl check-curve RUN`. Returns the exit status. Raises UserError."""
+    parser = argparse.ArgumentParser(
+        prog="slimrl check-curve", allow_abbrev=False, epilog=EPILOG,
+        description="Says whether a run behaves like the recorded runs of its recipe.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("run", type=Path, metavar="RUN", help="the output directory of a run of `slimrl rl`")
+    parser.add_argument("--json", action="store_true", help="print one JSON object in place of the text")
+    arguments = parser.parse_args(argv)
+    check = check_curve(arguments.run)
+    if arguments.json:
+        print(json.dumps(without_nan(content_of(check)), indent=1, allow_nan=False))
+    else:
+        _show(check, RunConsole())
+    return STATUS[check.verdict]
+
+
+def content_of(check: CurveCheck) -> dict[str, Any]:
+    """The comparison as plain data."""
+    return {
+        "verdict": check.verdict,
+        "recipe": check.recipe.name,
+        "config": check.recipe.config_file,
+        "source": check.recipe.source,
+        "num_seeds": check.recipe.num_seeds,
+        "num_steps": check.num_steps,
+        "recipe_steps": check.recipe.num_steps,
+        "blind": check.blind,
+        "differences": [
+            {"setting": one.key, "recipe": one.recipe, "run": one.run, "loose": one.loose} for one in check.differences
+        ],
+        "compared": [
+            {
+                "what": one.what,
+                "step": one.step,
+                "value": one.value,
+                "low": one.low,
+                "high": one.high,
+                "direction": one.direction,
+            }
+            for one in check.findings
+        ],
+        "causes": list(check.causes),
+    }
+
+
+def sentences(check: CurveCheck) -> Iterator[str]:
+    """The comparison in words, the verdict first."""
+    recipe = check.recipe
+    against = f"{recipe.num_seeds} recorded seeds of {recipe.config_file}"
+    left = "; ".join(map(_describe, check.outside))
+    match check.verdict:
+        case "behaves":
+            yield f"behaves like {against}"
+        case "differs":
+            yield f"differs from {against}: {left}"
+        case "void":
+            yield f"cannot be compared with {against}, as its settings are others; the numbers below prove nothing"
+            yield from (f"  {one}" for one in check.differences if not one.loose)
+    if loose := [one for one in check.differences if one.loose]:
+        yield f"the comparison is loose: {'; '.join(map(str, loose))}"
+    if check.num_steps < recipe.num_steps:
+        yield f"{check.num_steps} of {recipe.num_steps} steps are there: the rest is not judged"
+    if check.blind:
+        yield "the recorded seeds are so far apart that a run which learns nothing could pass: look at the curves"
+    if check.causes:
+        yield "what may be behind it:"
+        yield from (f"  {cause}" for cause in check.causes)
+
+
+def _describe(finding: Finding) -> str:
+    edge = finding.low if finding.direction == "below" else finding.high
+    at = "" if finding.step is None else f" from step {finding.step} on"
+    return f"{finding.what} is {finding.direction} the band{at} ({finding.value:.3f}, its edge is {edge:.3f})"
+
+
+def _show(check: CurveCheck, console: RunConsole) -> None:
+    style = {"behaves": "bold green", "differs": "bold red", "void": "bold yellow"}[check.verdict]
+    verdict, *rest = sentences(check)
+    console.note(verdict, style=style)
+    rows: list[tuple[str, ...]] = [("compared", "step", "this run", "band", "is")]
+    for one in check.findings:
+        step = "" if one.step is None else str(one.step)
+        rows.append((one.what, step, f"{one.value:.3f}", f"{one.low:.3f} to {one.high:.3f}", one.direction))
+    console.show(for_terminal(Cells("", tuple(rows)), console.is_live))
+    for line in rest:
+        console.note(line)

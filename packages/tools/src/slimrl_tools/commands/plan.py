@@ -1,0 +1,89 @@
+"""The command `plan`: what a run takes in memory, on disk and in time, before anything is loaded."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from slimrl.config.model import ModelConfig
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.errors import UserError
+from slimrl.models.device import set_threads
+from slimrl.monitor.plots import save_figure
+from slimrl_tools.launch.pipeline import make_question
+from slimrl_tools.launch.planning import Planner, make_planner, what_is_left
+from slimrl_tools.plan.devices import Machine, find_machines
+from slimrl_tools.plan.machine import own_memory, this_machine
+from slimrl_tools.plan.options import PlanOptions
+from slimrl_tools.plan.pipeline.choose import choose
+from slimrl_tools.plan.pipeline.plots import curves_of, draw_pipeline
+from slimrl_tools.plan.pipeline.report import pipeline_report
+from slimrl_tools.plan.plan import Plan
+from slimrl_tools.plan.report import full_report
+from slimrl_tools.system import load_note
+
+GPUS = 1, 2, 4, 8  # whose pipelines are simulated if none are named
+
+
+def run_plan(
+    resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: PlanOptions, show: Callable[[str], None] = print
+) -> int:
+    """Show the plan of a run on this machine or on others. Returns 0 if all of them can hold it, else 1."""
+    config = resolved.config
+    if isinstance(config, RLConfig) and config.resume:
+        config = what_is_left(config)
+        if not config.max_steps:
+            show(
+                f"Nothing is left to do: the run in {config.output_dir} has made its {resolved.config.max_steps} steps."
+            )
+            return 0
+    machines = find_machines(options.on) if options.on else []
+    if options.run and not isinstance(config, RLConfig):
+        raise UserError("--run simulates the pipeline of `rl`, and these are settings of `sft`: remove it.")
+    if options.run and len(machines) > 1:
+        raise UserError(f"--run simulates GPUs of one kind, and --on names {len(machines)} machines: name one.")
+    set_threads(config.model.num_threads)
+    planner = make_planner(config, own_memory())
+    if not machines:
+        machine = this_machine(Path(config.output_dir), config.model.device)
+        if options.run:
+            return _simulate(planner, machine, options, show)
+        load = load_note(torch.get_num_threads())
+        status = _show(planner, [planner.on(machine, options.measures)], show)
+        if load:
+            show(load)
+        return status
+    # Another machine decides device and dtype anew, as `auto` does.
+    elsewhere = replace(planner, config=config.model_copy(update={"model": _model_anywhere(config)}))
+    if options.run:
+        return _simulate(elsewhere, machines[0], options, show)
+    return _show(elsewhere, [elsewhere.on(machine) for machine in machines], show)
+
+
+def _model_anywhere(config: RLConfig | SFTConfig) -> ModelConfig:
+    return config.model.model_copy(update={"device": "auto"})
+
+
+def _simulate(planner: Planner, machine: Machine, options: PlanOptions, show: Callable[[str], None]) -> int:
+    question = make_question(planner, machine, options)
+    numbers = options.gpus or ((machine.num_gpus,) if options.on and machine.num_gpus > 1 else GPUS)
+    device = machine.device.name if options.on else "devices like that of the run"
+    for line in pipeline_report(question, [choose(question, num) for num in numbers], device, options.price):
+        show(line)
+    if options.plot:
+        title = f"{question.recipe.batch_size} rollouts a step on {device}"
+        curves = curves_of(question)
+        show(f"plot: {save_figure(draw_pipeline(curves, options.price, title), Path(options.plot))}")
+    return 0
+
+
+def _show(planner: Planner, plans: Sequence[Plan], show: Callable[[str], None]) -> int:
+    for number, plan in enumerate(plans):
+        if number:
+            show("")
+        found = planner.advice(plan) if plan.tightest.may_not_fit else []
+        for line in full_report(plan, found):
+            show(line)
+    return int(any(plan.cannot_fit for plan in plans))

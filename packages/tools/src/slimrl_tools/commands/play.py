@@ -1,0 +1,206 @@
+"""The `play` command: a person plays any environment in the terminal, in place of the policy.
+
+It loads no PyTorch, so that a game begins at once, unless a model is the opponent (`play/opponent.py`). This is not
+the agent loop: nothing is sampled and nothing is kept. An environment that fails ends the episode with the reason, as
+in training.
+"""
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from slimrl.config.play import PlayConfig
+from slimrl.config.reading.load import Resolved
+from slimrl.environments.base import SUCCESS
+from slimrl.environments.find import failure_kind_of, tasks_of
+from slimrl.environments.scripts import demonstrate
+from slimrl.errors import RolloutError, UserError
+from slimrl.launch.tasksets import environment_to_play, load_tasksets
+from slimrl.models.chat.excerpt import shorten
+from slimrl.plugins import call
+from slimrl.rollout.answers import close_episode, start_episode, step_episode
+from slimrl.rollout.failures import run_with_timeout
+from slimrl.types import Environment, Message, Rollout, Task, Taskset, Turn
+from slimrl_tools.play.terminal import HELP, QUIT, Terminal
+
+T = TypeVar("T")
+EXPERT, AGAIN = "/expert", "/again"
+CHARACTERS = 4  # about one token: an excerpt is measured in tokens, and there may be no tokenizer here
+HELP_TEXT = f"""\
+Type what the policy would write, with its tags. An empty line ends your reply, and so does Ctrl-D.
+  {AGAIN}   show what you are to answer once more
+  {EXPERT}  show how a scripted expert does this task, from its beginning
+  {HELP}    show this
+  {QUIT}    leave; so does Ctrl-D where you have typed nothing, and Ctrl-C
+A reply that is to begin with a slash begins with two."""
+
+
+def run_play(resolved: Resolved[PlayConfig], terminal: Terminal | None = None) -> int:
+    """Run the `play` command: one task after the other, until the person stops."""
+    config, terminal = resolved.config, terminal or Terminal((AGAIN, EXPERT))
+    seat = seat_model if config.model.name else None
+    terminal.note(f"making the tasks of {config.id} ...")
+    (taskset,) = load_tasksets([environment_to_play(config)], config.episode_timeout_s)
+    found = tasks_of(taskset, config.split)
+    tasks = in_order(found, config)
+    if seat is None and taskset.roles:
+        raise UserError(
+            f"with these `args` a model has the other side of {config.id}: name one with `--model.name`, or leave "
+            "`args.partner` away."
+        )
+    make = seat(taskset, config) if seat else taskset.environment
+    _welcome(taskset, config, len(tasks), terminal)
+    with asyncio.Runner() as runner:
+        for place, task in enumerate(tasks):
+            # An id may give the answer away, so it is shown at the end only.
+            terminal.note(f"\nTask {found.index(task)} of {config.split}", "bold")
+            # asyncio handles Ctrl-C while its loop runs. That is while the environment answers, not while one types.
+            game = _Game(taskset, task, terminal, runner, config.episode_timeout_s)
+            if not game.play(make):
+                break
+            if place + 1 < len(tasks) and not terminal.agrees("Another task?"):
+                break
+    return 0
+
+
+def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]:
+    """A function that makes a person's environments, in which a model plays the other sides."""
+    found: Callable[[Task], Environment] = call("slimrl_tools.play.opponent:seat_model", taskset, config)
+    return found
+
+
+def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
+    """The tasks in the order that the seed gives, but `config.task` first. Raises UserError if there is no task, or not
+    that one."""
+    if not tasks:
+        raise UserError(
+            f"environment `{config.id}` has no tasks in split = {config.split}. Try another `--split`: train, "
+            "validation or test; or look at the `args` that say how many there are."
+        )
+    order = random.Random(f"play/{config.seed}").sample(tasks, len(tasks))
+    if not config.task:
+        return order
+    by_id = {task.id: task for task in tasks}
+    first = by_id.get(config.task)
+    if first is None and config.task.isdecimal() and int(config.task) < len(tasks):
+        first = tasks[int(config.task)]
+    if first is None:
+        raise UserError(
+            f"task = {config.task:.100} is no task of `{config.id}` in split = {config.split}. It has {len(tasks)}, "
+            f"with the numbers 0 to {len(tasks) - 1} and ids such as `{tasks[0].id:.100}`."
+        )
+    return [first, *(task for task in order if task is not first)]
+
+
+def _welcome(taskset: Taskset, config: PlayConfig, num_tasks: int, terminal: Terminal) -> None:
+    terminal.note(taskset.purpose or config.id, "bold")
+    terminal.note(f"{num_tasks} tasks in {config.split}. You are the policy: what follows is all that it reads.")
+    terminal.note(_help_text(taskset))
+
+
+def _help_text(taskset: Taskset) -> str:
+    """The help, with the expert where there is one."""
+    lines = HELP_TEXT.split("\n")
+    return "\n".join(line for line in lines if EXPERT not in line or EXPERT[1:] in taskset.scripts)
+
+
+@dataclass
+class _Game:
+    """An episode that a person plays."""
+
+    taskset: Taskset
+    task: Task
+    terminal: Terminal
+    runner: asyncio.Runner
+    timeout_s: float
+
+    def play(self, make: Callable[[Task], Environment]) -> bool:
+        """Play the episode. Returns False if the person left it, and True if it ended or failed. Ctrl-C closes the
+        environment, too."""
+        try:
+            environment = self._wait(_make(make, self.task))
+            try:
+                return self._converse(environment)
+            finally:
+                self._wait(close_episode(environment))
+        except RolloutError as error:
+            self.terminal.note(f"The episode failed; training would drop it ({error.reason}): {error.detail}", "red")
+            return True
+
+    def _converse(self, environment: Environment) -> bool:
+        messages = self._show(self._wait(start_episode(environment)))
+        reward = 0.0
+        while (reply := self._reply(messages)) is not None:
+            turn = self._wait(step_episode(environment, reply))
+            reward += turn.reward
+            messages = self._show(turn.messages)
+            if turn.done:
+                self._show_result(reward, turn)
+                return True
+            if turn.reward:
+                self.terminal.note(f"That earned {turn.reward:+.3g}, {reward:.3g} so far.", "bold")
+        return False
+
+    def _reply(self, messages: Sequence[Message]) -> str | None:
+        """The person's reply; None if the person leaves."""
+        act: dict[str, Callable[[], object]] = {
+            EXPERT: self._show_expert,
+            AGAIN: lambda: self._show(messages),
+            HELP: lambda: self.terminal.note(_help_text(self.taskset)),
+        }
+        while typed := self.terminal.read():
+            if not typed.command:
+                return typed.text
+            if typed.command == QUIT:
+                break
+            act[typed.command]()
+        return None
+
+    def _show(self, messages: Sequence[Message]) -> list[Message]:
+        for message in messages:
+            self.terminal.message(message["role"], as_read(message))
+        return list(messages)
+
+    def _show_expert(self) -> None:
+        try:
+            conversation = demonstrate(self.taskset, self.task)
+        except UserError as error:
+            self.terminal.note(str(error), "yellow")
+            return
+        self.terminal.note("The expert, from the beginning of the task:", "bold")
+        said = [message["role"] for message in conversation]
+        for message in conversation[said.index("assistant") if "assistant" in said else 0 :]:
+            self.terminal.message("expert" if message["role"] == "assistant" else message["role"], as_read(message))
+        self.terminal.note("Now you.", "bold")
+
+    def _show_result(self, reward: float, turn: Turn) -> None:
+        self.terminal.note(f"The episode is over. Reward: {reward:.4g} (task {self.task.id})", "bold")
+        self.terminal.numbers(turn.metrics)
+        if reward < SUCCESS:
+            rollout = Rollout(self.task.id, (), (), (), (), reward, metrics={**turn.metrics, "unfinished": 0.0})
+            if (kind := failure_kind_of(self.taskset, rollout)) is not None:
+                self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a call into the environment. A failure raises RolloutError, as in training."""
+        return self.runner.run(run_with_timeout(work, "environment", self.timeout_s))
+
+
+async def _make(make: Callable[[Task], Environment], task: Task) -> Environment:
+    return make(task)
+
+
+def as_read(message: Message) -> str:
+    """A message as the policy reads it, without the chat template's own tokens: with the tools that may be called, and
+    with an excerpt cut to about its length in tokens."""
+    text = message["content"]
+    if "excerpt" in message:
+        begin, end, limit = message["excerpt"]["begin"], message["excerpt"]["end"], message["excerpt"]["max_tokens"]
+        cut = shorten(text[begin:end], limit, lambda part: math.ceil(len(part) / CHARACTERS))
+        text = f"{text[:begin]}{cut}{text[end:]}"
+    tools = [tool.get("function", {}) for tool in message.get("tools", [])]
+    lines = [f"{tool.get('name')}({', '.join(tool.get('parameters', {}).get('properties', {}))})" for tool in tools]
+    return "\n".join([text, *(["", "Tools, called as the model's chat template has it:"] if lines else []), *lines])

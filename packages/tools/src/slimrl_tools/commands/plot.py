@@ -1,0 +1,49 @@
+"""The `plot` command: metrics of runs as a picture, from their files."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl_tools.curves.overlay import PICTURE, PlotRequest, plot_request
+
+EPILOG = """\
+One run is drawn as its own training.png: the reward, and what else matters. Several are drawn one over the other, a
+panel for each metric; runs whose settings differ in the seed alone are one line, their mean, in a band that reaches
+from the lowest to the highest. Faint lines are the values as they were logged, thick ones are smoothed. A run may still
+be going on.
+
+  slimrl plot outputs/reverse_text
+  slimrl plot outputs/a outputs/b --metric reward/mean --metric loss/entropy
+  slimrl plot outputs/seed_0 outputs/seed_1 outputs/seed_2 outputs/other --output seeds.svg --smooth 5
+
+docs/metrics.md says what each metric means; an unknown name is answered with those that the runs have.
+"""
+
+
+def run_plot(argv: Sequence[str]) -> int:
+    """Runs `slimrl plot RUN [RUN ...]`. Returns the exit status. Raises UserError."""
+    parser = argparse.ArgumentParser(
+        prog="slimrl plot", allow_abbrev=False, description="Draws the metrics of runs.", epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("run", type=Path, nargs="+", metavar="RUN", help="output directories of runs")
+    parser.add_argument(
+        "--metric", action="append", default=[], metavar="NAME", help="a metric to draw; may be given several times"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="the picture; its ending is its format (png, svg, pdf, webp ...). "
+        f"Without, RUN/{PICTURE}, or plot.png here for several runs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--smooth", type=int, default=-1, metavar="STEPS",
+        help="average over so many steps on each side; 0 draws values as they are. Without, a fortieth of the run",
+    )  # fmt: skip
+    arguments = parser.parse_args(argv)
+    if arguments.smooth < -1:
+        raise UserError(f"--smooth is {arguments.smooth}: give the steps on each side, from 0 on, as in `--smooth 5`.")
+    only = arguments.run[0] if len(arguments.run) == 1 else None
+    output = arguments.output or (only / PICTURE if only else Path("plot.png"))
+    plot_request(PlotRequest(arguments.run, arguments.metric, arguments.smooth), output)
+    print(output)
+    return 0

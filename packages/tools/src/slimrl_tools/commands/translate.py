@@ -1,0 +1,107 @@
+"""The `translate` command: a settings file of prime-rl becomes one of slimrl's, and no key of it is passed over."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slimrl.config.reading.load import resolve
+from slimrl.config.reading.names import names_of
+from slimrl.config.reading.old_names import print_note
+from slimrl.config.reading.sources import Setting, from_file
+from slimrl.config.reading.write import toml_key, toml_literal
+from slimrl.config.run import COMMANDS
+from slimrl.errors import UserError, visible
+from slimrl.io.files import replace_file
+from slimrl.io.secrets import redact
+from slimrl_tools.prime_rl.translation import Translation, is_foreign, translate
+
+COMMANDS_THERE = ("rl", "sft")
+EPILOG = """\
+The file may be written for prime-rl up to v0.5, for prime-rl since v0.6, or for the hosted `prime train`. Lists show
+what became of its keys: taken as it is, renamed, not needed here, cannot be done; and what the file leaves open with
+another default here. A key that cannot be done stops the translation: remove it from the file, or change it.
+
+`slimrl rl @ THEIR.toml` reads such a file directly, and prints the same lists.
+
+  slimrl translate rl.toml -o mine.toml
+  slimrl translate sft.toml --command sft
+"""
+
+
+def run_translate(argv: Sequence[str]) -> int:
+    """Runs `slimrl translate FILE`: prints the translated file, or writes it with `-o`, and prints the lists."""
+    parser = argparse.ArgumentParser(
+        prog="slimrl translate",
+        description="Translates a settings file of prime-rl into one of slimrl's.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", help="the settings file, in TOML, YAML or JSON")
+    parser.add_argument("-o", "--output", help="where to write the translation; without it, it is printed")
+    parser.add_argument("--command", choices=COMMANDS_THERE, help="what the file is for; without it, its keys tell")
+    args = parser.parse_args(argv)
+    output = Path(args.output) if args.output else None
+    if output and output.exists():
+        raise UserError(f"{output} exists, and is not overwritten. Give -o another name, or delete it.")
+
+    source = from_file(args.file)
+    command = args.command or _command_of(source)
+    config_class = COMMANDS[command]
+    names = names_of(config_class, print_note)
+    if not is_foreign(source, command, names.is_known):
+        resolve(config_class, names.translate(source), {}, names)  # which refuses what slimrl does not know
+        print(f"{args.file} is a settings file of slimrl's already: slimrl {command} @ {args.file}")
+        return 0
+    translation = translate(source, command, names.is_known)
+    for line in translation.lines():
+        print(redact(visible(line)), file=sys.stderr)
+    translation.refuse_impossible(args.file)
+    resolve(config_class, translation.settings, {}, names)
+    text = _toml(translation, args.file)
+    if output:
+        replace_file(output, [text.encode()], chosen_by="-o")
+        print(f"wrote {output}: slimrl {command} @ {output}")
+    else:
+        print(text, end="")
+    return 0
+
+
+def _command_of(source: Sequence[Setting]) -> str:
+    """The command that a file is for: only `sft` has data."""
+    return "sft" if any(one.path[0] == "data" for one in source) else "rl"
+
+
+def _toml(translation: Translation, name: str) -> str:
+    """The translated file, with what was not needed and what is left to defaults in comments."""
+    tree: dict[str, Any] = {}
+    for one in translation.settings:
+        _set(tree, one.path, one.value)
+    lines = [f"# slimrl {translation.command}, translated from {name}, which was written for prime-rl."]
+    for title, entries in (("Not needed here", translation.not_needed), ("Left to defaults", translation.left_open)):
+        lines += [f"# {title}:", *(f"#   {entry}" for entry in entries)] if entries else []
+    return "\n".join([*lines, *_lines(tree, "")]) + "\n"
+
+
+def _set(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Sets a value in nested dictionaries; elements of lists are kept under their numbers."""
+    for key in path[:-1]:
+        tree = tree.setdefault(key, {})
+    if value != {}:  # the header of a section sets nothing
+        tree[path[-1]] = value
+
+
+def _lines(tree: dict[str, Any], name: str) -> list[str]:
+    """The lines of a section: plain values, then the sections inside it, each under its header."""
+    sections = {key: value for key, value in tree.items() if isinstance(value, dict)}
+    lines = [f"{toml_key(key)} = {toml_literal(value)}" for key, value in tree.items() if key not in sections]
+    for key, inner in sections.items():
+        if all(number.isdecimal() for number in inner):
+            for number in sorted(inner, key=int):
+                lines += ["", f"[[{name}{key}]]", *_lines(inner[number], f"{name}{key}.")]
+        else:
+            has_values = any(not isinstance(value, dict) for value in inner.values())
+            header = ["", f"[{name}{toml_key(key)}]"] if has_values else []
+            lines += [*header, *_lines(inner, f"{name}{toml_key(key)}.")]
+    return lines

@@ -1,0 +1,189 @@
+"""The recorded curves of the recipes, which come with slimrl: `bands/NAME.json`, and how a run's recipe is known.
+
+`benchmarks/learning/bands.py` makes the files from recorded seeds. Knows no PyTorch; `reference_curves` answers the
+viewer, `curves/curve_check.py` says whether a run behaves.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slimrl.config.base import CommandConfig
+from slimrl.config.run import COMMANDS
+from slimrl.errors import UserError
+from slimrl.io.files import without_nan
+from slimrl.monitor.metrics import select_held_out_rewards
+from slimrl.monitor.run_settings import NO_RECIPE, flat_settings, read_run_config
+from slimrl.monitor.series import Series, common_steps
+from slimrl.stats import Estimate
+from slimrl_tools.curves.tolerance import curve_band
+
+# Settings that a run may have otherwise and still be compared, with a word that the comparison is loose.
+LOOSE = re.compile(
+    r"max_steps|max_async_level|eval\..*|orchestrator\.episode_timeout_s|inference\.(backend|quantization|lookup_tokens)"
+    r"|model\.(dtype|date)"
+)
+# Settings under which the numbers are the same but for rounding.
+SAME_NUMBERS = re.compile(
+    r"trainer\.(micro_batch_tokens|activation_checkpointing)|orchestrator\.env\.\d+\.(worker\..*|worker)"
+    r"|inference\.graphs"
+)
+# What a recipe is about: runs that share these may be shown beside its curves, whatever else differs.
+SUBJECT = re.compile(r"orchestrator\.env\.\d+\.(id|args\..*)|model\.name")
+ENVIRONMENT = re.compile(r"orchestrator\.env\.\d+\.id")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A recipe as it was recorded: its file, its settings, where the recorded seeds are kept, and their metrics, each a
+    series per seed."""
+
+    name: str
+    config_file: str
+    source: str
+    settings: CommandConfig
+    num_seeds: int
+    curves: Mapping[str, Sequence[Series]]
+
+    @property
+    def num_steps(self) -> int:
+        """The training steps of the recorded seeds."""
+        return len(self.curves["reward/mean"][0][0])
+
+    def align(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The steps at which all seeds have a metric, and its values, a row for each seed."""
+        return common_steps(self.curves[name])
+
+    def evaluations(self, name: str) -> list[tuple[Estimate, Estimate]]:
+        """The first and the last evaluation of each seed by a metric, such as `held_out/reward_greedy`."""
+        seeds = [{key: rows[number] for key, rows in self.curves.items()} for number in range(self.num_seeds)]
+        return [found for seed in seeds if (found := evaluations_of(seed, name))]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting that a run has otherwise than its recipe. A `loose` one leaves the comparison possible."""
+
+    key: str
+    recipe: Any
+    run: Any
+    loose: bool
+
+    def __str__(self) -> str:
+        return f"{self.key} = {_show(self.run)} instead of {_show(self.recipe)}"
+
+
+@cache
+def all_recipes() -> tuple[Recipe, ...]:
+    """All recipes of which seeds are recorded, by name."""
+    found = [one for one in (files("slimrl_tools.curves") / "bands").iterdir() if one.name.endswith(".json")]
+    return tuple(parse_recipe(one.read_text(encoding="utf-8")) for one in sorted(found, key=lambda one: one.name))
+
+
+def parse_recipe(text: str) -> Recipe:
+    """The recipe in the text of a band file."""
+    content = json.loads(text)
+    curves = {
+        name: [
+            (np.array(steps), np.array([np.nan if value is None else value for value in values], dtype=float))
+            for steps, values in seeds
+        ]
+        for name, seeds in content["curves"].items()
+    }
+    settings = COMMANDS[content["command"]].model_validate_json(json.dumps(content["settings"]))
+    return Recipe(
+        content["recipe"], content["config"], content["source"], settings, len(content["seeds"]), curves
+    )  # fmt: skip
+
+
+def recognise(config: CommandConfig) -> tuple[Recipe, list[Difference]] | None:
+    """The recorded recipe that a run's settings are nearest to, and what they have otherwise; None if none has the same
+    environments."""
+    of_same_tasks = [recipe for recipe in all_recipes() if _environments(recipe.settings) == _environments(config)]
+    compared = [(recipe, differences(recipe, config)) for recipe in of_same_tasks]
+    return min(compared, key=lambda one: (sum(not found.loose for found in one[1]), len(one[1])), default=None)
+
+
+def differences(recipe: Recipe, config: CommandConfig) -> list[Difference]:
+    """The settings that a run has otherwise than a recipe, those that spoil a comparison first."""
+    theirs, own = flat_settings(recipe.settings), flat_settings(config)
+    found = [
+        Difference(key, theirs.get(key), own.get(key), LOOSE.fullmatch(key) is not None)
+        for key in sorted(theirs.keys() | own.keys())
+        if theirs.get(key) != own.get(key)
+        and not NO_RECIPE.fullmatch(key)
+        and not SAME_NUMBERS.fullmatch(key)
+        # Before the parts of a run have been placed, `auto` stands there for 0.
+        and not (key == "max_async_level" and {theirs.get(key), own.get(key)} <= {"auto", 0})
+    ]
+    return sorted(found, key=lambda one: one.loose)
+
+
+def reference_curves(run_dir: Path) -> dict[str, Any] | None:
+    """The recorded curves of a run's recipe:
+
+        {"recipe", "source", "differs", "curves": {metric: {"steps", "low", "mid", "high"}}}
+
+    `low` and `high` are where a run of the recipe stays; `differs` names the settings that this run has otherwise.
+    None if the run has no settings, or is of another model, environment or args of it than every recipe.
+    """
+    try:
+        found = recognise(read_run_config(run_dir))
+    except UserError:
+        return None
+    if found is None or any(SUBJECT.fullmatch(one.key) for one in found[1]):
+        return None
+    recipe, differs = found
+    curves = {name: curve for name in recipe.curves if (curve := _reference_curve(recipe, name))}
+    return {
+        "recipe": recipe.name, "source": recipe.source, "differs": [str(one) for one in differs], "curves": curves,
+    }  # fmt: skip
+
+
+def evaluations_of(series: Mapping[str, Series], name: str) -> tuple[Estimate, Estimate] | None:
+    """The first and the last evaluation of a run by its metric, such as `held_out/reward_greedy`; None without one."""
+    if name not in series:
+        return None
+    steps, means = series[name]
+    low, high, num = (_values_at(series.get(key), steps) for key in (f"{name}_low", f"{name}_high", "held_out/num"))
+    first, last = (
+        Estimate(float(means[at]), low[at], high[at], 0 if math.isnan(num[at]) else int(num[at])) for at in (0, -1)
+    )
+    return first, last
+
+
+def _values_at(series: Series | None, steps: np.ndarray) -> list[float]:
+    found = dict(zip(*(column.tolist() for column in series), strict=True)) if series else {}
+    return [found.get(step, math.nan) for step in steps.tolist()]
+
+
+def _reference_curve(recipe: Recipe, name: str) -> dict[str, list[Any]] | None:
+    """A metric's band as lists; None for what belongs to another metric. Of a held-out reward, which few steps have, it
+    is the range of the seeds."""
+    is_held_out = name.startswith("held_out/")
+    if is_held_out and not select_held_out_rewards([name]):
+        return None
+    steps, values_RS = recipe.align(name)
+    if is_held_out:
+        rows = (values_RS.min(axis=0), values_RS.mean(axis=0), values_RS.max(axis=0))
+    else:
+        band = curve_band(values_RS)
+        rows = (band.low_S, band.mid_S, band.high_S)
+    numbers = [without_nan(np.round(row, 6).tolist()) for row in rows]
+    return {"steps": steps.tolist(), **dict(zip(("low", "mid", "high"), numbers, strict=True))}
+
+
+def _environments(config: CommandConfig) -> list[str]:
+    return sorted(value for key, value in flat_settings(config).items() if ENVIRONMENT.fullmatch(key))
+
+
+def _show(value: Any) -> str:
+    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)

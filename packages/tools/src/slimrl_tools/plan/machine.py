@@ -1,0 +1,82 @@
+"""This machine as a plan sees it: what computes, and the memory and disk that a run may have here.
+
+A container or a batch system may give a process less memory than the machine has: control groups and `ulimit -v` are
+read, and the least counts.
+"""
+
+import resource
+import shutil
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import torch
+
+from slimrl.models.device import choose_dtype
+from slimrl_tools.plan.devices import Device, Machine
+from slimrl_tools.system import ROOT, memory_limit
+
+COPIED = 1 << 26  # bytes that are copied to time the memory: more than caches hold
+
+
+def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> Machine:
+    """This machine for a model on a `device` as `model.device` has it: its GPUs, or its CPU with the speeds measured in
+    a fraction of a second. `root` is where `proc` and `sys` lie."""
+    memory, limit = usable_memory(root)
+    disk, gpus = free_disk(output_dir), _gpus()
+    if gpus and device != "cpu":
+        counts = Counter(gpu.name for gpu in gpus)
+        name = f"this machine, {', '.join(f'{num} x {name}' for name, num in counts.items())}"
+        machine = Machine(name, gpus[0], len(gpus), memory, disk, limit, gpus)
+        return replace(machine, device=machine.device_at(device))
+    speeds = choose_dtype(torch.device("cpu")).gflops
+    flops = {name: 1e9 * gflops for name, gflops in speeds.items()}
+    cpu = Device("CPU", "cpu", memory, _bandwidth(), flops["bfloat16"], flops["float32"])
+    # The GPUs are told, as a teacher may be on one.
+    return Machine(f"this machine, {torch.get_num_threads()} cores", cpu, 0, memory, disk, limit, gpus)
+
+
+def _gpus() -> tuple[Device, ...]:
+    """The GPUs that PyTorch sees. It tells neither bandwidth nor operations: these stand in where times are not
+    measured."""
+    if not (num := torch.cuda.device_count()):
+        return ()
+    flops = 5e13 if torch.cuda.is_bf16_supported(including_emulation=False) else 1e13
+    found = [torch.cuda.get_device_properties(index) for index in range(num)]
+    return tuple(Device(one.name, "cuda", one.total_memory, 5e11, flops, 1e13) for one in found)
+
+
+def usable_memory(root: Path = ROOT) -> tuple[float, str]:
+    """The bytes of memory that this process may have at most, and what bounds them; empty for the machine itself."""
+    total = float(psutil.virtual_memory().total)
+    of_group = memory_limit(root)
+    limits = [(of_group, "a control group (memory.max)")] if of_group else []
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        limits.append((float(soft), "`ulimit -v`"))
+    lowest, name = min(limits, default=(total, ""))
+    return (lowest, name) if lowest < total else (total, "")
+
+
+def free_disk(output_dir: Path) -> float:
+    """The free bytes where a run will write."""
+    there = next(path for path in (output_dir.absolute(), *output_dir.absolute().parents) if path.exists())
+    return float(shutil.disk_usage(there).free)
+
+
+def own_memory() -> float:
+    """The bytes that this process has in memory: Python, PyTorch, transformers and slimrl, before a model is loaded."""
+    return float(psutil.Process().memory_info().rss)
+
+
+def _bandwidth() -> float:
+    """The bytes a second that all cores read and write together, by the fastest of a few copies."""
+    source = torch.zeros(COPIED // 4)
+    target, best_s = torch.empty_like(source), float("inf")
+    for _ in range(4):
+        began = time.perf_counter()
+        target.copy_(source)
+        best_s = min(best_s, time.perf_counter() - began)
+    return 2 * COPIED / best_s

@@ -1,0 +1,167 @@
+"""What is played in the model: groups of episodes that a run has recorded, drawn again and again.
+
+Whole groups are drawn, as they were played. So what goes together stays together: a long reply and the slow tool that
+it calls, the episodes of one hard task, and the group of which nothing was learned. No distribution is fitted, so the
+longest episode of the model is the longest that was recorded, and as rare.
+"""
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_file, step_files
+from slimrl.types import Rollout
+from slimrl_tools.plan.workload import Row
+
+MOST_FILES = 40  # of a run's steps, the last: lengths drift, and reading takes time
+FEWEST_GROUPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedTurn:
+    """A reply of `sampled` tokens to `read` new tokens, and the seconds that the environment took over it.
+
+    The first turn reads the prompt, which the episodes of a group have in common.
+    """
+
+    read: int
+    sampled: int
+    env_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisode:
+    """An episode: how long its environment took to start, and its turns."""
+
+    start_s: float
+    turns: tuple[PlayedTurn, ...]
+
+    @property
+    def sampled(self) -> int:
+        """The tokens of its replies."""
+        return sum(turn.sampled for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeGroup:
+    """The episodes of one task. `row` is what the trainer computes for them, and `has_signal` whether it does."""
+
+    episodes: tuple[PlayedEpisode, ...]
+    row: Row
+    has_signal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEpisodes:
+    """The groups of a run, of which `draw` takes one at random; `source` says where they come from. `knows_env_s` is
+    whether the run recorded how long environments took: where it did not, they take no time."""
+
+    groups: tuple[EpisodeGroup, ...]
+    source: str
+    knows_env_s: bool = True
+
+    def draw(self, number: int, size: int, seed: int) -> EpisodeGroup:
+        """The group that is begun as the n-th of a run, always the same. Of a recorded group of another size, episodes
+        are drawn."""
+        rng = random.Random(f"{seed}/{number}")
+        group = self.groups[rng.randrange(len(self.groups))]
+        if len(group.episodes) == size:
+            return group
+        episodes = tuple(rng.choices(group.episodes, k=size))
+        return EpisodeGroup(episodes, group.row.times(size / len(group.episodes)), group.has_signal)
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that an episode has sampled."""
+        return max(episode.sampled for group in self.groups for episode in group.episodes)
+
+    @property
+    def mean(self) -> float:
+        """The mean number of tokens that an episode has sampled."""
+        sampled = [episode.sampled for group in self.groups for episode in group.episodes]
+        return sum(sampled) / len(sampled)
+
+    @property
+    def useless(self) -> float:
+        """The share of groups of which nothing was learned."""
+        return 1 - sum(group.has_signal for group in self.groups) / len(self.groups)
+
+
+def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
+    """The groups in a run's last rollout files, from step `first` on. Raises UserError if there are too few."""
+    named = [rollout_file(run_dir, step) for step in step_files(run_dir) if step >= first]
+    paths = [path for path in named if path.is_file()][-MOST_FILES:]
+    if not paths:
+        raise UserError(
+            f"{run_dir} has no rollouts (rollouts/step_*.jsonl), from which lengths and latencies are taken. Name the "
+            "output_dir of an `rl` run that has made a few steps."
+        )
+    records = [record for path in paths for record in _read(path)]
+    groups = tuple(group_of(some) for some in _by_draw(records))
+    if len(groups) < FEWEST_GROUPS:
+        raise UserError(
+            f"{run_dir}/rollouts has {len(groups)} groups, and {FEWEST_GROUPS} are the fewest from which a longer run "
+            "can be drawn. Let the run make more steps."
+        )
+    source = f"{len(groups)} groups of {len(records)} episodes, of {paths[0].name} to {paths[-1].name} in {run_dir}"
+    return RecordedEpisodes(groups, source, any(record.rollout.env_s for record in records))
+
+
+def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
+    """The group that rollouts of one task make. What failed was played too, and is not trained on."""
+    rollouts = [record.rollout for record in records]
+    has_signal = any(record.has_signal and not record.rollout.failure for record in records)
+    trained = [rollout for rollout in rollouts if not rollout.failure]
+    return EpisodeGroup(tuple(episode_of(rollout) for rollout in rollouts), row_of_group(trained), has_signal)
+
+
+def episode_of(rollout: Rollout) -> PlayedEpisode:
+    """The turns of a rollout: what the policy read and sampled in each, and how long the environment took over it."""
+    starts = [0, *(turn.stop for turn in rollout.turns)]
+    start_s, *waits = rollout.env_s or (0.0,)
+    waits += [0.0] * (len(rollout.turns) - len(waits))
+    turns = (
+        PlayedTurn(turn.start - before, len(turn), wait_s)
+        for before, turn, wait_s in zip(starts, rollout.turns, waits, strict=False)
+    )
+    return PlayedEpisode(start_s, tuple(turns))
+
+
+def row_of_group(rollouts: Sequence[Rollout]) -> Row:
+    """What the trainer computes for rollouts, as `workload.row_of` has it: what several begin with in common stands
+    once, and the last token of each is only predicted."""
+    tokens = trained = pairs = 0
+    before: tuple[int, ...] = ()
+    # In the order of their tokens, each shares the most with the one before it.
+    for rollout in sorted(rollouts, key=lambda one: one.token_ids_T):
+        computed = rollout.token_ids_T[:-1]
+        shared = _num_shared(before, computed)
+        before, length = computed, len(computed)
+        tokens += length - shared
+        trained += rollout.num_sampled
+        pairs += (length * (length + 1) - shared * (shared + 1)) // 2
+    return Row(tokens, trained, pairs)
+
+
+def _num_shared(one: Sequence[int], other: Sequence[int]) -> int:
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _by_draw(records: Sequence[RolloutRecord]) -> Iterator[list[RolloutRecord]]:
+    """The records in groups. Files from before draws were recorded have the rollouts of a group one after another."""
+    groups: dict[object, list[RolloutRecord]] = {}
+    for record in records:
+        key = record.draw if record.draw >= 0 else (record.environment, record.rollout.task_id)
+        groups.setdefault(key, []).append(record)
+    yield from groups.values()
+
+
+def _read(path: Path) -> list[RolloutRecord]:
+    try:
+        return read_rollouts(path)
+    except (LookupError, ValueError, TypeError) as error:
+        raise UserError(f"{path} is no file of rollouts ({type(error).__name__}: {error}). Delete it.") from None

@@ -1,0 +1,131 @@
+"""The memory of language models that other programs serve on this machine: a judge, a partner, a teacher behind HTTP.
+
+How large one is, its server says, or else its name. The server is asked with GET requests that load nothing and cost
+nothing; one on another machine is not asked, and takes nothing here.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.config.teacher import ServerTeacherConfig
+from slimrl.errors import UserError
+from slimrl.io.http import Peer, ask_once, list_models
+from slimrl.io.urls import is_http_url, is_this_machine
+from slimrl_tools.plan.memory import Part, ProcessMemory
+
+TIMEOUT_S = 0.5
+# What parsing a reply of any form may raise: a plan must not fail for it.
+FAULTS = (LookupError, TypeError, AttributeError, StopIteration, ValueError)
+RUNTIME = 500_000_000  # a cache for some thousand tokens, buffers and the program: docs/plan.md
+# Bits of a weight by a mark in the name: those of llama.cpp's K-quants with their scales, and those of files for GPUs.
+BITS = {"fp16": 16.0, "f16": 16.0, "mxfp4": 4.25, "gpt-oss": 4.25,
+        "q8": 8.5, "q6": 6.6, "q5": 5.7, "q4": 4.85, "q3": 3.9, "q2": 3.2, "fp8": 8.0, "int8": 8.0, "w8a8": 8.0,
+        "awq": 4.5, "gptq": 4.5, "int4": 4.5, "4bit": 4.5, "8bit": 8.5}  # fmt: skip
+NAMED = re.compile(r"(?<![a-z0-9.])(?:(\d{1,2})x)?(\d{1,4}(?:\.\d{1,2})?)([bm])(?![a-z])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model that a run asks through a server on this machine. `bytes` are those of its weights, 0 if nothing tells;
+    `source` says how they are known. One that `sleeps` makes room for training on its GPU."""
+
+    role: str
+    name: str
+    base_url: str
+    bytes: float
+    source: str
+    sleeps: bool = False
+
+    def processes(self, device: str) -> list[ProcessMemory]:
+        """What its server takes of a device, and of main memory while it sleeps."""
+        title = f"{self.role} {self.name} at {self.base_url}"
+        if not self.bytes:
+            return [ProcessMemory(f"{title}: its size is not known, and not counted", device, 0.0, ())]
+        weights = Part(f"{self.role}: weights, {self.source}", self.bytes)
+        sleeps = self.sleeps and device != "cpu"
+        awake = ProcessMemory(
+            title, device, 0.0, (weights, Part(f"{self.role}: cache, buffers", RUNTIME)), sleeps=sleeps
+        )
+        return [awake, ProcessMemory(f"{title}, asleep", "cpu", 0.0, (weights,))] if sleeps else [awake]
+
+
+def served_models(config: RLConfig | SFTConfig) -> list[ServedModel]:
+    """The models on this machine that a run asks, each once."""
+    found = dict[tuple[str, str], ServedModel]()
+    for role, settings in _servers(config):
+        base_url, name = settings.get("base_url"), settings.get("model")
+        if not (isinstance(base_url, str) and isinstance(name, str) and is_http_url(base_url)):
+            continue  # its environment says what is wrong with it
+        if is_this_machine(urlsplit(base_url).hostname or "") and (base_url, name) not in found:
+            size, source = _size(base_url, name)
+            sleeps = settings.get("sleeps") is True
+            found[base_url, name] = ServedModel(role, name, base_url, size, source, sleeps)
+    return list(found.values())
+
+
+def size_by_name(name: str) -> float:
+    """The bytes of weights that a model has by its name, with the bits of a weight that Ollama's names stand for; 0 if
+    it does not say.
+
+    >>> [round(size_by_name(name) / 1e9, 1) for name in ("qwen2.5:7b", "Qwen/Qwen2.5-7B-Instruct", "gpt-oss")]
+    [4.2, 14.0, 0.0]
+    """
+    path = Path(name)
+    with suppress(OSError, ValueError):  # such as a name that is too long for a file
+        if path.suffix == ".gguf" and path.is_file():
+            return float(path.stat().st_size)
+    if not (number := NAMED.search(name)):
+        return 0.0
+    weights = int(number[1] or 1) * float(number[2]) * (1e9 if number[3] in "bB" else 1e6)
+    return weights * _bits(name.lower()) / 8
+
+
+def _bits(name: str) -> float:
+    marked = next((bits for mark, bits in BITS.items() if mark in name), 0.0)
+    is_gguf = "gguf" in name or (":" in name and "/" not in name)
+    return marked or (BITS["q4"] if is_gguf else 16.0)
+
+
+def _size(base_url: str, name: str) -> tuple[float, str]:
+    """The bytes of a model's weights, and how they are known."""
+    told = _ask_size(base_url, name)
+    return (told, "as its server says") if told else (size_by_name(name), "by its name")
+
+
+def _ask_size(base_url: str, name: str) -> float:
+    """The bytes of a model's weights by llama.cpp's list of models, or by Ollama's; 0 if neither says."""
+    try:
+        models = list_models(base_url, "", TIMEOUT_S)
+        with suppress(*FAULTS):
+            return _check(next(one["meta"]["size"] for one in models if one.get("id") == name and "meta" in one))
+        tags = f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags"
+        files = ask_once(Peer("server", base_url), tags, TIMEOUT_S)
+        with suppress(*FAULTS):
+            return _check(next(one["size"] for one in files["models"] if name in (one["name"], one["model"])))
+    except UserError:  # there is no server, or one that lists no models
+        pass
+    return 0.0
+
+
+def _check(size: object) -> float:
+    """The size that a server says. Raises ValueError if it can be none."""
+    if not isinstance(size, int) or size <= 0:
+        raise ValueError(f"{size!r:.40} is no number of bytes")
+    return float(size)
+
+
+def _servers(config: RLConfig | SFTConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The settings of servers that a run names, each with what it is for."""
+    if not isinstance(config, RLConfig):
+        return
+    for env in config.orchestrator.env:
+        tables = {key: value for key, value in env.args.items() if isinstance(value, Mapping)}
+        yield from (("partner" if key == "llm" else key, value) for key, value in tables.items())
+    if isinstance(config.teacher, ServerTeacherConfig):
+        yield "teacher", {"base_url": config.teacher.base_url, "model": config.teacher.model}

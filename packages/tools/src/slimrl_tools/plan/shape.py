@@ -1,0 +1,229 @@
+"""The shape of a model, which decides how much memory and time it takes: its numbers of weights and its widths.
+
+Read from `config.json` or a `.gguf` file's header alone: nothing else is downloaded, converted or loaded.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from slimrl.config.model import LoraConfig
+from slimrl.errors import UserError
+from slimrl.models.adapter import base_model_name
+from slimrl.models.forward.attention import ATTENTION, LayerInputs
+from slimrl.models.forward.fused import FUSED, LINEARS
+from slimrl.models.gguf import gguf_config
+from slimrl.models.load import explain_failure, refuse_fixed_attention
+from slimrl.models.lora import target_names
+from slimrl.models.names import ModelKind, kind_of
+from slimrl.models.packaged import CONFIGS
+from slimrl.models.resolve import find_config
+
+Matrix = tuple[str, int, int]  # the name of a linear layer in the module, its inputs and its outputs
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape of a model. Widths are numbers of a token in one layer: `query` and `key` are those of all heads.
+
+    `matrices` are its linear layers but the head. `weights` are all of its weights, tied ones once; `active` are those
+    that a token is multiplied with, the head's included. `saved` are the bytes that autograd keeps of a token in
+    bfloat16 where each operation of the module saves its inputs; 0 if that cannot be counted.
+    """
+
+    name: str
+    family: str
+    layers: int
+    hidden: int
+    inner: int
+    query: int
+    key: int
+    heads: int
+    vocab: int
+    weights: int
+    active: int
+    tied: bool
+    is_fused: bool
+    matrices: tuple[Matrix, ...]
+    saved: int = 0
+
+    @property
+    def head(self) -> int:
+        """The weights of the LM head, which are those of the embeddings if they are tied."""
+        return self.vocab * self.hidden
+
+    @property
+    def linear(self) -> int:
+        """The weights of all linear layers but the head."""
+        return sum(inputs * outputs for _, inputs, outputs in self.matrices)
+
+    def adapter_matrices(self, lora: LoraConfig) -> Sequence[Matrix]:
+        """The matrices that an adapter stands beside."""
+        if lora.rank == 0:
+            return ()
+        if lora.targets == ["all-linear"]:
+            return self.matrices
+        return [m for m in self.matrices if any(m[0] == t or m[0].endswith(f".{t}") for t in lora.targets)]
+
+    def num_trained(self, lora: LoraConfig) -> int:
+        """The trained weights: all, or r (inputs + outputs) of each adapted matrix."""
+        if lora.rank == 0:
+            return self.weights
+        return sum(lora.rank * (inputs + outputs) for _, inputs, outputs in self.adapter_matrices(lora))
+
+
+def read_shape(name: str, lora: LoraConfig | None = None) -> Shape:
+    """The shape of the model of this name. Raises UserError if there is none, or it lacks what `lora` adapts."""
+    config = read_model_config(name)
+    module = skeleton(config)
+    if lora is not None and lora.rank > 0:
+        target_names(module, lora.targets)
+    return shape_of(module, config, name)
+
+
+def read_model_config(name: str) -> Any:
+    """The transformers config of a model; that of the base model for the directory of an adapter.
+
+    Raises UserError if there is no such model, or its config is of no architecture that transformers knows.
+    """
+    name = base_model_name(Path(os.path.expanduser(name))) or name
+    match kind_of(name):
+        case ModelKind.PACKAGED:
+            return AutoConfig.for_model(**CONFIGS[name])
+        case ModelKind.GGUF:
+            return gguf_config(Path(os.path.expanduser(name)))
+    directory = find_config(name)
+    with explain_failure("config", directory):
+        return AutoConfig.from_pretrained(directory, trust_remote_code=False)
+
+
+def skeleton(config: Any) -> Any:
+    """The module of a config on the meta device, where tensors have shapes and no memory. Raises UserError for an
+    architecture that is no causal LM."""
+    with torch.device("meta"):
+        module = build_module(config, torch.bfloat16)
+    module.tie_weights()  # transformers 5.0 leaves it out on this device
+    return module
+
+
+def build_module(config: Any, dtype: torch.dtype) -> Any:
+    """The module of a config with random weights, on PyTorch's default device. Raises UserError as `skeleton` does."""
+    try:
+        with refuse_fixed_attention():
+            settings = {"dtype": dtype, "attn_implementation": ATTENTION, "trust_remote_code": False}
+            module = AutoModelForCausalLM.from_config(config, **settings)
+    except ValueError as error:
+        raise UserError(f"a model of type {config.model_type} cannot be trained: {error}") from error
+    module.config.use_cache = False
+    return module.eval()
+
+
+def shape_of(module: nn.Module, config: Any, name: str) -> Shape:
+    """The shape of a module, which may be on the meta device."""
+    causal: Any = module
+    text, settings = config.get_text_config(), vars(config.get_text_config())
+    head = causal.get_output_embeddings()
+    matrices = tuple(
+        (path, layer.in_features, layer.out_features)
+        for path, layer in module.named_modules()
+        if isinstance(layer, nn.Linear) and layer is not head
+    )
+    weights = sum(parameter.numel() for parameter in module.parameters())
+    embedding = causal.get_input_embeddings().weight
+    tied = embedding is head.weight
+    heads = _most(text.num_attention_heads)
+    head_dim = _most(settings.get("head_dim") or text.hidden_size // heads)
+    names = {path.split(".layers.0.", 1)[1] for path, *_ in matrices if ".layers.0." in path}
+    return Shape(
+        name=name,
+        family=config.model_type,
+        layers=int(text.num_hidden_layers),
+        hidden=int(text.hidden_size),
+        inner=_most(settings.get("intermediate_size") or 4 * text.hidden_size),
+        query=heads * head_dim,
+        key=_most(settings.get("num_key_value_heads") or heads) * head_dim,
+        heads=heads,
+        vocab=len(head.weight),
+        weights=weights,
+        active=weights - (0 if tied else embedding.numel()) - _idle(module, settings),
+        tied=tied,
+        is_fused=config.model_type in FUSED and settings.get("hidden_act") == "silu" and set(LINEARS) <= names,
+        matrices=matrices,
+        saved=_bytes_for_backward(module),
+    )
+
+
+def _most(number: float | Sequence[int]) -> int:
+    """A number of a config, or the largest where it has one for each layer."""
+    return int(number) if isinstance(number, int | float) else max(map(int, number))
+
+
+def _idle(module: nn.Module, settings: Mapping[str, Any]) -> int:
+    """The weights of experts that a token does not meet: those of n experts of which it meets k, times 1 - k / n."""
+    num = next((_most(settings[key]) for key in EXPERTS if settings.get(key)), 0)
+    met = _most(settings.get("num_experts_per_tok") or num)
+    experts = sum(p.numel() for path, p in module.named_parameters() if ".experts." in path)
+    return int(experts * (1 - met / num)) if num else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """A plan that keeps what FlexAttention keeps: queries, keys, values, outputs, and a float32 number for each query
+    and head."""
+
+    def attend(self, inputs: LayerInputs) -> Tensor:
+        out: Tensor = _Kept.apply(inputs.query, inputs.key, inputs.value)
+        return out.transpose(1, 2)
+
+
+class _Kept(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        out = torch.empty_like(query)
+        ctx.save_for_backward(query, key, value, out, query.new_empty(query.shape[:-1], dtype=torch.float32))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        _, key, value, *_ = ctx.saved_tensors
+        return grad, torch.empty_like(key), torch.empty_like(value)
+
+
+def _bytes_for_backward(module: nn.Module) -> int:
+    """The bytes of a token that the module's own forward keeps for the backward pass: the difference of a row of 128
+    tokens and one of 64, by 64. 0 for a module whose forward needs numbers, such as one that chooses experts."""
+    if next(module.parameters()).device.type != "meta":
+        return 0
+    try:
+        short, long = (_bytes_of_row(module, length) for length in (64, 128))
+    except (NotImplementedError, RuntimeError, TypeError, AttributeError):
+        return 0
+    return (long - short) // 64
+
+
+def _bytes_of_row(module: nn.Module, length: int) -> int:
+    weights = {_storage(parameter) for parameter in module.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if (key := _storage(tensor)) not in weights:
+            kept[key] = tensor
+        return tensor
+
+    row = torch.empty(length, dtype=torch.long, device="meta")
+    # The mask is of ones: without one, transformers looks at the positions for the beginnings of sequences.
+    settings = {"attention_mask": row[None], "use_cache": False, "attention_plan": _Attention()}
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        module.get_decoder()(input_ids=row[None], position_ids=row[None], **settings)  # type: ignore[operator]
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)

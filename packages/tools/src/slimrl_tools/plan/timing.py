@@ -1,0 +1,185 @@
+"""How long a step and a run take, from the speeds of a machine, and what the time goes to.
+
+`Speeds` are measured (`plan/measure.py`), or made from a device's bandwidth and operations by `rough_speeds`.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from slimrl.config.run import RLConfig, SFTConfig
+from slimrl_tools.plan import sizes
+from slimrl_tools.plan.devices import Device
+from slimrl_tools.plan.memory import Demand
+from slimrl_tools.plan.workload import Row, Workload
+
+# The shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. Those
+# of a CPU are from steps of reverse_text on two cores. Those of a GPU are usual for transformers' layers, and were not
+# measured.
+REACHED = {"cpu": (0.9, 0.75), "plain": (0.45, 0.375), "cuda": (0.6, 0.35)}
+# Of one engine step: Python, and on a GPU launches and a wait.
+DECODE_OVERHEAD_S = {"cpu": 1e-3, "plain": 1e-3, "cuda": 2.5e-3}
+# Of a layer's operations, forward and backward, however few the tokens.
+LAUNCHES_S = {"cpu": 0.0, "plain": 0.0, "cuda": 2.5e-3}
+LOAD_S = 8.0  # Python's imports and the weights
+DISK = 3e8  # bytes a second, synced
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Seconds: of a decoding step and of each sequence in it, of a prefilled token, of a token of a training row, of an
+    update of the weights, of a pack beside its tokens, of a trained token's logits, of a pair of a token and one that
+    it sees, and of what the engine does before it samples with new weights. `source` is how they are known."""
+
+    decode_step: float
+    decode_row: float
+    prefill: float
+    train: float
+    update: float
+    source: str
+    pack: float = 0.0
+    head: float = 0.0
+    attend: float = 0.0
+    copy: float = 0.0
+
+    def row_s(self, row: Row) -> float:
+        """The seconds of forward and backward passes over a row."""
+        return row.tokens * self.train + row.trained * self.head + row.pairs * self.attend
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of one training step by what they are spent on, and of the whole run by its stages."""
+
+    step: Mapping[str, float]
+    run: Mapping[str, float]
+    overlaps: bool = False  # whether sampling and training go on at once
+    rollout: tuple[str, ...] = field(default=("new weights for the engine", "decoding", "prefill", "environments"))
+
+    @property
+    def step_s(self) -> float:
+        """The seconds of a step."""
+        sampling = sum(seconds for name, seconds in self.step.items() if name in self.rollout)
+        training = sum(self.step.values()) - sampling
+        return max(sampling, training) if self.overlaps else sampling + training
+
+    @property
+    def run_s(self) -> float:
+        """The seconds from the start to the end."""
+        return sum(self.run.values())
+
+    @property
+    def bottleneck(self) -> str:
+        """What a step spends most time on."""
+        return max(self.step, key=lambda name: self.step[name])
+
+
+def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
+    """The speeds by a device's bandwidth B and operations F, of which usual shares are reached.
+
+    A decoding step reads all weights, b A / B with A active weights; each sequence in it costs 2 A / F and reads its
+    keys and values. A token of a training row costs 6 A / F, or 4 A / F with an adapter, as no gradient of a frozen
+    matrix is formed; and 2 A / F where layers are computed twice; of this, the head's share for trained tokens alone.
+    The update reads and writes 14 bytes a weight.
+    """
+    shape, compute = demand.shape, demand.compute
+    way = "plain" if compute.kind == "cpu" and not compute.has_kernels else compute.kind
+    bandwidth_share, flops_share = REACHED[way]
+    bandwidth = bandwidth_share * device.bandwidth
+    flops = flops_share * (device.flops if compute.bytes == sizes.HALF else device.float_flops)
+    keys = 2 * compute.bytes * shape.layers * shape.key * workload.mean_length
+    logits = 3 * sizes.FLOAT * shape.vocab
+    passes = (4 if demand.is_adapter else 6) + 2 * demand.recompute
+    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if compute.fuses(shape) else 0  # of the MLP's insides
+    return Speeds(
+        decode_step=compute.bytes * shape.active / bandwidth + DECODE_OVERHEAD_S[way],
+        decode_row=2 * shape.active / flops + (keys + logits) / bandwidth,
+        prefill=2 * shape.active / flops,
+        train=(passes * (shape.active - shape.head) + again) / flops,
+        update=2 * 14 * demand.num_trained / bandwidth,
+        source="estimated from bandwidth and operations",
+        pack=LAUNCHES_S[way] * shape.layers,
+        head=passes * shape.head / flops,
+        attend=12 * shape.layers * shape.query / flops,
+    )
+
+
+def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, speeds: Speeds) -> Times:
+    """The times of a step and of a run."""
+    row, ranks = workload.row, _ranks(config)
+    passes_s = (speeds.row_s(row) + demand.rows.num * speeds.pack) / ranks
+    if isinstance(config, SFTConfig):
+        step = {"forward and backward": passes_s, "update": speeds.update / ranks}
+        run = {"loading": LOAD_S, f"{config.max_steps} steps": config.max_steps * sum(step.values())}
+        return Times(step, run | _checkpoint_times(config, demand))
+    step = _rollout_times(config, workload, speeds)
+    rollout_s = sum(step.values())
+    extra = 1 + (1 / 3 if config.trainer.loss.resolve(config.has_teacher).kl_beta else 0)
+    step |= {"forward and backward": passes_s * extra, "update": speeds.update / ranks}
+    if demand.scored:
+        scorer = next(iter((demand.references or {}).values()), demand.shape)
+        step["the teacher's scores"] = speeds.row_s(row) / 3 * scorer.active / demand.shape.active
+    apart = config.deployment.are_apart and not set(config.trainer_gpu_ids) & set(config.inference_gpu_ids)
+    times = Times(step, {}, overlaps=apart and config.async_level > 0 and bool(config.trainer_gpu_ids))
+    episodes = config.eval.num_examples * len(config.eval.temperatures)
+    evaluations = _num_evaluations(config)
+    evaluation_s = rollout_s * episodes / sum(_waves(config, workload))
+    run = {"loading": LOAD_S, f"{evaluations} evaluations of {episodes} episodes": evaluations * evaluation_s}
+    if config.warmup.max_steps:
+        each = speeds.row_s(workload.distinct_row(config.warmup.batch_size)) + speeds.update + speeds.pack
+        run[f"{config.warmup.max_steps} steps of warm-up"] = config.warmup.max_steps * each / ranks
+    run[f"{config.max_steps} steps"] = config.max_steps * times.step_s
+    return Times(step, run | _checkpoint_times(config, demand), times.overlaps)
+
+
+def _rollout_times(config: RLConfig, workload: Workload, speeds: Speeds) -> dict[str, float]:
+    """The seconds of sampling: rollouts decode side by side, and fewer and fewer are left to."""
+    slots, waves = config.inference.max_slots, _waves(config, workload)
+    lengths, turn_ends = [sum(replies) for replies in workload.replies], _turn_ends(workload.replies)
+    decoding = prefill = 0.0
+    for num in waves:
+        rounds = max(1.0, num / slots)  # above the number of slots, a rollout begins where another has ended
+        at_once = min(slots, num) / len(lengths)
+        decoding += rounds * sum(speeds.decode_step + speeds.decode_row * at_once * n for n in _rows_left(lengths))
+        # An observation is prefilled when it comes, alone or with few others, and then the weights are read for it.
+        passes = min(len(set(turn_ends)), len(turn_ends) * num / len(lengths))
+        prefill += passes * speeds.decode_step + num / workload.num * workload.num_prefilled * speeds.prefill
+    times = {"new weights for the engine": speeds.copy, "decoding": decoding, "prefill": prefill}
+    return times | {"environments": workload.env_s * sum(waves)}
+
+
+def _waves(config: RLConfig, workload: Workload) -> list[float]:
+    return workload.waves(config.orchestrator.rollouts_per_example, config.orchestrator.resample_factor)
+
+
+def _turn_ends(replies: list[list[int]]) -> list[int]:
+    """The numbers of tokens that each rollout has sampled at the ends of its turns, but for the last."""
+    return [end for lengths in replies for end in itertools.accumulate(lengths[:-1])]
+
+
+def _rows_left(lengths: list[int]) -> Iterator[int]:
+    """The number of sequences that still decode, for each step of the engine."""
+    ends = sorted(lengths)
+    done = 0
+    for step in range(ends[-1] if ends else 0):
+        while ends[done] <= step:
+            done += 1
+        yield len(ends) - done
+
+
+def _ranks(config: RLConfig | SFTConfig) -> int:
+    if isinstance(config, SFTConfig) or not config.deployment.are_apart:
+        return 1
+    return len(config.trainer_gpu_ids) or 1  # ranks on a CPU share its cores
+
+
+def _num_evaluations(config: RLConfig) -> int:
+    """The evaluations before the warm-up, before RL, in between and at the end."""
+    return 2 + bool(config.warmup.max_steps) + sum(config.eval.is_due(step) for step in range(config.max_steps))
+
+
+def _checkpoint_times(config: RLConfig | SFTConfig, demand: Demand) -> dict[str, float]:
+    interval = config.ckpt.interval_steps
+    num = 1 + (config.max_steps - 1) // interval if interval else 1
+    written = 12 * demand.num_trained + demand.compute.bytes * demand.shape.weights
+    return {f"{num} checkpoints": num * written / DISK}

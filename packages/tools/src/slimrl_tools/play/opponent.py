@@ -1,0 +1,98 @@
+"""A model as the opponent of a person who plays an environment: `slimrl play matching-game --model.name ...`.
+
+The sides are episodes of one game (`rollout/self_play.py`). The ordinary agent loop plays the model's side, in the
+event loop that runs while the person waits for an answer.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from slimrl.config.play import PlayConfig
+from slimrl.config.rollout import InferenceConfig
+from slimrl.environments.base import new_episode
+from slimrl.errors import RolloutError, UserError
+from slimrl.launch.parts import make_context, open_policy
+from slimrl.monitor.console import RunConsole
+from slimrl.rollout.answers import close_episode
+from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
+from slimrl.rollout.self_play import self_play_specs
+from slimrl.types import Environment, Message, Rollout, StopReason, Task, Taskset, Turn
+
+T = TypeVar("T")
+NO_LIMIT = 10**6  # turns of the model: the game's own rules end it
+DAY_S = 86_400.0  # the model's side waits for a person, who may take long
+LAST_WORDS_S = 5.0  # time for the model's episode to end by itself, so that it can tell why
+
+
+def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]:
+    """A function that makes the person's episode of a task, against the model that is loaded here. Raises UserError if
+    the environment has no other side."""
+    mine = own_place(taskset, config)
+    policy = open_policy(config.model, RunConsole())
+    limits = EpisodeLimits(NO_LIMIT, config.seq_len, DAY_S)
+    context = make_context(policy.module, policy.chat, InferenceConfig(), limits)[1]
+    sampling = config.sampling.params(config.sampling.temperature, config.seed)
+    return lambda task: Opposed(self_play_specs(EpisodeSpec(taskset, task, sampling)), mine, context)
+
+
+def own_place(taskset: Taskset, config: PlayConfig) -> int:
+    """The index of the person's role, from the number in `args.role`. Raises UserError if there is no such role."""
+    roles = taskset.roles
+    if len(roles) < 2:
+        raise UserError(
+            f"model.name = {config.model.name} cannot sit down: `{config.id}` has no other side with these `args`. For "
+            "matching-game set `--args.partner self`; to watch a model play alone, use `slimrl eval`."
+        )
+    role = config.args.get("role", 1)
+    if not isinstance(role, int) or not 1 <= role <= len(roles):
+        raise UserError(f"args.role = {role!r} is none of 1 to {len(roles)} ({', '.join(roles)}).")
+    return role - 1
+
+
+class Opposed:
+    """The person's episode of a game in which the model plays all other roles."""
+
+    def __init__(self, seats: Sequence[EpisodeSpec], mine: int, context: RolloutContext) -> None:
+        self._context = context
+        self._others = [seat for place, seat in enumerate(seats) if place != mine]
+        self._episode = new_episode(seats[mine].taskset, seats[mine].task)
+        self._playing: list[asyncio.Task[Rollout]] = []
+
+    async def start(self) -> list[Message]:
+        # The model's episodes run as tasks of the same event loop, and wait there for the person's moves.
+        self._playing = [asyncio.create_task(run_episode(seat, self._context)) for seat in self._others]
+        return await self._explain_errors(self._episode.start())
+
+    async def step(self, reply: str) -> Turn:
+        return await self._explain_errors(self._episode.step(reply))
+
+    async def close(self) -> None:
+        # Cancelled first: an episode of the model may wait for a move that will not come.
+        for playing in self._playing:
+            playing.cancel()
+        await asyncio.gather(*self._playing, return_exceptions=True)
+        await close_episode(self._episode)
+
+    async def _explain_errors(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a call into the person's episode. If the model's episode has ended, the error says why."""
+        try:
+            return await work
+        except RolloutError as error:
+            # The error says only that the other side has left. Its own episode, which ends about now, knows why.
+            if self._playing:
+                await asyncio.wait(self._playing, timeout=LAST_WORDS_S)
+            ended = [playing.result() for playing in self._playing if playing.done() and not playing.cancelled()]
+            for rollout in ended:
+                if why := reason_of(rollout, self._context.limits.seq_len):
+                    raise RolloutError(error.reason, f"{error.detail}; the model {why}") from error
+            raise
+
+
+def reason_of(rollout: Rollout, seq_len: int) -> str:
+    """The reason why the model's episode ended before the game; empty if it did not."""
+    if rollout.failure:
+        return f"failed: {rollout.failure}: {rollout.failure_detail}"
+    if rollout.stop_reason is StopReason.CONTEXT_FULL:
+        return f"could read no further: the conversation has reached seq_len = {seq_len} tokens"
+    return ""

@@ -1,0 +1,107 @@
+"""The model card of saved weights: README.md in Hugging Face's format, with the run's own numbers and nothing else.
+
+It is written beside the weights, after they were sealed, so that changing it damages nothing (`io/checksums.py`). A
+README.md that is not slimrl's, or was edited since, is never overwritten.
+"""
+
+import hashlib
+import math
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from slimrl.config.run import RLConfig
+from slimrl.io.files import explain_write_errors, replace_file
+from slimrl.io.regular_file import read_regular
+from slimrl.stats import Estimate
+from slimrl_tools.sharing.card_text import PICTURE, card_body, environments_of
+from slimrl_tools.sharing.facts import MAX_BYTES, RunFacts, read_facts
+
+FILE_NAME = "README.md"
+MARK = re.compile(r"\n<!-- written by slimrl, sha256 ([0-9a-f]{64}) -->\n\Z")
+
+
+def write_card(run_dir: Path, weights: Path) -> Path | None:
+    """Write the card of a run's weights beside them, with the picture of its training. Returns its path; None if the
+    README.md that is there is not to be overwritten. Raises UserError if it cannot be written."""
+    path = weights / FILE_NAME
+    if path.exists() and not is_untouched(read_regular(path, MAX_BYTES).decode("utf-8", "replace")):
+        return None
+    picture = run_dir / PICTURE
+    if picture.is_file():
+        with explain_write_errors(weights / PICTURE):
+            shutil.copyfile(picture, weights / PICTURE)
+    text = card_text(read_facts(run_dir, weights), has_picture=picture.is_file())
+    replace_file(path, [text.encode()])
+    return path
+
+
+def is_untouched(text: str) -> bool:
+    """Whether a card is one of slimrl's, as it was written."""
+    found = MARK.search(text)
+    return found is not None and _digest(text[: found.start()]) == found[1]
+
+
+def card_text(facts: RunFacts, has_picture: bool, repository: str = "", is_adapter: bool = False) -> str:
+    """The card. `repository` is its name on the Hub, if it has one yet."""
+    data = card_data(facts, repository, is_adapter)
+    body = card_body(facts, has_picture, repository or model_name(facts), is_adapter)
+    # Parsed again by the Hub's own client, so that what is written is what the Hub accepts.
+    text = str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body}")).rstrip() + "\n"
+    return f"{text}\n<!-- written by slimrl, sha256 {_digest(text)} -->\n"
+
+
+def card_data(facts: RunFacts, repository: str = "", is_adapter: bool = False) -> ModelCardData:
+    """The card's metadata, with the held-out results as a model index."""
+    config, base = facts.config, facts.base
+    by_rl = ["reinforcement-learning", str(config.trainer.loss.type)] if isinstance(config, RLConfig) else ["sft"]
+    relation: dict[str, Any] = {"base_model_relation": "adapter" if is_adapter else "finetune"}
+    return ModelCardData(
+        base_model=base.hub_name or None,
+        license=base.licence or None,
+        library_name="peft" if is_adapter else "transformers",
+        pipeline_tag="text-generation",
+        tags=["slimrl", *by_rl, *(["lora"] if config.model.lora.rank else []), *environments_of(facts)],
+        model_name=repository.rpartition("/")[2] or model_name(facts),
+        eval_results=list(_eval_results(facts)) or None,
+        **(relation if base.hub_name else {}),
+    )
+
+
+def model_name(facts: RunFacts) -> str:
+    """What the weights are called before they have a name on the Hub."""
+    base = (facts.base.hub_name or facts.base.name).rpartition("/")[2]
+    return re.sub(r"[^\w.-]+", "-", "-".join([base, *environments_of(facts)]))
+
+
+def _eval_results(facts: RunFacts) -> Iterator[EvalResult]:
+    """The held-out results of these weights; what was measured before training stands beside each."""
+    if not facts.evaluated:
+        return
+    first, last = facts.stages[0], facts.stages[-1]
+    for mode, estimate in last.held_out.items():
+        before = first.held_out.get(mode) if first is not last else None
+        yield EvalResult(
+            task_type="text-generation",
+            dataset_type="slimrl-environment",
+            dataset_name=", ".join(environments_of(facts)),
+            dataset_split="test",
+            metric_type="reward",
+            metric_value=round(estimate.mean, 6),
+            metric_name=f"held-out reward, {mode}",
+            metric_args={"decoding": mode, **_numbers(estimate)}
+            | ({"before": {"weights": first.name, **_numbers(before)}} if before else {}),
+        )
+
+
+def _numbers(estimate: Estimate) -> dict[str, Any]:
+    known = {"mean": estimate.mean, "low_95": estimate.low, "high_95": estimate.high}
+    return {**{key: round(value, 6) for key, value in known.items() if math.isfinite(value)}, "n": estimate.num}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

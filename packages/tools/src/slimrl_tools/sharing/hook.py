@@ -1,0 +1,28 @@
+"""The model card at the end of a run (`slimrl.hooks`)."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from slimrl.config.run import RLConfig
+from slimrl.io.invocation import command_prefix
+from slimrl.monitor.console import RunConsole
+from slimrl.trainer.weights import weights_directory
+from slimrl_tools.sharing.card import FILE_NAME, write_card
+
+
+class CardHook:
+    """Writes the card of a run's last weights, and prints its path and the command that uploads both."""
+
+    def begin(self, config: RLConfig, output_dir: Path | None, note: Callable[[str, str], None]) -> None:
+        """The card is written at the end."""
+
+    def end(self, output_dir: Path, step: int, console: RunConsole) -> None:
+        weights = weights_directory(output_dir, step)
+        if write_card(output_dir, weights):
+            share = f"{command_prefix()}slimrl push {weights} OWNER/NAME"
+            console.note(f"model card: {weights / FILE_NAME}; `{share}` uploads both")
+        else:
+            console.note(f"{weights / FILE_NAME} is not slimrl's, or was edited: left as it is")
+
+
+HOOK = CardHook()

@@ -1,0 +1,122 @@
+"""Uploads to the Hugging Face Hub, by its own client. What is there already is not sent again, so that an interrupted
+upload goes on when it is started again."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
+from huggingface_hub.utils._validators import validate_repo_id
+
+from slimrl.errors import UserError, first_line
+from slimrl_tools.sharing.upload_files import UploadFiles
+
+MESSAGE = "Upload by slimrl"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where an upload goes. An empty `revision` is the main branch; another one is made if it is not there."""
+
+    repository: str
+    private: bool = False
+    revision: str = ""
+
+
+def check_target(target: Target) -> None:
+    """Raise UserError for a name that no repository can have, without asking anybody."""
+    try:
+        validate_repo_id(target.repository)
+    except HFValidationError as error:
+        raise UserError(f"{target.repository!r} can be no repository: {error} Write it as `OWNER/NAME`.") from None
+
+
+class Hub:
+    """The Hub, for the person whose token is here. `again` is the command that goes on after a failure."""
+
+    def __init__(self, again: str) -> None:
+        """Raises UserError without a token, and where the client is told to stay offline."""
+        self._again = again
+        if constants.HF_HUB_OFFLINE:
+            raise UserError(
+                f"HF_HUB_OFFLINE is set, so nothing can be uploaded. Without it: `env -u HF_HUB_OFFLINE {again}`; "
+                "`--dry-run` shows what would be."
+            )
+        if not (token := get_token()):
+            raise UserError(
+                "there is no token of the Hugging Face Hub here. Make one that may write at "
+                f"{constants.ENDPOINT}/settings/tokens, then `hf auth login`, or set HF_TOKEN; and again: `{again}`."
+            )
+        self._api = HfApi(token=token)
+
+    def full_name(self, repository: str) -> str:
+        """The repository's name with its owner, who is the token's if none is given."""
+        if "/" in repository:
+            return repository
+        with self._explain(repository):
+            return f"{self._api.whoami()['name']}/{repository}"
+
+    def upload(self, target: Target, collected: UploadFiles) -> str:
+        """Create the repository if it is not there, upload the files in one commit, and return the address where they
+        are. Raises UserError if that fails, and for a public repository where a private one was asked for."""
+        api, name = self._api, target.repository
+        with self._explain(name):
+            # None leaves the choice to the owner's own default.
+            api.create_repo(name, private=target.private or None, exist_ok=True)
+            if target.private and not api.repo_info(name).private:
+                raise UserError(
+                    f"{name} is there already, and public: nothing was uploaded. Make it private in its settings, "
+                    f"{constants.ENDPOINT}/{name}/settings, choose another name, or leave out `--private`."
+                )
+            if target.revision:
+                api.create_branch(name, branch=target.revision, exist_ok=True)
+            operations = [
+                CommitOperationAdd(path, content if isinstance(content, bytes) else os.fspath(content))
+                for path, content in collected.files.items()
+            ]
+            api.create_commit(name, operations, commit_message=MESSAGE, revision=target.revision or None)
+        return f"{constants.ENDPOINT}/{name}" + (f"/tree/{target.revision}" if target.revision else "")
+
+    @contextmanager
+    def _explain(self, name: str) -> Iterator[None]:
+        """A context that turns the failures of the Hub and of the network into a UserError."""
+        try:
+            yield
+        except RepositoryNotFoundError as error:
+            raise UserError(self._refusal(name, 401 if _status(error) == 401 else 404)) from error
+        except HfHubHTTPError as error:
+            if (status := _status(error)) in (401, 403, 404):
+                raise UserError(self._refusal(name, status)) from error
+            raise UserError(f"the Hub refused it ({first_line(error)}). {self._once_more()}") from error
+        except ValueError as error:  # of a README.md whose metadata the Hub does not take
+            raise UserError(
+                f"the Hub refused it ({first_line(error)}). Mend the metadata on top of README.md."
+            ) from error
+        except RuntimeError as error:  # of a large file, by either of the client's ways to send one
+            cause = f", {first_line(error.__cause__)}" if error.__cause__ else ""
+            raise UserError(f"the upload was interrupted ({first_line(error)}{cause}). {self._once_more()}") from error
+        except (httpx.HTTPError, OfflineModeIsEnabled) as error:
+            address = constants.ENDPOINT
+            raise UserError(f"{address} cannot be reached ({first_line(error)}). {self._once_more()}") from error
+
+    def _refusal(self, name: str, status: int) -> str:
+        if status == 401:
+            return (
+                "the Hub does not take the token that is here: it may have expired. `hf auth login` takes a new one; "
+                f"and again: `{self._again}`."
+            )
+        owner = name.partition("/")[0]
+        return (
+            f"the token that is here may not write to {name} ({status}). `hf auth whoami` says whose it is: give a "
+            f"repository of theirs, or a token that may write for {owner}, by `hf auth login`."
+        )
+
+    def _once_more(self) -> str:
+        return f"What has arrived is not sent again: `{self._again}` goes on."
+
+
+def _status(error: HfHubHTTPError) -> int:
+    return error.response.status_code

@@ -1,0 +1,67 @@
+"""What this process may use of the machine: memory and cores, as far as its control groups and other programs leave
+them. `root` is where `proc` and `sys` lie."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+ROOT = Path("/")
+NO_LIMIT = 0.0
+LOOK_S = 0.1
+LITTLE = 0.25  # the share of the threads that may lack a core without a note
+
+
+def memory_limit(root: Path = ROOT) -> float:
+    """The bytes that control groups allow this process; 0 without a limit."""
+    limits = [float(limit) for limit, *_ in _read_groups("memory.max", root) if limit.isdecimal()]
+    return min(limits, default=NO_LIMIT)
+
+
+def cpu_limit(root: Path = ROOT) -> float:
+    """The cores that control groups allow this process at a time, which may be a fraction; 0 without a limit."""
+    limits = [float(quota) / float(period) for quota, period in _read_groups("cpu.max", root) if quota != "max"]
+    return min(limits, default=NO_LIMIT)
+
+
+def load_note(num_threads: int) -> str:
+    """A line on other programs that leave so many threads too few cores; empty if they leave enough. It takes
+    `LOOK_S`, in which this process must not compute."""
+    return describe_load(num_threads, busy_cores(), num_cores())
+
+
+def busy_cores() -> float:
+    """The number of cores of this process that are busy while it sleeps for `LOOK_S`."""
+    percent: list[float] = psutil.cpu_percent(LOOK_S, percpu=True)
+    return sum(percent[core] for core in _own_cores() if core < len(percent)) / 100
+
+
+def describe_load(num_threads: int, busy: float, num_cores: int) -> str:
+    """The line for so many threads, where `busy` of the cores are in use; empty if enough are free."""
+    if num_threads - (num_cores - busy) <= LITTLE * num_threads:
+        return ""
+    return f"other programs use {busy:.1f} of {num_cores} cores: everything takes longer than on a quiet machine"
+
+
+def num_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(_own_cores())
+
+
+def _own_cores() -> set[int]:
+    # macOS has no affinity.
+    return os.sched_getaffinity(0) if "sched_getaffinity" in vars(os) else {*range(os.cpu_count() or 1)}
+
+
+def _read_groups(name: str, root: Path) -> Iterator[list[str]]:
+    """The words of a file of this process's control group (version 2), and of each group above it that has the file.
+
+    In a container the group's path may be that of the host: then what is mounted is the container's own group.
+    """
+    mount, membership = root / "sys" / "fs" / "cgroup", root / "proc" / "self" / "cgroup"
+    for line in membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else ():
+        group = mount / line.removeprefix("0::/")
+        for directory in (group, *group.parents) if line.startswith("0::/") else ():
+            if directory.is_relative_to(mount) and (directory / name).is_file():
+                yield (directory / name).read_text(encoding="utf-8").split()

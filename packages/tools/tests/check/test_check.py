@@ -1,0 +1,192 @@
+"""`slimrl check` finds faults by their names, and none where there is none."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packages.tools.tests.check import planted
+from packages.tools.tests.check.reports import environments_of, problems, run_json
+from slimrl.cli import run
+from slimrl.environments.base import complete
+from slimrl.models.chat.stand_in import stand_in_chat
+from slimrl.monitor.findings import Finding, Level
+from slimrl.rollout.episode import EpisodeLimits
+from slimrl.types import Message, Task
+from slimrl_tools.check.run import Check, Places, Plan
+
+CHAT = stand_in_chat()
+FILE = planted.__file__
+
+
+def checked(taskset: Any, num_examples: int = 2, timeout_s: float = 1.5) -> list[Finding]:
+    """What is found where all places are this process."""
+    places = Places(taskset, taskset, lambda: taskset, lambda seed: taskset)
+    plan = Plan("train", num_examples, CHAT, EpisodeLimits(10, 1 << 22, timeout_s))
+    return Check(places, plan, lambda: None).run()
+
+
+WAITING = ("Sleeps", "Hangs", "NeverEnds")  # these take seconds
+FIRST = {subject: fault for fault, subject in reversed(planted.FAULTS.items())}  # of the faults with a subject
+
+
+def mark_of(fault: type, subject: str) -> pytest.MarkDecorator:
+    is_quick = fault is FIRST[subject] and fault.__name__ not in WAITING
+    return pytest.mark.slow if is_quick else pytest.mark.nightly
+
+
+@pytest.mark.parametrize(
+    ("fault", "subject"),
+    [
+        pytest.param(fault, subject, id=fault.__name__, marks=mark_of(fault, subject))
+        for fault, subject in planted.FAULTS.items()
+    ],
+)
+def test_a_planted_fault_is_found_and_no_other(fault: type, subject: str) -> None:
+    findings = checked(fault())
+    assert problems(findings) == {subject}
+    assert all(one.remedy for one in findings if one.level is Level.PROBLEM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("good", [planted.Double, planted.TwoTurns, planted.WithTool])
+def test_the_environment_in_which_faults_are_planted_has_none(good: type) -> None:
+    findings = checked(good())
+    assert {one.level for one in findings} == {Level.OK}
+    told = {one.subject for one in findings} | {"hang", "reward"}  # which are told only where they are
+    assert {*planted.FAULTS.values()} - told <= {"tools"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "subject"), planted.FAULTS_OF_PROCESSES.items(), ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_fault_that_only_processes_show_is_found(
+    fault: type, subject: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, findings = run_json([f"{FILE}:{fault.__name__}", "--num_examples", "2"], capsys)
+    assert status == 1
+    assert problems(findings) == {subject}
+
+
+@pytest.mark.slow
+def test_an_environment_of_ones_own_is_tried_in_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status, findings = run_json([f"{FILE}:Double", "--num_examples", "2"], capsys)
+    assert status == 0
+    assert {one.level for one in findings} == {Level.OK}
+
+
+def test_without_scripts_notes_say_what_cannot_be_told() -> None:
+    class Bare:
+        def __init__(self) -> None:
+            self.tasks, self.environment = planted.Double().tasks, planted.Double().environment
+
+    findings = checked(complete(Bare()))
+    assert {one.subject for one in findings if one.level is Level.NOTE} == {"expert"}
+    assert problems(findings) == set()
+
+
+class CallsWrongly(planted.WithTool):
+    """Its expert makes a call that is answered by an error, and then gives the right answer."""
+
+    def solve(self, task: Task, seed: int) -> list[Message]:
+        *opening, answer = super().solve(task, seed)
+        call: Message = {"role": "assistant", "content": '<tool_call>{"name": "twice", "arguments": {}}</tool_call>'}
+        return [*opening, call, {"role": "tool", "content": self.answer("")}, answer]
+
+
+@pytest.mark.parametrize("frame", ["{}", "<result>\n{}\n</result>", "<output>\n{}\n</output>"])
+def test_a_call_of_the_expert_that_is_answered_by_an_error_is_a_note(frame: str) -> None:
+    taskset = CallsWrongly()
+    taskset.answer = lambda reply: frame.format("Error: `number` is missing.")  # type: ignore[method-assign]
+    (note,) = [one for one in checked(taskset, num_examples=1) if one.level is not Level.OK]
+    assert (note.subject, note.level) == ("expert's calls", Level.NOTE)
+    assert "a call of the expert was answered by `Error: `number` is missing.` on task" in note.found
+
+
+def test_an_environment_is_named_in_every_way(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("reverse-text --args.style word", "--env.0.id reverse-text --env.0.args.style word"):
+        assert run(["check", *words.split(), "--dry-run"]) == 0
+        out = capsys.readouterr().out
+        assert 'id = "reverse-text"' in out and 'args = {style = "word"}' in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "check needs an environment"),
+        (["reverse-txt"], "Did you mean `reverse-text`?"),
+        (["reverse-text", "--args.stile", "word"], "stile"),
+        (["reverse-text", "--split", "validation"], "there are no tasks in split = validation"),
+        (["no_such_file.py:Market"], "does not exist"),
+        (["reverse-text", "--model.name", "./no_such_model"], "no such file or directory"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", *argv]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_table_shows_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", f"{FILE}:PaysForSilence", "--num_examples", "2"]) == 1
+    out = capsys.readouterr().out
+    assert "doing nothing" in out and "-> Give nothing without an answer" in out and "1 problem" in out
+
+
+VARIANTS = [
+    *(["reverse-text", "--args.style", style] for style in ("code", "spelled", "word")),
+    ["dataset", "--args.path", "examples/your_task/questions.jsonl", "--args.reward", "number"],
+]
+
+
+@pytest.mark.slow
+def test_an_environment_of_the_core_has_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    status, findings = run_json(["reverse-text", "--num_examples", "5"], capsys)
+    assert (status, problems(findings)) == (0, set())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("argv", VARIANTS, ids=" ".join)
+def test_no_variant_of_an_environment_of_the_core_has_a_fault(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, findings = run_json([*argv, "--num_examples", "5"], capsys)
+    assert (status, problems(findings)) == (0, set())
+
+
+def test_the_variants_have_every_environment_of_the_core() -> None:
+    assert {argv[0] for argv in VARIANTS} == environments_of("slimrl")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "subject"), [*planted.FAULTS.items()][::12], ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_planted_fault_is_found_by_the_command(fault: type, subject: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [f"{FILE}:{fault.__name__}", "--num_examples", "3", "--episode_timeout_s", "2"]
+    status, findings = run_json(argv, capsys)
+    assert (status, problems(findings)) == (1, {subject})
+
+
+SLOW = """
+import functools, time
+from slimrl import Task
+class Slow:
+    @functools.cache
+    def tasks(self, split):
+        time.sleep(0.2)
+        return [Task(f"{split}/0", {})]
+    def environment(self, task): return self
+"""
+
+
+def test_the_time_of_the_first_call_is_measured_in_this_process_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    monkeypatch.setattr("slimrl_tools.check.tasks.LONG_S", 0.5)
+    _, found = run_json([f"{tmp_path / 'slow.py'}:Slow", "--worker", "none"], capsys)
+    (time_of_tasks,) = (one for one in found if one.subject == "time of tasks")
+    assert time_of_tasks.level is Level.NOTE, time_of_tasks

@@ -1,0 +1,237 @@
+"""`slimrl plan`, and what `rl` does with a plan: its two lines, its refusal, and the closing table."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from packages.tools.tests.plan.test_plan import LARGE
+from slimrl.cli import run
+from slimrl.config.reading.load import load
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl.monitor.summary import PLAN
+from slimrl.trainer.checkpoint import PROGRESS
+from slimrl_tools.launch import planning
+from slimrl_tools.plan.devices import Device, Machine
+from tests.commands.test_rl import rl_flags
+
+
+@pytest.fixture(autouse=True)
+def planning_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLIMRL_PLAN")
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    directory = tmp_path / "large"
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(LARGE))
+    return directory
+
+
+def small_machine(_output_dir: Path, _device: str) -> Machine:
+    """A machine of 2 GB, by a limit."""
+    device = Device("CPU", "cpu", 2e9, 2e10, 1e12, 2e11)
+    return Machine("a container", device, 0, 2e9, limit="a control group (memory.max)")
+
+
+def plan_words(model: Path, *more: str) -> list[str]:
+    return ["plan", "--model.name", str(model), "--orchestrator.env.0.id", "reverse-text", *more]
+
+
+@pytest.mark.slow
+def test_plan_reads_nothing_but_the_config(large: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(plan_words(large, "--no-measure", "--on", "h200x1")) == 0
+    shown = capsys.readouterr().out
+    assert "8,030 million weights" in shown
+    for part in ("weights", "masters", "moments of AdamW", "KV cache", "activations", "disk", "to the end", "It fits"):
+        assert part in shown
+
+
+@pytest.mark.slow
+def test_plan_goes_on_to_what_would_fit(large: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(plan_words(large, "--on", "a100,h200x1")) == 1
+    shown = capsys.readouterr().out
+    assert "on a100x1" in shown
+    assert "on h200x1" in shown
+    assert "--model.lora.rank 16 saves" in shown
+
+
+@pytest.mark.slow
+def test_plan_of_a_file_of_sft(large: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "sft.toml"
+    file.write_text(f'[model]\nname = "{large}"\n[data]\ntype = "expert"\nenv = "reverse-text"\n')
+    assert run(["plan", "@", str(file), "--on", "h200x1"]) == 0
+    assert "KV cache" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--on", "rtx3900x1"], "Did you mean `rtx3090`?"),
+        (["--on"], "--on: devices must follow"),
+        (["--no-mesure"], "there is no such setting"),
+        (["--seq_len", "long"], "seq_len"),
+    ],
+)
+def test_bad_input_is_told(large: Path, words: list[str], shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(plan_words(large, *words)) == 2
+    assert shown in capsys.readouterr().err
+
+
+def test_a_model_that_is_not_here_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(plan_words(Path("nobody/no-such-model"), "--no-measure")) == 2
+    shown = capsys.readouterr().err
+    assert "nobody/no-such-model" in shown
+    assert "the Hub cannot be reached" in shown
+
+
+def test_help_needs_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--help"]) == 0
+    assert "--no-measure" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_rl_refuses_what_cannot_fit_before_anything_is_loaded(
+    large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output_dir = tmp_path / "run"
+    assert run(rl_flags(large, output_dir)) == 2
+    shown = capsys.readouterr()
+    assert "plan: " in shown.out
+    assert "cannot fit" in shown.err
+    assert "--plan warn" in shown.err
+    assert not output_dir.exists()
+
+
+@pytest.mark.slow
+def test_a_limit_of_memory_counts_and_the_refusal_can_be_overridden(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "this_machine", small_machine)
+    # A cache for 40,000 conversations of 160 tokens at once does not fit 2 GB.
+    words = ["--inference.max_slots", "40000", "--warmup.max_steps", "0", "--eval.interval_steps", "0"]
+    assert run(rl_flags(tiny_dir, tmp_path / "refused", *words)) == 2
+    shown = capsys.readouterr()
+    assert "a control group (memory.max)" in shown.err
+    assert "--inference.max_slots 20000" in shown.err
+    assert "saves" in shown.err
+    short = [*words[2:], "--max_steps", "1", "--plan", "off"]
+    assert run(rl_flags(tiny_dir, tmp_path / "off", *short)) == 0
+    assert "plan:" not in capsys.readouterr().out
+
+
+def rl_config(model: Path, *words: str) -> RLConfig:
+    return load(RLConfig, rl_flags(model, model / "run", *words)[1:], {}).config
+
+
+@pytest.mark.slow
+def test_rl_finds_what_plan_has_measured_with_a_number_of_threads(
+    tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
+    before = torch.get_num_threads()
+    try:
+        words = rl_flags(tiny_dir, tmp_path / "run", "--model.num_threads", "1")[1:]
+        assert run(["plan", *words]) == 0
+        torch.set_num_threads(2)  # as a new process may begin
+        plan = planning.foretell(load(RLConfig, words, {}).config, lambda text, style: None)
+    finally:
+        torch.set_num_threads(before)
+    assert plan is not None and plan.speeds.source == "measured here"
+
+
+def test_a_planner_that_fails_ends_no_run(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: object) -> None:
+        raise TypeError("int() argument must be a number, not 'list'")
+
+    monkeypatch.setattr(planning, "read_shape", fail)
+    notes = list[tuple[str, str]]()
+    assert planning.foretell(rl_config(tiny_dir), lambda *note: notes.append(note)) is None
+    ((text, style),) = notes
+    assert "not 'list'" in text and "the run goes on" in text and style == "yellow"
+
+
+def test_an_expert_that_fails_refuses_no_run(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: object) -> None:
+        raise UserError("the expert found no file")
+
+    monkeypatch.setattr(planning, "from_experts", fail)
+    assert planning.expect_workload(rl_config(tiny_dir)).source.startswith("assumed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["", "reverse-text"])
+def test_no_code_of_the_users_is_called_for_a_plan(first: str, tiny_dir: Path, tmp_path: Path) -> None:
+    file, trace = tmp_path / "mine.py", tmp_path / "called"
+    file.write_text(f"open({str(trace)!r}, 'w')\nclass Mine:\n    def tasks(self, split):\n        return []\n")
+    ids = [env for env in (first, f"{file}:Mine") if env]
+    envs = "[" + ", ".join(f'{{id="{env}"}}' for env in ids) + "]"
+    plan = planning.foretell(rl_config(tiny_dir, "--orchestrator.env", envs), lambda text, style: None)
+    assert plan is not None and plan.workload.source.startswith("assumed")
+    assert not trace.exists()
+
+
+@pytest.mark.slow
+def test_a_run_of_processes_leaves_its_plan_to_the_trainer(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = list[str]()
+
+    def start(config: RLConfig, *_rest: object) -> int:
+        started.append(config.deployment.type)
+        return 0
+
+    for module in ("launch.supervision", "commands.supervise"):  # of a run that `rl` places, and of one that is asked
+        monkeypatch.setattr(f"slimrl_cluster.{module}.supervise", start)
+    elsewhere = ["--inference.base_url", "http://localhost:1", "--warmup.max_steps", "0"]
+    for words in (elsewhere, ["--deployment.type", "processes"]):
+        assert run(rl_flags(tiny_dir, tmp_path / "run", *words)) == 0
+        assert capsys.readouterr().out.count("plan: ") == 2
+    assert started == ["processes", "processes"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistaken_second_run_of_processes_keeps_the_plan_of_the_first(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    (tmp_path / PLAN).write_text("of the first")
+    assert run(["trainer", *rl_flags(tiny_dir, tmp_path)[1:]]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert (tmp_path / PLAN).read_text() == "of the first"
+
+
+@pytest.mark.slow
+def test_the_closing_table_sets_the_prediction_beside_the_truth(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--max_steps", "2", "--warmup.max_steps", "0", "--eval.interval_steps", "0"]
+    assert run(rl_flags(tiny_dir, tmp_path / "run", *words)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if line.startswith("plan: ")]) == 2
+    (memory,) = [line for line in lines if line.startswith("memory ")]
+    (step,) = [line for line in lines if line.startswith("step  ")]
+    assert "predicted" in memory
+    assert "measured" in step
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["predicted"]["peak_gb"] > 0
+    assert summary["measured"]["step_s"] > 0
+
+
+@pytest.mark.slow
+def test_plan_of_a_run_that_is_resumed_is_for_the_steps_that_are_left(
+    tmp_path: Path, large: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = tmp_path / "run" / "checkpoints" / "step_5"
+    checkpoint.mkdir(parents=True)
+    progress = {"step": 5, "dtype": "float32", "num_threads": 1, "seconds": 1.0, "orchestrator_state": {}}
+    (checkpoint / PROGRESS).write_text(json.dumps(progress))
+    words = plan_words(large, "--no-measure", "--on", "h200x1", "--output_dir", str(tmp_path / "run"))
+    for more, said in (((), "7 steps"), (("--resume", "true"), "2 steps")):
+        assert run([*words, "--max_steps", "7", *more]) == 0
+        assert f"  {said}  " in capsys.readouterr().out
+    assert run([*words, "--max_steps", "5", "--resume", "true"]) == 0
+    assert "Nothing is left to do" in capsys.readouterr().out

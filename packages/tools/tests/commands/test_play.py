@@ -1,0 +1,275 @@
+"""`slimrl play` from the person's side: what is shown, what counts, and how one leaves."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slimrl.config.play import PlayConfig
+from slimrl.config.reading.load import load
+from slimrl.errors import UserError
+from slimrl.types import Message, Rollout, Task
+from slimrl_tools.commands.play import as_read, in_order, run_play
+from slimrl_tools.play.terminal import Terminal
+
+REVERSE = ["--id", "reverse-text"]
+PROGRAM = "import sys; from slimrl.cli import main; sys.exit(main())"
+OWN = """
+import asyncio
+
+from slimrl.types import Turn
+from slimrl.types import Task
+
+
+class Own:
+    '''Does what its `fault` says.'''
+
+    def __init__(self, fault=""):
+        self.fault = fault
+
+    def tasks(self, split):
+        return [] if split == "validation" else [Task(f"{split}/{n}", {"n": n}) for n in range(5)]
+
+    def environment(self, task):
+        return Episode(task, self.fault)
+
+
+class Episode:
+    closed = 0
+
+    def __init__(self, task, fault):
+        self.task, self.fault, self.turns = task, fault, 0
+
+    async def start(self):
+        if self.fault == "start raises":
+            raise ZeroDivisionError("by zero")
+        return [{"role": "user", "content": f"say {self.task.data['n']}"}]
+
+    async def step(self, reply):
+        self.turns += 1
+        if self.fault == "hangs":
+            await asyncio.Event().wait()
+        if self.fault == "none":
+            return None
+        if self.fault == "no number":
+            return Turn(done=True, reward=float("nan"))
+        if self.fault == "metric":
+            return Turn(done=True, metrics={"exact": "yes"})
+        if self.fault == "no message":
+            return Turn(done=False, messages=["go on"])
+        if self.turns == 1:
+            return Turn(done=False, messages=[{"role": "user", "content": f"you said {reply}"}], reward=0.25)
+        return Turn(done=True, reward=0.5, metrics={"turns": self.turns})
+
+    async def close(self):
+        Episode.closed += 1
+        print("closed")
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return f"{path}:Own"
+
+
+def played(argv: list[str], typed: str) -> str:
+    """What the person saw."""
+    screen = io.StringIO()
+    terminal = Terminal(("/again", "/expert"), io.StringIO(typed), screen)
+    assert run_play(load(PlayConfig, argv, {}), terminal) == 0
+    return screen.getvalue()
+
+
+def test_a_whole_game_of_reverse_text() -> None:
+    seen = played([*REVERSE, "--task", "train/w5b4o3t"], "<reversed_text>\nt3o4b5w\n</reversed_text>\n\nn\n")
+    assert "`reverse-text`: reverse a text character by character" in seen
+    assert re.search(r"Task \d+ of train\n--- system ---\nReverse the text", seen)
+    assert "train/w5b4o3t" not in seen.partition("The episode is over")[0]  # an id may be the answer
+    assert "--- user ---\nw5b4o3t\n--- you ---\n<reversed_text>\nt3o4b5w\n</reversed_text>\n" in seen
+    assert "The episode is over. Reward: 1 (task train/w5b4o3t)\n  exact   1\n  tagged  1\n" in seen
+    assert seen.endswith("Another task? (Enter for yes, n for no)\n")
+
+
+def test_the_expert_shows_how_and_the_game_goes_on() -> None:
+    seen = played([*REVERSE, "--task", "train/w5b4o3t"], "/expert\n/again\n/help\na\n\n")
+    assert "--- expert ---\n<reversed_text>t3o4b5w</reversed_text>\n" in seen
+    assert seen.count("--- user ---\nw5b4o3t\n") == 2  # once more by /again, and not by the expert
+    assert seen.count("show how a scripted expert") == 2
+    assert "Reward: 0 (task" in seen
+
+
+@pytest.mark.slow
+def test_several_turns_earn_what_they_earn(own: str) -> None:
+    seen = played(["--id", own], "a\n\nb\n\nn\n")
+    assert "you said a" in seen
+    assert "That earned +0.25, 0.25 so far." in seen
+    assert "The episode is over. Reward: 0.75 (task train/" in seen and "  turns  2\n" in seen
+
+
+@pytest.mark.slow
+def test_tasks_follow_one_another_until_there_are_no_more(own: str) -> None:
+    seen = played(["--id", own], "a\n\nb\n\n\n" * 5)
+    assert seen.count("Another task?") == 4
+    begun = sorted(line for line in seen.splitlines() if line.startswith("Task "))
+    assert begun == [f"Task {n} of train" for n in range(5)]
+
+
+def test_no_expert_is_no_end(own: str) -> None:
+    seen = played(["--id", own], "/expert\na\n\nb\n\n")
+    assert 'Own has no script "expert"' in seen
+    assert "Reward: 0.75" in seen
+
+
+def await_closed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Fails unless the episode is closed, which its worker process prints, and a thread copies."""
+    shown, deadline = "", time.monotonic() + 30
+    while "closed" not in shown and time.monotonic() < deadline:
+        time.sleep(0.01)
+        shown += capsys.readouterr().err
+    assert shown == "closed\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("start raises", "environment_error): ZeroDivisionError: by zero"),
+        pytest.param("none", "environment_error): step() must return a Turn, not NoneType", marks=pytest.mark.slow),
+        pytest.param("no number", "nonfinite_reward): the environment gave reward nan", marks=pytest.mark.slow),
+        pytest.param("metric", "environment_error): ValueError", marks=pytest.mark.slow),
+        pytest.param(
+            "no message",
+            "environment_error): a message needs a role and a text as content, not 'go on'",
+            marks=pytest.mark.slow,
+        ),
+        ("hangs", "timeout): the environment took longer than episode_timeout_s = 0.2 s"),
+    ],
+)
+def test_a_failing_episode_says_why_and_is_closed(
+    fault: str, reason: str, own: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = played(["--id", own, "--args.fault", fault, "--episode_timeout_s", "0.2"], "a\n\nn\n")
+    assert f"The episode failed; training would drop it ({reason}" in seen
+    assert seen.endswith("Another task? (Enter for yes, n for no)\n")
+    await_closed(capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", ["", "/quit\n", "a\n\n/quit\n", "a\n\n", "a\n\nhalf a reply\n/quit\n"])
+def test_leaving_in_the_middle_closes_the_episode(typed: str, own: str, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = played(["--id", own], typed)
+    assert "Reward:" not in seen
+    assert "Another task?" not in seen
+    await_closed(capsys)
+
+
+@pytest.mark.slow
+def test_what_went_wrong_is_told_in_the_words_of_evaluation(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(taskset: Any, config: PlayConfig) -> Callable[[Task], Any]:
+        type(taskset).failure_kind = lambda self, rollout: f"turned {rollout.metrics['turns']:.0f} times"
+        return taskset.environment
+
+    monkeypatch.setattr("slimrl_tools.commands.play.seat_model", told)
+    seen = played(["--id", own, "--model.name", "x"], "a\n\nb\n\n")
+    assert "An evaluation would call it: turned 2 times" in seen
+    assert Rollout("t", (), (), (), (), 0.5).reward == 0.5  # without tokens there are no turns to have earned it
+
+
+def test_the_seed_decides_the_order_and_a_task_goes_first() -> None:
+    tasks = [Task(f"train/{n}", {}) for n in range(20)]
+
+    def order(*argv: str) -> list[str]:
+        return [task.id for task in in_order(tasks, load(PlayConfig, [*REVERSE, *argv], {}).config)]
+
+    assert order() == order() != order("--seed", "1")
+    assert sorted(order()) == sorted(task.id for task in tasks)
+    for name in ("train/7", "7"):
+        assert order("--task", name) == ["train/7", *(task for task in order() if task != "train/7")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--id", "reverse-txt"], "there is no environment `reverse-txt`. Did you mean `reverse-text`?"),
+        ([*REVERSE, "--args.stile", "word"], "unexpected keyword argument 'stile'. Did you mean `style`?"),
+        ([*REVERSE, "--split", "validation"], "has no tasks in split = validation. Try another `--split`: train, "),
+        ([*REVERSE, "--task", "10000"], "task = 10000 is no task of `reverse-text` in split = train. It has 10000, "),
+        ([*REVERSE, "--task", "nonsense"], "with the numbers 0 to 9999 and ids such as `train/"),
+        ([*REVERSE, "--model.dtype", "float32"], "model cannot act, because no model plays. Name one with model.name"),
+        ([*REVERSE, "--sampling.temperature", "2", "--seq_len", "9"], "sampling and seq_len cannot act"),
+        ([*REVERSE, "--model.name", "x", "--sampling.max_tokens", "5000"], "leaves no room for a prompt"),
+        ([], "id is not set"),
+    ],
+)
+def test_a_mistake_is_named(argv: list[str], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        played(argv, "")
+    assert message in str(error.value)
+
+
+def test_messages_are_shown_as_the_policy_reads_them() -> None:
+    long = "word " * 100
+    cut: Message = {
+        "role": "tool",
+        "content": f"<result>{long}</result>",
+        "excerpt": {"begin": 8, "end": 8 + len(long), "max_tokens": 10},
+    }
+    shown = as_read(cut)
+    assert shown.startswith("<result>word word")
+    assert "more characters were left out]</result>" in shown
+    assert len(shown) < 120
+    tools = [{"type": "function", "function": {"name": "search", "parameters": {"properties": {"query": {}}}}}]
+    assert "\nsearch(query)" in as_read({"role": "system", "content": "Search.", "tools": tools})
+    assert as_read({"role": "user", "content": "as it is"}) == "as it is"
+
+
+def command(argv: list[str], typed: str) -> "subprocess.CompletedProcess[str]":
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("SLIMRL_", "PRIME_"))}
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, "play", *argv],
+        input=typed,
+        text=True,
+        capture_output=True,
+        check=False,
+        env=environ,
+    )
+
+
+@pytest.mark.slow
+def test_the_command_takes_the_environment_as_its_first_word() -> None:
+    done = command(["reverse_text", "--task", "train/w5b4o3t"], "<reversed_text>t3o4b5w</reversed_text>\n\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Reward: 1 (task" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.slow
+def test_the_command_names_a_mistake() -> None:
+    done = command(["reverse-txt"], "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("slimrl: there is no environment `reverse-txt`. Did you mean `reverse-text`?")
+
+
+def test_the_command_alone_names_what_can_be_played() -> None:
+    done = command([], "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("slimrl: play needs an environment, as in `slimrl play ")
+    assert "dataset" in done.stderr and "reverse-text" in done.stderr
+
+
+def test_a_game_begins_without_loading_a_model() -> None:
+    program = (
+        "import sys; from slimrl.cli import run; run(['play', 'reverse-text']); "
+        "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input="", text=True, capture_output=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

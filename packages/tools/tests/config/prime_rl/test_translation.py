@@ -1,0 +1,192 @@
+"""A settings file of prime-rl is translated key by key, and no key is passed over."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from packages.tools.tests.config.prime_rl.files import DESIGN, HOSTED, SFT, SINCE_V06, UP_TO_V05
+from slimrl.config.base import CommandConfig
+from slimrl.config.reading.load import load
+from slimrl.config.reading.schema import locate, spec_of
+from slimrl.config.reading.sources import from_file
+from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.errors import UserError
+from slimrl_tools.commands.translate import run_translate
+from slimrl_tools.prime_rl.rl_keys import RL_KEYS
+from slimrl_tools.prime_rl.rules import Renamed, Table, find_outcome
+from slimrl_tools.prime_rl.sft_keys import SFT_KEYS
+
+RL_FILES = [*UP_TO_V05.items(), *SINCE_V06.items(), *HOSTED.items()]
+CASES = [pytest.param(RLConfig, *content, id=name) for name, content in RL_FILES]
+CASES += [pytest.param(SFTConfig, *content, id=name) for name, content in SFT.items()]
+SMALLEST = HOSTED["the smallest"][0]
+
+
+def read(config_class: type[CommandConfig], text: str, directory: Path, *argv: str) -> tuple[CommandConfig, list[str]]:
+    """The configuration that a file comes to, and the lines that say how."""
+    (directory / "theirs.toml").write_text(text)
+    notes: list[str] = []
+    return load(config_class, ["@", str(directory / "theirs.toml"), *argv], {}, notes.append).config, notes
+
+
+def value_of(config: CommandConfig, key: str) -> object:
+    """The value of a setting, as plain data."""
+    value: object = config.model_dump()
+    for part in key.split("."):
+        value = value[part]  # type: ignore[index]
+    return value
+
+
+@pytest.mark.parametrize(("config_class", "text", "expected"), CASES)
+def test_a_file_reads_as_it_stands(config_class, text, expected, tmp_path):
+    config, notes = read(config_class, text, tmp_path)
+    assert {key: value_of(config, key) for key in expected} == expected
+    assert "has names of prime-rl's" in notes[0]
+
+
+@pytest.mark.parametrize(("config_class", "text", "expected"), CASES)
+def test_every_key_of_a_file_is_in_the_report(config_class, text, expected, tmp_path):
+    _, notes = read(config_class, text, tmp_path)
+    report = "\n".join(notes)
+    for setting in from_file(str(tmp_path / "theirs.toml")):
+        key = re.sub(r"\.(\d+)", r"[\1]", ".".join(setting.path))
+        if setting.value not in ({}, []) and not setting.path[-1].isdecimal():
+            assert re.search(rf"^ +{re.escape(key)} = ", report, re.MULTILINE), key
+
+
+@pytest.mark.parametrize(("config_class", "text", "expected"), CASES)
+def test_the_written_translation_reads_to_the_same(config_class, text, expected, tmp_path, capsys):
+    config, _ = read(config_class, text, tmp_path)
+    assert run_translate([str(tmp_path / "theirs.toml"), "-o", str(tmp_path / "mine.toml")]) == 0
+    notes: list[str] = []
+    again = load(config_class, ["@", str(tmp_path / "mine.toml")], {}, notes.append).config
+    assert again == config and not any("prime-rl" in note for note in notes)
+    assert "renamed:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ("[buffer]\neasy_threshold = 0.8\n", "buffer.easy_threshold"),
+        ('env_file = ["secrets.env"]\n', "env_file"),
+        ('trajectory_strategy = "branching"\n', "trajectory_strategy"),
+        ("no_such_key = 1\n", "no_such_key"),
+        ("[tokenizer]\nchat_template = 'x'\n", "tokenizer.chat_template"),
+        ("[trainer.optim]\ntype = 'muon'\n", "trainer.optim.type"),
+        ("[trainer.model.lora]\ndropout = 0.1\n", "trainer.model.lora.dropout"),
+        ("[trainer.loss]\nkl_tau = 0.001\n", "trainer.loss.kl_tau"),
+        ("[orchestrator]\ntoken_batch_size = 10000\n", "orchestrator.token_batch_size"),
+        ("[ckpt]\nkeep_interval = 100\n", "ckpt.keep_interval"),
+        ("[ckpt]\nresume_step = 20\n", "ckpt.resume_step"),
+        ("[inference]\nmax_slot = 3\n", "inference.max_slot"),
+        ("[[eval.env]]\nid = 'primeintellect/aime2024'\n", "eval.env[0].id"),
+        ("[orchestrator.advantage]\ntype = 'custom'\n", "orchestrator.advantage.type"),
+        ("[[orchestrator.filters]]\ntype = 'gibberish'\nenforce = true\n", "orchestrator.filters[0].enforce"),
+        ("[orchestrator.sampling]\nrepetition_penalty = 1.1\n", "orchestrator.sampling.repetition_penalty"),
+    ],
+)
+def test_a_key_that_cannot_be_done_stops_with_its_name(more, key, tmp_path):
+    own = more + SMALLEST if "[" not in more.partition("=")[0] else SMALLEST + more
+    with pytest.raises(UserError, match=rf"- {re.escape(key)} = .*theirs\.toml:\d+\): ") as caught:
+        read(RLConfig, own, tmp_path)
+    assert "Remove these keys" in str(caught.value)
+    with pytest.raises(UserError, match=re.escape(key)):
+        run_translate([str(tmp_path / "theirs.toml"), "-o", str(tmp_path / "mine.toml")])
+    assert not (tmp_path / "mine.toml").exists()
+
+
+def test_an_environment_that_is_not_here_stops_with_the_ones_that_are(tmp_path):
+    with pytest.raises(UserError, match="slimrl has no environment `gsm8k`, but alphabet-sort, matching-game"):
+        read(RLConfig, SMALLEST.replace("reverse-text", "gsm8k"), tmp_path)
+
+
+def test_the_report_says_which_defaults_are_ours(tmp_path):
+    _, notes = read(RLConfig, SMALLEST, tmp_path)
+    left_open = notes[notes.index("  not in the file, and another default here:") :]
+    assert any("trainer.optim.weight_decay: 0.01 there, 0 here" in line for line in left_open)
+    assert not any("orchestrator.sampling.max_tokens" in line for line in left_open)
+
+
+def test_flags_go_on_top_of_a_translated_file(tmp_path):
+    config, _ = read(RLConfig, SMALLEST, tmp_path, "--max_steps", "3", "--orchestrator.group_size", "16")
+    assert (value_of(config, "max_steps"), value_of(config, "orchestrator.rollouts_per_example")) == (3, 16)
+
+
+@pytest.mark.parametrize(
+    ("flags", "key", "value"),
+    [
+        (["--resume.step", "-1"], "resume", True),
+        (["--ckpt"], "ckpt.interval_steps", 10),
+        (["--ckpt.interval", "7"], "ckpt.interval_steps", 7),
+        (["--wandb"], "wandb.enabled", True),
+        (["--model", "123"], "model.name", "123"),
+        (["--trainer.model.lora.rank", "4"], "model.lora.rank", 4),
+        (["--orchestrator.eval.interval", "5"], "eval.interval_steps", 5),
+    ],
+)
+def test_a_flag_of_prime_rl_reads(flags, key, value):
+    config = load(RLConfig, ["--orchestrator.env.0.id", "reverse-text", *flags], {}, lambda note: None).config
+    assert value_of(config, key) == value
+
+
+@pytest.mark.parametrize("flag", ["--clean", "--bench"])
+def test_a_flag_that_cannot_be_done_is_answered_by_what_can(flag):
+    with pytest.raises(UserError, match=rf"\({flag}\): (delete the directory|`slimrl trainer`)"):
+        load(RLConfig, ["--orchestrator.env.0.id", "reverse-text", flag], {})
+
+
+def test_a_file_of_its_own_is_not_translated(tmp_path, capsys):
+    (tmp_path / "own.toml").write_text('max_steps = 3\n[[orchestrator.env]]\nid = "reverse-text"\n')
+    assert run_translate([str(tmp_path / "own.toml")]) == 0
+    assert "is a settings file of slimrl's already" in capsys.readouterr().out
+
+
+def test_a_translation_never_overwrites(tmp_path):
+    (tmp_path / "theirs.toml").write_text(SMALLEST)
+    (tmp_path / "mine.toml").write_text("kept")
+    with pytest.raises(UserError, match="is not overwritten"):
+        run_translate([str(tmp_path / "theirs.toml"), "-o", str(tmp_path / "mine.toml")])
+    assert (tmp_path / "mine.toml").read_text() == "kept"
+
+
+def test_the_file_of_the_original_design_reads_as_it_stands(tmp_path):
+    (tmp_path / "design.toml").write_text(DESIGN)
+    notes: list[str] = []
+    argv = ["@", str(tmp_path / "design.toml"), "--trainer_gpu_ids", "0", "--inference_gpu_ids", "1"]
+    config = load(RLConfig, argv, {}, notes.append).config
+    assert (config.model.lora.rank, config.model.lora.targets) == (32, ["q_proj", "v_proj"])
+    assert (config.trainer_gpu_ids, config.inference_gpu_ids) == ([0], [1])
+    assert config.wandb.is_on and config.max_async_level == 2
+    assert not notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("table", "config_class"), [(RL_KEYS, RLConfig), (SFT_KEYS, SFTConfig)])
+def test_every_new_name_is_a_setting(table: Table, config_class: type[CommandConfig]):
+    """Each rule is tried with values of several types; whatever name it gives must exist."""
+    root, found = spec_of(config_class), 0
+    for pattern in table:
+        path = tuple("0" if key == "*" else "x" if key == "**" else key for key in pattern.split("."))
+        for value in (1, "reverse-text", ["q_proj"], -1, False):
+            try:
+                outcome = find_outcome(table, path, value, {})
+            except (TypeError, ValueError):
+                continue  # a value of another type than the key has
+            if isinstance(outcome, Renamed):
+                found += 1
+                locate(root, outcome.path, pattern)
+    assert found > 50
+
+
+def test_the_output_lands_in_a_new_directory_and_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs.toml"
+    theirs.write_text(
+        "max_steps = 3\n[orchestrator.buffer]\nonline_difficulty_filtering = false\n"
+        '[[orchestrator.env]]\nid = "reverse-text"\n'
+    )
+    output = tmp_path / "new" / "mine.toml"
+    assert run_translate([str(theirs), "-o", str(output)]) == 0
+    assert "resample_factor = 1" in output.read_text()
+    with pytest.raises(UserError, match=r"could not be written.* choose another -o"):
+        run_translate([str(theirs), "-o", str(theirs / "mine.toml")])

@@ -1,0 +1,138 @@
+"""`slimrl doctor`, and how it makes its probes."""
+
+import json
+import sys
+import time
+from functools import partial
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from slimrl.cli import run
+from slimrl.errors import UserError
+from slimrl.monitor.findings import Finding, Level
+from slimrl.plugins import PROBES as OF_PLUGINS
+from slimrl.plugins import call, names
+from slimrl_tools.doctor import probes as doctor_probes
+from slimrl_tools.doctor.probes import PROBES, Look, Probe, all_probes, look
+
+
+def probes(**looks: Look) -> list[Probe]:
+    return [Probe(name, one, limit_s=0.3) for name, one in looks.items()]
+
+
+def good() -> list[Finding]:
+    return [Finding("good", Level.OK, "it is")]
+
+
+def broken() -> list[Finding]:
+    raise OSError("libcudart.so.12: cannot open shared object file")
+
+
+@pytest.mark.slow
+def test_the_machine_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    status = run(["doctor", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert status == int(not told["is_well"])
+    subjects = [one["subject"] for one in told["findings"]]
+    assert {"slimrl", "Python", "packages", "extras", "device", "number format", "memory", "disk", "cache"} <= {
+        *subjects
+    }
+    assert {"hub", "packaged model"} <= {*subjects}
+    assert {*names(OF_PLUGINS)} <= {*subjects}, "a subject of a plug-in was not looked at"
+    (packages,) = [one for one in told["findings"] if one["subject"] == "packages"]
+    assert packages["level"] == "ok"
+
+
+def test_every_probe_of_this_package_is_a_module_that_has_one() -> None:
+    for probe in PROBES:
+        assert isinstance(probe.look, partial) and probe.look.func is call
+        module, _, function = probe.look.args[0].partition(":")
+        assert callable(vars(import_module(module))[function])
+
+
+def test_every_module_of_this_package_is_a_probe() -> None:
+    here = Path(doctor_probes.__file__).parent
+    modules = {path.stem for path in here.glob("*.py")} - {"__init__", "probes"}
+    places = {probe.look.args[0] for probe in PROBES if isinstance(probe.look, partial)}
+    assert places == {f"slimrl_tools.doctor.{module}:probe" for module in modules}
+
+
+@pytest.fixture
+def of_plugins(monkeypatch: pytest.MonkeyPatch):
+    """A function that installs probes, each as the place of its function, and returns those that are then made."""
+
+    def install(**places: str) -> list[Probe]:
+        entries = {name: [EntryPoint(name, place, OF_PLUGINS)] for name, place in places.items()}
+        monkeypatch.setattr("slimrl.plugins._entries", lambda group: entries if group == OF_PLUGINS else {})
+        return all_probes()
+
+    return install
+
+
+def test_probes_of_plug_ins_are_made_after_the_own_ones(of_plugins) -> None:
+    assert of_plugins() == [*PROBES]
+    (*own, broken_one, good_one) = of_plugins(good=f"{__name__}:good", broken=f"{__name__}:broken")
+    assert own == [*PROBES]
+    assert [one.subject for one in (broken_one, good_one)] == ["broken", "good"]
+    assert not any(one.is_core or one.alone for one in (broken_one, good_one))
+    findings, is_well = look([broken_one, good_one], lambda: None)
+    assert findings[1:] == good() and is_well
+    assert findings[0].level is Level.PROBLEM and "libcudart.so.12" in findings[0].found
+
+
+def test_a_plug_in_that_cannot_be_loaded_is_a_finding_with_its_name(of_plugins) -> None:
+    (*_, gone) = of_plugins(gone="no_such_module:probe")
+    (found,), is_well = look([gone], lambda: None)
+    assert (found.subject, found.level) == ("gone", Level.PROBLEM) and is_well
+    assert "the probe `gone` of an unknown distribution cannot be loaded" in found.found
+
+
+def test_a_probe_that_raises_is_told_with_its_reason() -> None:
+    def refused() -> list[Finding]:
+        raise UserError("the address has a password in it.")
+
+    def exits() -> list[Finding]:
+        sys.exit(3)
+
+    findings, is_well = look(probes(broken=broken, refused=refused, exits=exits, good=good), lambda: None)
+    assert [one.level for one in findings] == [Level.PROBLEM] * 3 + [Level.OK]
+    assert "libcudart.so.12" in findings[0].found and "password" in findings[1].found
+    assert is_well  # none of them is of the core
+
+
+def test_a_probe_that_cannot_be_imported_is_told() -> None:
+    (found,), is_well = look([Probe("gone", partial(call, "no_such_module:probe"), is_core=True)], lambda: None)
+    assert found.level is Level.PROBLEM and "no_such_module" in found.found
+    assert not is_well
+
+
+def test_a_probe_that_hangs_is_left_behind() -> None:
+    began = time.monotonic()
+    findings, is_well = look(probes(hangs=lambda: time.sleep(30), good=good), lambda: None)
+    assert time.monotonic() - began < 5
+    assert "within 0.3 s" in findings[0].found and findings[1].level is Level.OK
+    assert is_well
+
+
+def test_a_problem_of_the_core_gives_the_exit_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = [Finding("cache", Level.PROBLEM, "it cannot be written to", "Mend it.")]
+    for is_core, status in ((True, 1), (False, 0)):
+        probe = Probe("bad", lambda: bad, is_core=is_core)
+        monkeypatch.setattr("slimrl_tools.commands.doctor.all_probes", lambda probe=probe: [probe])
+        assert run(["doctor"]) == status
+        out = capsys.readouterr().out
+        assert "cache" in out and "-> Mend it." in out and "1 problem" in out
+        assert ("every run needs" in out) is is_core
+
+
+def test_what_others_say_cannot_command_the_terminal(monkeypatch, capsys) -> None:
+    made = probes(odd=lambda: [Finding("judge", Level.NOTE, "\x1b[2J[red]hello\u202e")])
+    monkeypatch.setattr("slimrl_tools.commands.doctor.all_probes", lambda: made)
+    assert run(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and "\u202e" not in out and "[red]hello" in out

@@ -1,0 +1,117 @@
+"""Timing with random weights: real modules, and a model of which only some layers are measured."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slimrl.config.reading.load import load
+from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.models.native import ops
+from slimrl_tools.launch.planning import make_planner
+from slimrl_tools.plan.devices import Device, Machine
+from slimrl_tools.plan.measure import measure, pieces_of, recall_speeds
+from slimrl_tools.plan.plan import Plan
+from slimrl_tools.plan.report import two_lines
+from slimrl_tools.plan.timing import Speeds, rough_speeds
+from slimrl_tools.plan.workload import row_of, sample_of
+
+MACHINE = Machine("a CPU", Device("CPU", "cpu", 24e9, 2e10, 1e12, 2e11), 0, 24e9, 1e12)
+SHAPE = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 300,
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", ["0", "4"])
+def test_speeds_are_measured_once_and_then_known(model: Path, lora: str) -> None:
+    pytest.importorskip("peft")
+    words = ["--model.name", str(model), "--model.dtype", "float32", "--orchestrator.env.0.id", "reverse-text"]
+    config = load(RLConfig, [*words, "--model.lora.rank", lora, "--orchestrator.batch_size", "16"], {}).config
+    planner = make_planner(config, 0.8e9)
+    demand = planner.on(MACHINE).demand
+    assert recall_speeds(config, demand, planner.basis.workload) is None
+    speeds = measure(config, demand, planner.basis.workload, 24e9)
+    assert speeds.decode_step + speeds.decode_row > 0
+    assert speeds.train > 0
+    assert recall_speeds(config, demand, planner.basis.workload) == speeds
+    assert planner.on(MACHINE, measures=True).speeds == speeds
+
+
+@pytest.mark.slow
+def test_a_large_model_is_measured_with_some_of_its_layers(model: Path) -> None:
+    words = ["--model.name", str(model), "--model.dtype", "float32", "--data.type", "expert"]
+    config = load(SFTConfig, [*words, "--data.env.id", "reverse-text", "--batch_size", "4"], {}).config
+    planner = make_planner(config, 0.8e9)
+    demand = planner.on(MACHINE).demand
+    speeds = measure(config, demand, planner.basis.workload, 1e6)
+    assert "2 and 4 of 8 layers" in speeds.source
+    assert speeds.update > 0  # on so small a model the noise can hide the time of a token
+
+
+def test_more_layers_never_take_less_time(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--model.name", str(model), "--model.dtype", "float32", "--data.type", "expert"]
+    config = load(SFTConfig, [*words, "--data.env.id", "reverse-text"], {}).config
+    planner = make_planner(config, 0.8e9)
+    found = iter([Speeds(0.0, 0.0, 0.0, 3e-3, 0.1, ""), Speeds(0.0, 0.0, 0.0, 1e-3, 0.2, "")])
+    monkeypatch.setattr("slimrl_tools.plan.measure._speeds", lambda *_: next(found))
+    speeds = measure(config, planner.on(MACHINE).demand, planner.basis.workload, 1e6)
+    assert speeds.train == 1e-3 and speeds.update == pytest.approx(0.1 + 0.1 * (8 - 2) / 2)
+
+
+@pytest.mark.slow
+def test_estimates_follow_bandwidth_and_operations(model: Path) -> None:
+    words = ["--model.name", str(model), "--model.dtype", "float32", "--orchestrator.env.0.id", "reverse-text"]
+    planner = make_planner(load(RLConfig, words, {}).config, 0.8e9)
+    demand = planner.on(MACHINE).demand
+    slow = rough_speeds(demand, MACHINE.device, planner.basis.workload)
+    fast = rough_speeds(demand, Device("CPU", "cpu", 24e9, 4e10, 1e12, 8e11), planner.basis.workload)
+    assert fast.train == pytest.approx(slow.train / 4)
+    assert fast.update == pytest.approx(slow.update / 2)
+
+
+def test_without_kernels_a_step_is_expected_to_take_twice_as_long(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--model.name", str(model), "--model.dtype", "float32", "--orchestrator.env.0.id", "reverse-text"]
+    planner = make_planner(load(RLConfig, words, {}).config, 0.8e9)
+
+    def plan_where(has_kernels: bool) -> Plan:
+        monkeypatch.setattr(ops, "available", lambda tensor: has_kernels)
+        return planner.on(MACHINE)
+
+    fast, slow = plan_where(True), plan_where(False)
+    assert slow.speeds.train > 1.5 * fast.speeds.train
+    assert slow.speeds.decode_row > 1.5 * fast.speeds.decode_row
+    assert "without the C++ kernels" in two_lines(slow)[1]
+    assert "without the C++ kernels" not in two_lines(fast)[1]
+
+
+def test_attention_is_told_apart_by_pieces_with_as_much_work_and_fewer_pairs() -> None:
+    samples = [sample_of([*range(500), *range(number, number + 40)], [False] * 500 + [True] * 40) for number in (7, 8)]
+    row, pieces = row_of(samples), row_of(pieces_of(samples))
+    assert pieces.tokens == pytest.approx(row.tokens, rel=0.1)
+    assert pieces.trained == pytest.approx(row.trained, rel=0.2)
+    assert pieces.pairs < row.pairs / 8
+
+
+@pytest.mark.nightly
+def test_long_rollouts_have_a_time_of_attention(model: Path) -> None:
+    words = ["--model.name", str(model), "--model.dtype", "float32", "--orchestrator.env.0.id", "alphabet-sort"]
+    words += ["--orchestrator.env.0.args.num_examples", "4", "--seq_len", "1024", "--orchestrator.batch_size", "8"]
+    config = load(RLConfig, words, {}).config
+    planner = make_planner(config, 0.8e9)
+    speeds = measure(config, planner.on(MACHINE).demand, planner.basis.workload, 24e9)
+    assert speeds.attend > 0
+    assert speeds.head > 0

@@ -1,0 +1,152 @@
+"""What rollouts are expected to be like: by an earlier run, a recorded one, or scripts that play the environment."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from packages.tools.tests.plan.test_plan import cpu, planner, settings
+from slimrl.config.reading.load import load
+from slimrl.config.run import RLConfig
+from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
+from slimrl.trainer.checkpoint import PROGRESS
+from slimrl.types import Rollout, StopReason
+from slimrl_tools.launch.planning import expect_workload, what_is_left
+from slimrl_tools.plan.outlines import outline_of, samples_of
+from slimrl_tools.plan.timing import Speeds, times_of
+from slimrl_tools.plan.workload import Row, Workload, from_earlier_run, row_of, sample_of
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
+
+
+def recipe(name: str, *flags: str) -> RLConfig:
+    path = EXAMPLES / name / "rl.toml"
+    return load(RLConfig, ["@", str(path), "--output_dir", "nowhere", *flags], {}).config
+
+
+@pytest.mark.parametrize("name", ["reverse_text", "alphabet_sort", "wordle", "wiki_search"])
+def test_recipes_are_planned_with_what_was_recorded_of_them(name: str) -> None:
+    config = recipe(name)
+    workload = expect_workload(config)
+    assert workload.source == f"lengths of a recorded run of {name}"
+    assert workload.num == config.orchestrator.batch_size
+    assert max(len(sample.token_ids_T) for sample in workload.samples) <= config.seq_len
+    halved = expect_workload(recipe(name, "--orchestrator.batch_size", str(config.orchestrator.batch_size // 2)))
+    assert halved.row.tokens == pytest.approx(workload.row.tokens / 2)
+
+
+@pytest.mark.parametrize("flag", ["--orchestrator.sampling.max_tokens=40", "--warmup.max_steps=0", "--seq_len=64"])
+def test_a_run_that_differs_in_what_decides_lengths_is_not_planned_with_the_recorded_one(flag: str) -> None:
+    assert "recorded" not in expect_workload(recipe("reverse_text", *flag.split("="))).source
+
+
+def test_an_outline_gives_back_lengths_and_what_was_shared() -> None:
+    # b begins like a, c like b: three prompts of which one is read once, and an observation that two have in common.
+    a = sample_of([1, 2, 3, 4], [False, False, True, True])
+    b = sample_of([1, 2, 5, 6, 7], [False, False, True, False, True])
+    c = sample_of([1, 2, 5, 6, 8, 9], [False, False, True, False, True, True])
+    outline = outline_of([a, b, c])
+    assert outline == [[0, 0, 2, 2], [0, 2, 2, 1, 1, 1], [1, 4, 2, 1, 1, 2]]
+    made = samples_of(outline)
+    assert [one.loss_mask_T for one in made] == [one.loss_mask_T for one in (a, b, c)]
+    assert outline_of(made) == outline
+    # 1 2 3, 5 6 behind 1 2, then 8: last tokens are only predicted. Each sees those before it and itself.
+    assert row_of(made) == row_of([a, b, c]) == Row(6, 7, (1 + 2 + 3) + (3 + 4) + 5)
+
+
+def test_solved_examples_in_the_prompt_count_and_are_not_trained() -> None:
+    flags = ["--orchestrator.sampling.max_tokens", "40"]  # so that it is not the recorded run
+    few, many = (
+        expect_workload(recipe("alphabet_sort", *flags, "--orchestrator.env.0.args.num_examples", num))
+        for num in ("0", "6")
+    )
+    assert many.mean_length > few.mean_length + 500
+    assert many.num_sampled == pytest.approx(few.num_sampled, rel=0.1)
+
+
+def test_turns_are_between_those_of_the_expert_and_as_many_as_there_may_be() -> None:
+    most = recipe("wordle", "--orchestrator.sampling.max_tokens", "40")
+    fewest = most.model_copy(update={"orchestrator": most.orchestrator.model_copy(update={"max_turns": 2})})
+    turns = [[len(lengths) for lengths in expect_workload(config).replies] for config in (most, fewest)]
+    assert min(turns[0]) <= 2 < 4 < max(turns[0])
+    assert max(turns[1]) == 2
+
+
+def test_rollouts_without_signal_are_sampled_and_not_trained_on(tmp_path: Path) -> None:
+    def record(number: int, has_signal: bool) -> RolloutRecord:
+        mask = (False, True, True)
+        rollout = Rollout(
+            task_id=str(number // 2), token_ids_T=(1, number, 3), loss_mask_T=mask, logprobs_T=(0.0, -1.0, -1.0),
+            versions_T=(-1, 0, 0), reward=1.0, turn_rewards=(1.0,), messages=(), metrics={},
+            stop_reason=StopReason.DONE,
+        )  # fmt: skip
+        return RolloutRecord(rollout, (0.0,), "", has_signal=has_signal)
+
+    rollout_file(tmp_path, 0).parent.mkdir()
+    write_rollouts(rollout_file(tmp_path, 0), [record(number, number >= 4) for number in range(12)])
+    write_rollouts(tmp_path / "rollouts" / "step_000009_good.jsonl", [record(0, True)])
+    workload = from_earlier_run(tmp_path, 16)
+    assert workload is not None
+    assert len(workload.samples) == 8
+    assert workload.num == 16
+    assert workload.useless == pytest.approx(1 / 3)
+    # 8 groups of 2, of which a third has no signal: 3 others in their place, one in place of one of these.
+    assert workload.waves(2, 3) == [16, 6, 2]
+
+
+@pytest.mark.parametrize("useless", [0.51, 0.75, 0.99, 1.0])
+def test_waves_end_where_the_orchestrator_gives_up(useless: float) -> None:
+    mask = [False, True]
+    samples = tuple(sample_of([number, number + 1], mask) for number in range(64))
+    waves = Workload(samples, 1.0, "by hand", useless=useless).waves(8, 3)
+    assert waves[0] == 64
+    assert 64 < sum(waves) <= 3 * 64
+    assert all(a >= b for a, b in itertools.pairwise(waves))
+
+
+def test_a_warm_up_has_rollouts_of_different_tasks() -> None:
+    # Two groups of two, of which the second has the longer prompt.
+    rows = [([1, 5], [2]), ([1, 5], [3]), ([6, 7, 8, 9], [2]), ([6, 7, 8, 9], [4])]
+    samples = tuple(sample_of([*prompt, *reply], [False] * len(prompt) + [True]) for prompt, reply in rows)
+    assert Workload(samples, 4.0, "by hand").distinct_row(8).tokens == 4 * (2 + 4)
+
+
+@pytest.mark.parametrize("seq_len", ["64", "128"])
+def test_an_opening_longer_than_seq_len_leaves_the_assumption(seq_len: str) -> None:
+    workload = expect_workload(recipe("wordle", "--seq_len", seq_len))
+    assert workload.source.startswith("assumed")
+
+
+def test_another_warm_up_is_not_that_of_the_recorded_run() -> None:
+    assert expect_workload(recipe("wordle")).source == "lengths of a recorded run of wordle"
+    assert "recorded" not in expect_workload(recipe("wordle", "--warmup.max_steps", "1")).source
+
+
+@pytest.mark.slow
+def test_each_turn_costs_a_prefill_and_each_wave_its_decoding() -> None:
+    config = settings("smollm2-135m", "--orchestrator.batch_size", "4", "--orchestrator.rollouts_per_example", "2")
+    mask = [False, True, True, False, True]
+    samples = tuple(sample_of([number, *range(10 * number, 10 * number + 4)], mask) for number in (1, 2, 3, 4))
+    workload = Workload(samples, 1.0, "by hand", useless=0.5)
+    assert workload.waves(2, 3) == [4, 2]
+    demand = planner(config).on(cpu(64)).demand
+    times = times_of(config, demand, workload, Speeds(1.0, 0.1, 0.01, 0.5, 3.0, "by hand", head=0.2, attend=0.01))
+    assert times.step["decoding"] == pytest.approx(3 * (1.0 + 0.4) + 3 * (1.0 + 0.2))
+    # All turns end at the same token, so their observations come together: one pass in each wave.
+    assert times.step["prefill"] == pytest.approx(2 * 1.0 + (1 + 0.5) * (16 - 12) * 0.01)
+    assert workload.row == Row(16, 12, 4 * (1 + 2 + 3 + 4))  # the last token of each is only predicted
+    assert times.step["forward and backward"] == pytest.approx(16 * 0.5 + 12 * 0.2 + 40 * 0.01)
+
+
+def test_a_resumed_run_is_planned_for_the_steps_that_are_left(tmp_path: Path) -> None:
+    config = settings("smollm2-135m", "--max_steps", "40", "--warmup.max_steps", "3", "--output_dir", str(tmp_path))
+    checkpoint = tmp_path / "checkpoints" / "step_30"
+    checkpoint.mkdir(parents=True)
+    progress = {"step": 30, "dtype": "float32", "num_threads": 1, "seconds": 1.0, "orchestrator_state": {}}
+    (checkpoint / PROGRESS).write_text(json.dumps(progress))
+    assert what_is_left(config) == config
+    left = what_is_left(config.model_copy(update={"resume": True}))
+    assert (left.max_steps, left.warmup.max_steps) == (10, 0)
+    (checkpoint / PROGRESS).write_text("{")
+    assert what_is_left(config.model_copy(update={"resume": True})).max_steps == 40

@@ -1,0 +1,110 @@
+"""The entry points of this plug-in, and the behaviour that its commands share with all others."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from slimrl import cli
+from slimrl.config.reading.load import load
+from slimrl.plugins import ENVIRONMENTS, names
+from tests.distributions import check_entries, check_help, check_owner, commands_of
+from tests.fake_launch import FakeLaunch
+
+NAME = "slimrl-tools"
+# What the same words do after Ctrl-C; nothing for a run that is resumed.
+AGAIN = {
+    "check": "start over",
+    "check-curve": "start over",
+    "doctor": "start over",
+    "plan": "start over",
+    "play": "play again",
+    "plot": "start over",
+    "probe": "start over",
+    "push": "go on, without what is there already",
+    "translate": "start over",
+}
+
+
+def test_its_entries_are_there() -> None:
+    check_entries(NAME)
+
+
+def test_slimrl_knows_where_they_are() -> None:
+    check_owner(NAME)
+
+
+def test_after_ctrl_c_each_command_says_how_to_go_on() -> None:
+    assert {name: command.again for name, command in commands_of(NAME).items()} == AGAIN
+
+
+def test_ctrl_c_ends_at_once_what_computes() -> None:
+    assert [name for name, command in commands_of(NAME).items() if command.computes] == ["plan", "probe"]
+
+
+@pytest.mark.parametrize("command", AGAIN)
+def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check_help(command, capsys)
+
+
+ENVIRONMENT = {"play": ["--id", "reverse-text"], "check": ["--env.0.id", "reverse-text"]}
+CONFIGURED = {name: command for name, command in commands_of(NAME).items() if command.settings}
+
+
+@pytest.fixture
+def launch(monkeypatch: pytest.MonkeyPatch) -> FakeLaunch:
+    return FakeLaunch(monkeypatch, CONFIGURED)
+
+
+def test_a_switch_is_no_setting_and_stands_anywhere(launch: FakeLaunch) -> None:
+    for argv in (["check", "--json", "reverse-text"], ["check", "reverse-text", "--json"]):
+        assert cli.run(argv) == 7
+    for _, resolved, more in launch.started:
+        assert resolved == load(type(resolved.config), ["--env.0.id", "reverse-text"], {})
+        assert more == ({"--json"},)
+
+
+@pytest.mark.parametrize("command", ["play", "check"])
+def test_an_environment_needs_no_flag_and_must_be_named(
+    command: str, launch: FakeLaunch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run([command, "reverse-text", "--seed", "3"]) == 7
+    [(_, resolved, _)] = launch.started
+    assert resolved == load(type(resolved.config), [*ENVIRONMENT[command], "--seed", "3"], {})
+    assert cli.run([command]) == 2
+    known = ", ".join(name for name in names(ENVIRONMENTS) if not name.endswith(":"))
+    assert capsys.readouterr().err == (
+        f"slimrl: {command} needs an environment, as in `slimrl {command} reverse-text`. Known: {known}.\n"
+    )
+
+
+@pytest.mark.parametrize("gap_s", [0.0, *(pytest.param(gap_s, marks=pytest.mark.slow) for gap_s in (0.003, 0.05))])
+def test_a_second_interrupt_brings_no_traceback(gap_s: float) -> None:
+    command = [sys.executable, "-m", "slimrl", "play", "reverse-text"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        time.sleep(gap_s)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT)
+    assert b"KeyboardInterrupt" not in err
+
+
+ASCII = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "1"}
+
+
+@pytest.mark.slow
+def test_a_letter_that_a_log_lacks_ends_nothing(tmp_path):
+    path = tmp_path / "Bücher"
+    path.mkdir()
+    (path / "metrics.jsonl").write_text('{"step": 0, "reward/mean": 0.5}\n')
+    command = [sys.executable, "-m", "slimrl", "plot", str(path), "--output", str(path / "ü.png")]
+    plotted = subprocess.run(command, capture_output=True, env=ASCII, check=False)
+    assert plotted.returncode == 0, plotted.stderr
+    assert b"\\xfc" in plotted.stdout + plotted.stderr and b"Traceback" not in plotted.stderr
+    assert (path / "ü.png").exists()

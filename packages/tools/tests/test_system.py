@@ -1,0 +1,72 @@
+"""The limits of control groups, from files like the kernel's, and the load by other programs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slimrl.cli import run
+from slimrl_tools.system import busy_cores, cpu_limit, describe_load, memory_limit, num_cores
+from tests.fake_root import fake_root
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "expected"),
+    [
+        ("0::/job/inner\n", {"job/inner/memory.max": "max", "job/memory.max": "4000000000"}, 4e9),
+        ("0::/job\n", {"job/memory.max": "3000000000", "memory.max": "5000000000"}, 3e9),
+        # In a container the path of the host is not there, and the mounted root is the container's own group.
+        ("0::/docker/abc\n", {"memory.max": "2000000000"}, 2e9),
+        ("5:memory:/job\n0::/\n", {"job/memory.max": "1000", "memory.max": "2000"}, 2e3),
+        ("0::/\n", {"memory.max": "max"}, 0.0),
+        ("", {}, 0.0),
+    ],
+)
+def test_the_least_limit_of_memory_counts(
+    tmp_path: Path, membership: str, files: dict[str, str], expected: float
+) -> None:
+    assert memory_limit(fake_root(tmp_path, membership, files)) == expected
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "expected"),
+    [
+        ("0::/job/inner\n", {"job/inner/cpu.max": "150000 100000", "job/cpu.max": "max 100000"}, 1.5),
+        ("0::/job\n", {"job/cpu.max": "400000 100000", "cpu.max": "200000 100000"}, 2.0),
+        ("0::/\n", {}, 0.0),
+    ],
+)
+def test_the_least_limit_of_cores_counts(
+    tmp_path: Path, membership: str, files: dict[str, str], expected: float
+) -> None:
+    assert cpu_limit(fake_root(tmp_path, membership, files)) == expected
+
+
+def test_where_nothing_can_be_read_there_is_no_limit(tmp_path: Path) -> None:
+    assert (memory_limit(tmp_path), cpu_limit(tmp_path)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("threads", "busy", "cores", "is_said"),
+    [(2, 0.3, 2, False), (2, 0.6, 2, True), (1, 1.0, 2, False), (8, 30, 64, False)],
+)
+def test_it_is_said_where_threads_would_wait(threads: int, busy: float, cores: int, is_said: bool) -> None:
+    assert bool(describe_load(threads, busy, cores)) == is_said
+
+
+@pytest.mark.slow
+def test_programs_that_compute_are_seen_and_the_plan_says_so(
+    tiny_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["plan", "--model.name", str(tiny_dir), "--orchestrator.env.0.id", "reverse-text"]
+    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(num_cores())]
+    try:
+        assert busy_cores() > 0.5 * num_cores()
+        assert run(words) == 0
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("other programs use ") and f"of {num_cores()} cores: everything takes longer" in last

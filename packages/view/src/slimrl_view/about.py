@@ -1,0 +1,135 @@
+"""Says what a run is: its settings, its model, its environments, and how far it has come. Reads small files alone."""
+
+import hashlib
+import json
+import re
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slimrl.errors import UserError
+from slimrl.io.regular_file import read_regular
+from slimrl.io.secrets import HIDDEN, has_secret, names_secret
+from slimrl.monitor.run_settings import HEADER, NO_RECIPE, flatten
+from slimrl_view.curves import Curves
+from slimrl_view.runs import CONFIG, HELD_OUT, METRICS, ROLLOUTS, SUMMARY, RunDir
+
+MAX_BYTES = 2**22
+RESULTS = "results.json"
+SILENT_S = 120.0  # after which a run is not taken to be going on
+SILENT_STEPS = 5.0  # ... or after as long as so many steps took
+Json = dict[str, Any]
+
+
+class Settings:
+    """The settings of a run, as its directory keeps them; none if it keeps none that can be read."""
+
+    def __init__(self, run: Path) -> None:
+        try:
+            text = read_regular(run / CONFIG, MAX_BYTES).decode()
+            self.tree: Mapping[str, Any] = tomllib.loads(text)
+        except (UserError, ValueError, RecursionError):
+            text, self.tree = "", {}
+        found = HEADER.match(text)
+        self.command = found[1] if found else ""
+
+    def get(self, path: str) -> Any:
+        """The setting at a dotted path; None if there is none."""
+        value: Any = self.tree
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    def environments(self) -> list[str]:
+        """The names of the run's environments."""
+        found = self.get("orchestrator.env") or self.get("env") or []
+        listed = found if isinstance(found, list) else [found]
+        return [str(one.get("name") or one.get("id", "")) for one in listed if isinstance(one, Mapping)]
+
+    def in_words(self) -> list[list[str]]:
+        """All settings in words, with `[key]` in the place of secrets."""
+        return [[path, _show(path, value)] for path, value in flatten(self.tree)]
+
+    def key(self) -> str:
+        """A digest of what the seeds of one experiment have in common: the command and the settings of its recipe."""
+        kept = {path: value for path, value in flatten(self.tree) if not NO_RECIPE.fullmatch(path)}
+        content = json.dumps([self.command, kept], sort_keys=True, default=str)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def describe(run: RunDir, curves: Curves) -> Json:
+    """A run as the page lists it."""
+    settings = Settings(run.path)
+    step, max_steps, updated = curves.last_step(), settings.get("max_steps"), last_change(run.path)
+    algorithm = settings.get("trainer.loss.type")
+    return {
+        "id": run.id,
+        "name": run.path.name,
+        "path": run.shown,
+        "command": settings.command,
+        "model": str(settings.get("model.name") or ""),
+        "environments": settings.environments(),
+        "algorithm": str(algorithm or ""),
+        "seed": settings.get("seed"),
+        "max_steps": max_steps,
+        "step": step,
+        "live": _is_live(run.path, updated, curves),
+        "updated": int(updated),
+        "settings": settings.in_words(),
+        # Without settings nothing says that two runs are of one experiment.
+        "config_key": settings.key() if settings.tree else hashlib.sha256(str(run.path).encode()).hexdigest()[:16],
+    }
+
+
+def label_of(run: Path, name: str) -> str:
+    """What an evaluation is called in words: its stage, as its result names it, and its way of decoding."""
+    slug, mode = _slug_and_mode(name)
+    try:
+        content = json.loads(read_regular(run / HELD_OUT / f"{slug}.json", MAX_BYTES))
+        stage = str(content["name"])
+    except (UserError, ValueError, LookupError, TypeError, RecursionError):
+        stage = slug.replace("_", " ")
+    return f"{stage}, {mode.replace('_', ' ')}" if mode else stage
+
+
+def has_result(run: Path, name: str) -> bool:
+    """Whether the result of an evaluation is there, which is written after all its rollouts."""
+    return (run / HELD_OUT / f"{_slug_and_mode(name)[0]}.json").is_file()
+
+
+def _slug_and_mode(name: str) -> tuple[str, str]:
+    """The stage of an evaluation and its way of decoding, as its file names them; no way if it names none."""
+    slug, _, mode = name.rpartition("_")
+    if mode not in ("greedy", "sampled", "scripted"):
+        slug, _, mode = re.sub(r"_(sampled_[0-9.e+-]+)$", r"/\1", name).partition("/")
+    return slug, mode
+
+
+def last_change(run: Path) -> float:
+    """When something was last written to the run's metrics, rollouts or results."""
+    newest = max((run / ROLLOUTS).glob("*.jsonl"), default=run / ROLLOUTS)
+    times = [_mtime(path) for path in (run / METRICS, run / "warmup" / METRICS, newest, run / HELD_OUT, run / SUMMARY)]
+    return max(times)
+
+
+def _is_live(run: Path, updated: float, curves: Curves) -> bool:
+    """Whether a run seems to be going on: it has written something lately, and after that neither a summary nor, as an
+    evaluation does at its end, results."""
+    if _mtime(run / SUMMARY) >= _mtime(run / METRICS) > 0 or _mtime(run / RESULTS) >= updated > 0:
+        return False
+    patience_s = max(SILENT_S, SILENT_STEPS * (curves.latest("time/step_s") or 0.0))
+    return time.time() - updated < patience_s
+
+
+def _mtime(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _show(path: str, value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return HIDDEN if names_secret(path.rpartition(".")[2]) or has_secret(text) else text

@@ -1,0 +1,171 @@
+"""Everything that the page can ask, by path: each answer is a value for JSON. Knows nothing of HTTP.
+
+Runs, rollouts, groups and evaluations are looked up by their names in what is known of them; no name that the page
+sends ever becomes a path.
+"""
+
+import math
+import re
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+from urllib.parse import unquote
+
+from slimrl.errors import UserError, nearest
+from slimrl.plugins import REFERENCES, load, names
+from slimrl_view.about import describe, has_result, label_of
+from slimrl_view.curves import registry
+from slimrl_view.detail import Changed, read_rollout
+from slimrl_view.indexer import Run
+from slimrl_view.queries import MAX_LIMIT, Missing, Selection, pair_up
+from slimrl_view.runs import TRAIN
+
+Query = Mapping[str, str]
+PREFIX = "/api/"
+DIGITS = 6
+
+
+class Api:
+    """The answers about some runs."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = {run.directory.id: run for run in runs}
+        self._whole: dict[str, Callable[[Query], Any]] = {
+            "state": lambda query: self._state(),
+            "runs": lambda query: [describe(run.directory, run.curves) for run in self._runs.values()],
+            "registry": lambda query: registry(),
+            "compare": self._compare,
+            "held_out_pairs": self._pair_evaluations,
+        }
+        self._of_run: dict[str, Callable[[Run, Query], Any]] = {
+            "metrics": lambda run, query: run.curves.since(_number(query, "since")),
+            "monitors": lambda run, query: {"alarms": run.alarms.all()},
+            "watched": lambda run, query: {"monitors": run.monitors.all()},
+            "reference": lambda run, query: _reference(run),
+            "files": lambda run, query: _files(run),
+            "rollouts": lambda run, query: run.index.rollouts(_selection(query), query.get("facets") == "1"),
+            "groups": lambda run, query: run.index.groups(_selection(query)),
+            "group": lambda run, query: run.index.group(_require(query, "group"), query.get("file", TRAIN)),
+            "rollout": lambda run, query: _rollout(run, _require(query, "key")),
+            "task": lambda run, query: run.index.task(_require(query, "task")),
+        }
+
+    def answer(self, path: str, query: Query) -> Any:
+        """The answer to a question. Raises Missing for what is not there, and UserError for a wrong question."""
+        words = path.removeprefix(PREFIX).split("/")
+        if len(words) == 1 and words[0] in self._whole:
+            return to_json(self._whole[words[0]](query))
+        if len(words) == 3 and words[0] == "runs" and words[2] in self._of_run:
+            run = self.run(unquote(words[1]))
+            try:
+                return to_json(self._of_run[words[2]](run, query))
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError:
+                run.damaged_index.set()
+                raise UserError("The index of this run was damaged and is built anew. Try again in a moment.") from None
+        known = [*self._whole, *(f"runs/ID/{name}" for name in self._of_run)]
+        raise Missing(f"there is no {path!r:.200}. Known: {', '.join(known)}.")
+
+    def run(self, name: str) -> Run:
+        """The run of a name. Raises Missing if there is none."""
+        if name not in self._runs:
+            raise Missing(f"there is no run {name!r:.200}.{nearest(name[:200], self._runs)}")
+        return self._runs[name]
+
+    def _state(self) -> dict[str, Any]:
+        runs = []
+        for name, run in self._runs.items():
+            counts = run.index.counts()
+            progress = run.progress
+            indexing = asdict(progress) if progress else None
+            empty = [one for one in run.index.empty_evaluations() if has_result(run.directory.path, one)]
+            numbers = {"metrics": run.curves.num_lines(), **counts, "monitors": len(run.alarms.all())}
+            runs.append({"id": name, **numbers, "indexing": indexing, "empty": empty, "problem": run.problem})
+        return {"version": _version(), "runs": runs}
+
+    def _compare(self, query: Query) -> dict[str, Any]:
+        answers = {}
+        for side in ("left", "right"):
+            name, _, key = _require(query, side).partition(":")
+            answers[side] = _rollout(self.run(name), key)
+        return answers
+
+    def _pair_evaluations(self, query: Query) -> dict[str, Any]:
+        sides = []
+        for side in ("left", "right"):
+            name, _, evaluation = _require(query, side).partition("/")
+            sides.append(self.run(name).index.evaluation(evaluation))
+        return pair_up(*sides)
+
+
+def to_json(value: Any) -> Any:
+    """The value with floats of six digits, whole ones as such, and None for those that are not finite."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return int(value) if value.is_integer() and abs(value) < 2**53 else float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: to_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(inner) for inner in value]
+    return value
+
+
+def _rollout(run: Run, key: str) -> dict[str, Any]:
+    try:
+        return read_rollout(run.directory.path, run.index.place(key))
+    except Changed as error:
+        raise Missing(str(error)) from None
+
+
+def _reference(run: Run) -> dict[str, Any] | None:
+    """The recorded curves of a run's recipe, from the first plug-in that has some; None without one."""
+    found = (load(REFERENCES, name, "the reference")(run.directory.path) for name in names(REFERENCES))
+    return next((curves for curves in found if curves), None)
+
+
+def _files(run: Run) -> dict[str, Any]:
+    found = run.index.files()
+    held_out = [
+        {"name": name, "label": label_of(run.directory.path, name), "num": num} for name, num in found["held_out"]
+    ]
+    return {"train": found["train"], "held_out": held_out}
+
+
+def _selection(query: Query) -> Selection:
+    limit = _number(query, "limit")
+    if limit is not None and limit > MAX_LIMIT:
+        raise UserError(f"`limit` is at most {MAX_LIMIT}.")
+    return Selection(
+        query.get("where", ""),
+        query.get("sort", ""),
+        _number(query, "offset") or 0,
+        50 if limit is None else limit,
+        query.get("file", TRAIN),
+    )
+
+
+def _number(query: Query, name: str) -> int | None:
+    """A whole number of the query; None without one. Raises UserError for anything else."""
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not re.fullmatch(r"\d{1,15}", text, re.ASCII):
+        raise UserError(f"`{name}` must be a whole number, and is {text!r:.80}.")
+    return int(text)
+
+
+def _require(query: Query, name: str) -> str:
+    if name not in query:
+        raise UserError(f"`{name}` is missing in the query.")
+    return query[name]
+
+
+def _version() -> str:
+    try:
+        return version("slimrl")
+    except PackageNotFoundError:  # a checkout that is not installed
+        return ""

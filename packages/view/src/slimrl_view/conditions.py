@@ -1,0 +1,115 @@
+"""Turns the conditions and the order that the page asks for into SQL. What is not known is refused with what is."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slimrl.errors import UserError, nearest
+from slimrl.io.text import is_too_deep
+from slimrl_view.lines import encodable
+
+NUMBERS = ("step", "reward", "advantage", "turns", "tokens", "tool_calls", "zero_signal", "version")
+TEXTS = ("task", "environment", "role", "drop", "stop")
+FIELDS = (*NUMBERS, *TEXTS, "text", "metric.NAME")
+METRIC = "metric."
+OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+HAS = "has"
+GROUP_ORDERS = ("step", "mean", "std", "task", "num", "min", "max", "dropped", "zero_signal")
+MAX_CONDITIONS = 64
+LARGEST = 1e300  # whole numbers in JSON may have more digits than a float can hold
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A piece of SQL and the values of its question marks."""
+
+    sql: str
+    values: tuple[Any, ...] = ()
+
+
+def where_clause(text: str) -> Clause:
+    """The condition on rollouts that the JSON text of `where` stands for. Raises UserError if it stands for none."""
+    try:
+        conditions = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        raise UserError("`where` is no JSON. It is a list such as " + _EXAMPLE) from None
+    if not isinstance(conditions, list) or len(conditions) > MAX_CONDITIONS or is_too_deep(conditions):
+        raise UserError(f"`where` must be a list of at most {MAX_CONDITIONS} conditions, such as {_EXAMPLE}")
+    # A search in the texts takes longest, so it comes last, for what the others have left.
+    clauses = sorted(map(_condition, conditions), key=lambda clause: "texts" in clause.sql)
+    return Clause(" AND ".join(clause.sql for clause in clauses) or "1", tuple(v for c in clauses for v in c.values))
+
+
+def order_of_rollouts(sort: str) -> Clause:
+    """The order of rollouts for `sort`, such as `-reward`; by step and line without one. Raises UserError."""
+    return _order(sort, _column, "step, file, line")
+
+
+def order_of_groups(sort: str) -> Clause:
+    """The order of groups for `sort`, such as `-std`; by step without one. Raises UserError for an unknown key."""
+
+    def column(name: str) -> Clause:
+        if name not in GROUP_ORDERS:
+            raise UserError(f"groups cannot be sorted by `{name}`.{nearest(name, GROUP_ORDERS)}")
+        return Clause(name)
+
+    return _order(sort, column, "step, file, grp")
+
+
+_EXAMPLE = '[{"field": "reward", "op": ">", "value": 0.5}].'
+
+
+def _order(sort: str, column: Callable[[str], Clause], ties: str) -> Clause:
+    if not sort:
+        return Clause(ties)
+    by = column(sort.removeprefix("-"))
+    direction = "DESC" if sort.startswith("-") else "ASC"
+    return Clause(f"{by.sql} {direction} NULLS LAST, {ties}", by.values)
+
+
+def _column(name: str) -> Clause:
+    """The SQL of a field that can be sorted by. Raises UserError if there is none."""
+    if name.startswith(METRIC):
+        metric = encodable(name.removeprefix(METRIC))
+        if '"' in metric or "\\" in metric:
+            raise UserError(f"the metric {metric!r} cannot be asked for: its name has a quote or a backslash in it.")
+        return Clause("json_extract(metrics, ?)", (f'$."{metric}"',))
+    if name not in NUMBERS + TEXTS:
+        raise UserError(f"there is no field `{name}`.{nearest(name, FIELDS)}")
+    return Clause(f'"{name}"')
+
+
+def _condition(condition: Any) -> Clause:
+    if not isinstance(condition, Mapping) or not {"field", "op", "value"} <= condition.keys():
+        raise UserError(f"a condition has `field`, `op` and `value`, as in {_EXAMPLE}")
+    field, operator, value = condition["field"], condition["op"], condition["value"]
+    if not isinstance(field, str) or not isinstance(operator, str):
+        raise UserError(f"`field` and `op` of a condition are texts, as in {_EXAMPLE}")
+    if operator not in (*OPERATORS, HAS):
+        raise UserError(f"there is no operator `{operator}`. Known: {', '.join((*OPERATORS, HAS))}.")
+    if field == "text":
+        if operator != HAS:
+            raise UserError('the field `text` has the operator `has` alone, as in {"field": "text", "op": "has", ...}.')
+        return Clause(
+            "instr((SELECT text FROM texts WHERE texts.id = rollouts.id), ?) > 0", (_text(field, value).lower(),)
+        )
+    column = _column(field)
+    if field in TEXTS:
+        wanted = _text(field, value)
+        if operator == HAS:
+            return Clause(f"instr(lowercase({column.sql}), ?) > 0", (wanted.lower(),))
+        if operator not in ("=", "!="):
+            raise UserError(f"`{field}` is a text: it can be compared by =, != and has.")
+        return Clause(f"{column.sql} {operator} ?", (wanted,))
+    if operator == HAS:
+        raise UserError(f"`{field}` is a number: it can be compared by {', '.join(OPERATORS)}.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
+        raise UserError(f"`{field}` is compared with a number, and not with {value!r:.80}.")
+    return Clause(f"{column.sql} {operator} ?", (*column.values, float(value)))
+
+
+def _text(field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise UserError(f"`{field}` is compared with a text, and not with {value!r:.80}.")
+    return encodable(value)

@@ -1,0 +1,74 @@
+"""Reads the present state of a run's monitors from its metrics: how far each is from an alarm."""
+
+import math
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from pydantic import ValidationError
+
+from slimrl.config.monitors import BOUNDS, MonitorsConfig
+from slimrl.monitor.health.catalogue import MONITORS, HealthMonitor
+from slimrl.monitor.health.health import Health, Watched
+from slimrl_view.about import Settings
+from slimrl_view.curves import Lines
+from slimrl_view.runs import METRICS
+
+Json = dict[str, Any]
+
+
+class Monitors:
+    """The present state of a run's monitors, from its metrics and the bounds in its settings."""
+
+    def __init__(self, run: Path) -> None:
+        self._lines, self._config = Lines(run / METRICS), _config(run)
+        self._health = self._new_health()
+        self._lock = Lock()
+
+    def all(self) -> list[Json]:
+        """Every monitor with its latest value, which is null until there is one, and its bounds."""
+        with self._lock:
+            new, void = self._lines.new()
+            if void:
+                self._health = self._new_health()
+            for record in new:
+                if isinstance(step := record.get("step"), int):
+                    self._health.look(step, _numbers(record))
+            watched = {one.monitor.name: one for one in self._health.watched}
+            return [self._describe(monitor, watched.get(monitor.name)) for monitor in MONITORS]
+
+    def _new_health(self) -> Health:
+        return Health(self._config, say=lambda text: None)
+
+    def _describe(self, monitor: HealthMonitor, watched: Watched | None) -> Json:
+        latest = watched.latest if watched else None
+        bounds = {name: bound for name, bound in self._config if BOUNDS.get(name) == monitor.name}
+        return {
+            "monitor": monitor.name,
+            "meaning": monitor.meaning,
+            "healthy": monitor.healthy,
+            "off": watched is None or not self._config.enabled,
+            "raised": watched is not None and watched.is_raised,
+            "metric": latest.metric if latest else "",
+            "value": latest.value if latest else None,
+            "step": watched.latest_step if watched and latest else None,
+            "bounds": [[name, bound] for name, bound in bounds.items() if isinstance(bound, float)],
+        }
+
+
+def _config(run: Path) -> MonitorsConfig:
+    """The run's settings of its monitors; the defaults where they cannot be read."""
+    try:
+        return MonitorsConfig.model_validate(Settings(run).get("monitors") or {})
+    except ValidationError:
+        return MonitorsConfig()
+
+
+def _numbers(record: Json) -> dict[str, float]:
+    """The metrics of a line; one that is not finite is nan."""
+    found = {name: value for name, value in record.items() if "/" in name and name != "monitor/alarms"}
+    return {name: math.nan if value is None else float(value) for name, value in found.items() if _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and abs(value) < 1e300)

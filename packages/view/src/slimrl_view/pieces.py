@@ -1,0 +1,91 @@
+"""Splits a rollout's text into the pieces that its tokens stand for, by the tokenizer that the run has saved.
+
+A character whose bytes are spread over several tokens belongs to the last of them; the pieces of the others are empty.
+"""
+
+import codecs
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
+from slimrl.errors import UserError
+from slimrl.io.regular_file import read_regular
+from slimrl.io.text import byte_alphabet
+
+FILE = "tokenizer.json"
+MAX_BYTES = 256 * 2**20
+
+
+def find_tokenizer(run: Path) -> Path | None:
+    """The tokenizer's file of a run: its own, or that of the newest saved weights; None if it has none."""
+    weights = (path for path in (run / "weights").glob("step_*") if path.name[5:].isdecimal())
+    newest_first = sorted(weights, key=lambda path: -int(path.name[5:]))
+    places = [run / "tokenizer", *newest_first]
+    return next((place / FILE for place in places if (place / FILE).is_file()), None)
+
+
+class Pieces:
+    """A tokenizer, for the text of each single token."""
+
+    def __init__(self, path: Path) -> None:
+        """Read a tokenizer's file. Raises UserError if it is none."""
+        text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
+        try:
+            self._tokenizer = Tokenizer.from_str(text)
+            layout = json.loads(text)
+        except Exception as error:  # the library has no exception of its own
+            raise UserError(f"{path} cannot be read as a tokenizer: {error}") from None
+        self._is_byte_level = _is_byte_level(layout.get("decoder"))
+        self._added: dict[int, str] = {
+            token["id"]: token["content"] for token in layout.get("added_tokens") or () if isinstance(token, dict)
+        }
+        special = (token for token in layout.get("added_tokens") or () if token.get("special"))
+        self.special_ids = frozenset(token["id"] for token in special)
+
+    def split(self, token_ids: Sequence[int]) -> list[str]:
+        """The piece of each token; together they are the text."""
+        return self._split_bytes(token_ids) if self._is_byte_level else self._split_stream(token_ids)
+
+    def _split_bytes(self, token_ids: Sequence[int]) -> list[str]:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        pieces = [decoder.decode(self._bytes(token)) for token in token_ids]
+        if pieces:
+            pieces[-1] += decoder.decode(b"", True)
+        return pieces
+
+    def _bytes(self, token: int) -> bytes:
+        if token in self._added:
+            return self._added[token].encode("utf-8", "replace")
+        text = self._tokenizer.id_to_token(token) or ""  # models have ids without a token, to be a round number
+        codes = [_BYTES.get(char) for char in text]
+        return text.encode() if None in codes else bytes(code for code in codes if code is not None)
+
+    def _split_stream(self, token_ids: Sequence[int]) -> list[str]:
+        """The pieces by the library's own stream, which keeps what is incomplete back until the next token."""
+        stream = DecodeStream(skip_special_tokens=False)
+        pieces = [stream.step(self._tokenizer, token) or "" for token in token_ids]
+        whole, so_far = self._tokenizer.decode([*token_ids], skip_special_tokens=False), "".join(pieces)
+        if pieces and whole.startswith(so_far):
+            pieces[-1] += whole[len(so_far) :]
+        return pieces
+
+
+@lru_cache(maxsize=4)
+def pieces_of(path: Path, mtime: float) -> Pieces:
+    """The tokenizer of a file as it was at a time, kept from the last call."""
+    return Pieces(path)
+
+
+def _is_byte_level(decoder: Any) -> bool:
+    if not isinstance(decoder, dict):
+        return False
+    parts = decoder.get("decoders") or [decoder]
+    return any(part.get("type") == "ByteLevel" for part in parts)
+
+
+_BYTES = byte_alphabet()

@@ -1,0 +1,8 @@
+"""The command of slimrl-view, as its entry point names it."""
+
+from slimrl.plugins import Command
+
+VIEW = Command(
+    "see runs in the browser, live: curves, groups, rollouts, tokens",
+    run="slimrl_view.command:run_view",
+)

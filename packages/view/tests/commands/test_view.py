@@ -1,0 +1,208 @@
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
+
+import pytest
+
+from packages.view.tests.made import make_run, record_of, write_step
+from slimrl.cli import run
+from slimrl.io.http_access import Access
+from slimrl_view import command as view
+from slimrl_view.api import Api
+from slimrl_view.indexer import open_run
+from slimrl_view.runs import open_runs
+from slimrl_view.server import bind
+
+
+@contextmanager
+def viewing(*arguments):
+    """A started `slimrl view`, and the address of its page."""
+    command = [sys.executable, "-m", "slimrl", "view", *map(str, arguments), "--port", "0", "--no-open"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"at (http://127\.0\.0\.1:\d+)/", line)
+        assert found, line + process.stderr.read()
+        yield process, found[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def get(address, path):
+    with urlopen(address + path, timeout=10) as answer:
+        return json.load(answer)
+
+
+def wait_for(condition):
+    for _ in range(200):
+        if condition():
+            return
+        time.sleep(0.05)
+    pytest.fail("it did not happen within ten seconds")
+
+
+@pytest.mark.slow
+def test_a_run_that_grows_is_shown_as_it_grows(tmp_path):
+    path = make_run(tmp_path / "run")
+
+    with viewing(path) as (_, address):
+
+        def counts():
+            [state] = get(address, "/api/state")["runs"]
+            return state["rollouts"], state["metrics"]
+
+        wait_for(lambda: counts() == (8, 2))
+        for step in (2, 3):
+            write_step(path, step, [record_of("train/c"), record_of("train/d")])
+            with (path / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps({"step": step, "reward/mean": 0.5}) + "\n")
+        wait_for(lambda: counts() == (12, 4))
+        newest = get(address, "/api/runs/run/rollouts?sort=-step&limit=1")["rows"][0]
+        assert (newest["step"], newest["task"]) == (3, "train/c")
+        with urlopen(f"{address}/") as page:
+            assert page.headers["Content-Type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_a_signal_ends_it_cleanly(tmp_path, number):
+    with viewing(make_run(tmp_path / "run")) as (process, address):
+        get(address, "/api/runs")
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_other_machines_are_told_how_to_log_in_and_no_log_gets_the_key(tmp_path, monkeypatch, on_terminal):
+    monkeypatch.setenv("SLIMRL_API_KEY", "se+cret")
+    command = [sys.executable, "-m", "slimrl", "view", str(make_run(tmp_path / "run")), "--port", "0", "--no-open"]
+    ours, theirs = os.openpty() if on_terminal else os.pipe()
+    process = subprocess.Popen([*command, "--host", "0.0.0.0"], stdout=theirs)
+    try:
+        with open(ours, encoding="utf-8") as file:
+            first, second = file.readline(), file.readline()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(theirs)
+    assert re.search(r"at http://127\.0\.0\.1:\d+/", first)
+    link = "/?key=se%2Bcret" if on_terminal else "/?key=KEY, with the value of SLIMRL_API_KEY as KEY"
+    assert second.rstrip().endswith(link) and "0.0.0.0" not in second
+    assert ("cret" in first + second) == on_terminal
+
+
+@pytest.mark.slow
+def test_a_key_is_needed_on_this_machine_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLIMRL_API_KEY", "secret")
+    with viewing(make_run(tmp_path / "run")) as (_, address):
+        with pytest.raises(HTTPError) as refused:
+            get(address, "/api/runs")
+        assert refused.value.code == 401
+        refused.value.close()
+        asked = Request(f"{address}/api/runs", headers={"Authorization": "Bearer secret"})
+        with urlopen(asked, timeout=10) as answer:
+            assert answer.status == 200
+
+
+def test_the_opened_browser_is_logged_in_by_a_ticket(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(view.webbrowser, "open", opened.append)
+    monkeypatch.setattr(view, "_has_display", lambda: True)
+    runs = [open_run(directory) for directory in open_runs([str(make_run(tmp_path / "run"))])]
+    server = bind("0.0.0.0", 0, Api(runs), Access("secret", view.KEY), is_chosen=False)
+    with view._serve(server):
+        view._announce(server, ["run"], opens=True)
+        wait_for(lambda: opened)
+        assert "secret" not in opened[0]
+        opener = build_opener(HTTPCookieProcessor())
+        with opener.open(opened[0], timeout=10) as page:
+            assert page.status == 200 and page.url == server.url
+
+
+@pytest.mark.slow
+def test_two_viewers_show_one_run_at_once(tmp_path):
+    path = make_run(tmp_path / "run")
+    with viewing(path) as (_, first), viewing(path) as (_, second):
+        for address in (first, second):
+            wait_for(lambda address=address: get(address, "/api/state")["runs"][0]["rollouts"] == 8)
+
+
+@pytest.mark.slow
+def test_several_runs_and_directories_of_runs_are_shown_under_names_of_their_own(tmp_path):
+    for place in ("x/a", "y/a", "y/b"):
+        make_run(tmp_path / place)
+    with viewing(tmp_path / "x" / "a", tmp_path / "y", tmp_path / "x" / "a") as (_, address):
+        assert sorted(one["id"] for one in get(address, "/api/runs")) == ["b", "x-a", "y-a"]
+
+
+@pytest.mark.slow
+def test_it_loads_neither_pytorch_nor_transformers_nor_an_extra():
+    unwanted = {"torch", "transformers", "fastapi", "starlette", "matplotlib", "scipy"}
+    program = f"import sys, slimrl_view.command; print(*sorted({unwanted!r} & sys.modules.keys()))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []
+
+
+def test_without_a_run_those_there_are_are_listed(tmp_path, monkeypatch, capsys):
+    make_run(tmp_path / "outputs" / "first")
+    make_run(tmp_path / "runs" / "wiki" / "second")
+    (tmp_path / "outputs" / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert run(["view"]) == 0
+    out = capsys.readouterr().out
+    assert "  outputs/first\n" in out and "  runs/wiki/second\n" in out and "empty" not in out
+    assert "slimrl view " in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no run was named"),
+        (["nowhere"], "does not exist"),
+        (["empty"], "has neither metrics.jsonl, nor rollouts/step_*.jsonl, nor held_out/*.jsonl"),
+        (["run", "--host", "0.0.0.0"], "SLIMRL_API_KEY"),
+    ],
+)
+def test_what_cannot_be_shown_is_explained(tmp_path, monkeypatch, capsys, arguments, said):
+    make_run(tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SLIMRL_API_KEY", raising=False)
+    assert run(["view", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--port", "x"], ["--port", "65536"]])
+def test_a_wrong_flag_is_refused(arguments, capsys):
+    with pytest.raises(SystemExit):
+        run(["view", "run", *arguments])
+    assert "usage: slimrl view" in capsys.readouterr().err
+
+
+def test_runs_may_stand_behind_an_option(tmp_path, capsys):
+    assert run(["view", "nowhere", "--export", str(tmp_path), "neither"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_terminal_is_needed_for_the_terminal(tmp_path, capsys, monkeypatch):
+    make_run(tmp_path / "run")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert run(["view", str(tmp_path / "run"), "--terminal"]) == 2
+    assert "--terminal needs a terminal" in capsys.readouterr().err
+
+
+def test_a_wrong_option_names_the_nearest(capsys):
+    assert run(["view", "--exprt", "x"]) == 2
+    assert "there is no option `--exprt`. Did you mean `--export`?" in capsys.readouterr().err

@@ -1,0 +1,120 @@
+import json
+import os
+import time
+
+import pytest
+
+from packages.view.tests.made import make_run
+from slimrl.config.reading.load import load
+from slimrl.config.reading.write import write_config
+from slimrl.config.run import RLConfig
+from slimrl_tools.curves.overlay import group_runs
+from slimrl_view.about import describe, label_of
+from slimrl_view.curves import Curves
+from slimrl_view.runs import open_runs
+
+
+def described(path):
+    [run] = open_runs([str(path)])
+    return describe(run, Curves(run.path))
+
+
+def test_a_run_is_described_by_the_settings_that_it_keeps(tmp_path):
+    argv = [
+        "--model.name",
+        "m",
+        "--env.0.id",
+        "reverse-text",
+        "--env.1.id",
+        "wordle",
+        "--seed",
+        "3",
+        "--max_steps",
+        "9",
+    ]
+    write_config(load(RLConfig, [*argv, "--trainer.loss.type", "grpo"], {}), tmp_path / "run")
+    make_run(tmp_path / "other")
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 4, "reward/mean": 1}\n')
+    found = described(tmp_path / "run")
+    assert (found["command"], found["model"], found["algorithm"]) == ("rl", "m", "grpo")
+    assert (found["environments"], found["seed"], found["max_steps"], found["step"]) == (
+        ["reverse-text", "wordle"],
+        3,
+        9,
+        4,
+    )
+    assert ["trainer.loss.type", "grpo"] in found["settings"]
+    assert ["orchestrator.env.1.id", "wordle"] in found["settings"]
+
+
+def test_seeds_of_one_experiment_have_the_same_key(tmp_path):
+    keys = [described(make_run(tmp_path / str(seed), seed))["config_key"] for seed in (0, 1)]
+    assert keys[0] == keys[1]
+    config = tmp_path / "1" / "config.toml"
+    config.write_text(config.read_text().replace("tiny", "large"))
+    assert described(tmp_path / "1")["config_key"] != keys[0]
+
+
+def test_the_viewer_and_the_plots_agree_on_what_are_seeds_of_one_experiment(tmp_path):
+    base = ["--model.name", "m", "--orchestrator.env.0.id", "reverse-text"]
+    watched = ["--wandb.name", "second", "--ckpt.interval", "7", "--deployment.gpus", "0", "--seed", "1"]
+    paths = [tmp_path / name for name in ("first", "second", "other")]
+    for path, more in zip(paths, ([], watched, ["--trainer.optim.lr", "0.5"]), strict=True):
+        write_config(load(RLConfig, [*base, *more], {}), path)
+        (path / "metrics.jsonl").write_text('{"step": 0, "reward/mean": 1}\n')
+    first, second, other = (described(path)["config_key"] for path in paths)
+    assert first == second != other
+    assert [len(group.runs) for group in group_runs(paths)] == [2, 1]
+
+
+def test_runs_without_settings_are_shown_and_are_not_seeds_of_each_other(tmp_path):
+    for name in ("a", "b"):
+        make_run(tmp_path / name)
+        (tmp_path / name / "config.toml").unlink()
+    (tmp_path / "b" / "config.toml").write_text("not [ toml")
+    found = [described(tmp_path / name) for name in ("a", "b")]
+    assert found[0]["config_key"] != found[1]["config_key"]
+    assert (found[1]["model"], found[1]["settings"], found[1]["environments"]) == ("", [], [])
+
+
+def test_secrets_are_not_shown(tmp_path):
+    run = make_run(tmp_path / "run")
+    more = 'api_key = "abc"\nlist = ["sk-abcdefghijklmnopqrstuvwx1"]\nurl = "http://me:pw@host/"\nmax_tokens = 3\n'
+    (run / "config.toml").write_text((run / "config.toml").read_text() + "[judge]\n" + more)
+    shown = dict(described(run)["settings"])
+    assert {name: shown[f"judge.{name}"] for name in ("api_key", "list", "url", "max_tokens")} == {
+        "api_key": "[key]",
+        "list": "[key]",
+        "url": "[key]",
+        "max_tokens": "3",
+    }
+
+
+def test_a_run_is_live_while_it_writes_and_has_no_summary(tmp_path):
+    run = make_run(tmp_path / "run")
+    assert described(run)["live"]
+    (run / "summary.json").write_text("{}")
+    assert not described(run)["live"]
+    (run / "summary.json").unlink()
+    (run / "results.json").write_text("{}")  # of an evaluation that has ended
+    assert not described(run)["live"]
+    (run / "results.json").unlink()
+    long_ago = time.time() - 3600
+    for path in (run / "metrics.jsonl", run / "held_out", *(run / "rollouts").iterdir()):
+        os.utime(path, (long_ago, long_ago))
+    assert not described(run)["live"]
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("final_greedy", "after RL, greedy"),
+        ("final_sampled_0.7", "after RL, sampled 0.7"),
+        ("step_30_greedy", "step 30, greedy"),
+        ("odd", "odd"),
+    ],
+)
+def test_an_evaluation_is_named_after_its_stage(tmp_path, name, label):
+    (tmp_path / "held_out").mkdir()
+    (tmp_path / "held_out" / "final.json").write_text(json.dumps({"name": "after RL"}))
+    assert label_of(tmp_path, name) == label

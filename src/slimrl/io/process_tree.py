@@ -1,0 +1,134 @@
+"""The module finds and ends a process tree: a process with all of its descendants. It knows nothing of what they do.
+
+The kernel reuses the ids of processes that have ended. So a process is identified by its id and its time of start, and
+a process group by a known member: while one member runs, the group's id cannot be reused.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL_S = 0.05
+PROC = Path("/proc")
+
+# Process id to time of start, as the system spells it: clock ticks since boot in /proc, a date in `ps`.
+StartTimes = Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of this machine. `ended` marks a zombie: it does nothing any more, but keeps its id until its parent
+    waits for it."""
+
+    parent: int
+    group: int
+    began: str
+    ended: bool
+
+
+def start_time(pid: int) -> str:
+    """The time at which a process started; empty if there is no such process, or only its zombie."""
+    found = processes(pid).get(pid)
+    return "" if found is None or found.ended else found.began
+
+
+def processes(pid: int = 0) -> dict[int, Process]:
+    """The processes that this user may see, by id; with `pid`, that process alone, if it exists."""
+    if not (PROC / "self" / "stat").exists():
+        return _from_ps(pid)
+    numbers = [pid] if pid else [int(name) for name in os.listdir(PROC) if name.isdecimal()]
+    found = {}
+    for number in numbers:
+        # It has ended meanwhile, or it is another user's and /proc is mounted with `hidepid=1`.
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            text = (PROC / str(number) / "stat").read_text(encoding="utf-8", errors="replace")
+            # The fields of proc(5) after the name, which stands in brackets and may hold brackets and spaces itself:
+            # 0 is the state, 1 the parent, 2 the process group, 19 the time of start.
+            fields = text.rpartition(")")[2].split()
+            found[number] = Process(int(fields[1]), int(fields[2]), fields[19], fields[0] in "ZX")
+    return found
+
+
+def find_process_tree(known: StartTimes) -> dict[int, str]:
+    """The known processes that still run, with all their descendants and with the members of the process groups that
+    known ones lead or led: process id to time of start."""
+    there = processes()
+    ours = {pid for pid, moment in known.items() if pid in there and there[pid].began == moment}
+    groups = {there[pid].group for pid in ours} & set(known)
+    # The transitive closure: each pass adds the children of those found so far, until a pass adds none.
+    num = -1
+    while num != len(ours):
+        num = len(ours)
+        ours |= {pid for pid, one in there.items() if one.group in groups or one.parent in ours}
+    return {pid: there[pid].began for pid in ours if not there[pid].ended}
+
+
+def find_marked(name: str, value: str) -> dict[int, str]:
+    """The processes that were started with an environment variable of this value, and this user's, with their times of
+    start. Where there is no /proc, none is found."""
+    mark = f"{name}={value}".encode()
+    found = {}
+    for pid, one in processes().items() if PROC.is_dir() else ():
+        with suppress(OSError):
+            if mark in (PROC / str(pid) / "environ").read_bytes().split(b"\0") and not one.ended:
+                found[pid] = one.began
+    return found
+
+
+def end(known: StartTimes, patience_s: float) -> tuple[list[int], list[int]]:
+    """Send SIGTERM to a process tree and, after `patience_s` seconds or Ctrl-C, SIGKILL to what is left of it.
+
+    Returns the ids that needed SIGKILL, and the ids that survived it.
+    """
+    ours = find_process_tree(known)
+    known = {**known, **ours}
+    _send(signal.SIGTERM, ours)
+    _send(signal.SIGCONT, ours)  # a process that a signal has stopped heeds no other one before
+    with suppress(KeyboardInterrupt):
+        _wait(known, patience_s)
+    stubborn = find_process_tree(known)
+    return sorted(stubborn), kill({**known, **stubborn}, patience_s)
+
+
+def kill(known: StartTimes, patience_s: float) -> list[int]:
+    """Send SIGKILL to a process tree, for `patience_s` seconds to what is left of it. Returns the ids that survived."""
+    known, deadline = dict(known), time.monotonic() + patience_s
+    while (left := find_process_tree(known)) and time.monotonic() < deadline:
+        known.update(left)
+        _send(signal.SIGKILL, left)  # again and again, for what they start meanwhile
+        time.sleep(POLL_S)
+    return sorted(left)
+
+
+def _wait(known: dict[int, str], patience_s: float) -> None:
+    """Wait until no process of the tree is left, or `patience_s` seconds have passed.
+
+    Every process seen is added to `known`: once its parent has ended, its origin can no longer be told.
+    """
+    deadline = time.monotonic() + patience_s
+    while (left := find_process_tree(known)) and time.monotonic() < deadline:
+        known.update(left)
+        time.sleep(POLL_S)
+
+
+def _send(number: signal.Signals, to: StartTimes) -> None:
+    for pid in to:
+        with suppress(ProcessLookupError, PermissionError):  # ended meanwhile; or another user's, reported as left
+            os.kill(pid, number)
+
+
+def _from_ps(pid: int) -> dict[int, Process]:
+    """The processes as `ps` lists them: macOS has no /proc."""
+    which = ["-p", str(pid)] if pid else ["-ax"]
+    command = ["ps", *which, "-o", "pid=,ppid=,pgid=,stat=,lstart="]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    found = {}
+    for line in shown.stdout.splitlines():
+        number, parent, group, state, moment = line.split(maxsplit=4)
+        found[int(number)] = Process(int(parent), int(group), moment.strip(), state.startswith("Z"))
+    return found

@@ -1,0 +1,93 @@
+"""Starts a command that has settings: reads and checks them, prints them if asked, and hands over.
+
+Modules are imported by name when their turn comes: `--help` and a refused setting wait for none that needs PyTorch.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from slimrl.config.reading.flags import names_section
+from slimrl.config.reading.load import C, Resolved, load
+from slimrl.config.reading.write import config_toml
+from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.environments.find import environment_names
+from slimrl.errors import UserError
+from slimrl.io.invocation import HELP, show
+from slimrl.launch.data_files import check_data_files
+from slimrl.launch.deployments import part_of
+from slimrl.launch.early import refuse_early
+from slimrl.launch.help_page import settings_of, show_settings
+from slimrl.launch.model_names import check_model_names
+from slimrl.launch.tasksets import check_environments
+from slimrl.plugins import Command, call
+
+DRY_RUN = {"--dry-run", "--dry_run"}
+
+
+def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
+    """Start a command of these words, or a part of an `rl` run of the same name. Returns the exit status."""
+    if command.is_part and (not command.settings or names_section(argv, "orchestrator")):
+        # A part shares the directory with the others, and is started by a process that has looked already.
+        return run_command(RLConfig, argv, part_of(name), name=name, role="part")
+    config_class = settings_of(command)
+    words = [word for word in argv if word not in command.switches]
+    more = [{*argv} & {*command.switches}] if command.switches else []
+    if config_class.operand:
+        words = _with_operand(name, config_class.operand, words)
+    return run_command(config_class, words, lambda resolved: call(command.run, resolved, *more), name=name, role="run")
+
+
+def _with_operand(name: str, key: str, words: list[str]) -> list[str]:
+    """The words, in which a first one without a flag has become a setting. Raises UserError if there are none."""
+    if not words:
+        known = ", ".join(environment_names())
+        raise UserError(f"{name} needs an environment, as in `slimrl {name} reverse-text`. Known: {known}.")
+    return words if words[0].startswith(("-", "@")) else [f"--{key}", *words]
+
+
+def run_command(
+    config_class: type[C],
+    argv: Sequence[str],
+    start: Callable[[Resolved[C]], int],
+    environ: Mapping[str, str] = os.environ,
+    name: str = "",
+    role: Literal["", "run", "part"] = "",
+) -> int:
+    """Print the help or the resolved configuration if asked, else start the run. Returns the exit status. Raises
+    UserError for wrong settings, and for a run (`role`) for a missing package, directory or device. A part of a run
+    makes no environment for the check: one of the parts plays the episodes, and makes its own."""
+    if HELP & {*argv}:
+        return show_settings(config_class, argv)
+    is_dry = bool(DRY_RUN & set(argv))
+    resolved = load(config_class, [word for word in argv if word not in DRY_RUN], environ)
+    if role == "run" and not is_dry:
+        refuse_early(resolved.config)
+    check_model_names(resolved.config)
+    check_data_files(resolved.config)
+    # Before a directory is made for the run, or its settings are written anew.
+    if role != "part" or is_dry:
+        check_environments(resolved.config, make=is_dry, provenance=resolved.provenance)
+    if is_dry:
+        return show(_dry_run(resolved))
+    _check_ranks(name or config_class.command)
+    return start(resolved)
+
+
+def _dry_run(resolved: Resolved[Any]) -> str:
+    """The settings, and for `sft` the first rows of its data."""
+    text = config_toml(resolved)
+    if isinstance(resolved.config, SFTConfig):
+        text += call("slimrl.launch.masked_rows:show_rows", resolved.config)  # imports PyTorch
+    return text
+
+
+def _check_ranks(command: str) -> None:
+    """Refuses a start by torchrun, under which each process would do all of the work, and write to the same directory.
+    Raises UserError."""
+    num = os.environ.get("WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else "1"
+    if num != "1" and command not in ("trainer", "sft"):
+        raise UserError(
+            f"torchrun started {num} processes, and `{command}` is one process in this version: only `trainer` and "
+            f"`sft` can share their work. Start it as `slimrl {command} ...`."
+        )

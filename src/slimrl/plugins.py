@@ -1,0 +1,149 @@
+"""Entry points: the parts that installed distributions add to slimrl, its own plug-ins and anybody's.
+
+A group is a kind of thing, and an entry of it names one thing and its place, `module:name`. docs/plugins.md lists the
+groups. Nothing is imported before it is asked for by name, and no module of a plug-in is named here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from slimrl.errors import UserError, describe
+
+COMMANDS = "slimrl.commands"
+ENVIRONMENTS = "slimrl.environments"
+DEPLOYMENTS = "slimrl.deployments"
+FORMATS = "slimrl.formats"
+HOOKS = "slimrl.hooks"
+DIALECTS = "slimrl.dialects"
+PROBES = "slimrl.probes"
+INTEGRATIONS = "slimrl.integrations"
+REFERENCES = "slimrl.references"
+
+# The distributions of slimrl's own plug-ins, for the error that names the missing one.
+_TOOLS = ("check", "check-curve", "doctor", "plan", "play", "plot", "probe", "push", "translate")
+OURS = {
+    COMMANDS: {
+        **dict.fromkeys(("launch", "orchestrator", "scale", "status", "worker"), "slimrl-cluster"),
+        "inference": "slimrl-serve",
+        "judge": "slimrl-search",
+        **dict.fromkeys(_TOOLS, "slimrl-tools"),
+        "view": "slimrl-view",
+    },
+    ENVIRONMENTS: {
+        **dict.fromkeys(("alphabet-sort", "matching-game", "wordle"), "slimrl-envs"),
+        **dict.fromkeys(("openenv:", "reasoning-gym:", "textarena:", "verifiers:"), "slimrl-envs"),
+        "wiki-search": "slimrl-search",
+    },
+    DEPLOYMENTS: dict.fromkeys(("processes", "ray"), "slimrl-cluster"),
+    FORMATS: {"code": "slimrl-sandbox"},
+    INTEGRATIONS: dict.fromkeys(("slime", "slime.env", "slime.filter"), "slimrl-envs"),
+}
+CORE = "slimrl"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of `slimrl`, as an entry of `slimrl.commands` names it. Its module must import little: `slimrl --help`
+    loads all of them."""
+
+    about: str
+    """Its line in `slimrl --help`."""
+
+    run: str = ""
+    """`module:function`, which returns the exit status. It is called with the settings (`Resolved`), or with the words
+    of the command line where there are no `settings`."""
+
+    settings: str = ""
+    """`module:class` of its settings, a `CommandConfig`."""
+
+    switches: tuple[str, ...] = ()
+    """Flags that are no settings; those that were given are the second argument of `run`, where there are any."""
+
+    is_part: bool = False
+    """Whether it is a part of an `rl` run too, started with the same file where parts are processes of their own."""
+
+    again: str = "start over"
+    """The effect of the same command line after Ctrl-C; empty where `--resume` continues."""
+
+    computes: bool = False
+    """Whether it computes where Ctrl-C may not reach it, and loses nothing by ending at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A way to run `rl` as several processes. All places are `module:function`, imported when they are called."""
+
+    run: str
+    """Starts the parts and watches them, with the settings (`Resolved`). Returns the exit status."""
+
+    supervise: str
+    """The same for settings that have been placed, the command line and a function that receives notes."""
+
+    parts: Mapping[str, str]
+    """The function of each part, by the name of its command; it takes the settings."""
+
+
+def names(group: str) -> list[str]:
+    """The names in a group, sorted."""
+    return sorted(_entries(group))
+
+
+def is_ours(group: str, name: str) -> bool:
+    """Whether an entry is of slimrl or of one of its own plug-ins."""
+    found = _entries(group).get(name, [])
+    return bool(found) and {_distribution(one) for one in found} <= {CORE, OURS.get(group, {}).get(name)}
+
+
+def load(group: str, name: str, what: str) -> Any:
+    """The object of an entry. Raises UserError, prefixed with `what`, if it is not installed, if two distributions have
+    the name, or if its module cannot be imported."""
+    found = _entries(group).get(name, [])
+    if not found:
+        if distribution := OURS.get(group, {}).get(name):
+            raise UserError(
+                f"{what} `{name}` is in {distribution}, which is not installed: `pip install {distribution}`."
+            )
+        raise UserError(f"{what} `{name}` is not installed. Known: {', '.join(names(group))}.")
+    if len(owners := sorted({_distribution(one) for one in found})) > 1:
+        raise UserError(f"{what} `{name}` is in several distributions, {' and '.join(owners)}: uninstall all but one.")
+    try:
+        return found[0].load()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{what} `{name}` of {owners[0]} cannot be loaded: {describe(error)}") from error
+
+
+def load_all(group: str, what: str, note: Callable[[str], None]) -> list[Any]:
+    """The objects of all entries of a group, in the order of their names. `note` receives a line about each that cannot
+    be loaded."""
+    loaded = []
+    for name in names(group):
+        try:
+            loaded.append(load(group, name, what))
+        except UserError as error:
+            note(str(error))
+    return loaded
+
+
+def call(place: str, *arguments: Any) -> Any:
+    """The result of a function that is named as `module:function`, whose module is imported now."""
+    module, _, function = place.partition(":")
+    return vars(import_module(module))[function](*arguments)
+
+
+@cache
+def _entries(group: str) -> dict[str, list[EntryPoint]]:
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in entry_points(group=group):
+        if entry not in found.setdefault(entry.name, []):  # a distribution may be found twice on the path
+            found[entry.name].append(entry)
+    return found
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else "an unknown distribution"

@@ -1,1 +1,0 @@
-"""This package runs the sandbox's server, in a container or here, and audits a running one."""

@@ -1,0 +1,142 @@
+"""Each wait in the tables of docs/waits.md has tests that start it, and let the other side be silent or die."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WAITS = ROOT / "docs" / "waits.md"
+CORE = "tests/"
+CLUSTER, ENVS, SANDBOX, SEARCH, SERVE, TOOLS, VIEW = (
+    f"packages/{name}/tests/" for name in ("cluster", "envs", "sandbox", "search", "serve", "tools", "view")
+)
+STOPS = "commands/test_waits.py::"
+SERVER, CODE, PROGRAM = (
+    f"{STOPS}test_{name}_that_stands_still" for name in ("a_server", "code_of_an_environment", "a_program")
+)
+SAMPLER, PART, ALONE = (
+    f"{CLUSTER}{STOPS}test_a_{name}"
+    for name in ("sampler_that_stands_still", "part_of_a_run_that_a_signal_stops", "part_whose_other_side_never_begins")
+)
+MEETING, REPLICAS = f"{CLUSTER}transport/test_meeting.py::", f"{CLUSTER}inference/test_replicas.py::"
+HOSTILE, RAY = f"{SERVE}adversary/test_servers.py::", f"{CLUSTER}services/test_ray_"
+RANKS = f"{CORE}launch/test_rank_failures.py::"
+
+TESTS: dict[str, tuple[str, ...]] = {
+    "the orchestrator's batch": (ALONE, PART, MEETING + "test_who_waits_too_long_is_told_for_whom"),
+    "the trainer's new weights": (ALONE, PART, MEETING + "test_who_waits_for_a_part_that_dies_is_told_its_name"),
+    "that another one starts": (ALONE, MEETING + "test_who_waits_too_long_is_told_for_whom"),
+    "the death of another to be noticed": (
+        f"{CLUSTER}commands/test_processes.py::test_three_processes_that_are_killed_do_what_one_does",
+        f"{CLUSTER}launch/test_supervision.py::test_a_sampler_that_dies_is_started_again_and_the_others_stay",
+    ),
+    "that any sampler is ready": (REPLICAS + "test_without_a_sampler_requests_wait_for_one_that_comes",),
+    "a sampler's answer": (
+        SAMPLER,
+        PART,
+        f"{CLUSTER}inference/test_remote_client.py::test_a_server_that_hangs_is_named_within_its_time",
+    ),
+    "samplers that join a group for weights": (
+        REPLICAS + "test_one_that_is_silent_when_it_gets_weights_is_given_up_too",
+    ),
+    "the trainer that called it to a group": (
+        SERVE + "test_join_waits.py::test_ctrl_c_ends_a_server_that_waits_for_its_trainer",
+        SERVE + "test_rl_routes.py::test_a_trainer_that_leaves_in_the_middle_of_a_broadcast_frees_the_server",
+    ),
+    "the end of its parts": (
+        PART,
+        f"{CLUSTER}commands/test_processes.py::test_ctrl_c_ends_all_and_says_how_to_continue",
+    ),
+    "a worker host that was lost": (
+        f"{CLUSTER}launch/test_supervision.py::test_a_host_of_environments_that_dies_is_started_again",
+    ),
+    "the cluster, a node with room": (
+        RAY + "programs.py::test_a_program_waits_for_a_node_and_says_where_it_runs",
+        RAY + "stop.py::test_what_waits_for_a_node_is_not_waited_for",
+    ),
+    "that all nodes have joined": (f"{CLUSTER}launch/test_slurm.py::test_nodes_that_do_not_come_are_told",),
+    "the others, once one has died": (
+        RANKS + "test_a_rank_that_is_killed_in_a_step_ends_the_others",
+        RANKS + "test_a_rank_that_is_stopped_is_not_waited_for_for_ever",
+    ),
+    "`start`, `step`, `close` of its environment": (
+        CORE + CODE,
+        f"{CORE}rollout/worker/test_taskset.py::test_an_episode_that_waits_too_long_is_a_drop_and_its_process_goes_on",
+    ),
+    'code of an environment in the run\'s process (`worker = "none"`) that holds the thread': (
+        "packages/tools/tests/check/test_held_environment.py::test_ctrl_c_ends_a_command_that_an_environment_holds",
+    ),
+    "an environment to be loaded, and its tasks": (CORE + CODE,),
+    "an LLM judge or partner": (
+        CORE + SERVER,
+        ENVS + SERVER,
+        SEARCH + SERVER,
+        f"{CORE}judges/test_judge.py::test_a_slow_server_and_a_dead_one_are_failures_with_a_reason",
+    ),
+    "a judge that sleeps or wakes on the GPU": (
+        f"{CORE}judges/test_judge_sleeps.py::test_a_server_that_is_away_has_no_memory_to_free_and_is_woken_when_it_is_back",
+    ),
+    "an MCP server to start and list its tools": (CORE + SERVER, CORE + PROGRAM),
+    "a call of an MCP tool": (f"{CORE}environments/dataset/test_tools.py::test_a_call_that_hangs_becomes_text",),
+    "an OpenEnv server to start; a connection to one": (
+        ENVS + SERVER,
+        f"{ENVS}openenv/test_hostile_server.py::test_a_server_that_never_answers_takes_the_time_of_a_step",
+    ),
+    "code in the sandbox": (
+        f"{SANDBOX}test_local.py::test_time_out",
+        f"{SANDBOX}test_local.py::test_a_tool_that_hangs_ends_with_the_time",
+        f"{SANDBOX}adversary/test_sandbox.py::test_a_client_waits_while_the_queue_is_full",
+    ),
+    "the teacher's log-probabilities of a rollout": (CORE + SERVER,),
+    "experts that play for it": (f"{TOOLS}commands/test_plan.py::test_an_expert_that_fails_refuses_no_run",),
+    "the head of a request; its body": (HOSTILE + "test_a_client_that_keeps_the_server_waiting_is_left",),
+    "a client that does not read": (
+        f"{SERVE}clients/test_hostile.py::test_a_client_that_never_reads_does_not_hold_up_the_others",
+    ),
+    "the next request of a connection": (
+        HOSTILE + "test_a_silent_connection_has_a_second_before_its_place_is_given_to_another",
+    ),
+    "a grammar to be compiled": (
+        f"{SERVE}test_formats.py::test_a_grammar_that_takes_too_long_to_compile_holds_up_nobody_else",
+    ),
+    "requests under way when it is stopped": (f"{SERVE}test_life.py::test_the_command_serves_until_a_signal_ends_it",),
+    "its index of a large run": (f"{VIEW}test_scan.py::test_a_pass_ends_when_it_is_told_and_the_next_one_goes_on",),
+    "the program to be ready": (
+        f"{SEARCH}services/test_programs.py::test_interrupted_while_it_loads_nothing_is_left_running",
+    ),
+    "a file lock": (
+        f"{CORE}io/test_locks.py::test_a_holder_that_is_stopped_is_not_waited_for",
+        f"{CORE}io/test_locks.py::test_the_holder_is_named_and_its_death_ends_the_wait",
+    ),
+    "a directory that another run has": (f"{CORE}commands/test_early.py::test_a_directory_in_use_is_refused_at_once",),
+    "the lease of a run on another host": (
+        f"{CORE}launch/test_run_dir.py::test_on_a_cluster_a_resumed_part_waits_for_the_lock_of_the_one_before_it",
+    ),
+    "the kernels to be compiled": (CORE + PROGRAM,),
+    "the next bytes": (
+        f"{CORE}io/test_wheel_file.py::test_an_index_that_does_not_answer_is_given_up_with_what_to_type",
+        CORE + SERVER,
+    ),
+    "a probe": (f"{TOOLS}doctor/test_doctor.py::test_a_probe_that_hangs_is_left_behind",),
+}
+
+
+def rows() -> list[str]:
+    """The second cells of the tables' rows."""
+    lines = [line for line in WAITS.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    cells = [line.split(" | ")[1] for line in lines]
+    return [cell for cell in cells if cell != "for what"]
+
+
+def test_every_wait_has_its_tests() -> None:
+    assert sorted(rows()) == sorted(TESTS)
+
+
+@pytest.mark.parametrize("wait", TESTS)
+def test_they_exist(wait: str) -> None:
+    assert TESTS[wait]
+    for test in TESTS[wait]:
+        file, _, name = test.partition("::")
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), test
