@@ -128,6 +128,22 @@ def test_a_cancelled_request_ends_at_once() -> None:
         assert asyncio.run(cancel(url)) < 1.0
 
 
+def test_requests_that_are_cancelled_while_they_start_keep_no_place() -> None:
+    async def cancel_all_then_ask(url: str) -> Any:
+        async with aclosing(HttpClient(Peer("server", url), 1)) as client, asyncio.timeout(10):
+            for num_turns in range(6):
+                tasks = [asyncio.create_task(client.send("GET", url)) for _ in range(3)]
+                for _ in range(num_turns):
+                    await asyncio.sleep(0)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            return await client.send("GET", url)
+
+    with server(lambda _: Answer(200, {"page": 1})) as (url, _):
+        assert asyncio.run(cancel_all_then_ask(url)) == {"page": 1}
+
+
 def test_a_body_beyond_the_limit_is_not_read() -> None:
     async def ask(url: str) -> Any:
         async with aclosing(HttpClient(Peer("server", url), 1, max_bytes=1000)) as client:

@@ -134,7 +134,10 @@ class HttpClient:
     def __init__(self, peer: Peer, num_concurrent: int, max_bytes: int = MAX_REPLY_BYTES) -> None:
         check_address(peer.base_url, peer.who)
         self._peer, self._max_bytes = peer, max_bytes
-        self._client = _connections(peer, num_concurrent)
+        # Not a limit of httpx: a request that is cancelled while it waits there may keep its place for ever
+        # (https://github.com/encode/httpcore/issues/1093).
+        self._places = asyncio.Semaphore(num_concurrent)
+        self._client = _connections(peer)
 
     async def send(self, method: str, url: str, body: Any = None) -> Any:
         """The JSON of a successful reply, None if it is empty. Makes one try, and raises HttpError if it fails."""
@@ -155,7 +158,7 @@ class HttpClient:
         content = None if body is None else json.dumps(body, allow_nan=False).encode("ascii")
         kind = {} if content is None else {"Content-Type": "application/json"}
         try:
-            async with self._client.stream(method, url, content=content, headers=kind) as response:
+            async with self._places, self._client.stream(method, url, content=content, headers=kind) as response:
                 data = redact_key(await self._read(url, response), self._peer.key)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             said = f"does not answer: {type(error).__name__}: {error}"
@@ -236,7 +239,7 @@ def _pause_s(error: HttpError, tries: int) -> float:
     return min(error.wait_s, MAX_PAUSE_S) or min(MAX_BACKOFF_S, 2.0 ** min(tries, 10) / 4) * random.uniform(0.5, 1.0)
 
 
-def _connections(peer: Peer, num_concurrent: int) -> httpx.AsyncClient:
+def _connections(peer: Peer) -> httpx.AsyncClient:
     """The connections of a client, with the key and the proxies of the environment."""
     uses_proxy = peer.uses_proxy and not is_this_machine(urlsplit(peer.base_url).hostname or "")
     needs_certificates = uses_proxy or urlsplit(peer.base_url).scheme == "https"  # which take long to load
@@ -245,7 +248,7 @@ def _connections(peer: Peer, num_concurrent: int) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             timeout=httpx.Timeout(None, connect=CONNECT_S),
             headers=headers | ({"Authorization": f"Bearer {peer.key}"} if peer.key else {}),
-            limits=httpx.Limits(max_connections=num_concurrent),
+            limits=httpx.Limits(max_connections=None),
             verify=httpx.create_ssl_context() if needs_certificates else False,  # by SSL_CERT_FILE and SSL_CERT_DIR
             trust_env=uses_proxy,
         )
