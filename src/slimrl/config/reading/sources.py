@@ -112,8 +112,9 @@ def _read(name: str) -> str:
 def _other_files(path: FilePath) -> str:
     """A hint at the settings files that are where a missing one was looked for."""
     directory = path.parent
-    if not os.path.isdir(directory):
-        return f" There is no directory {directory}."
+    missing = [one for one in (directory, *directory.parents) if not os.path.isdir(one)]
+    if missing:
+        return f" There is no directory {missing[-1]}."
     settings = [one for one in sorted(directory.iterdir()) if one.suffix in PARSERS]
     found = {one.stem: one for one in settings if one.name not in OF_OTHER_PROGRAMS}
     if not found:
