@@ -88,6 +88,21 @@ def test_a_group_bounds_what_runs_in_it_and_leaves_nothing() -> None:
     assert list(parent.glob(group._path.name)) == []
 
 
+def test_a_process_that_is_left_in_a_group_is_killed_with_it() -> None:
+    parent = cgroup.find_parent()
+    if parent is None:
+        pytest.skip("this user may make no cgroup")
+    group = cgroup.Group(parent, 64 * 2**20)
+    with subprocess.Popen(
+        group.command([sys.executable, "-c", "print(1, flush=True); input()"]), stdin=-1, stdout=-1
+    ) as left:
+        assert left.stdout and left.stdout.readline() == b"1\n"
+        group.remove()
+        assert left.wait(10) == -9
+    cgroup._remove_at_exit()
+    assert list(parent.glob(group._path.name)) == []
+
+
 @pytest.mark.slow
 def test_executions_leave_no_group_behind(isolated: None) -> None:
     parent = cgroup.find_parent()

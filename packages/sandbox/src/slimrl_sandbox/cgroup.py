@@ -7,6 +7,7 @@ and where systemd has delegated one; elsewhere there is none, and `watch` counts
 import atexit
 import itertools
 import os
+import signal
 import subprocess
 from contextlib import suppress
 from functools import cache
@@ -21,7 +22,7 @@ _PROCESSES = "cgroup.procs"
 _ENTER = ("/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"')
 _names = itertools.count()
 _ended: set[Path] = set()  # groups that are to be removed
-_EXIT_TRIES, _EXIT_WAIT_S = 10, 0.01
+_EXIT_TRIES, _EXIT_WAIT_S = 200, 0.01  # the kernel ends a killed process late if the machine is loaded
 
 
 class Group:
@@ -54,8 +55,8 @@ class Group:
         return int(words[words.index("oom_kill") + 1])
 
     def remove(self) -> None:
-        """Remove the group, whose processes must have ended. The kernel may hold on to them for another moment: the
-        group is then removed with the next one, or at the end of this process."""
+        """Remove the group and kill the processes that it still has. The kernel may need another moment for their end:
+        the group is then removed with the next one, or at the end of this process."""
         _ended.add(self._path)
         _remove_ended()
 
@@ -120,10 +121,16 @@ def _remove_ended() -> None:
             path.rmdir()
         except FileNotFoundError:
             _ended.discard(path)
-        except OSError:  # it has processes
-            continue
+        except OSError:
+            _kill_all(path)
         else:
             _ended.discard(path)
+
+
+def _kill_all(group: Path) -> None:
+    with suppress(OSError):
+        for pid in (group / _PROCESSES).read_text(encoding="ascii").split():
+            os.kill(int(pid), signal.SIGKILL)
 
 
 @atexit.register
