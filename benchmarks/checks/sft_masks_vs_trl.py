@@ -22,7 +22,7 @@ from benchmarks.harness.measure import (
     side_command,
     write_result,
 )
-from slimrl.launch.demonstrations import encode_row
+from slimrl.launch.supervised import encode_row
 from slimrl.models.chat.template import ChatFormat
 from slimrl.trainer.sft.rows import Conversation, RowReader
 from tests.tiny import tiny_tokenizer

@@ -19,9 +19,8 @@ from slimrl.launch.health import open_watches
 from slimrl.launch.parts import Parts, make_rl_parts, open_sinks
 from slimrl.launch.run_dir import open_training_dir
 from slimrl.launch.sampling import SamplingHere
-from slimrl.launch.stages import reference_module
-from slimrl.launch.training import Run
-from slimrl.launch.warm_up import prepare_warm_up
+from slimrl.launch.supervised import prepare_warm_up
+from slimrl.launch.training import Run, reference_module
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor
 from slimrl.transport.base import Batch

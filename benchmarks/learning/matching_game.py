@@ -25,7 +25,7 @@ from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
 from slimrl.environments.find import load_taskset
 from slimrl.environments.scripts import demonstrate
-from slimrl.launch.demonstrations import order_of_demonstrations
+from slimrl.launch.supervised import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.types import Rollout
 from slimrl_envs.matching_game.analysis.compare import analyze

@@ -43,7 +43,7 @@ from slimrl.launch.parts import Parts, make_rl_parts
 from slimrl.launch.run_dir import open_training_dir
 from slimrl.launch.run_lock import METRICS
 from slimrl.launch.sampling import SamplingHere
-from slimrl.launch.stages import report, train_rl
+from slimrl.launch.training import report, train_rl
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Monitor
 from slimrl.trainer.state import start

@@ -18,7 +18,7 @@ from benchmarks.harness.episodes import MODES, rises
 from benchmarks.harness.seeds import STAGES, Recipe, parser, run_seeds, runs_beside
 from slimrl.environments.find import load_taskset
 from slimrl.environments.scripts import demonstrate
-from slimrl.launch.demonstrations import order_of_demonstrations
+from slimrl.launch.supervised import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl_envs.wordle.rules import feedback_of
 

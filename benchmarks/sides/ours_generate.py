@@ -8,7 +8,7 @@ import torch
 from benchmarks.harness.generate_work import Case, GenerateReport, Stopwatch, Timing, random_prompts, side_arguments
 from slimrl.config.model import ModelConfig
 from slimrl.inference.engine import Engine
-from slimrl.models.forward.choose import Quantization
+from slimrl.models.forward.tiled import Quantization
 from slimrl.models.load import Policy, load_policy
 from slimrl.types import SamplingParams
 

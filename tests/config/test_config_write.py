@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.reading.load import load
+from slimrl.config.reading.load import Resolved, load
 from slimrl.config.reading.write import config_toml, write_config
 from slimrl.config.run import COMMANDS, EvalRunConfig, RLConfig
 from slimrl.errors import UserError
+from slimrl.monitor.run_settings import flat_settings, read_flat_settings
 
 REQUIRED = {
     "rl": ["--orchestrator.env.0.id", "reverse-text"],
@@ -22,6 +23,13 @@ REQUIRED = {
 }
 
 
+def check_comparison(resolved: Resolved[CommandConfig], path: Path) -> None:
+    """A resumed run compares the text of the file, key by key, with its own settings."""
+    flat = flat_settings(resolved.config)
+    flat.pop("resume", None)
+    assert read_flat_settings(path.parent, resolved.config.command) == flat
+
+
 @pytest.mark.parametrize("config_class", COMMANDS.values(), ids=list(COMMANDS))
 def test_written_configuration_loads_back_equal(config_class: type[CommandConfig], tmp_path: Path) -> None:
     resolved = load(config_class, REQUIRED[config_class.command], {})
@@ -29,6 +37,7 @@ def test_written_configuration_loads_back_equal(config_class: type[CommandConfig
     assert path == tmp_path / "new" / "run" / "config.toml"
     assert load(config_class, ["@", str(path)], {}).config == resolved.config
     assert path.read_text().startswith(f"# slimrl {config_class.command} @ ")
+    check_comparison(resolved, path)
     assert [entry.name for entry in path.parent.iterdir()] == ["config.toml"]
 
 
@@ -58,6 +67,7 @@ def test_awkward_values_load_back_equal(tmp_path: Path) -> None:
     resolved = load(EvalRunConfig, argv, {})
     path = write_config(resolved, tmp_path)
     assert load(EvalRunConfig, ["@", str(path)], {}).config == resolved.config
+    check_comparison(resolved, path)
     assert load(EvalRunConfig, ["@", str(path)], {}).config.env[0].args["deep"] == {"er": [{"x": 1}]}
 
 

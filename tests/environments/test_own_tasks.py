@@ -4,9 +4,10 @@ import pytest
 
 from slimrl.environments.find import tasks_of
 from slimrl.environments.reverse_text import ReverseText
-from slimrl.environments.scripts import check_experts, demonstrate
+from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
 from slimrl.eval.evaluate import held_out_tasks
+from slimrl.launch.tasksets import check_experts
 from slimrl.orchestrator.curriculum import Curriculum
 from slimrl.types import Task, Taskset
 from tests.rollout.scripted import OneTask, Quiz, user

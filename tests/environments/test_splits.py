@@ -6,7 +6,7 @@ import pytest
 
 from slimrl.environments.find import load_taskset
 from slimrl.environments.splits import shared_tasks
-from slimrl.launch.advice import shared_warning
+from slimrl.launch.tasksets import shared_warning
 from slimrl.types import Environment, Split, Task, Taskset
 
 

@@ -9,8 +9,8 @@ import torch
 from slimrl.inference.engine import Engine, EngineCounters
 from slimrl.inference.scheduler import Request, RequestOptions
 from slimrl.models.forward.attention import ATTENTION
-from slimrl.models.forward.choose import Quantization
 from slimrl.models.forward.module import ModuleForward
+from slimrl.models.forward.tiled import Quantization
 from slimrl.models.native import ops
 from slimrl.types import SamplingParams
 from tests.inference.naive import naive_greedy, naive_module, naive_prompt_logprobs

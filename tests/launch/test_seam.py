@@ -8,7 +8,8 @@ import torch
 
 from slimrl.config.reading.load import load
 from slimrl.config.run import SFTConfig, TrainerOnlyConfig
-from slimrl.launch.seam import describe_jump
+from slimrl.launch.run_dir import describe_jump
+from slimrl.monitor.run_settings import flat_settings
 from slimrl.trainer.checkpoint import fresh_progress, save_checkpoint
 from slimrl.trainer.optim import MasterAdamW
 
@@ -27,33 +28,35 @@ def checkpoint_of(step: int, directory: Path) -> None:
 
 def test_a_stretched_schedule_is_said(tmp_path: Path):
     checkpoint_of(8, tmp_path)
-    jump = describe_jump(trainer(), trainer("--max_steps", "12"), tmp_path)
+    jump = describe_jump(flat_settings(trainer()), trainer("--max_steps", "12"), tmp_path)
     assert jump.startswith("the learning rate jumps: step 8 had 3.81e-07, and step 9 has 2.5e-06, where")
 
 
 def test_another_peak_is_said(tmp_path: Path):
     checkpoint_of(4, tmp_path)
-    assert "step 5 has 1e-05" in describe_jump(trainer(), trainer("--trainer.optim.lr", "2e-5"), tmp_path)
+    assert "step 5 has 1e-05" in describe_jump(
+        flat_settings(trainer()), trainer("--trainer.optim.lr", "2e-5"), tmp_path
+    )
 
 
 @pytest.mark.parametrize("more", [[], ["--trainer.guard.max_logprob_gap", "9"]])
 def test_an_equal_learning_rate_is_not(more: list[str], tmp_path: Path):
     checkpoint_of(4, tmp_path)
-    assert describe_jump(trainer(), trainer(*more), tmp_path) == ""
+    assert describe_jump(flat_settings(trainer()), trainer(*more), tmp_path) == ""
 
 
 def test_a_constant_learning_rate_has_no_seam(tmp_path: Path):
     checkpoint_of(4, tmp_path)
     constant = ["--trainer.schedule.type", "constant"]
-    assert describe_jump(trainer(*constant), trainer(*constant, "--max_steps", "20"), tmp_path) == ""
+    assert describe_jump(flat_settings(trainer(*constant)), trainer(*constant, "--max_steps", "20"), tmp_path) == ""
 
 
 def test_a_run_without_a_checkpoint_has_no_seam(tmp_path: Path):
-    assert describe_jump(trainer(), trainer("--max_steps", "12"), tmp_path) == ""
+    assert describe_jump(flat_settings(trainer()), trainer("--max_steps", "12"), tmp_path) == ""
 
 
 def test_supervised_training_has_its_schedule_at_the_top(tmp_path: Path):
     checkpoint_of(4, tmp_path)
     argv = ["--data.type", "file", "--data.path", "x.jsonl", "--schedule.type", "linear", "--max_steps", "8"]
     first, second = (load(SFTConfig, [*argv, *more], {}).config for more in ([], ["--max_steps", "16"]))
-    assert "the learning rate jumps" in describe_jump(first, second, tmp_path)
+    assert "the learning rate jumps" in describe_jump(flat_settings(first), second, tmp_path)

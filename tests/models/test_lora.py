@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.errors import UserError
 from slimrl.models import resolve as resolve_module
-from slimrl.models.forward.choose import sampling_forward
 from slimrl.models.forward.fused import FusedForward, can_fuse
 from slimrl.models.forward.module import ModuleForward, last_hidden
+from slimrl.models.forward.tiled import sampling_forward
 from slimrl.models.forward.training import training_hidden
 from slimrl.models.load import Policy, load_policy, save_policy
 from slimrl.models.lora import adapt, linear_of, merge_parameters, merge_weight, refresh_merged

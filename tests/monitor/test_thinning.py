@@ -1,7 +1,7 @@
 from itertools import pairwise
 from pathlib import Path
 
-from slimrl.monitor.thinning import NEWEST, thin_rollouts
+from slimrl.monitor.rollouts import NEWEST, thin_rollouts
 
 
 def write_steps(output_dir: Path, num: int, size: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from slimrl import cli
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
-from slimrl.launch.demonstrations import encode_row
+from slimrl.launch.supervised import encode_row
 from slimrl.models.chat.template import ChatFormat
 from slimrl.trainer.sft.data import load_conversations
 from slimrl.trainer.sft.rows import Conversation, RowReader

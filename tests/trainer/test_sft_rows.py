@@ -10,7 +10,7 @@ import pytest
 from slimrl.config.data import FileDataConfig
 from slimrl.config.run import SFTConfig
 from slimrl.errors import UserError
-from slimrl.launch.demonstrations import from_experts, load_demonstrations
+from slimrl.launch.supervised import from_experts, load_demonstrations
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
 from slimrl.trainer.sft.rows import Conversation, RowReader

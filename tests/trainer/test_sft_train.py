@@ -12,7 +12,7 @@ from slimrl.config.data import ExpertDataConfig, FileDataConfig
 from slimrl.config.rollout import EnvConfig
 from slimrl.config.run import CkptConfig, SFTConfig
 from slimrl.config.train import OptimConfig
-from slimrl.launch.demonstrations import load_demonstrations
+from slimrl.launch.supervised import load_demonstrations
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics

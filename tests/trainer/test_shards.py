@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, seal
 from slimrl.trainer.checkpoint import load_checkpoint
+from slimrl.trainer.fsdp import check_shards, load_shards, save_shards
 from slimrl.trainer.recovery import recover
-from slimrl.trainer.shards import check_shards, load_shards, save_shards
 from tests.trainer.test_checkpoint import optimizer_after, progress, saved, weights_of
 
 STATES = {"layer.weight": {"master": torch.arange(6.0).view(3, 2), "mean": torch.ones(3, 2)}}

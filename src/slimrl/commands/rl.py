@@ -11,18 +11,16 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.launch.deployments import find
+from slimrl.launch.extensions import begin_hooks, find
 from slimrl.launch.health import open_watches
-from slimrl.launch.hooks import begin_hooks
 from slimrl.launch.parts import make_rl_parts, open_sinks
 from slimrl.launch.placement import place
 from slimrl.launch.run_dir import open_training_dir, with_pinned_model
 from slimrl.launch.sampling import SamplingHere
-from slimrl.launch.stages import reference_module
+from slimrl.launch.supervised import prepare_warm_up, without_needless_warm_up
 from slimrl.launch.tasksets import drop_made
 from slimrl.launch.teacher import beside_the_policy, make_distillation
-from slimrl.launch.training import Run
-from slimrl.launch.warm_up import prepare_warm_up, without_needless_warm_up
+from slimrl.launch.training import Run, reference_module
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor, Sink
 from slimrl.plugins import DEPLOYMENTS, call, names

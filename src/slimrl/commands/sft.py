@@ -5,11 +5,11 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import SFTConfig
 from slimrl.launch.advice import note_config_warnings
-from slimrl.launch.demonstrations import load_demonstrations
-from slimrl.launch.hooks import end_hooks
+from slimrl.launch.extensions import end_hooks
 from slimrl.launch.parts import open_policy, open_sinks
 from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.shared_run import console_of_rank, open_shared_run
+from slimrl.launch.supervised import load_demonstrations
 from slimrl.models.history import SUPERVISED, read_history
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import Monitor

@@ -4,7 +4,7 @@ Tasksets are other people's code: whatever a script does wrong is a `UserError` 
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from slimrl.environments.find import call_user_code
 from slimrl.environments.plain import plain_messages
@@ -12,11 +12,6 @@ from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Script, Task, Taskset
 
 EXPERT = "expert"
-# The commands that need an expert, each with what it can do without one.
-INSTEAD = {
-    "rl": "leave out the warm-up: `--warmup.max_steps 0`",
-    "sft": "train on a file: `--data.type file --data.path chats.jsonl`",
-}
 
 
 def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Message]:
@@ -24,7 +19,7 @@ def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Me
     fails, or it gives something that is no conversation."""
     scripts, name = taskset.scripts, taskset.class_name
     if script not in scripts:
-        raise UserError(_explain_missing_script(name, script, scripts))
+        raise UserError(explain_missing_script(name, script, scripts))
     call = f"{name}.scripts[{script!r}]({task.id})"
     own = copy.deepcopy(task)
     messages: list[Message] = call_user_code(f"{call} failed", lambda: plain_messages(scripts[script](own, seed)))
@@ -36,14 +31,8 @@ def demonstrate(taskset: Taskset, task: Task) -> list[Message]:
     return play_script(taskset, EXPERT, task, seed=0)
 
 
-def check_experts(tasksets: Sequence[Taskset], command: str) -> None:
-    """Raises UserError if a taskset has no expert, with what the command can do without one."""
-    for taskset in tasksets:
-        if EXPERT not in taskset.scripts:
-            raise UserError(f"{_explain_missing_script(taskset.class_name, EXPERT, {})} Or {INSTEAD[command]}.")
-
-
-def _explain_missing_script(name: str, script: str, scripts: Mapping[str, Script]) -> str:
+def explain_missing_script(name: str, script: str, scripts: Mapping[str, Script]) -> str:
+    """Return the message about a script that the taskset of this class name lacks."""
     if script == EXPERT:
         return (
             f'{name} has no script "expert", so nobody can show how its tasks are done. Add it, as in '

@@ -15,7 +15,7 @@ from slimrl.environments.scripts import play_script
 from slimrl.errors import RolloutError
 from slimrl.eval.evaluate import EvalPolicy
 from slimrl.inference.client import Completion, FinishReason
-from slimrl.io.daemon import call_in_daemon
+from slimrl.io.loop_thread import call_in_daemon
 from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
 from slimrl.rollout.failures import run_with_timeout

@@ -30,7 +30,7 @@ from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
 from slimrl.inference.shaping import shape_logits
 from slimrl.models.device import memory_of, to_device
-from slimrl.models.forward.choose import Quantization, sampling_forward
+from slimrl.models.forward.tiled import Quantization, sampling_forward
 from slimrl.types import SamplingParams
 
 PREFILL_BUDGET = 4096  # tokens in one forward
@@ -64,7 +64,7 @@ class Engine:
     """A module with a KV cache for `num_slots` sequences of at most `capacity` tokens, and a scheduler.
 
     `stop_ids` end every sequence. With few sequences, up to `lookup_tokens` tokens of each are guessed ahead, see
-    `inference/lookup.py`. `quantization` applies to the weights for sampling, see `models/forward/choose.py`.
+    `inference/lookup.py`. `quantization` applies to the weights for sampling, see `models/forward/tiled.py`.
     """
 
     def __init__(

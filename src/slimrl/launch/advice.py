@@ -5,9 +5,7 @@ from collections.abc import Sequence
 
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.config.run import RLConfig
-from slimrl.environments.find import tasks_of
 from slimrl.environments.scripts import EXPERT
-from slimrl.environments.splits import shared_tasks
 from slimrl.monitor.console import RunConsole
 from slimrl.types import Metrics, Taskset
 
@@ -23,27 +21,6 @@ def note_config_warnings(model: ModelConfig, key: str, lr: float, console: RunCo
     """Print a note for each unusual setting of a model's adapter; `key` is the config key of the learning rate."""
     for warning in lora_warnings(model.lora, key, lr):
         console.note(warning, "yellow")
-
-
-def note_shared_tasks(tasksets: Sequence[Taskset], console: RunConsole) -> None:
-    """Print a note for each taskset whose held-out tasks are training tasks too."""
-    for taskset in tasksets:
-        if warning := shared_warning(taskset):
-            console.note(warning, "yellow")
-
-
-def shared_warning(taskset: Taskset) -> str:
-    """A sentence on how many held-out tasks of a taskset are training tasks too; empty if none is."""
-    held_out = tasks_of(taskset, "test")
-    shared = shared_tasks(tasks_of(taskset, "train"), held_out)
-    if not shared:
-        return ""
-    here, there = shared[0]
-    return (
-        f"{len(shared)} of the {len(held_out)} held-out tasks of {taskset.class_name} are training tasks too "
-        f"({here.id} is {there.id}): what is measured on them is memory. Let a hash of the task decide its split, or "
-        "keep apart the seeds of a generator that makes task i from seed + i (docs/environments.md)"
-    )
 
 
 def lora_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:

@@ -9,7 +9,7 @@ from itertools import groupby
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.config.run import SFTConfig
 from slimrl.errors import UserError, visible
-from slimrl.launch.demonstrations import encode_row
+from slimrl.launch.supervised import encode_row
 from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.load import load_chat

@@ -19,18 +19,17 @@ from slimrl.config.reading.write import config_toml
 from slimrl.config.rollout import EpisodesConfig, InferenceConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, TrainingRunConfig
 from slimrl.environments.base import CONSTANT
-from slimrl.environments.scripts import check_experts, play_script
+from slimrl.environments.scripts import play_script
 from slimrl.eval.baselines import make_script_policy
 from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.io.loop_thread import LoopThread
-from slimrl.launch.advice import note_shared_tasks
-from slimrl.launch.best_weights import best_weights
+from slimrl.launch.health import best_weights
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
 from slimrl.launch.run_dir import warmup_directory
 from slimrl.launch.run_lock import METRICS
-from slimrl.launch.tasksets import load_tasksets
+from slimrl.launch.tasksets import check_experts, load_tasksets, note_shared_tasks
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy
@@ -116,7 +115,7 @@ def make_held_out(
     constant = partial(make_script_policy, say_constant, context)
     held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console, constant)
     note_short_splits(held_out.tasks, config.eval.num_examples, console.note)
-    note_shared_tasks(tasksets, console)
+    note_shared_tasks(tasksets, console.note)
     return held_out
 
 

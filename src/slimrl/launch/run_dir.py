@@ -5,24 +5,27 @@ refused before it has measured or saved anything, as for a model that cannot be 
 """
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
-from slimrl.config.base import CommandConfig
+from slimrl.config.base import SECRET, CommandConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import C, Resolved
 from slimrl.config.reading.write import FILE_NAME, is_changed, write_config
 from slimrl.config.run import RLConfig
+from slimrl.config.train import ScheduleConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import acquire
 from slimrl.launch.run_lock import EVALUATION, LOCK, TRAINING, holds, in_use, make_writable, refuse_run
-from slimrl.launch.seam import describe_jump
-from slimrl.monitor.run_settings import flat_settings, read_run_config
+from slimrl.monitor.run_settings import flat_settings, read_flat_settings
+from slimrl.trainer.checkpoint import read_progress
+from slimrl.trainer.optim import schedule_factor
 from slimrl.trainer.recovery import recover, remove_leftovers
 from slimrl.trainer.weights import weights_directory
 
@@ -72,8 +75,8 @@ def open_training_dir(
             kept = output_dir / FILE_NAME
             if kept.exists() and is_changed(kept):
                 note(f"{kept} was edited or damaged since the run wrote it; the settings given now count")
-            if before := _kept_config(resolved.config, output_dir):
-                for change in _changes(before, resolved.config, MAY_DIFFER):
+            if before := _kept_settings(resolved.config, output_dir):
+                for change in _changes(before, resolved, MAY_DIFFER):
                     note(f"resuming with another setting: {change}")
                 if jump := describe_jump(before, resolved.config, output_dir):
                     note(jump)
@@ -105,8 +108,8 @@ def open_evaluation_dir(
         if holds(output_dir, TRAINING):
             raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
         goes_on = resume and holds(output_dir, (EVALUATION,))
-        before = _kept_config(resolved.config, output_dir) if goes_on else None
-        if before and (changes := [*_changes(before, resolved.config, EVALUATION_MAY_DIFFER)]):
+        before = _kept_settings(resolved.config, output_dir) if goes_on else {}
+        if before and (changes := [*_changes(before, resolved, EVALUATION_MAY_DIFFER)]):
             raise UserError(
                 f"the evaluation in {output_dir} was made with other settings ({'; '.join(changes)}): its episodes "
                 "cannot be taken together with new ones. Leave `--resume` away to begin again, or give `--output_dir` "
@@ -163,22 +166,41 @@ def _remove(directories: Sequence[Path]) -> None:
         parent.rmdir()
 
 
-def _kept_config(config: CommandConfig, output_dir: Path) -> CommandConfig | None:
-    """The settings that the run has had so far, as its directory keeps them; None if it keeps none. Raises UserError if
-    they are of another command."""
-    if not (output_dir / FILE_NAME).exists():
-        return None
-    if type(kept := read_run_config(output_dir, type(config))) is not type(config):
-        raise UserError(
-            f"{output_dir} holds a run of `{kept.command}`, not of `{config.command}`. Give `--output_dir` another "
-            "directory."
-        )
-    return kept
+def _kept_settings(config: CommandConfig, output_dir: Path) -> dict[str, Any]:
+    """Return the settings that the run has had so far, as its directory keeps them; empty if it keeps none."""
+    return read_flat_settings(output_dir, config.command) if (output_dir / FILE_NAME).exists() else {}
 
 
-def _changes(before: CommandConfig, now: CommandConfig, may_differ: Collection[str]) -> Iterator[str]:
-    """The differences between the settings of a run so far and the present ones, each as `key: old -> new`."""
-    old, new = flat_settings(before), flat_settings(now)
-    for key in sorted(old.keys() | new.keys()):
-        if key not in may_differ and old.get(key) != new.get(key):
-            yield f"{key}: {old.get(key, 'none')} -> {new.get(key, 'none')}"
+def _changes(before: Mapping[str, Any], resolved: Resolved[C], may_differ: Collection[str]) -> Iterator[str]:
+    """Yield the differences between the settings of a run so far and the present ones, as `key: old -> new`. A default
+    that the run's version of slimrl did not have is no difference."""
+    now = flat_settings(resolved.config)
+    for key in sorted(before.keys() | (now.keys() & resolved.provenance.keys())):
+        if key not in (*may_differ, SECRET) and before.get(key) != now.get(key):
+            yield f"{key}: {before.get(key, 'none')} -> {now.get(key, 'none')}"
+
+
+def describe_jump(before: Mapping[str, Any], config: CommandConfig, output_dir: Path) -> str:
+    """Return a line if the settings from before would give the next step another learning rate; else an empty text. A
+    schedule runs over all of `max_steps`, so a greater number of steps stretches it."""
+    progress = read_progress(output_dir)
+    if progress is None or progress.step == 0:
+        return ""
+    step, now = progress.step, flat_settings(config)
+    old = {**now, **before}  # with a default of today for a setting that the run's version did not have
+    was, planned, new = _lr(old, step - 1), _lr(old, step), _lr(now, step)
+    if abs(new - planned) <= 1e-9 * max(new, planned):
+        return ""
+    return (
+        f"the learning rate jumps: step {step} had {was:.3g}, and step {step + 1} has {new:.3g}, where the settings "
+        f"from before give {planned:.3g}; a schedule runs over all of max_steps"
+    )
+
+
+def _lr(settings: Mapping[str, Any], step: int) -> float:
+    """Return the learning rate of a 0-based step."""
+    section = "" if "optim.lr" in settings else "trainer."  # supervised training has its optimizer at the top
+    prefix = f"{section}schedule."
+    schedule = {key.removeprefix(prefix): value for key, value in settings.items() if key.startswith(prefix)}
+    factor = schedule_factor(step, settings["max_steps"], ScheduleConfig(**schedule))
+    return float(settings[f"{section}optim.lr"] * factor)

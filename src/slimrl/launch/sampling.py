@@ -15,9 +15,8 @@ from slimrl.launch.health import unknown_right_metric
 from slimrl.launch.parts import Parts, SamplingParts
 from slimrl.models.history import read_history
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
+from slimrl.monitor.rollouts import RolloutRecord, rollout_file, thin_rollouts, write_rollouts
 from slimrl.monitor.summary import Stage
-from slimrl.monitor.thinning import thin_rollouts
 from slimrl.orchestrator.distill import Distillation
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.transport.base import Batch

@@ -3,7 +3,7 @@ checks them, too."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.check import CheckConfig
@@ -13,7 +13,16 @@ from slimrl.config.reading.schema import where
 from slimrl.config.rollout import EnvConfig
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.config.teacher import TeacherConfig
-from slimrl.environments.find import NOTEBOOK, find_constructor, is_builtin, load_taskset, prepare_taskset
+from slimrl.environments.find import (
+    NOTEBOOK,
+    find_constructor,
+    is_builtin,
+    load_taskset,
+    prepare_taskset,
+    tasks_of,
+)
+from slimrl.environments.scripts import EXPERT, explain_missing_script
+from slimrl.environments.splits import shared_tasks
 from slimrl.errors import UserError
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.program import Start
@@ -21,6 +30,12 @@ from slimrl.rollout.worker.taskset import load_in_worker, load_on_hosts
 from slimrl.types import Taskset
 
 TIMEOUT_S = 60.0  # of an environment of which nothing is asked but demonstrations
+
+# The commands that need an expert, each with what it can do without one.
+INSTEAD = {
+    "rl": "leave out the warm-up: `--warmup.max_steps 0`",
+    "sft": "train on a file: `--data.type file --data.path chats.jsonl`",
+}
 
 # Tasksets in worker processes that were made while the settings were checked, for the run after that.
 _made: dict[str, Taskset] = {}
@@ -133,3 +148,31 @@ def teacher_environments(config: RLConfig) -> list[EnvConfig]:
 def environment_to_play(config: PlayConfig) -> EnvConfig:
     """The environment that a person plays."""
     return EnvConfig(id=config.id, args=config.args, worker=config.worker)
+
+
+def check_experts(tasksets: Sequence[Taskset], command: str) -> None:
+    """Raise UserError if a taskset has no expert, with the alternatives that the command has."""
+    for taskset in tasksets:
+        if EXPERT not in taskset.scripts:
+            raise UserError(f"{explain_missing_script(taskset.class_name, EXPERT, {})} Or {INSTEAD[command]}.")
+
+
+def note_shared_tasks(tasksets: Sequence[Taskset], note: Callable[[str, str], None]) -> None:
+    """Print a note for each taskset whose held-out tasks are training tasks too."""
+    for taskset in tasksets:
+        if warning := shared_warning(taskset):
+            note(warning, "yellow")
+
+
+def shared_warning(taskset: Taskset) -> str:
+    """A sentence on how many held-out tasks of a taskset are training tasks too; empty if none is."""
+    held_out = tasks_of(taskset, "test")
+    shared = shared_tasks(tasks_of(taskset, "train"), held_out)
+    if not shared:
+        return ""
+    here, there = shared[0]
+    return (
+        f"{len(shared)} of the {len(held_out)} held-out tasks of {taskset.class_name} are training tasks too "
+        f"({here.id} is {there.id}): what is measured on them is memory. Let a hash of the task decide its split, or "
+        "keep apart the seeds of a generator that makes task i from seed + i (docs/environments.md)"
+    )

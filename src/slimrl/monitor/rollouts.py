@@ -16,6 +16,8 @@ from slimrl.io.files import LineFile, read_lines, without_nan
 from slimrl.types import Rollout, StopReason
 
 MAX_VALUE = 2_000  # characters of one value of a task's data
+NEWEST = 10  # steps that are never deleted
+ROOM = 0.9  # of the bound on the disk, down to which files are deleted, so that not every step deletes some
 OF_STEP = re.compile(r"step_(\d{6,18})(\.jsonl|\.tokens\.npz)", re.ASCII)
 
 
@@ -148,3 +150,27 @@ def _float(value: float | None) -> float:
 
 def _floats(values: Sequence[float | None]) -> tuple[float, ...]:
     return tuple(_float(value) for value in values)
+
+
+def thin_rollouts(output_dir: Path, max_bytes: float) -> int:
+    """Delete files of older steps, evenly over the run, if all files together have more than `max_bytes`. Returns the
+    number of deleted steps. The first step and the newest ones stay, whatever they take."""
+    files = step_files(output_dir)
+    sizes = {step: sum(path.stat().st_size for path in paths) for step, paths in files.items()}
+    if sum(sizes.values()) <= max_bytes:
+        return 0
+    steps, deleted = sorted(files), 0
+    while sum(sizes.values()) > ROOM * max_bytes and len(steps) > NEWEST + 1:
+        step = _densest(steps)
+        for path in files[step]:
+            path.unlink(missing_ok=True)
+        del sizes[step]
+        steps.remove(step)
+        deleted += 1
+    return deleted
+
+
+def _densest(steps: Sequence[int]) -> int:
+    """The older step, but for the first, whose neighbours are nearest to each other."""
+    inner = range(1, len(steps) - NEWEST)
+    return min((steps[place + 1] - steps[place - 1], steps[place]) for place in inner)[1]

@@ -1,12 +1,14 @@
 """The module reads the settings that a run's directory keeps. Knows no PyTorch."""
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import load_file
+from slimrl.config.reading.old_names import current_path
 from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, nearest
@@ -29,15 +31,35 @@ def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -
     path = run_dir / FILE_NAME
     if not path.is_file():
         raise UserError(f"{run_dir} has no {FILE_NAME}: it is no run of slimrl. Name the `output_dir` of a run.")
-    first = read_regular(path, MAX_BYTES).decode("utf-8", "replace").partition("\n")[0]
-    found = HEADER.match(first)
-    command = found[1] if found else ""
+    command = _command_in(read_regular(path, MAX_BYTES).decode("utf-8", "replace"))
     if (kind := COMMANDS.get(command, default)) is None:
         raise UserError(
             f"{path} does not begin with the command that wrote it, as in `# slimrl rl @ {FILE_NAME}`."
             f"{nearest(command, COMMANDS) if command else ''}"
         )
     return load_file(kind, path)
+
+
+def read_flat_settings(run_dir: Path, command: str) -> dict[str, Any]:
+    """Return the settings of a run by dotted key, as its file has them: present names, no defaults. Raises UserError if
+    the file cannot be read, or belongs to another command."""
+    path = run_dir / FILE_NAME
+    text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
+    if (kept := _command_in(text) or command) != command:
+        raise UserError(
+            f"{run_dir} holds a run of `{kept}`, not of `{command}`. Give `--output_dir` another directory."
+        )
+    try:
+        tree = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UserError(f"{path}: {error}. Restore the file, or remove it to resume without a comparison.") from None
+    return {".".join(current_path(command, tuple(key.split(".")))): value for key, value in flatten(tree)}
+
+
+def _command_in(text: str) -> str:
+    """Return the command that the first line of a config.toml names; empty if it names none."""
+    found = HEADER.match(text)
+    return found[1] if found else ""
 
 
 def flat_settings(config: CommandConfig) -> dict[str, Any]:

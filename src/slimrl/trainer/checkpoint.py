@@ -5,7 +5,7 @@ another name, synced to disk with the checksums of its files, and renamed. `step
 run resumed from step_N begins with step N. `trainer/recovery.py` checks it before it is used.
 
 The optimizer's tensors are in `state.pt`, or, where several processes share them, in `optimizer/`, to which each writes
-its own shards (`trainer/shards.py`). Any number of processes resumes from either.
+its own shards (`trainer/fsdp.py`). Any number of processes resumes from either.
 """
 
 import json
@@ -33,10 +33,10 @@ from slimrl.io.cache import say
 from slimrl.io.checksums import new_directory
 from slimrl.io.regular_file import read_regular
 from slimrl.models.device import dtype_name
+from slimrl.trainer.fsdp import check_shards, load_shards, save_shards
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import copy_records
-from slimrl.trainer.shards import check_shards, load_shards, save_shards
 
 STEP = re.compile(r"step_\d{1,18}", re.ASCII)
 STATE, PROGRESS, SHARDS = "state.pt", "progress.json", "optimizer"

@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 from transformers.utils import chat_template_utils
 
-from slimrl.models.chat.clock import with_date
+from slimrl.models.chat.render import with_date
 from slimrl.models.chat.template import ChatFormat
 from tests.models.chat import hub_templates
 from tests.models.chat.pieces import piece_tokenizer

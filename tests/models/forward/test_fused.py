@@ -6,9 +6,9 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from slimrl.models.forward.attention import ATTENTION, LayerInputs, plain_causal
-from slimrl.models.forward.choose import sampling_forward
 from slimrl.models.forward.fused import FusedForward, can_fuse
 from slimrl.models.forward.module import ModuleForward
+from slimrl.models.forward.tiled import sampling_forward
 from tests.tiny import tiny_module, with_random_norms
 
 

@@ -7,10 +7,9 @@ from torch import Tensor, nn
 from slimrl.config.model import LoraConfig
 from slimrl.errors import UserError
 from slimrl.inference.cache import CachePlan, SlotCache, Span
-from slimrl.models.forward.choose import sampling_forward
 from slimrl.models.forward.fused import FusedForward
 from slimrl.models.forward.module import Forward, ModuleForward
-from slimrl.models.forward.tiled import TiledForward, can_tile
+from slimrl.models.forward.tiled import TiledForward, can_tile, sampling_forward
 from slimrl.models.lora import adapt, keep_merged, merge_parameters, refresh_merged
 from slimrl.models.native import ops
 from tests.models.native.cases import random, skip_without_tiles, threads, wide_policy

@@ -7,9 +7,9 @@ import pytest
 
 from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, RLConfig, TrainerOnlyConfig
-from slimrl.launch.best_weights import BestWeights, best_weights
+from slimrl.launch.health import BestWeights, best_weights
 from slimrl.launch.run_dir import with_pinned_model
-from slimrl.launch.warm_up import without_needless_warm_up
+from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.models.history import History, read_history, write_history
 from slimrl.monitor.sinks import JsonlSink
 from slimrl.trainer.weights import keep_newest, name_best, weights_directory

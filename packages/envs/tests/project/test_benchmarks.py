@@ -13,7 +13,7 @@ from benchmarks import table
 from benchmarks.harness import episodes
 from benchmarks.learning import matching_game, matching_listening, matching_mute, wordle
 from slimrl.environments.find import load_taskset
-from slimrl.launch.demonstrations import order_of_demonstrations
+from slimrl.launch.supervised import order_of_demonstrations
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Rollout
 from slimrl_envs.matching_game.rules.game import Propose

@@ -8,7 +8,7 @@ from concurrent.futures import wait
 
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
-from slimrl.io.daemon import has_blocked_calls
+from slimrl.io.loop_thread import has_blocked_calls
 from slimrl.models.device import dtype_name
 from slimrl.models.native.build import why_slow
 from slimrl_serve.app import make_app

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
-from slimrl.io.daemon import call_in_daemon, start_in_daemon
+from slimrl.io.loop_thread import call_in_daemon, start_in_daemon
 from slimrl.models.adapter import Adapter, is_adapter, known_weights, make_adapter, read_adapter
 from slimrl.models.lora import AdapterForm
 from slimrl.models.tensor_file import DTYPES as FILE_DTYPES

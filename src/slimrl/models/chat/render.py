@@ -5,6 +5,7 @@ whether tools are offered at all (then some tokenizers have a second template, `
 apart: a continuation is what the template writes behind the last reply of the conversation so far.
 """
 
+import json
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import date
@@ -13,7 +14,6 @@ from typing import Any, cast
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
-from slimrl.models.chat.clock import reads_clock, with_date
 from slimrl.models.chat.tags import CLOSE
 from slimrl.models.chat.tool_calls import MARKER, TEMPLATE_ERRORS, ToolCall, ToolReader
 from slimrl.types import Message
@@ -25,6 +25,9 @@ NOT_FOR_TEMPLATES = ("tools", "excerpt", "weight")
 # Where a reply ends. No message can spell it, as it is another one in every process.
 END = f"{MARKER}{uuid.uuid4().hex}@"
 MAX_SHAPES = 10_000  # how many are remembered
+READER = "strftime_now"  # the function by which a template reads the clock
+# Python's directives, and glibc's and macOS's form without a leading zero. `%%` is first, so that "%%d" stays "%d".
+_DIRECTIVES = [f"%{flag}{letter}" for flag in ("", "-") for letter in "aAbBcdeDFGhHIjlmMnpSTuUVwWxXyYzZ"]
 
 
 class Renderer:
@@ -148,3 +151,23 @@ def _shown(messages: Sequence[Message]) -> list[Plain]:
 
 def _call(name: str, arguments: Plain) -> Plain:
     return {"id": "0", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def reads_clock(template: str) -> bool:
+    """Return True if a chat template asks for the date or the time."""
+    return READER in template
+
+
+def with_date(template: str, day: date) -> str:
+    """Return the chat template with a fixed clock, at midnight of that day, if it reads the clock: a run's prompts must
+    not change from one day to the next."""
+    if not reads_clock(template):
+        return template
+    values = {"%%": "\0", **{name: day.strftime(name) for name in _DIRECTIVES}, "\0": "%"}
+    # A name that a template defines itself hides the function of transformers. The line break ends up in no text.
+    return (
+        f"{{% macro {READER}(format) %}}{{% set clock = namespace(text=format) %}}"
+        f"{{% for name, value in {json.dumps(values)}.items() %}}"
+        "{% set clock.text = clock.text.replace(name, value) %}{% endfor %}{{ clock.text }}{% endmacro %}\n"
+        f"{template}"
+    )

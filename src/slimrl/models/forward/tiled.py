@@ -2,18 +2,32 @@
 
 It takes the architectures of `fused.py`, in bfloat16, on a CPU with AMX or AVX512-BF16, if the shapes of the weights
 fit tiles. The weights are copied into the order in which the CPU reads them, optionally quantized to int8, so `refresh`
-must follow an update of the policy.
+must follow an update of the policy. `sampling_forward` chooses between this forward and the others.
 """
 
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
+from slimrl.errors import UserError
 from slimrl.models.forward.attention import BlockPlan
-from slimrl.models.forward.fused import LINEARS, CopiedWeights, can_fuse, norms_of_heads, rotary_factors, window_of
+from slimrl.models.forward.fused import (
+    FUSED,
+    LINEARS,
+    CopiedWeights,
+    FusedForward,
+    can_fuse,
+    norms_of_heads,
+    rotary_factors,
+    window_of,
+)
+from slimrl.models.forward.module import Forward, ModuleForward
 from slimrl.models.lora import base_of, linear_of
 from slimrl.models.native import ops
 from slimrl.models.native.decoder import DecoderLayer, DecoderShape, decode
+
+Quantization = Literal["none", "int8"]  # of the weights that the engine samples with; training is never quantized
 
 
 def can_tile(module: nn.Module) -> bool:
@@ -89,3 +103,19 @@ def _shape(layer: Any) -> DecoderShape:
         eps=float(layer.input_layernorm.variance_epsilon),
         scale=float(attention.scaling),
     )
+
+
+@torch.inference_mode()
+def sampling_forward(module: nn.Module, quantization: Quantization = "none") -> Forward:
+    """Return the fastest forward for the module on its device. Raises UserError if it cannot be quantized as asked."""
+    if can_tile(module):
+        return TiledForward(module, quantized=quantization == "int8")
+    if quantization != "none":
+        weight = next(module.parameters())
+        raise UserError(
+            f"`quantization = {quantization}` needs a CPU with AMX or AVX512-BF16, a C++ compiler, "
+            f"`model.dtype = bfloat16` and an architecture of {', '.join(FUSED)} with heads of a multiple of 64 "
+            f"numbers. This is a {type(module).__name__} in {weight.dtype} on {weight.device}, or the CPU is another. "
+            "Leave `quantization` at `none`."
+        )
+    return FusedForward(module) if can_fuse(module) else ModuleForward(module)

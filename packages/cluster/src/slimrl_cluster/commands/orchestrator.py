@@ -15,9 +15,9 @@ from slimrl.launch.parts import SamplingParts, concurrent_episodes, episode_limi
 from slimrl.launch.placement import place
 from slimrl.launch.run_dir import lock_patience_s, with_pinned_model
 from slimrl.launch.sampling import BASE, FINAL, START, advise, base_name, make_orchestrator, stage_after, start_name
+from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.launch.teacher import beside_the_orchestrator, make_distillation
-from slimrl.launch.warm_up import without_needless_warm_up
 from slimrl.models.load import load_chat
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext

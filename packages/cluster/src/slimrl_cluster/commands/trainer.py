@@ -7,19 +7,17 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.environments.scripts import check_experts
 from slimrl.errors import UserError
+from slimrl.launch.extensions import begin_hooks
 from slimrl.launch.health import open_watches
-from slimrl.launch.hooks import begin_hooks
 from slimrl.launch.parts import TrainerParts, open_policy, open_sinks
 from slimrl.launch.placement import device_of, place
 from slimrl.launch.ranks import run_on_first
 from slimrl.launch.run_dir import lock_patience_s, with_pinned_model
 from slimrl.launch.shared_run import console_of_rank, open_shared_run
-from slimrl.launch.stages import reference_module
-from slimrl.launch.tasksets import load_tasksets
-from slimrl.launch.training import Run
-from slimrl.launch.warm_up import prepare_warm_up, without_needless_warm_up
+from slimrl.launch.supervised import prepare_warm_up, without_needless_warm_up
+from slimrl.launch.tasksets import check_experts, load_tasksets
+from slimrl.launch.training import Run, reference_module
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.fsdp import shard

@@ -22,8 +22,8 @@ from slimrl.launch.parts import Parts, make_context, make_rl_parts
 from slimrl.launch.placement import place
 from slimrl.launch.run_dir import open_evaluation_dir
 from slimrl.launch.sampling import make_orchestrator, make_room
-from slimrl.launch.stages import reference_module
 from slimrl.launch.teacher import ModuleTeacher, beside_the_policy, make_distillation, teacher_tasksets
+from slimrl.launch.training import reference_module
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.tables import Cells, as_markdown, for_terminal
 from slimrl.orchestrator.distill import Teacher

@@ -1,29 +1,42 @@
-"""Samples for supervised training, from the demonstrations of scripted experts or from conversations in a file."""
+"""Supervised training before RL or without it: samples from the demonstrations of scripted experts or from
+conversations in a file, and the warm-up stage of `rl`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
 from slimrl.config.data import ExpertDataConfig, FileDataConfig, HubDataConfig
-from slimrl.config.run import SFTConfig
+from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.environments.find import tasks_of
-from slimrl.environments.scripts import check_experts, demonstrate
+from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
 from slimrl.io.rows import draw
-from slimrl.launch.advice import note_shared_tasks
-from slimrl.launch.tasksets import TIMEOUT_S, load_tasksets
+from slimrl.launch.parts import TrainerParts
+from slimrl.launch.run_dir import warmup_directory
+from slimrl.launch.run_lock import METRICS
+from slimrl.launch.sampling import Sampling
+from slimrl.launch.tasksets import TIMEOUT_S, check_experts, load_tasksets, note_shared_tasks
 from slimrl.models.chat.template import ChatFormat
+from slimrl.models.history import SUPERVISED, read_history
 from slimrl.monitor.console import RunConsole
+from slimrl.monitor.sinks import JsonlSink, Monitor, Sink
 from slimrl.orchestrator.curriculum import Curriculum, Shuffle
 from slimrl.trainer.sft.data import load_conversations
 from slimrl.trainer.sft.rows import Conversation, PlainText
 from slimrl.trainer.sft.train import Conversations
+from slimrl.trainer.sft.train import train as train_sft
+from slimrl.trainer.state import save_missing_weights, start
 from slimrl.types import Sample, Task, Taskset
+
+C = TypeVar("C", bound=RLConfig)
 
 
 def load_demonstrations(config: SFTConfig, chat: ChatFormat, console: RunConsole) -> Conversations:
     """The training and validation samples that the config's `data` section asks for."""
     if isinstance(config.data, ExpertDataConfig):
         tasksets = load_tasksets([config.data.env], TIMEOUT_S)
-        note_shared_tasks(tasksets, console)
+        note_shared_tasks(tasksets, console.note)
         check_experts(tasksets, "sft")
         return from_experts(config, tasksets, chat)
     return _from_data(config, config.data, chat, console)
@@ -125,3 +138,58 @@ def _sample(token_ids: Sequence[int], mask: Sequence[bool]) -> Sample:
     """The sample of a row, in which the tokens of the mask are trained with advantage 1."""
     num = len(token_ids)
     return Sample(tuple(token_ids), tuple(mask), (0.0,) * num, (1.0,) * num, version=0)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """The settings and demonstrations of the warm-up stage."""
+
+    config: SFTConfig
+    conversations: Conversations
+
+
+def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
+    """Drop the warm-up from the settings if slimrl has trained the model by supervision before, and log that;
+    `warmup.repeat` keeps it."""
+    trained = SUPERVISED in read_history(Path(config.model.name)).trained
+    if not config.warmup.max_steps or config.warmup.repeat or not trained:
+        return config
+    note(f"{config.model.name} has had supervised training, so there is no warm-up; --warmup.repeat makes one")
+    return config.model_copy(update={"warmup": config.warmup.model_copy(update={"max_steps": 0})})
+
+
+def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
+    """The warm-up of a run, whose environments have experts (`check_experts`)."""
+    config = parts.config
+    sft = SFTConfig(
+        max_steps=config.warmup.max_steps,
+        seq_len=config.seq_len,
+        batch_size=config.warmup.batch_size,
+        micro_batch_tokens=config.trainer.micro_batch_tokens,
+        val_interval_steps=0,
+        output_dir=str(warmup_directory(parts.output_dir)),
+        seed=config.seed,
+        resume=config.resume,
+        data=ExpertDataConfig(env=config.orchestrator.env[0]),
+        optim=config.warmup.optim,
+        schedule=config.warmup.schedule,
+        ckpt=config.ckpt,
+    )
+    return WarmUp(sft, from_experts(sft, tasksets, parts.policy.chat))
+
+
+def warm_up(parts: TrainerParts, warmup: WarmUp, sampling: Sampling) -> None:
+    """Train on the demonstrations; a warm-up that has finished before is only loaded and validated."""
+    sft, directory = warmup.config, Path(warmup.config.output_dir)
+    state = start(parts.policy, sft.optim, directory, sft.resume, ranks=parts.ranks)
+    state.history = (*read_history(Path(parts.config.model.name)).trained, SUPERVISED)
+    save_missing_weights(state, directory)
+    first = state.progress.step
+    sampling.make_room()
+    done = f", {first} of them done before" if first else ""
+    parts.console.note(f"warm-up: {sft.max_steps} supervised steps on {sft.batch_size} demonstrations each{done}")
+    kept: list[Sink] = [JsonlSink(directory / METRICS, first)] if parts.ranks.leads else []
+    sinks: list[Sink] = [*kept, parts.console.steps(sft.max_steps, first, "sft/loss")]
+    with Monitor(sinks) as monitor:
+        train_sft(state, sft, warmup.conversations, monitor)
+    state.optimizer.detach()  # RL makes an optimizer of its own on the same parameters

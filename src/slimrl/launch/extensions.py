@@ -1,0 +1,66 @@
+"""The doors of a run to plug-ins: deployments (`slimrl.deployments`), which place its parts, and hooks
+(`slimrl.hooks`), which work at its start and end, such as the plan and the model card."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import RLConfig
+from slimrl.launch.tasksets import drop_made
+from slimrl.plugins import DEPLOYMENTS, HOOKS, Deployment, call, load, load_all
+
+if TYPE_CHECKING:
+    from slimrl.monitor.console import RunConsole  # imports rich, which a refusal does not need
+
+Note = Callable[[str, str], None]  # a line, and its style
+HERE = ("auto", "one-process")
+WHAT = "the deployment"
+
+
+def run_rl(resolved: Resolved[RLConfig]) -> int:
+    """Run the `rl` command where its settings place it. Returns the exit status. Raises UserError."""
+    if resolved.config.deployment.type in HERE:
+        status: int = call("slimrl.commands.rl:run_rl", resolved)
+        return status
+    drop_made()
+    return int(call(find(resolved.config.deployment.type).run, resolved))
+
+
+def find(name: str) -> Deployment:
+    """The deployment of a name. Raises UserError if it is not installed."""
+    found: Deployment = load(DEPLOYMENTS, name, WHAT)
+    return found
+
+
+def part_of(name: str) -> Callable[[Resolved[RLConfig]], int]:
+    """A function that runs a part of an `rl` run. Raises UserError if no deployment is installed."""
+    place = find("processes").parts[name]
+    return lambda resolved: int(call(place, resolved))
+
+
+class Hook(Protocol):
+    """The work of a plug-in beside a run."""
+
+    def begin(self, config: RLConfig, output_dir: Path | None, note: Note) -> None:
+        """Called for `rl` with its placed settings, before the model is loaded. `output_dir` exists; it is None where
+        another process has it. Raises UserError to refuse the run."""
+
+    def end(self, output_dir: Path, step: int, console: "RunConsole") -> None:
+        """Called when the weights after the last step, and everything else, have been written."""
+
+
+def begin_hooks(config: RLConfig, output_dir: Path | None, note: Note) -> None:
+    """Call `begin` of every hook. Raises UserError if one refuses the run."""
+    for hook in _hooks(note):
+        hook.begin(config, output_dir, note)
+
+
+def end_hooks(output_dir: Path, step: int, console: "RunConsole") -> None:
+    """Call `end` of every hook."""
+    for hook in _hooks(console.note):
+        hook.end(output_dir, step, console)
+
+
+def _hooks(note: Note) -> list[Hook]:
+    return load_all(HOOKS, "the hook", lambda text: note(text, "yellow"))
