@@ -4,7 +4,7 @@ import sys
 from importlib.util import find_spec
 
 # What the scripts import: in a checkout the plug-ins are there.
-NEEDED = ("slimrl", "dotenv", "slimrl_envs", "slimrl_sandbox", "slimrl_search")
+NEEDED = ("slimrl", "dotenv", "slimrl_envs", "slimrl_sandbox", "slimrl_search", "slimrl_tools")
 
 if missing := [name for name in NEEDED if find_spec(name) is None]:
     name = missing[0].replace("_", "-") if missing[0].startswith("slimrl_") else "slimrl"

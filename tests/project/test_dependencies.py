@@ -19,6 +19,7 @@ DISTRIBUTIONS = {
 }
 # Programs and plug-ins for environments of their own import these.
 ELSEWHERE = {"vllm", "xllamacpp"}
+STARTED = {"pip", "jinja2"}  # programs, and packages whose version another one leaves open
 
 
 def name_of(requirement: str) -> str:
@@ -43,18 +44,30 @@ def listed_by(package: str) -> set[str]:
     return listed.union(*(listed_by(other) for other in listed & HOMES.keys()))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("package", HOMES)
-def test_packages_that_are_imported_are_dependencies_or_extras(package: str) -> None:
-    imported = set()
+def imported_by(package: str, anywhere: bool) -> set[str]:
+    """The packages of others that a distribution imports: at the top of its modules, or anywhere in them."""
+    imported: set[str] = set()
     for path in files_of(package):
-        # Imports at the top alone, which run with the module.
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree) if anywhere else tree.body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             imported |= {name.partition(".")[0] for name in names}
     others = imported - sys.stdlib_module_names - {package} - ELSEWHERE
-    assert {DISTRIBUTIONS.get(name, name) for name in others} <= listed_by(package)
+    return {DISTRIBUTIONS.get(name, name) for name in others}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", HOMES)
+def test_packages_that_are_imported_are_dependencies_or_extras(package: str) -> None:
+    assert imported_by(package, anywhere=False) <= listed_by(package)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", HOMES)
+def test_dependencies_are_imported(package: str) -> None:
+    listed = {name_of(requirement) for requirement in project_of(package)["dependencies"]}
+    assert listed - imported_by(package, anywhere=True) <= STARTED
 
 
 @pytest.mark.nightly

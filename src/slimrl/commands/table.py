@@ -33,5 +33,5 @@ EVAL = Command(
     again="",
     computes=True,
 )
-COMPARE = Command("compare two such measurements, task by task", run="slimrl.commands.compare:run_compare")
+COMPARE = Command("compare two evaluations or runs, task by task", run="slimrl.commands.compare:run_compare")
 INIT = Command("copy the examples into a directory of yours", run="slimrl.commands.init:run_init")
