@@ -36,7 +36,7 @@ browser:
 
 # Tasks of reasoning-gym, of whose packages some are compiled.
 environments:
-	uv run --group environments pytest packages/envs/tests/reasoning_gym
+	uv run --group environments pytest -m 'not nightly' packages/envs/tests/reasoning_gym
 
 # Tasksets of verifiers 0.4, in an environment of their own: it needs another openai than the other tests.
 verifiers:

@@ -33,7 +33,6 @@ from slimrl.rollout.answers import close_episode
 from slimrl_envs.reasoning_gym.part import Item, Part, task_names
 
 NUM_QUESTIONS, NUM_GAMES, MAX_TURNS, GAME_S, MAX_GAME_S = 100, 6, 60, 30.0, 120.0
-LIMIT = 0.3
 CONSTANTS = (
     "0", "1", "2", "3", "-1", "0.5", "10", "100", "yes", "no", "Yes", "No", "True", "False", "A", "B", "C", "a", "the",
     "None", "[]", "[0]", "[[0]]", "()", "-", "x", "0 0", "0 1", "0, 0", "1, 2, 3", "1/2", "left", "right", "north", "",

@@ -22,7 +22,7 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
 {commands}
 
 In a checkout `slimrl` is `uv run slimrl`, or what it says once .venv is active. `rl`, `sft`, `eval`, `trainer`,
-`orchestrator` and `inference` are commands of their own too (`rl ...`). `slimrl COMMAND --help` lists the settings of one.
+`orchestrator` and `inference` are commands of their own too. `slimrl COMMAND --help` lists the settings of one.
 
 Start here: a model of 135 million parameters learns to reverse text, on a CPU (`slimrl init .` brings the examples)
   slimrl rl @ examples/reverse_text/rl.toml

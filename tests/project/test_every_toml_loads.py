@@ -11,7 +11,7 @@ from slimrl.config.run import COMMANDS, RLConfig
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-IGNORED = {".venv", ".openenv", "outputs", "runs", "data", "wandb", "dist", "build"}
+IGNORED = {".venv", ".openenv", ".verifiers", "node_modules", "outputs", "runs", "data", "wandb", "dist", "build"}
 
 
 EVALUATIONS = {"eval.toml": "rl.toml", "gpu_eval.toml": "gpu.toml"}  # and what is evaluated
