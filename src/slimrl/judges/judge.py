@@ -112,7 +112,7 @@ def read_judge(settings: Mapping[str, Any]) -> "MatchJudge | JudgeServer":
 
 
 def judge_of(settings: Mapping[str, Any]) -> Judge:
-    """Start the judge that a config's `judge` describes. Raise UserError for invalid settings, or if the server does
+    """Create the judge that a config's `judge` describes. Raise UserError for invalid settings, or if the server does
     not answer now."""
     described = read_judge(settings)
     if isinstance(described, MatchJudge):

@@ -170,7 +170,7 @@ def _size(messages: Sequence[Message]) -> int:
 
 @contextmanager
 def _read_by_template() -> Iterator[None]:
-    """Context manager: turn a UserError of the chat template into a failure of the episode that has such messages."""
+    """Context manager: convert a UserError of the chat template to a failure of the episode."""
     try:
         with convert_errors("environment"):
             yield

@@ -36,7 +36,7 @@ def _place(error: BaseException) -> str:
 
 
 async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s: float) -> T:
-    """Await environment code for at most `timeout_s` seconds. Raises RolloutError if it fails or takes longer.
+    """Await environment code for at most `timeout_s` seconds. Raise RolloutError if it fails or takes longer.
 
     Code that catches its cancellation, to clean up or by mistake, gets the same time once more.
     """

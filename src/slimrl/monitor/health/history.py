@@ -53,8 +53,7 @@ class History:
         return _mean(self.values(name)[:num])
 
     def before(self, name: str, num: int = NUM) -> float:
-        """Return the mean of the `num` values up to `WINDOW` steps before the latest; of the first ones if there are
-        less."""
+        """Return the mean of `num` values, `WINDOW` steps before `now`; of the first values in a shorter history."""
         values = self.values(name)
         start = max(0, len(values) - num - WINDOW)
         return _mean(values[start : start + num])

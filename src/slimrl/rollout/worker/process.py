@@ -99,7 +99,7 @@ class WorkerProcess:
 
     @property
     def end(self) -> str:
-        """Why the process ended, in words."""
+        """The reason of the process's end, in words."""
         return self._verdict.detail if self._verdict else "it was closed"
 
     def ask(self, do: str, limit_s: float | None = None, **fields: Any) -> Any:
