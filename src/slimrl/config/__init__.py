@@ -1,2 +1,2 @@
-"""The configuration: its sections (here), how they are filled (`reading/`) and checked (`checks/`). Imports no
+"""The configuration: its sections (here), how to read them (`reading/`) and check them (`checks/`). Does not import
 torch."""

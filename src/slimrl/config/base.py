@@ -1,8 +1,8 @@
-"""The base classes of all sections of the configuration. Knows nothing of files, flags or variables: see `reading/`.
+"""The base classes of all sections of the configuration. Files, flags and variables are in `reading/`.
 
-A section is a frozen pydantic model. The string under a field is that field's help text, so it is written for the
-person who reads `slimrl rl --help`. A field's name carries its unit (`timeout_s`), and a field that may be chosen for
-you says so with the word "auto" or "preset", never with None.
+A section is a frozen pydantic model. The string under a field is the field's help text, so it is written for readers of
+`slimrl rl --help`. A field's name contains its unit (`timeout_s`). If a field's value may be chosen automatically, the
+value is the word "auto" or "preset", never None.
 """
 
 from typing import ClassVar
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 SECRET = "api_key"  # the one setting that is never shown or written to a file
 
-# Environment variables that begin with SLIMRL_ and are no settings, so that they are not refused as unknown ones.
+# Environment variables with the prefix SLIMRL_ that are not settings, so they are not refused as unknown.
 OTHER_VARIABLES = {"SLIMRL_CACHE": "directory for models converted from another format"}
 
 
@@ -29,7 +29,7 @@ class Config(BaseModel):
     )
 
     shorthand: ClassVar[str] = ""
-    """The setting that a plain text stands for where this section is expected; empty if none."""
+    """The setting that a plain text stands for when a section is expected; empty if none."""
 
     first: ClassVar[tuple[str, ...]] = ()
     """The settings that stand first in the help and in a saved file; the others follow, own before inherited ones."""
@@ -52,5 +52,5 @@ class CommandConfig(Config):
 
 
 def describe_faults(error: ValidationError) -> str:
-    """A phrase that names every field that pydantic refuses, with its value and the reason."""
+    """Return a phrase with every field that pydantic refuses, its value and the reason."""
     return "; ".join(f"{'.'.join(map(str, one['loc']))} = {one['input']!r:.80}: {one['msg']}" for one in error.errors())

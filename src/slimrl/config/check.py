@@ -1,4 +1,4 @@
-"""The top level of `slimrl check`: an environment is tried."""
+"""The top level of `slimrl check`, which tests an environment."""
 
 from typing import ClassVar, Literal
 
@@ -12,13 +12,13 @@ class TemplateConfig(Config):
     """The model whose chat template writes the conversations. Its weights are not loaded."""
 
     name: str = ""
-    """A model as in `rl`, to try its template and tokenizer too. Empty takes ChatML, which needs no model."""
+    """A model as in `rl`, to test its template and tokenizer too. If empty, use ChatML, which needs no model."""
 
 
 class CheckConfig(CommandConfig):
-    """Try an environment before anything is trained on it: its tasks, what is earned by its scripts, by doing nothing,
-    by nonsense and by copying the prompt, and whether episodes are the same again, beside each other and in another
-    process. The exit status is 1 where a problem was found. `--json` prints the findings as JSON."""
+    """Test an environment before training: its tasks, and the rewards of its scripts, of empty, nonsense and copied
+    replies. Also check that episodes are reproducible, next to each other and in another process. The exit status is 1
+    if a problem was found. `--json` prints the findings as JSON."""
 
     command: ClassVar[str] = "check"
     operand: ClassVar[str] = "env.0.id"
@@ -32,22 +32,22 @@ class CheckConfig(CommandConfig):
     first: ClassVar[tuple[str, ...]] = ("env", "split", "num_examples", "max_turns", "episode_timeout_s")
 
     env: list[EnvConfig] = Field(min_length=1)
-    """The environments to try, one after the other. The first word without a flag is one, and `--args.KEY` its
+    """The environments to test, one after the other. The first word without a flag is one, and `--args.KEY` its
     arguments."""
 
     split: Literal["train", "validation", "test"] = "train"
-    """Where the tasks come from that episodes are played on. The tasks of all splits are looked at."""
+    """The split of the tasks for episodes. The tasks of all splits are inspected."""
 
     num_examples: int = Field(default=20, ge=1)
-    """Tasks that every script plays. Nonsense is tried on two of them."""
+    """Number of tasks that every script plays. Nonsense is tried on two of them."""
 
     max_turns: int = Field(default=40, ge=1)
-    """Most turns of an episode; the expert must be done by then."""
+    """Maximum number of turns per episode; the expert must be done by then."""
 
     episode_timeout_s: float = Field(default=30.0, gt=0)
-    """Longest to wait for the environment's answer, in seconds."""
+    """Maximum wait for the environment's answer, in seconds."""
 
     seed: int = Field(default=0, ge=0)
-    """Decides what scripts do that play at random."""
+    """The random seed of scripts that play at random."""
 
     model: TemplateConfig = TemplateConfig()

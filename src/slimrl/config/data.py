@@ -1,4 +1,4 @@
-"""The section `data` of the commands `sft` and `trainer`: where the samples come from."""
+"""The section `data` of the commands `sft` and `trainer`: the source of the samples."""
 
 from typing import Literal
 
@@ -21,26 +21,26 @@ class ExpertDataConfig(Config):
 
 
 class RowsConfig(Config):
-    """What rows of a file and of a data set have in common."""
+    """The settings that rows of a file and of a data set share."""
 
     val_fraction: float = Field(default=0.05, gt=0, lt=1)
-    """Share of the rows held out for validation where nothing else is named for it, chosen by a hash of each
-    conversation so that it never changes."""
+    """Share of the rows held out for validation if no validation data are named, chosen by a hash of each conversation
+    so that it never changes."""
 
     form: RowForm = "auto"
-    """The columns to learn from, where rows have those of several forms: `messages`, `prompt` and `completion`,
-    `conversations`, Alpaca's `instruction`, `input` and `output`, or `text`. `auto` takes the first of these that the
-    first row has, and says which."""
+    """The columns to learn from, if rows have columns of several forms: `messages`, `prompt` and `completion`,
+    `conversations`, Alpaca's `instruction`, `input` and `output`, or `text`. `auto` takes the first form in the first
+    row, and reports it."""
 
     skip_bad_rows: bool = False
-    """Leave out rows that cannot be learnt from, and say how many and why the first one, instead of refusing the
-    data."""
+    """Leave out rows that cannot be learnt from, and report how many and the reason of the first, instead of refusing
+    the data."""
 
 
 class FileDataConfig(RowsConfig):
-    """Conversations or texts in a JSONL file, one object a line: `{"messages": [{"role": ..., "content": ...}, ...]}`
+    """Conversations or texts in a JSONL file, one object per line: `{"messages": [{"role": ..., "content": ...}, ...]}`
     or another form (docs/algorithms/sft.md has a table), or in a `.parquet` file with such rows, which needs the extra
-    `[data]`. The rollouts that a run records are such rows too; those that failed or were cut off are left out."""
+    `[data]`. The recorded rollouts of a run are such rows too; failed or truncated ones are left out."""
 
     type: Literal["file"] = "file"
     """Conversations from disk."""
@@ -49,7 +49,7 @@ class FileDataConfig(RowsConfig):
     """The file to train on."""
 
     val_path: str = ""
-    """A second file to validate on; empty holds out `val_fraction` of the first one instead."""
+    """A second file to validate on. If empty, hold out `val_fraction` of the first one instead."""
 
 
 class HubDataConfig(RowsConfig):
@@ -69,14 +69,14 @@ class HubDataConfig(RowsConfig):
     """The split to train on."""
 
     val_split: str = ""
-    """The split to validate on; empty holds out `val_fraction` of the first one instead."""
+    """The split to validate on. If empty, hold out `val_fraction` of the first one instead."""
 
 
 class FakeDataConfig(Config):
     """Random tokens with random rewards: exercises the trainer alone, and teaches the model nothing."""
 
     type: Literal["fake"] = "fake"
-    """The only kind of data that this command has."""
+    """The only kind of data for this command."""
 
     batch_size: int = Field(default=8, ge=1)
     """Samples in one training step; a multiple of `rollouts_per_example`."""

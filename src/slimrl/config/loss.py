@@ -2,8 +2,8 @@
 
 A loss is four choices: the advantage estimator (`ADVANTAGES`), the credit assignment (`CREDITS`), the policy loss of a
 token (`POLICIES`), and the aggregation over tokens. A `type` is a preset (`PRESETS`), a published combination of them.
-Each table gives the hyperparameters that a choice uses, with the values of its paper; nothing else in slimrl knows what
-a preset consists of. The functions behind the names are in `orchestrator/advantages.py` and `trainer/losses.py`.
+Each table gives the hyperparameters of a choice with the values of its paper; no other module of slimrl defines the
+contents of a preset. The functions behind the names are in `orchestrator/advantages.py` and `trainer/losses.py`.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ Aggregation = Literal["token", "sequence", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A published algorithm. `hyperparameters` are the ones whose value differs from the default of its parts."""
+    """A published algorithm. `hyperparameters` holds values that differ from the default of its parts."""
 
     advantage: str
     policy: str
@@ -67,7 +67,7 @@ PRESETS: dict[str, Preset] = {
     "reinforce": Preset("reinforce", "reinforce", "token", {}),
 }
 
-# The weight of all three terms with a teacher; without one the advantage has weight 1 and the others 0.
+# The weight of all three terms with a teacher. Without one, the advantage has weight 1 and the others 0.
 TAU_WITH_TEACHER = 0.5
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     Advantage = str
     Credit = str
     Policy = str
-else:  # the tables are the one list of names
+else:  # the tables are the only list of names
     LossType, Advantage = Literal[tuple(PRESETS)], Literal[tuple(ADVANTAGES)]
     Credit, Policy = Literal[tuple(CREDITS)], Literal[tuple(POLICIES)]
 
@@ -86,7 +86,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedLoss:
-    """A loss with nothing left to choose. A hyperparameter that none of its parts uses is 0.0."""
+    """A loss without open choices. A hyperparameter that none of its parts uses is 0.0."""
 
     advantage: str
     credit: str
@@ -111,12 +111,12 @@ class ResolvedLoss:
 
     @property
     def has_critic(self) -> bool:
-        """Whether a value head estimates the advantages, token by token."""
+        """True if a value head estimates the advantages, token by token."""
         return self.advantage == "gae"
 
     @property
     def is_group_relative(self) -> bool:
-        """Whether the advantage of a rollout depends on the other rollouts of its group."""
+        """True if the advantage of a rollout depends on the other rollouts of its group."""
         return self.adv_tau > 0 and self.advantage not in ("reinforce", "rae", "gae")
 
 
@@ -131,20 +131,20 @@ class LossConfig(Config):
 
     advantage: Literal["preset"] | Advantage = "preset"
     """How the rewards of a group become advantages. `gae` compares with the estimate of a value head instead of the
-    group's mean (1506.02438), `rae` with a running mean of what the role earned in earlier groups, for a policy that
+    group's mean (1506.02438), `rae` with a running mean of the role's rewards in earlier groups, for a policy that
     plays against itself (2506.24119). `preset` leaves it to `type`."""
 
     credit: Credit = "episode"
-    """What a reward is credited to: `episode` gives all turns the episode's advantage; `turn` compares what each turn
-    and those after it earned with the same turn of the group's other rollouts; `state` adds to the episode's
-    advantage that of a turn among all turns of the group which faced the same messages (2505.10978)."""
+    """How rewards are assigned to turns. `episode` gives all turns the episode's advantage. `turn` compares the rewards
+    from each turn on with the same turn of the group's other rollouts. `state` adds to the episode's advantage the
+    advantage of the turn among all turns of the group with the same messages (2505.10978)."""
 
     policy: Literal["preset"] | Policy = "preset"
     """The loss of one token; `preset` leaves it to `type`."""
 
     aggregation: Literal["preset"] | Aggregation = "preset"
-    """What the sum over tokens is divided by: `token` all trained tokens of the batch, `sequence` each rollout's own
-    tokens and then the rollouts, `constant` rollouts times `seq_len`; `preset` leaves it to `type`."""
+    """The divisor of the sum over tokens: `token` all trained tokens of the batch, `sequence` each rollout's own tokens
+    and then the rollouts, `constant` rollouts times `seq_len`; `preset` leaves it to `type`."""
 
     delta: Literal["preset"] | Positive = "preset"
     """Cap of the importance weight in the policy loss `aipo`; `preset` is 8."""
@@ -162,7 +162,7 @@ class LossConfig(Config):
     value above 1 (1912.09729 has 3); `preset` is 0: no bound."""
 
     max_weight: Literal["preset"] | NotNegative = "preset"
-    """The policy loss `reinforce` weighs stale tokens by their ratio, up to this (truncated importance sampling);
+    """The policy loss `reinforce` weighs stale tokens by their ratio, up to this cap (truncated importance sampling);
     `preset` is 0: it does not weigh them."""
 
     baseline: Literal["preset"] | float = "preset"
@@ -179,8 +179,8 @@ class LossConfig(Config):
     """Lambda of the advantage `gae`: 1 uses rewards alone, 0 the value head one token ahead; `preset` is 0.95."""
 
     value_coef: Literal["preset"] | NotNegative = "preset"
-    """Weight of the value loss of the advantage `gae`, beside the policy loss, in the gradient of the model that both
-    share; `preset` is 0.1."""
+    """Weight of the value loss of the advantage `gae` relative to the policy loss, in the gradient of the model that
+    both share; `preset` is 0.1."""
 
     value_lr: Literal["preset"] | Positive = "preset"
     """Learning rate of the value head of the advantage `gae`; `preset` is 0.001."""
@@ -189,8 +189,8 @@ class LossConfig(Config):
     """Weight of a turn's advantage beside the episode's in the credit `state`; `preset` is 1."""
 
     kl_beta: float = Field(default=0.0, ge=0)
-    """Weight of the KL divergence from the weights that RL began with (its k3 estimate, as in 2402.03300); 0 does
-    without, and without their copy in memory."""
+    """Weight of the KL divergence from the initial weights of RL (its k3 estimate, as in 2402.03300). 0 turns it off
+    and saves the memory for their copy."""
 
     adv_tau: Literal["preset"] | NotNegative = "preset"
     """Weight of the reward's advantage; `preset` is 0.5 with a `[teacher]`, else 1."""
@@ -199,11 +199,11 @@ class LossConfig(Config):
     """Weight of the teacher's log-probability of a token; `preset` is 0.5 with a `[teacher]`."""
 
     student_tau: Literal["preset"] | NotNegative = "preset"
-    """Weight of the student's own log-probability against a token: equal to `teacher_tau` it makes the two a reverse
-    KL divergence, alone it is an entropy bonus; `preset` is 0.5 with a `[teacher]`, else 0."""
+    """Weight of the student's own log-probability, with a minus sign. Equal to `teacher_tau`, the two form a reverse KL
+    divergence; alone it is an entropy bonus. `preset` is 0.5 with a `[teacher]`, else 0."""
 
     def resolve(self, has_teacher: bool = False) -> ResolvedLoss:
-        """The preset of `type`, with what this section overrides in it."""
+        """Return the preset of `type` with the overrides of this section."""
         preset = PRESETS[self.type]
         advantage = preset.advantage if self.advantage == "preset" else self.advantage
         policy = preset.policy if self.policy == "preset" else self.policy
@@ -217,5 +217,5 @@ class LossConfig(Config):
         return ResolvedLoss(advantage, self.credit, policy, aggregation, **hyperparameters)
 
     def overrides(self) -> dict[str, float]:
-        """The hyperparameters that this section sets and does not leave to the preset."""
+        """Return the hyperparameters that this section sets instead of the preset."""
         return {name: value for name, value in vars(self).items() if isinstance(value, float)}

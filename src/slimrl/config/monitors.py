@@ -1,4 +1,4 @@
-"""The section `[monitors]`: what raises an alarm while a run goes on, and what of it ends the run."""
+"""The section `[monitors]`: the alarms of a run, and the alarms that end it."""
 
 from typing import Literal, get_args
 
@@ -21,7 +21,7 @@ MonitorName = Literal[
     "reward_hacking",
 ]
 MONITOR_NAMES: tuple[MonitorName, ...] = get_args(MonitorName)
-# The monitor that each bound belongs to.
+# The monitor of each bound.
 BOUNDS: dict[str, MonitorName] = {
     "max_mismatch_factor": "mismatch",
     "min_entropy_share": "entropy_collapse",
@@ -46,7 +46,7 @@ class MonitorsConfig(Config):
     counted in `monitor/alarms`. It never ends a run unless `stop` names its monitor."""
 
     enabled: bool = True
-    """Watch the run. False also leaves out the numbers `monitor/...`."""
+    """Watch the run. False also omits the numbers `monitor/...`."""
 
     stop: list[MonitorName] = Field(default=[])
     """Monitors whose alarm ends the run, as in `["entropy_collapse"]`."""
@@ -55,36 +55,36 @@ class MonitorsConfig(Config):
     """Monitors that raise no alarm."""
 
     max_mismatch_factor: float = Field(default=5.0, gt=1)
-    """`mismatch`: `guard/mismatch_kl` may grow to this multiple of the first step's, and always to 1e-5 in float32,
-    5e-3 in coarser dtypes, and 0.3 where rollouts are older than the weights that they train."""
+    """`mismatch`: `guard/mismatch_kl` may grow to this multiple of its value in the first step, and always to 1e-5 in
+    float32, 5e-3 in coarser dtypes, and 0.3 if rollouts are older than the weights that they train."""
 
     min_entropy_share: float = Field(default=0.1, ge=0, lt=1)
-    """`entropy_collapse`: within 20 steps the entropy may fall to this share, while tasks are left to be solved."""
+    """`entropy_collapse`: within 20 steps the entropy may fall to this share, unless the tasks are solved."""
 
     min_entropy: float = Field(default=0.002, ge=0)
-    """`entropy_collapse`: lowest entropy in nats a token, while tasks are left to be solved."""
+    """`entropy_collapse`: lowest entropy in nats per token, unless the tasks are solved."""
 
     max_length_factor: float = Field(default=2.0, gt=1)
-    """`length`: replies may grow or shrink by this factor within 20 steps; by the root of it where, within groups, the
+    """`length`: replies may grow or shrink by this factor within 20 steps; by its square root if, within groups, the
     longer replies earn more."""
 
     max_repetition: float = Field(default=0.4, gt=0, le=1)
     """`repetition`: largest share of a reply's 4-grams of tokens that occur earlier in it."""
 
     max_same_reply: float = Field(default=0.7, gt=0, le=1)
-    """`one_reply`: largest share of the replies to different tasks that end in the same line."""
+    """`one_reply`: largest share of the replies to different tasks with the same last line."""
 
     max_invalid_share: float = Field(default=0.5, gt=0, le=1)
-    """`invalid_calls`: largest share of calls or replies that the environment cannot read, once it does not fall."""
+    """`invalid_calls`: largest share of calls or replies that the environment cannot read, if it does not fall."""
 
     min_spread_within: float = Field(default=0.02, ge=0, lt=1)
     """`reward_spread`: smallest share of the rewards' variance that lies within groups."""
 
     max_zero_signal: float = Field(default=0.95, gt=0, le=1)
-    """`zero_signal`: largest share of groups without a signal, while tasks are left to be solved."""
+    """`zero_signal`: largest share of groups without a signal, unless the tasks are solved."""
 
     max_excess_duplicates: float = Field(default=0.25, gt=0, le=1)
-    """`duplicates`: largest share of equal pairs in a group, less the share that the policy's probabilities give."""
+    """`duplicates`: largest share of equal pairs in a group beyond the share that the probabilities predict."""
 
     max_judge_disagreement: float = Field(default=0.4, gt=0, le=1)
     """`judge`: largest share of answers about which a judge and the comparison of words disagree."""
@@ -93,12 +93,11 @@ class MonitorsConfig(Config):
     """`held_out_gap`: smallest share of the training reward's rise that the held-out reward must show."""
 
     max_wrong_reward: float = Field(default=0.95, gt=0, le=1)
-    """`reward_hacking`: most that wrong answers may earn, as a share of what right ones earn."""
+    """`reward_hacking`: largest reward of wrong answers, as a share of the reward of right ones."""
 
     min_dependence_share: float = Field(default=0.4, ge=0, lt=1)
-    """`reward_hacking`: while the reward rises, `monitor/task_dependence` may fall to this share of the first
-    steps'."""
+    """`reward_hacking`: while the reward rises, `monitor/task_dependence` may fall to this share of its first value."""
 
     right_metric: str = Field(default="auto", min_length=1)
     """`reward_hacking`: the metric of the environment that is 1 for a right answer and lower for any other, without
-    `env/`. `auto` takes the first that it reports of exact, correct, won, solved and optimum."""
+    `env/`. `auto` takes the first reported one of exact, correct, won, solved and optimum."""

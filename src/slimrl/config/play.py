@@ -14,15 +14,14 @@ class SeatConfig(ModelConfig):
     plays."""
 
     name: str = Field(default="")
-    """Which weights play the other side, as in `eval`: `smollm2-135m`, a run's `weights/step_N`, a `.gguf` file or an
-    id on the Hub. Empty leaves the place to the environment's own partner. For matching-game set `--args.partner
-    self` as well; `--args.role` says which side is yours."""
+    """The weights of the other side, as in `eval`: `smollm2-135m`, a run's `weights/step_N`, a `.gguf` file or an id on
+    the Hub. If empty, the environment's own partner plays. For matching-game also set `--args.partner self`, and your
+    side with `--args.role`."""
 
 
 class PlayConfig(CommandConfig):
-    """Play an environment yourself, in the terminal, in the place of the policy: read what it would read, type what it
-    would write, and see the reward. While you play, `/help` lists what you can type, and `/expert` shows how a scripted
-    expert does it."""
+    """Play an environment yourself, in the terminal, instead of the policy: read its prompts, type its replies, and see
+    the reward. During the game, `/help` lists the commands, and `/expert` shows how a scripted expert plays."""
 
     command: ClassVar[str] = "play"
     operand: ClassVar[str] = "id"
@@ -46,21 +45,19 @@ class PlayConfig(CommandConfig):
     """Where its code runs, as in `[[orchestrator.env]]`: `process`, `none`, or `auto`."""
 
     split: Literal["train", "validation", "test"] = "train"
-    """Where the tasks come from. What you have seen of `test` can no longer surprise you when you judge a run by it."""
+    """The split of the tasks. Tasks of `test` that you have seen can bias your later judgement of a run."""
 
     task: str = ""
-    """The task to begin with: its id, or its number in the split, from 0. Empty takes the first of the order that
-    `seed` decides."""
+    """The first task: its id, or its number in the split, from 0. If empty, take the first in the order of `seed`."""
 
     seed: int = Field(default=0, ge=0)
-    """Decides the order of the tasks, and every token that the model samples."""
+    """Sets the order of the tasks, and every token that the model samples."""
 
     episode_timeout_s: float = Field(default=300.0, gt=0)
-    """Longest to wait for the environment's answer, in seconds; a model at the other side thinks within it. You may
-    take as long as you like."""
+    """Maximum wait for the environment's answer, in seconds, including a model on the other side. You have no limit."""
 
     model: SeatConfig = SeatConfig()
     sampling: SamplingConfig = SamplingConfig()
 
     seq_len: int = Field(default=2048, ge=2)
-    """Longest conversation that the model reads, in tokens; the game ends when it is longer."""
+    """Longest conversation that the model reads, in tokens; beyond it the game is over."""

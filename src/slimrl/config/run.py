@@ -1,6 +1,6 @@
-"""The top level of the commands `rl`, `probe`, `sft`, `trainer` and `eval`, and the fields that they have in common.
+"""The top level of the commands `rl`, `probe`, `sft`, `trainer` and `eval`, and their common fields.
 
-`inference` and `play`, which leave no run behind, are in `serve.py` and `play.py`; `COMMANDS` has all commands.
+`inference` and `play`, which write no directory of a run, are in `serve.py` and `play.py`; `COMMANDS` has all of them.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -34,7 +34,7 @@ class CkptConfig(Config):
 
 
 class EvalConfig(Config):
-    """Held-out evaluation inside `rl`: before training, after it, and in between if asked."""
+    """Held-out evaluation inside `rl`: before training, after it, and, if requested, in between."""
 
     interval_steps: int = Field(default=0, ge=0)
     """Training steps between two evaluations; 0 evaluates only before and after."""
@@ -46,41 +46,41 @@ class EvalConfig(Config):
     """Each task is tried once at each of these; 0 takes the likeliest token."""
 
     def is_due(self, step: int) -> bool:
-        """Whether there is an evaluation between the start and the end before this step."""
+        """Return True if an intermediate evaluation is due before this step."""
         return step > 0 and self.interval_steps > 0 and step % self.interval_steps == 0
 
 
 class WarmupConfig(Config):
     """Supervised fine-tuning before RL, on demonstrations by the environments' scripted experts.
 
-    It is for a model that never earns a reward by itself: RL can only strengthen what is sometimes sampled.
+    It is for a model that never earns a reward by itself: RL can only strengthen replies that are sometimes sampled.
     """
 
     max_steps: int = Field(default=0, ge=0)
-    """Supervised steps; 0 begins with RL at once."""
+    """Supervised steps; 0 starts with RL at once."""
 
     batch_size: int = Field(default=32, ge=1)
     """Demonstrations in one step."""
 
     repeat: bool = False
-    """Warm up a model, too, that has had supervised training in slimrl, by `sft` or by an earlier warm-up. Else such a
-    model begins with RL at once."""
+    """Also warm up a model that has already had supervised training in slimrl, by `sft` or by an earlier warm-up.
+    Otherwise such a model starts with RL at once."""
 
     optim: OptimConfig = OptimConfig()
     schedule: ScheduleConfig = ScheduleConfig()
 
 
 class RunConfig(CommandConfig):
-    """A command that leaves a directory of results. A command redeclares what it says in other words."""
+    """A command that writes a directory of results. A command redeclares a field to document it differently."""
 
     seq_len: int = Field(default=1024, ge=2)
-    """Longest conversation in tokens, prompt included; an episode that reaches it ends there."""
+    """Longest conversation in tokens, prompt included; an episode that reaches it stops there."""
 
     output_dir: str = Field(min_length=1)
     """Directory of the run."""
 
     seed: int = Field(default=0, ge=0)
-    """Decides every random choice of the run: the order of tasks or conversations, and every sampled token."""
+    """Sets every random choice of the run: the order of tasks or conversations, and every sampled token."""
 
     resume: bool = False
     """Continue from the newest checkpoint in `output_dir`."""
@@ -123,27 +123,27 @@ class RLConfig(TrainingRunConfig):
     )
 
     max_async_level: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
-    """How many weight versions a rollout may lag behind those that it trains. 0 samples and trains in turn, and a run
-    in one process can be reproduced bit for bit from its seed; with more, episodes go on while the trainer trains, and
-    a group that has become older is dropped, counted as `drop/stale` and played again. `auto` is 2 where sampling and
-    training have GPUs of their own, else 0."""
+    """How many weight versions a rollout may lag behind the weights that it trains. 0 samples and trains in turn, and a
+    run in one process is reproducible bit for bit from its seed. With more, episodes continue during training; a group
+    that becomes older is dropped, counted as `drop/stale` and played again. `auto` is 2 if sampling and training have
+    separate GPUs, else 0."""
 
     output_dir: str = Field(default="outputs/rl", min_length=1)
     """Directory of the run: config, metrics, rollouts, weights, checkpoints, plot."""
 
     trainer_gpu_ids: GpuIds = Field(default=[])
-    """GPUs to train on, as in `0` or `0,1`; a line at the start says what is used. Empty looks at the machine: the CPU,
-    or its GPU, or with several of them those that are not needed otherwise."""
+    """GPUs to train on, as in `0` or `0,1`; a line at the start reports the choice. If empty, take the CPU, or the only
+    GPU, or, of several GPUs, all that have no other use."""
 
     inference_gpu_ids: GpuIds = Field(default=[])
-    """GPUs to sample on. Others than `trainer_gpu_ids` make sampler and trainer processes of their own."""
+    """GPUs to sample on. If they differ from `trainer_gpu_ids`, sampler and trainer are separate processes."""
 
     teacher_gpu_ids: GpuIds = Field(default=[])
-    """GPUs that a teacher of type `model` has to itself, of which this version uses the first; `1` is the same as
-    `teacher.device = "cuda:1"`."""
+    """GPUs reserved for a teacher of type `model`; this version uses the first one. `1` is the same as `teacher.device
+    = "cuda:1"`."""
 
     plan: Literal["refuse", "warn", "off"] = "refuse"
-    """What is done at the start with the memory that the run needs (docs/plan.md): `refuse` ends a run that cannot fit
+    """How to treat the predicted memory of the run at the start (docs/plan.md): `refuse` ends a run that cannot fit
     before anything is loaded, `warn` lets it try, and `off` computes nothing."""
 
     deployment: DeploymentConfig = DeploymentConfig()
@@ -162,13 +162,13 @@ class RLConfig(TrainingRunConfig):
 
     @property
     def has_teacher(self) -> bool:
-        """Whether the run distils a teacher."""
+        """True if the run distils a teacher."""
         return not isinstance(self.teacher, NoTeacherConfig)
 
 
 class ProbeConfig(RLConfig):
-    """What distillation could gain, before any training: the held-out rewards of the policy and of its teacher, which
-    reads more, and the distance of the two on the policy's own rollouts. Reads the same file as `rl`."""
+    """Measure the possible gain of distillation before any training: the held-out rewards of the policy and of its
+    teacher, which reads more, and their distance on the policy's own rollouts. Reads the same file as `rl`."""
 
     command: ClassVar[str] = "probe"
     examples: ClassVar[tuple[str, ...]] = (
@@ -218,7 +218,7 @@ class SFTConfig(TrainingRunConfig, PassConfig):
     """Steps between two measurements of the validation loss; 0 measures only before and after."""
 
     val_num_examples: int = Field(default=64, ge=1)
-    """Held-out conversations it is measured on, the same ones every time."""
+    """Held-out conversations for the validation loss, the same ones every time."""
 
     output_dir: str = Field(default="outputs/sft", min_length=1)
     """Directory of the run: config, metrics, weights, checkpoints."""
@@ -249,8 +249,8 @@ class EvalRunConfig(EpisodesConfig, RunConfig):
     """Tasks of each environment, the same ones every time. The 95% interval narrows with the square root of it."""
 
     split: Literal["train", "validation", "test"] = "test"
-    """Training sees neither `validation`, for choosing between runs, nor `test`, for what is reported of the one that
-    was chosen. Not every environment has a `validation`."""
+    """The split of the tasks. Training uses neither `validation`, for choosing between runs, nor `test`, for the final
+    result of the chosen one. Not every environment has a `validation`."""
 
     baselines: list[Annotated[str, Field(min_length=1)]] = Field(default=[])
     """Policies to compare the model with, task by task: other models, as in `model.name`, and scripts of the
@@ -266,8 +266,8 @@ class EvalRunConfig(EpisodesConfig, RunConfig):
     """Directory of the results: config, metrics, every rollout, a report to read."""
 
     resume: bool = False
-    """Go on with an interrupted evaluation in `output_dir`: episodes that were finished are not played again. Without
-    it an evaluation that is there is replaced."""
+    """Continue an interrupted evaluation in `output_dir`: finished episodes are not played again. Otherwise an existing
+    evaluation is replaced."""
 
     inference: InferenceConfig = InferenceConfig()
 

@@ -25,17 +25,17 @@ class ServeConfig(CommandConfig, EngineConfig):
     )
 
     host: str = Field(default="127.0.0.1", min_length=1)
-    """Address to listen on. Any that other machines can reach needs an `api_key`."""
+    """Address to listen on. Any address that other machines can reach needs an `api_key`."""
 
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one, which the first line of output names."""
 
     api_key: str = ""
-    """Clients must send it as `Authorization: Bearer KEY`; empty lets everyone in. Set it by the variable
+    """Clients must send it as `Authorization: Bearer KEY`; if empty, everyone has access. Set it by the variable
     SLIMRL_API_KEY: flags are visible to every user of the machine. `--dry-run` does not show it."""
 
     served_model_name: str = ""
-    """Name that clients ask for; empty is `model.name`."""
+    """Name of the model in requests; if empty, `model.name`."""
 
     context_len: int = Field(default=2048, ge=2)
     """Longest sequence in tokens, prompt included. Longer prompts are refused."""
@@ -47,6 +47,6 @@ class ServeConfig(CommandConfig, EngineConfig):
     """Completions that may wait for a slot; more are answered with status 429."""
 
     grace_s: int = Field(default=3, ge=0)
-    """How long requests under way may go on after the server was told to stop, in seconds."""
+    """Maximum time for open requests after the server was asked to stop, in seconds."""
 
     model: ModelConfig = ModelConfig()

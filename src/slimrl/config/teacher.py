@@ -1,6 +1,6 @@
-"""The section `[teacher]`: the model to distil into the policy, and what it reads. Its weight is in `loss.py`.
+"""The section `[teacher]`: the model to distil into the policy, and its context. Its weight is in `loss.py`.
 
-A teacher reads the same task with more context, and gives every token that the policy sampled a log-probability.
+A teacher reads the same task with more context, and returns a log-probability for every token that the policy sampled.
 """
 
 from typing import Any, Literal
@@ -15,8 +15,8 @@ class TeacherConfig(Config):
     (docs/distillation.md)."""
 
     env_args: dict[str, Any] = Field(default={})
-    """The additional context of the teacher: these replace `args` of the environments when its opening messages are
-    made, such as `{document = true}`. They must change only what the first messages say."""
+    """The additional context of the teacher, such as `{document = true}`: these replace `args` of the environments when
+    its opening messages are created. They must change only the first messages."""
 
     seq_len: int = Field(default=4096, ge=2)
     """Longest conversation that the teacher reads, in tokens, its context included; at least the `seq_len` of the run.
@@ -31,47 +31,47 @@ class NoTeacherConfig(Config):
 
 
 class PolicyTeacherConfig(TeacherConfig):
-    """The policy's own present weights, with more context. Needs no memory but that of one more forward."""
+    """The policy's own present weights, with more context. Needs memory only for one more forward pass."""
 
     type: Literal["policy"] = "policy"
-    """`policy`: the weights that are being trained, as they are now."""
+    """`policy`: the weights in training, in their present state."""
 
 
 class ModelTeacherConfig(TeacherConfig):
-    """Frozen weights in this process: those that RL begins with, or another model's."""
+    """Frozen weights in this process: the initial weights of RL, or another model."""
 
     type: Literal["model"] = "model"
     """`model`: frozen weights."""
 
     name: str = ""
-    """Another model, as in `model.name`; it must have the policy's vocabulary. Empty is the weights that RL begins
-    with, those of the warm-up if there is one."""
+    """Another model, as in `model.name`; it must have the policy's vocabulary. If empty, take the initial weights of
+    RL: after the warm-up, if there is one."""
 
     device: str = Field(default="policy", min_length=1)
     """The device of the teacher: `cpu`, `cuda:1`; `policy` is the policy's device."""
 
 
 class ServerTeacherConfig(TeacherConfig):
-    """A server with OpenAI's `/v1/completions` that gives the log-probabilities of a prompt of token ids: vLLM, or
+    """A server with OpenAI's `/v1/completions` that returns the log-probabilities of a prompt of token ids: vLLM, or
     `slimrl inference`."""
 
     type: Literal["server"] = "server"
     """`server`: a model behind HTTP. It must have the policy's vocabulary."""
 
     base_url: str = Field(min_length=1)
-    """Its address, such as `http://localhost:8000/v1`. One on this machine is never asked through a proxy."""
+    """Its address, such as `http://localhost:8000/v1`. No proxy is used for an address on this machine."""
 
     model: str = Field(min_length=1)
-    """The name by which the server knows the model."""
+    """The server's name for the model."""
 
     api_key_variable: str = Field(default="TEACHER_API_KEY", min_length=1)
-    """The environment variable that holds the key, if the server wants one."""
+    """The environment variable with the key, if the server needs one."""
 
     timeout_s: float = Field(default=120.0, gt=0)
-    """Longest time to score one rollout, all tries included; then the run stops, and can be resumed."""
+    """Maximum time to score one rollout, in seconds, all tries included; then the run stops, and can be resumed."""
 
     num_concurrent: int = Field(default=8, ge=1)
-    """Rollouts that the server is asked about at once."""
+    """Rollouts sent to the server at once."""
 
 
 AnyTeacherConfig = NoTeacherConfig | PolicyTeacherConfig | ModelTeacherConfig | ServerTeacherConfig

@@ -1,4 +1,4 @@
-"""The sections of other programs that show runs, each an extra. Local files are written whatever stands here."""
+"""The sections of other programs that show runs, each an extra. Local files are always written."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from slimrl.config.base import Config
 
 
 class WandbConfig(Config):
-    """Weights & Biases, beside the local files that are always written. Needs the extra `wandb`."""
+    """Weights & Biases, in addition to the local files. Needs the extra `wandb`."""
 
     project: str = ""
     """The project to log to; naming one turns Weights & Biases on. The variable WANDB_MODE is respected: `disabled`
@@ -18,14 +18,14 @@ class WandbConfig(Config):
     """Send metrics to Weights & Biases; `auto` does if a `project` is named."""
 
     entity: str = ""
-    """Team or user that owns the project; empty is your own default."""
+    """Team or user that owns the project; if empty, your own default."""
 
     name: str = ""
-    """Name of the run; empty lets W&B make one up."""
+    """Name of the run; if empty, W&B makes one up."""
 
     @property
     def is_on(self) -> bool:
-        """Whether the settings ask for Weights & Biases."""
+        """True if the settings turn Weights & Biases on."""
         return bool(self.project) if self.enabled == "auto" else self.enabled
 
 
@@ -38,14 +38,14 @@ class TrackioConfig(Config):
 
     enabled: Literal["auto"] | bool = "auto"
     """Send metrics to Trackio; `auto` does if a `project` is named. The variables TRACKIO_DIR, TRACKIO_SPACE_ID and
-    TRACKIO_SERVER_URL say where it keeps them, and have their usual effect."""
+    TRACKIO_SERVER_URL set its storage, with their usual effect."""
 
     name: str = ""
-    """What the name of the run begins with; empty is that of `output_dir`."""
+    """The prefix of the run's name; if empty, the name of `output_dir`."""
 
     @property
     def is_on(self) -> bool:
-        """Whether the settings ask for Trackio."""
+        """True if the settings turn Trackio on."""
         return bool(self.project) if self.enabled == "auto" else self.enabled
 
 

@@ -28,7 +28,7 @@ class OptimConfig(Config):
     """Added to the denominator of the update."""
 
     max_grad_norm: float = Field(default=1.0, gt=0)
-    """Gradients whose norm over all parameters is greater are scaled down to it."""
+    """Gradients with a larger norm over all parameters are scaled down to it."""
 
 
 class ScheduleConfig(Config):
@@ -41,14 +41,14 @@ class ScheduleConfig(Config):
     """Steps over which the learning rate rises linearly to its peak."""
 
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1)
-    """The end of `linear` and `cosine`, as a share of the peak."""
+    """The final rate of `linear` and `cosine`, as a share of the peak."""
 
 
 class GuardConfig(Config):
     """Stops the run when the trainer and the sampler disagree about the tokens that were just sampled.
 
-    Both run the same weights, so each token's log-probability must agree but for rounding. A larger difference means
-    that the gradient belongs to another distribution than the tokens, and the run would learn from noise.
+    Both run the same weights, so each token's log-probability must agree up to rounding. A larger difference means that
+    the gradient belongs to another distribution than the tokens, and the run would learn from noise.
     """
 
     max_logprob_gap: float = Field(default=5.0, gt=0)
@@ -64,12 +64,12 @@ class PassConfig(Config):
     """The forward and backward passes of a step."""
 
     micro_batch_tokens: int = Field(default=4096, ge=1)
-    """Tokens in one forward and backward pass; a longer conversation has a pass of its own. Lower saves memory; the
+    """Tokens in one forward and backward pass; a longer conversation has a separate pass. Lower saves memory; the
     gradient is the same."""
 
     activation_checkpointing: bool = False
     """Keep only each layer's input for the backward pass, and compute the rest again: half the memory for 1.5 times the
-    time where 2,048 tokens pass through 24 layers. The gradient is the same."""
+    time, measured with 2,048 tokens through 24 layers. The gradient is the same."""
 
 
 class TrainerConfig(PassConfig):

@@ -1,1 +1,1 @@
-"""Tasks, their environments and the one agent loop."""
+"""Tasks and their environments."""

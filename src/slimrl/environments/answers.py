@@ -1,8 +1,8 @@
-"""Reads the answer in a reply: in the form that was asked for, or leniently in one of the forms that models fall into.
+"""Reads the answer in a reply: in the requested form, or leniently in one of the forms that models often use.
 
-The lenient reader never picks among candidates: a reply in which two different ones stand has no answer, and neither
-has one that negates or weighs. It knows neither the question nor the reference, so it cannot prefer what is right. It
-errs towards no answer.
+The lenient reader never picks among candidates: a reply with two different ones has no answer, and neither has a reply
+that negates or weighs. It sees neither the question nor the reference, so it cannot prefer the right one. In doubt it
+finds no answer.
 """
 
 import re
@@ -16,15 +16,15 @@ from slimrl.models.chat.thoughts import without_thoughts
 Form = Literal["lenient", "tag", "last_line", "whole"]
 FORMS: tuple[Form, ...] = ("lenient", "tag", "last_line", "whole")
 
-MAX_CHARS = 20_000  # of a reply that is read leniently: nobody writes a short answer in more
+MAX_CHARS = 20_000  # of a reply that is read leniently: a short answer never needs more
 MAX_ANSWER_CHARS = 200  # of an answer in another form than a tag
-MAX_WORDS = 5  # of a reply that is an answer and nothing else
+MAX_WORDS = 5  # of a reply that is nothing but an answer
 
 TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 ANY_TAG = re.compile(r"[<\[]/?answer[>\]]", re.IGNORECASE)
-TAG_LIKE = re.compile(r"[<\[]answer[>\]]([^<\[\n]*)", re.IGNORECASE)  # of another case, in brackets, or never closed
+TAG_LIKE = re.compile(r"[<\[]answer[>\]]([^<\[\n]*)", re.IGNORECASE)  # in another case, in brackets, or never closed
 BOXED = re.compile(r"\\(?:boxed|fbox) ?\{((?:[^{}\n]|\{(?:[^{}\n]|\{[^{}\n]*\})*\})*)\}")
-BOX = re.compile(r"\\(?:boxed|fbox) ?[\d{]")  # also one that is never closed, or has too many braces in it
+BOX = re.compile(r"\\(?:boxed|fbox) ?[\d{]")  # also one that is never closed, or has too many braces inside
 SAID = re.compile(r"\banswer(?: is|:| =)[ \t]*:?([^\n]*)", re.IGNORECASE)
 SIDES = re.compile(r"(?<![!<>=~:])=(?!=)")
 SUM = re.compile(r"[\w.$€£%()]+(?:\s*[-+*×·÷^]\s*[\w.$€£%()]+)*", re.ASCII)  # an inner side of a chain of equations
@@ -32,15 +32,15 @@ SIGNED = re.compile(r"[-+\u2212]?(?:\d[\d.,]*|\.\d[\d.,]*)", re.ASCII)
 APART = re.compile(r"([-+\u2212\u2013√±])\s+(?=\d)", re.ASCII)  # a sign and its number
 WORD_END = re.compile(r"[\s=;]+|,(?!\d)|\\[()\[\]\\,;]", re.ASCII)
 SENTENCE_END = re.compile(r"[.!;](?=\s|$)")
-# What takes an answer back, weighs it, or asks for it: a reply with one of these words is not read leniently.
+# Words that take an answer back, weigh it, or ask for it: a reply with one of them is not read leniently.
 DOUBT = re.compile(
     r"\b(?:not|no|never|neither|nor|or|either|maybe|perhaps|possibly|unless|if|except|wrong|incorrect|false|un\w*sure|"
     r"cannot|options?|candidates?|choices?|any|all)\b|n['’]t\b|[?≠≈/|]|!=",
     re.IGNORECASE,
 )
 AROUND = " \t\r\n*_`\"'“”‘’.,;:!()[]"
-# Marks beside a box that change its number: a sign, a power, a root, a unit. A dash behind a word is no sign, and
-# neither is one that begins a line.
+# Marks beside a box that change its number: a sign, a power, a root, a unit. A dash after a word or at the start of a
+# line is not a sign.
 GAP = r"(?:[ \t$~(]|\\[,;:! (\[]){0,8}"
 BEFORE_BOX = (
     r"[-+\u2212.%\d]\$*|(?<![a-z\\])[a-z]\$*"
@@ -62,18 +62,18 @@ CUT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was read in a reply: the answer, or None, and whether it stood in the form that was asked for."""
+    """The answer in a reply, or None; `is_strict` is True if it has the requested form."""
 
     text: str | None
     is_strict: bool
 
 
 def read_answer(reply: str, form: Form = "lenient") -> Answer:
-    """The answer of a reply, whose thoughts do not count.
+    """Return the answer of a reply. Text inside the model's thoughts is ignored.
 
-    `tag` reads what stands in `<answer>` tags; several tags must say the same. `last_line` reads the last line that is
-    not empty, `whole` everything. `lenient` reads tags, and where there are none what `candidates` finds, if all of
-    that is the same.
+    `tag` reads the text in `<answer>` tags; several tags must agree. `last_line` reads the last line that is not empty,
+    `whole` everything. `lenient` reads tags. If the reply has no tags, it reads the text's `candidates`, which must
+    agree.
 
     >>> read_answer("So <answer> 6 </answer>"), read_answer("1 + 5 = 6")
     (Answer(text='6', is_strict=True), Answer(text='6', is_strict=False))
@@ -96,7 +96,7 @@ def read_answer(reply: str, form: Form = "lenient") -> Answer:
 
 
 def _one_of(found: set[str]) -> str | None:
-    """The one text, or the shortest of several that are the same number; None for different ones."""
+    """Return the only text, or the shortest if all are the same number; None if they differ."""
     if len(found) < 2:
         return next(iter(found), None)
     shortest, *others = sorted(found, key=lambda text: (len(text), text))
@@ -106,8 +106,8 @@ def _one_of(found: set[str]) -> str | None:
 
 
 def candidates(text: str) -> Iterator[str]:
-    """All that a text without answer tags may mean as its answer: what stands behind a broken tag, in `\\boxed{}`,
-    behind "the answer is", each side of an equation that is a plain number, and a reply of a few words itself.
+    """Return all possible answers of a text without answer tags: the text after a broken tag, in `\\boxed{}` or after
+    "the answer is"; each side of an equation that is a plain number; and a reply of a few words itself.
 
     >>> list(candidates("2 * 4 = 8 = 5 + 3. The answer is 8."))
     ['8', '8']
@@ -126,8 +126,8 @@ def candidates(text: str) -> Iterator[str]:
 
 
 def _numbers(sides: Sequence[str]) -> Iterator[str]:
-    """The sides of an equation that are plain numbers. If two equations stand in one sentence, all of its numbers, and
-    the words around these."""
+    """Return the sides of an equation that are plain numbers. If a sentence has two equations, return all its numbers
+    and the words that contain them."""
     if len(sides) > 1:
         bare = [_clean(side) for side in sides]
         if all(SUM.fullmatch(side) for side in bare[1:-1]):
@@ -135,13 +135,13 @@ def _numbers(sides: Sequence[str]) -> Iterator[str]:
         else:
             text = APART.sub(r"\1", BOXED.sub(r"\1", "=".join(sides)))
             yield from SIGNED.findall(text)
-            # Where a number is a part of something else, such as `5k`, both stand here and differ.
+            # If a number is a part of something else, such as `5k`, both are returned and differ.
             yield from (word for word in WORD_END.split(text) if any(map(str.isdecimal, word)))
 
 
 def _clean(text: str) -> str:
-    """A candidate without Markdown, quotes, LaTeX's dollars and punctuation around it. It keeps the point of `.5` and
-    the sign of `$5`. Empty if it is too long, a point stands apart from its digits, or a comma stands before them."""
+    """Strip Markdown, quotes, LaTeX's dollars and punctuation from a candidate. The point of `.5` and the sign of `$5`
+    stay. Empty if it is too long, or a comma or a detached point precedes its digits."""
     stripped = text.strip(AROUND)
     while len(stripped) > 1 and stripped[0] == stripped[-1] == "$":
         stripped = stripped[1:-1].strip(" ")

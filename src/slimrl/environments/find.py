@@ -1,4 +1,4 @@
-"""Finds an environment by its `id`, and checks what it gives: it is other people's code."""
+"""Finds an environment by its `id`, and checks its answers, because environments are other people's code."""
 
 import functools
 import importlib
@@ -19,29 +19,29 @@ from slimrl.plugins import ENVIRONMENTS, OURS, is_ours, load, names
 from slimrl.types import Rollout, Split, Task, Taskset
 
 T = TypeVar("T")
-NOTEBOOK = "__main__"  # the module of what is written in a notebook or a script
+NOTEBOOK = "__main__"  # the module of code in a notebook or a script
 
 # The packages of slimrl and its own plug-ins.
 PACKAGES = {"slimrl", *(name.replace("-", "_") for group in OURS.values() for name in group.values())}
 
-# Installed environments that call functions, tools or programs of the user's.
+# Installed environments that call the user's functions, tools or programs.
 CALLS_USER_CODE = ("dataset",)
 
-# Environments whose episodes end with the first reply; but not one with tools.
+# Environments whose episodes end with the first reply, if they have no tools.
 ONE_TURN = ("dataset", "reasoning-gym", "reverse-text")
 
 
 def has_one_turn(env_id: str, args: Mapping[str, Any]) -> bool:
-    """Whether an episode is known to end with its first reply, by the environment's name and arguments alone."""
+    """Return True if an episode surely ends with its first reply, judged by the environment's name and arguments."""
     return env_id.partition(":")[0].replace("_", "-") in ONE_TURN and not args.get("tools")
 
 
 def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
-    """The taskset with this id and these args.
+    """Return the taskset with this id and these args.
 
-    The id is that of an installed environment (`slimrl.environments`; `-` and `_` are the same), `SCHEME:NAME` for one
-    of another package, `path/to/file.py:ClassName`, or `package.module:ClassName`. Raises UserError if there is no such
-    taskset, or it does not take the args.
+    The id names an installed environment (`slimrl.environments`; `-` and `_` are the same), or is `SCHEME:NAME` for one
+    of another package, `path/to/file.py:ClassName`, or `package.module:ClassName`. Raise UserError if the taskset does
+    not exist or does not accept the args.
     """
     constructor = find_constructor(env_id, args)
     given = ", ".join(f"{name} = {value!r:.40}" for name, value in args.items()) or "no args"
@@ -60,8 +60,8 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
 
 
 def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]:
-    """What makes the taskset with this id from the args, usually its class; it is not called. Raises UserError as
-    `load_taskset` does."""
+    """Return the callable that creates the taskset with this id, usually its class. It is not called. Raise UserError
+    as `load_taskset` does."""
     constructor = _find(env_id)
     if not callable(constructor):
         raise UserError(
@@ -80,7 +80,7 @@ def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]
 
 
 def is_builtin(env_id: str) -> bool:
-    """Whether all code of an environment comes with slimrl."""
+    """Return True if slimrl contains all code of an environment."""
     if name := _name_of(env_id):
         return not name.endswith(":") and name not in CALLS_USER_CODE and is_ours(ENVIRONMENTS, name)
     module = env_id.rpartition(":")[0]
@@ -88,8 +88,8 @@ def is_builtin(env_id: str) -> bool:
 
 
 def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
-    """The taskset's tasks in a split. Raises UserError if the taskset fails, gives something that is no `Task`, or uses
-    an id twice."""
+    """Return the taskset's tasks in a split. Raise UserError if the taskset fails, returns anything but `Task`s, or
+    uses an id twice."""
     name = f"{taskset.class_name}.tasks({split!r})"
     tasks: list[object] = call_user_code(f"{name} failed", lambda: list(taskset.tasks(split)))
     seen: set[str] = set()
@@ -106,8 +106,8 @@ def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
 
 
 def _check_data(task: Task, name: str) -> None:
-    """Raises UserError for a task whose data does not survive JSON, as a set or a number as a key: it is written to
-    files and read back."""
+    """Raise UserError if a task's data does not survive JSON, such as a set or a numeric key: it is written to files
+    and read back."""
     if not isinstance(task.data, Mapping):
         raise UserError(f"{name}: the data of task `{task.id}` must be a dictionary, not {type(task.data).__name__}.")
     try:
@@ -120,12 +120,12 @@ def _check_data(task: Task, name: str) -> None:
 
 
 def prepare_taskset(taskset: Taskset) -> None:
-    """Has the taskset do what is to be done before its first task. Raises UserError if it fails."""
+    """Run the taskset's preparation before its first task. Raise UserError if it fails."""
     call_user_code(f"{taskset.class_name}.prepare() failed", taskset.prepare)
 
 
 def failure_kind_of(taskset: Taskset, rollout: Rollout) -> str | None:
-    """The taskset's name for the failure of an episode. An error of its own is one more kind."""
+    """Return the taskset's name for the failure of an episode. An error in the taskset itself is one more kind."""
     try:
         kind: object = call_user_code("failure_kind() failed", lambda: taskset.failure_kind(rollout))
     except UserError as error:
@@ -134,8 +134,8 @@ def failure_kind_of(taskset: Taskset, rollout: Rollout) -> str | None:
 
 
 def call_user_code(failure: str, call: Callable[[], T]) -> T:
-    """What a call into a user's code gives. Raises UserError for anything that the code raises, which begins with
-    `failure`: what it did not do."""
+    """Return the result of a call into a user's code. Convert all its exceptions to UserError, prefixed with
+    `failure`."""
     try:
         return call_outside_loop(call)
     except (UserError, KeyboardInterrupt):
@@ -147,8 +147,8 @@ def call_user_code(failure: str, call: Callable[[], T]) -> T:
 
 
 def load_named(location: str, what: str, loaded: dict[str, Any]) -> Any:
-    """What a user's module has at `path/to/file.py:NAME` or `package.module:NAME`. Raises UserError if there is none;
-    `what` it should be begins the message. `loaded` keeps the modules, so that each is run once."""
+    """Return the object at `path/to/file.py:NAME` or `package.module:NAME` in a user's module. Raise UserError,
+    prefixed with `what`, if it does not exist. `loaded` caches the modules, so that each is run once."""
     module_name, _, name = location.rpartition(":")
     if not module_name or not name:
         raise UserError(f"{what} `{location}` is named as `path/to/file.py:function` or `package.module:function`.")
@@ -164,13 +164,13 @@ def load_named(location: str, what: str, loaded: dict[str, Any]) -> Any:
 
 
 def environment_names() -> list[str]:
-    """The names of the environments that are installed, without the schemes."""
+    """Return the names of the installed environments, without the schemes."""
     return [name for name in names(ENVIRONMENTS) if not name.endswith(":")]
 
 
 def _name_of(env_id: str) -> str:
-    """The name of an installed environment, or of one of slimrl's that is not installed; `SCHEME:` for one of another
-    package, and empty for a place in Python."""
+    """Return the name of an environment that is installed or belongs to slimrl; `SCHEME:` for one of another package;
+    empty for a Python location."""
     scheme, colon, _ = env_id.partition(":")
     given = f"{scheme}{colon}"
     known = {*names(ENVIRONMENTS), *OURS[ENVIRONMENTS]}
@@ -180,7 +180,7 @@ def _name_of(env_id: str) -> str:
 def _find(env_id: str) -> Any:
     if name := _name_of(env_id):
         found = load(ENVIRONMENTS, name, "environment")
-        # The class behind a scheme takes the name first, then the args.
+        # The class of a scheme takes the name first, then the args.
         return functools.partial(found, env_id.partition(":")[2]) if name.endswith(":") else found
     module_name, colon, class_name = env_id.rpartition(":")
     if not colon or not module_name:
@@ -213,13 +213,13 @@ def _module_by_name(name: str, what: str) -> Any:
 
 def _module_from_file(name: str, what: str) -> Any:
     path = Path(name)
-    if not os.path.isfile(path):  # also of a name that no file can have, at which `Path.is_file` raises
+    if not os.path.isfile(path):  # unlike `Path.is_file`, it accepts an invalid file name
         raise UserError(f"{what} file {path} does not exist (looked in {path.absolute().parent}).")
     name = f"slimrl_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses and pickle look up a class's module
+    sys.modules[name] = module  # dataclasses and pickle look up a class's module here
     execute = spec.loader.exec_module
     call_user_code(f"{what} file {path} failed to load", lambda: execute(module))
     return module

@@ -1,4 +1,4 @@
-"""Reads a number with its unit, and compares two of them. A text that is not exactly one number is None."""
+"""Reads a number with its unit, and compares two of them. Any text that is not exactly one number is None."""
 
 import re
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Number:
     unit: str = ""
 
     def equals(self, other: "Number") -> bool:
-        """Whether both are the same amount. A currency may be left off, but not be another; `5%` is not `5`."""
+        """Return True if both are the same amount. A missing currency matches any; `5%` is not `5`."""
         units = {self.unit, other.unit}
         return self.value == other.value and (len(units) == 1 or ("" in units and "%" not in units))
 

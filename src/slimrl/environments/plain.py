@@ -1,7 +1,7 @@
-"""Copies what an environment gives into plain data of a bounded size: texts, numbers, lists and dictionaries of JSON.
+"""Copies the answers of an environment into plain JSON data of a bounded size: texts, numbers, lists and dictionaries.
 
-Environments are other people's code. What they give is read by chat templates and written to files, which a set, nan,
-a list that contains itself or a million pages would end.
+Environments are other people's code. Their answers are read by chat templates and written to files, which fails for a
+set, nan, a list that contains itself or a million pages.
 """
 
 import math
@@ -13,20 +13,20 @@ from slimrl.errors import RolloutError
 from slimrl.io.text import is_writable
 from slimrl.types import Message, Turn
 
-MAX_SIZE = 8 << 20  # of one answer: characters, and so many more for each value as it takes bytes at least
+MAX_SIZE = 8 << 20  # of one answer: characters, plus the minimum bytes of each value (`VALUE`)
 VALUE = 64
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63
-MAX_REWARD = float(2**128 - 2**104)  # the largest number of the trainer, which computes in float32
+MAX_REWARD = float(2**128 - 2**104)  # the largest number in float32, which the trainer uses
 
 
 def plain_messages(given: Iterable[object]) -> list[Message]:
-    """A copy of messages. Raises RolloutError for what is no message, or not JSON, or too large."""
+    """Copy messages. Raise RolloutError if one is malformed, not JSON, or too large."""
     return list(_messages(given, _Copier()))
 
 
 def plain_turn(turn: object) -> Turn:
-    """A copy of a turn, whose reward is finite and whose metrics are floats. Raises RolloutError for anything else."""
+    """Copy a turn. Its reward is finite and its metrics are floats. Raise RolloutError for anything else."""
     if not isinstance(turn, Turn):
         raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
     copier = _Copier()
@@ -36,7 +36,7 @@ def plain_turn(turn: object) -> Turn:
 
 
 def check_reward(reward: float) -> float:
-    """The reward itself. Raises RolloutError for one that the trainer cannot compute with."""
+    """Return the reward. Raise RolloutError if the trainer cannot compute with it."""
     if not math.isfinite(reward):
         raise RolloutError("nonfinite_reward", f"the environment gave reward {reward}")
     if abs(reward) > MAX_REWARD:
@@ -55,13 +55,13 @@ def _messages(given: Iterable[object], copier: "_Copier") -> Iterator[Message]:
 
 
 class _Copier:
-    """Copies the values of one answer, and counts them: a value that stands in many places is copied as often."""
+    """Copies the values of one answer, and counts them: a value in many places is copied as often."""
 
     def __init__(self) -> None:
         self._left = MAX_SIZE
 
     def copy(self, value: object, depth: int) -> Any:
-        """A copy in which every object is of a class that JSON gives."""
+        """Return a copy in which every object has a class of JSON."""
         if depth == 0:
             raise RolloutError("environment_error", f"a message contains itself, or is nested {MAX_DEPTH} deep")
         self._count(VALUE)
@@ -78,13 +78,13 @@ class _Copier:
         raise RolloutError("environment_error", f"a message holds a {type(value).__name__}, which is no JSON")
 
     def items(self, mapping: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        """The mapping's keys and values, each counted."""
+        """Return the mapping's keys and values, and count each."""
         for item in mapping.items():
             self._count(VALUE)
             yield item
 
     def key(self, key: object) -> str:
-        """The key of a message or the name of a metric, which must be a text."""
+        """Return the key of a message or the name of a metric, which must be a text."""
         if not isinstance(key, str):
             raise RolloutError("environment_error", f"a message or metric has the key {key!r:.100}, which is no text")
         return self._text(key)
@@ -93,7 +93,7 @@ class _Copier:
         self._count(len(text))
         if not is_writable(text):
             raise RolloutError("environment_error", "a text has half of a surrogate pair, which no file can hold")
-        return str.__str__(text)  # of a class of the environment's own it is a copy
+        return str.__str__(text)  # a plain copy of a text of the environment's own class
 
     def _count(self, size: int) -> None:
         self._left -= size
@@ -102,7 +102,7 @@ class _Copier:
 
 
 def _number(value: Integral | Real) -> int | float:
-    """An integer or float for a number of any class, such as numpy's."""
+    """Convert a number of any class, such as numpy's, to an integer or float."""
     if isinstance(value, Integral):
         whole = int(value)
         if abs(whole) >= MAX_INTEGER:

@@ -1,7 +1,7 @@
 """`reverse-text`: reverse a text character by character, inside <reversed_text> tags.
 
-This is the simplest environment: one question, one answer. A language model reads tokens, not letters, so the kind of
-text decides how hard it is (see `STYLES`). The reward is the similarity of the answer to the true reversal, 0 to 1; it
+This is the simplest environment: one question, one answer. A language model reads tokens, not letters, so the style of
+the text sets the difficulty (see `STYLES`). The reward is the similarity of the answer to the true reversal, 0 to 1; it
 is 0 without the tags.
 """
 
@@ -22,17 +22,17 @@ CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
 def code(rng: random.Random, length: int) -> str:
-    """Letters and digits in turn, `e9l5g6`: most tokenizers give each character a token, so the model sees them all."""
+    """Alternate letters and digits, `e9l5g6`: most tokenizers have a token for each, so the model sees them all."""
     return "".join(rng.choice(string.digits if i % 2 else string.ascii_lowercase) for i in range(length))
 
 
 def spell_text(rng: random.Random, length: int) -> str:
-    """A made-up word with spaces, `k i l i g u`: each letter has a token, and every second character is a space."""
+    """Make up a word with spaces, `k i l i g u`: each letter has a token, and every second character is a space."""
     return " ".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
 
 
 def word(rng: random.Random, length: int) -> str:
-    """A made-up word, `kiligu`: its tokens hide the letters, so the model must know how they are spelt. It is hard."""
+    """Make up a word, `kiligu`. It is hard: its tokens hide the letters, so the model must know their spelling."""
     return "".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
 
 
@@ -41,7 +41,7 @@ STYLES: dict[str, Callable[[random.Random, int], str]] = {"code": code, "spelled
 
 @functools.lru_cache(maxsize=8)  # a run asks for a split several times
 def texts_of(split: Split, style: str, lengths: tuple[int, int], num: int) -> tuple[str, ...]:
-    """The texts of a split, none of them twice. Raises UserError if too few texts have these lengths."""
+    """Return the different texts of a split. Raise UserError if too few texts have these lengths."""
     rng = random.Random(f"reverse-text/{split}")
     texts: dict[str, None] = {}  # a set that keeps the order
     for _ in range(100 * num):
@@ -56,7 +56,7 @@ def texts_of(split: Split, style: str, lengths: tuple[int, int], num: int) -> tu
 
 
 class ReverseText(Taskset):
-    """A taskset of made-up texts of `min_length` to `max_length` characters, not counting spaces; no text occurs twice.
+    """A taskset of made-up texts of `min_length` to `max_length` characters, not counting spaces; all texts differ.
 
     `style` is `code`, `spelled` or `word`, from easy to hard. The arguments are the `args` of the config's environment.
     """
@@ -81,20 +81,20 @@ class ReverseText(Taskset):
         self._sizes: dict[Split, int] = {"train": num_train, "test": num_test}
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, the same ones at every call; there are none for `validation`. Raises UserError if too
-        few texts have these lengths."""
+        """Return the tasks of a split, the same at every call; `validation` is empty. Raise UserError if too few texts
+        have these lengths."""
         if split == "validation":
             return []
         texts = texts_of(split, self._style, self._lengths, self._sizes[split])
         return [Task(id=f"{split}/{text}", data={"text": text}) for text in texts]
 
     def environment(self, task: Task) -> "ReverseTextEpisode":
-        """A fresh episode on the task."""
+        """Return a fresh episode on the task."""
         return ReverseTextEpisode(task.data["text"])
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The expert, whose conversations are right: the supervised warm-up learns from them."""
+        """The expert. It answers correctly: the supervised warm-up learns from its conversations."""
         return {"expert": self._solve}
 
     def _solve(self, task: Task, seed: int) -> list[Message]:
@@ -109,11 +109,11 @@ class ReverseTextEpisode:
         self._text = text
 
     async def start(self) -> list[Message]:
-        """The messages that the policy reads first."""
+        """Return the messages that the policy reads first."""
         return opening(self._text)
 
     async def step(self, reply: str) -> Turn:
-        """The reward of the reply. The first answer in tags counts, without spaces around it."""
+        """Return the reward of the reply. The first answer in tags counts, without spaces around it."""
         answer = next(spans_between(reply, *TAGS), None)
         target = self._text[::-1]
         given = reply[slice(*answer)].strip() if answer else ""
@@ -123,5 +123,5 @@ class ReverseTextEpisode:
 
 
 def opening(text: str) -> list[Message]:
-    """The instruction and the text. The text has a message of its own, so that its tokens are like the answer's."""
+    """Return the instruction and the text. The text is a separate message, so that its tokens are like the answer's."""
     return [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": text}]

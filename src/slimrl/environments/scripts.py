@@ -1,6 +1,6 @@
-"""Conversations in which a script of the taskset speaks as the assistant: an expert, a random player, or another.
+"""Conversations in which a script of the taskset plays the assistant: an expert, a random player, or another.
 
-Tasksets are other people's code: whatever a script does wrong is a `UserError` that names it.
+Tasksets are other people's code: every error of a script becomes a `UserError` that names it.
 """
 
 import copy
@@ -15,8 +15,8 @@ EXPERT = "expert"
 
 
 def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Message]:
-    """The conversation of a script on a task. Raises UserError if the taskset has no script of this name, or the script
-    fails, or it gives something that is no conversation."""
+    """Return the conversation of a script on a task. Raise UserError if the taskset has no script of this name, or the
+    script fails or does not return a conversation."""
     scripts, name = taskset.scripts, taskset.class_name
     if script not in scripts:
         raise UserError(explain_missing_script(name, script, scripts))
@@ -27,7 +27,7 @@ def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Me
 
 
 def demonstrate(taskset: Taskset, task: Task) -> list[Message]:
-    """The conversation of the taskset's expert on a task. Raises UserError if there is no expert, or it fails."""
+    """Return the conversation of the taskset's expert on a task. Raise UserError if it does not exist or fails."""
     return play_script(taskset, EXPERT, task, seed=0)
 
 

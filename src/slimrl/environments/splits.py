@@ -1,7 +1,7 @@
-"""Finds tasks that are both in training and held out. It compares what tasks hold, for ids differ in any case.
+"""Finds tasks that are both in training and held out. It compares their data, because ids differ in any case.
 
-The commonest way to share some is a generator that makes task `i` of a split from `seed + i`: the splits of seeds 1
-and 2 have all tasks but one in common.
+The usual cause is a generator that makes task `i` of a split from `seed + i`: the splits of seeds 1 and 2 share all
+tasks but one.
 """
 
 import json
@@ -10,14 +10,14 @@ from typing import Any
 
 from slimrl.types import Task
 
-Leaf = tuple[str, Any]  # where a value stands in the data, as `/metadata/difficulty/0`, and the value
+Leaf = tuple[str, Any]  # the place of a value in the data, such as `/metadata/difficulty/0`, and the value
 
 
 def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[Task, Task]]:
-    """The held-out tasks with the same content as a training task, each with the first such.
+    """Return the held-out tasks with the same content as a training task, each with the first such task.
 
-    A number that merely counts the tasks of a split, as an index or a seed does, is no content, unless nothing else
-    tells its tasks apart.
+    A number that merely counts the tasks of a split, such as an index or a seed, is ignored, unless the tasks of a
+    split differ in nothing else.
     """
     counting = _counting_places(train) & _counting_places(held_out)
     if counting and not (_are_told_apart(train, counting) and _are_told_apart(held_out, counting)):
@@ -32,7 +32,7 @@ def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[
 
 
 def _counting_places(tasks: Sequence[Task]) -> set[str]:
-    """The places at which the tasks have one integer each, all different and without a gap between them."""
+    """Return the places at which every task has one integer, all different and without a gap between them."""
     values: dict[str, list[int]] = {}
     for task in tasks:
         for place, value in _leaves(task.data):
@@ -46,18 +46,18 @@ def _counting_places(tasks: Sequence[Task]) -> set[str]:
 
 
 def _are_told_apart(tasks: Sequence[Task], without: set[str]) -> bool:
-    """Whether most tasks differ in what is left without the values at some places."""
+    """Return True if most tasks still differ without the values at some places."""
     return 2 * len({_content(task, without) for task in tasks}) > len(tasks)
 
 
 def _content(task: Task, without: set[str]) -> str:
-    """What a task holds, as a text: all its values but those at some places, and but its own id."""
+    """Return the content of a task as a text: all its values, except its own id and the values at some places."""
     kept = [(place, value) for place, value in _leaves(task.data) if place not in without and value != task.id]
     return json.dumps(kept, sort_keys=True, default=repr)
 
 
 def _leaves(value: Any, place: str = "") -> Iterator[Leaf]:
-    """The values within nested data, in the order of their keys, each with its place."""
+    """Return the values within nested data, in the order of their keys, each with its place."""
     if isinstance(value, Mapping):
         for key in sorted(value, key=str):
             yield from _leaves(value[key], f"{place}/{key}")

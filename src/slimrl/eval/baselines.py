@@ -1,7 +1,7 @@
 """Policies that are scripts: an environment's expert as the upper bound, random play as the lower one, and others.
 
 A script writes a whole conversation. Its assistant turns are then played, token by token, through the client interface
-of a model, so that the same limits, the same environment and the same judge decide about it.
+of a model, so that the same limits, the same environment and the same judge apply to it.
 """
 
 import math
@@ -23,11 +23,11 @@ from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Tas
 
 # A conversation on a task. The number is a seed.
 Script = Callable[[Taskset, Task, int], list[Message]]
-NO_VERSION = 0  # of weights: there are none
+NO_VERSION = 0  # of weights: a script has none
 
 
 class ReplayClient:
-    """A client that replies with given turns, one after the other, whatever the prompt; after these its replies are
+    """A client that replies with given turns, one after the other, regardless of the prompt; later replies are
     empty."""
 
     version = NO_VERSION
@@ -44,19 +44,19 @@ class ReplayClient:
 
 
 def turns_of(chat: ChatFormat, conversation: list[Message]) -> list[list[int]]:
-    """The assistant's turns as token ids, each with its end-of-turn token."""
+    """Return the assistant's turns as token ids, each with its end-of-turn token."""
     # A turn is a run of tokens with the same mask: two replies always have a template's tokens between them.
     pairs = zip(*chat.encode_conversation(conversation), strict=True)
     return [[token for token, _ in run] for is_reply, run in groupby(pairs, key=lambda pair: pair[1]) if is_reply]
 
 
 def make_script_policy(script: Script, context: RolloutContext) -> EvalPolicy:
-    """A policy that plays what the script says. It uses the chat format and the limits of `context`, not its client. A
-    script that takes longer than `limits.timeout_s` gives a failed rollout."""
+    """Return a policy that plays a script. It uses the chat format and the limits of `context`, not its client. If the
+    script takes longer than `limits.timeout_s`, the rollout fails."""
 
     async def play(spec: EpisodeSpec) -> Rollout:
         try:
-            # A script may run an event loop of its own, and may never return.
+            # A script may run its own event loop, and may never return.
             play_it = partial(script, spec.taskset, spec.task, spec.sampling.seed)
             told = call_in_daemon(play_it, f"script {spec.task.id}")
             conversation = await run_with_timeout(told, "script", context.limits.timeout_s)
@@ -70,11 +70,11 @@ def make_script_policy(script: Script, context: RolloutContext) -> EvalPolicy:
     return EvalPolicy(play, context.num_concurrent, context.chat.full_text)
 
 
-OWN = "script:"  # before the name of a script that is neither `expert` nor `random`
+OWN = "script:"  # prefix of a script's name other than `expert` and `random`
 
 
 def script_of(name: str) -> Script | None:
-    """The script that a baseline means; None where the baseline is a model."""
+    """Return the script of a baseline; None if the baseline is a model."""
     if not name.startswith(OWN) and name not in ("expert", "random"):
         return None
     return lambda taskset, task, seed: play_script(taskset, name.removeprefix(OWN), task, seed)

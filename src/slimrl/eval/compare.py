@@ -24,8 +24,8 @@ Episodes = Mapping[str, Rollout]  # by the tasks' ids within the evaluation
 class Pair:
     """The difference of two policies in one score, over the tasks that both finished.
 
-    `first` and `second` are means, `difference` is the first less the second. `wins` counts the tasks where the first
-    has more. `p` is that of the sign test, which for scores of 0 and 1 is McNemar's exact test.
+    `first` and `second` are means, `difference` is the first minus the second. `wins` counts the tasks with a higher
+    score of the first. `p` is from the sign test, which for scores of 0 and 1 is McNemar's exact test.
     """
 
     score: str
@@ -38,8 +38,8 @@ class Pair:
 
 
 def compare(first: Episodes, second: Episodes) -> list[Pair]:
-    """The differences in the reward, of all tasks and of each of several environments, and then in every score that
-    both report. Raises UserError if they finished no task in common, or if tasks of the same name differ."""
+    """Return the differences in the reward, of all tasks and of each of several environments, and then in every score
+    that both report. Raise UserError if they finished no task in common, or if tasks of the same name differ."""
     shared = [task_id for task_id in first if task_id in second]
     both = common_tasks(first, second)
     if not both:
@@ -66,13 +66,13 @@ def compare(first: Episodes, second: Episodes) -> list[Pair]:
 
 
 def common_tasks(first: Episodes, second: Episodes) -> list[str]:
-    """The ids of the tasks on which neither policy's episode failed."""
+    """Return the ids of the tasks on which neither policy's episode failed."""
     return [p for p in first if p in second and not first[p].failure and not second[p].failure]
 
 
 def find_saved_modes(source: Path) -> dict[str, Path]:
-    """The files of episodes by mode of decoding: those of the newest stage in a run's directory, or the one file that
-    is named. Raises UserError if there are none."""
+    """Return the files of episodes by mode of decoding: of the newest stage in a run's directory, or only the given
+    file. Raise UserError if there are none."""
     if source.is_file() and source.suffix != ".jsonl":
         raise UserError(f"{source} is no saved evaluation: name an `output_dir`, or a file of its held_out/*.jsonl.")
     if source.is_file():
@@ -91,7 +91,7 @@ def find_saved_modes(source: Path) -> dict[str, Path]:
 
 
 def compare_saved(first: Path, second: Path) -> Iterator[tuple[str, list[Pair]]]:
-    """The comparison for every mode of decoding that both have. Two files are compared whatever their names."""
+    """Yield the comparison for every mode of decoding that both have. Two files are compared under any names."""
     files, others = find_saved_modes(first), find_saved_modes(second)
     if first.is_file() and second.is_file():
         yield f"{first.stem}, {second.stem}", compare(read_episodes(first), read_episodes(second))
@@ -123,8 +123,8 @@ def _scores(rollout: Rollout) -> dict[str, float]:
 
 
 def _check_same(first: Rollout, second: Rollout) -> None:
-    """Raises UserError unless the user's first message is the same in both. The instructions may differ, as two formats
-    of tool calls do."""
+    """Raise UserError unless the user's first message is the same in both. The instructions may differ, for example
+    between two formats of tool calls."""
     asked, other = (
         next((message["content"] for message in rollout.messages if message["role"] == "user"), "")
         for rollout in (first, second)

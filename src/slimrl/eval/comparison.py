@@ -9,7 +9,7 @@ from slimrl.monitor.tables import for_terminal
 
 
 def show_comparison(first: Path, second: Path) -> None:
-    """Show how the first evaluation differs from the second, in each way of decoding."""
+    """Show the differences of the first evaluation from the second, for each mode of decoding."""
     console = RunConsole()
     for mode, pairs in compare_saved(first, second):
         console.note(mode, style="bold")

@@ -1,4 +1,4 @@
-"""Files of an evaluation's episodes, each written as soon as it ends, so that an interrupted evaluation can go on.
+"""Files of an evaluation's episodes. Each is written when it is over, so that an interrupted evaluation can continue.
 
 A line is a rollout as in `monitor/rollouts.py`, with its task's id within the evaluation.
 """
@@ -15,20 +15,20 @@ from slimrl.types import Rollout, Task
 
 
 class EpisodeFile:
-    """A file that is open for adding episodes. With `keep` it keeps those that it has. `text` decodes token ids."""
+    """A file that is open for adding episodes. With `keep` it keeps the existing ones. `text` decodes token ids."""
 
     def __init__(self, path: Path, text: Callable[[list[int]], str], keep: bool) -> None:
         self._path, self._text = path, text
-        if keep:  # only whole lines: a line cut off by a crash would spoil the next one
+        if keep:  # only complete lines: a line cut off by a crash would spoil the next one
             replace_file(path, (encode_line(line, digest=True) for line in read_lines(path)))
         self._file = LineFile(path, keep=keep, digests=True)
 
     def add(self, rollout: Rollout) -> None:
-        """Appends an episode."""
+        """Append an episode."""
         self._file.append(self._line(rollout))
 
     def finish(self, episodes: Iterable[Rollout]) -> None:
-        """Rewrites the file with all its episodes in this order, so that the same evaluation writes the same file."""
+        """Rewrite the file with all its episodes in this order, so that the same evaluation writes the same file."""
         replace_file(self._path, (encode_line(self._line(episode), digest=True) for episode in episodes))
 
     def __enter__(self) -> Self:
@@ -44,17 +44,17 @@ class EpisodeFile:
 
 
 def read_episodes(path: Path) -> dict[str, Rollout]:
-    """The rollouts of a file by their tasks' ids. Raises UserError if the file is missing."""
+    """Return the rollouts of a file by their tasks' ids. Raise UserError if the file is missing."""
     return {record.rollout.task_id: record.rollout for record in read_rollouts(path)}
 
 
 def past_episodes(path: Path) -> dict[str, Rollout]:
-    """The episodes of a file that need not be played again. Failed ones are left out: the cause may have passed."""
+    """Return the episodes of a file that need not be repeated. Failed ones are left out: the cause may be gone."""
     found = read_episodes(path) if path.exists() else {}
     return {task_id: rollout for task_id, rollout in found.items() if not rollout.failure}
 
 
 def is_of(rollout: Rollout, task: Task) -> bool:
-    """Whether an episode that was read from a file is of the task with these data: its id may be a line's number. Files
-    from before data were kept lack them."""
+    """Return True if an episode from a file is of the task with these data: its id may be a line's number. Older files,
+    without data, always match."""
     return not rollout.task_data or rollout.task_data == json.loads(json.dumps(data_for_file(task.data)))

@@ -1,7 +1,7 @@
 """Held-out evaluation: the same tasks every time, one episode each, means with 95% intervals.
 
-Rollouts that failed (an environment that raised, say) are counted and left out of the means, never scored 0. Knows
-nothing of who plays (a model, a script) nor of files.
+Failed rollouts (for example after an exception of the environment) are counted and left out of the means, never scored
+0. Independent of the player (a model, a script) and of files.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from slimrl.rollout.self_play import self_play_specs
 from slimrl.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task, Taskset
 
-COUNTS = ("turns", "tokens")  # scores of the agent loop that are no shares, though each may be 0 or 1
+COUNTS = ("turns", "tokens")  # scores of the agent loop that are not shares, though each may be 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class HeldOutTask:
 
 
 def env_of(task_id: str) -> str:
-    """The name of the environment in a task's id within an evaluation."""
+    """Return the name of the environment in a task's id within an evaluation."""
     return task_id.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class EvalPolicy:
-    """A policy to evaluate: how it plays an episode, and how many at once. `text` decodes token ids."""
+    """A policy to evaluate: the function that plays an episode, and the number at once. `text` decodes token ids."""
 
     play: Callable[[EpisodeSpec], Coroutine[Any, Any, Rollout]]
     num_concurrent: int
@@ -56,7 +56,7 @@ class EvalPolicy:
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """The results of one mode of decoding. `scores` are the environment's metrics, such as `exact`, and `tokens`, the
-    number sampled in an episode. `rollouts` are in the order of the tasks, include failed ones, and have the tasks' ids
+    number sampled per episode. `rollouts` are in the order of the tasks, include failed ones, and have the tasks' ids
     within the evaluation."""
 
     mode: str
@@ -67,7 +67,7 @@ class Evaluation:
 
 
 def mode_of(temperature: float) -> str:
-    """The name of a mode of decoding, as metrics have it: `greedy`, `sampled`, or `sampled_0.7`."""
+    """Return the name of a mode of decoding in metrics: `greedy`, `sampled`, or `sampled_0.7`."""
     if temperature == 0.0:
         return "greedy"
     return "sampled" if temperature == 1.0 else f"sampled_{temperature:g}"
@@ -76,7 +76,7 @@ def mode_of(temperature: float) -> str:
 def held_out_tasks(tasksets: Mapping[str, Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
     """Draw `num_examples` tasks of each taskset's split, the same at every call; the tasksets are given by name.
 
-    A hash of the id draws them. More examples include the fewer ones. Raises UserError if there are no tasks.
+    A hash of the id draws them. A larger draw includes a smaller one. Raise UserError if none exist.
     """
     chosen = [
         HeldOutTask(env, taskset, task)
@@ -89,8 +89,7 @@ def held_out_tasks(tasksets: Mapping[str, Taskset], split: Split, num_examples: 
 
 
 def make_eval_policy(context: RolloutContext) -> EvalPolicy:
-    """A policy that samples from the client of `context`. Of a task that it plays against itself, the first role's
-    rollout counts."""
+    """Return a policy that samples from the client of `context`. In self-play, the first role's rollout counts."""
 
     async def play(spec: EpisodeSpec) -> Rollout:
         (table,) = await run_groups([self_play_specs(spec)], context)
@@ -105,9 +104,9 @@ def play_tasks(
     sampling: SamplingParams,
     on_done: Callable[[Rollout], None],
 ) -> list[Rollout]:
-    """The rollouts of the tasks, in their order, each played once with `sampling` and a seed of its own. `on_done` is
-    called with each as it ends."""
-    # All tasks start at once and wait here, so that a place is taken as soon as an episode ends.
+    """Play each task once with `sampling` and its own seed, and return the rollouts in the order of the tasks.
+    `on_done` is called with each rollout when it is over."""
+    # All tasks start at once and wait here, so that a place is taken as soon as an episode is over.
     places = asyncio.Semaphore(eval_policy.num_concurrent)
 
     async def play(asked: HeldOutTask) -> Rollout:
@@ -126,7 +125,7 @@ def play_tasks(
 
 
 def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:
-    """The evaluation that rollouts amount to: means with 95% intervals. Raises UserError if all of them failed."""
+    """Build the evaluation of rollouts: means with 95% intervals. Raise UserError if all of them failed."""
     good = [rollout for rollout in rollouts if not rollout.failure]
     if not good:
         raise UserError(
@@ -142,7 +141,7 @@ def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:
 
 
 def reward_by_environment(evaluation: Evaluation) -> dict[str, Estimate]:
-    """The mean reward in each environment of which an episode has succeeded, in their order."""
+    """Return the mean reward in each environment with a successful episode, in their order."""
     rewards: dict[str, list[float]] = {}
     for rollout in evaluation.rollouts:
         if not rollout.failure:
@@ -151,7 +150,7 @@ def reward_by_environment(evaluation: Evaluation) -> dict[str, Estimate]:
 
 
 def scores_of(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
-    """The finite values of every metric of the rollouts, and of `tokens`, by name in alphabetical order."""
+    """Return the finite values of every metric of the rollouts, and of `tokens`, by name in alphabetical order."""
     values: dict[str, list[float]] = {}
     for rollout in rollouts:
         for name, value in {**rollout.metrics, "tokens": float(rollout.num_sampled)}.items():
@@ -161,12 +160,12 @@ def scores_of(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
 
 
 def evaluation_metrics(evaluations: Sequence[Evaluation]) -> Metrics:
-    """The `held_out/...` metrics of evaluations at several temperatures. `num` is the least number of episodes."""
+    """Return the `held_out/...` metrics of evaluations at several temperatures. `num` is the smallest number."""
     metrics: Metrics = {"held_out/num": float(min(e.reward.num for e in evaluations))}
     for evaluation in evaluations:
         name, reward = f"held_out/reward_{evaluation.mode}", evaluation.reward
         metrics |= {f"held_out/{score}_{evaluation.mode}": value.mean for score, value in evaluation.scores.items()}
-        # Last, so that no environment's own score of the name `reward` takes the reward's place.
+        # Last, so that an environment's own score with the name `reward` cannot replace the reward.
         metrics |= {name: reward.mean, f"{name}_low": reward.low, f"{name}_high": reward.high}
     return metrics
 

@@ -1,4 +1,4 @@
-"""Counts failed episodes by kind, and shows examples that a person can read."""
+"""Counts failed episodes by kind, and shows examples for people to read."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from slimrl.environments.find import failure_kind_of
 from slimrl.eval.evaluate import HeldOutTask
 from slimrl.types import Rollout, StopReason
 
-MAX_CHARS = 6000  # of a message: more of it helps nobody who reads
+MAX_CHARS = 6000  # of a message: more of it is too long for readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class FailureKind:
 
 
 def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
-    """The kind of failure of an episode; empty where it earned everything, or its taskset says that it is no failure
-    (`Taskset.failure_kind`)."""
+    """Return the kind of failure of an episode; empty if it earned the full reward, or if its taskset does not count it
+    as a failure (`Taskset.failure_kind`)."""
     if rollout.failure:
         return f"dropped: {rollout.failure}"
     if rollout.reward >= SUCCESS:
@@ -42,7 +42,7 @@ def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
 
 
 def failures_by_kind(tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) -> tuple[FailureKind, ...]:
-    """The kinds of failure with their episodes, the commonest first."""
+    """Return the kinds of failure with their episodes, the most frequent first."""
     found: dict[str, list[tuple[HeldOutTask, Rollout]]] = {}
     for asked, rollout in zip(tasks, rollouts, strict=True):
         if kind := kind_of(asked, rollout):
@@ -52,7 +52,7 @@ def failures_by_kind(tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) 
 
 
 def failures_markdown(title: str, kinds: Sequence[FailureKind], num: int, num_examples: int) -> str:
-    """A chapter of Markdown: the number of failures of each kind among `num` episodes, and up to `num_examples`
+    """Return a chapter of Markdown: the number of failures of each kind among `num` episodes, and up to `num_examples`
     conversations of each."""
     lines = [f"## {title}", "", f"{sum(kind.num for kind in kinds)} of {num} episodes failed.", ""]
     lines += ["| kind | episodes |", "|---|---|", *(f"| {kind.name} | {kind.num} |" for kind in kinds), ""]
@@ -73,7 +73,7 @@ def _case(asked: HeldOutTask, rollout: Rollout) -> Iterator[str]:
     for message in rollout.messages:
         content = message["content"]
         shown = content if len(content) <= MAX_CHARS else f"{content[:MAX_CHARS]} [...]"
-        # Indented, it is shown as it is, whatever marks it contains.
+        # Indented, it is shown unchanged, with all marks that it contains.
         yield from (f"**{message['role']}**", "", *(f"    {line}" for line in shown.split("\n")), "")
 
 

@@ -1,4 +1,4 @@
-"""Tables of an evaluation, for the terminal and as Markdown. Computes nothing."""
+"""Tables of an evaluation, for the terminal and as Markdown. This module computes nothing."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,12 @@ from slimrl.eval.failures import FailureKind
 from slimrl.monitor.tables import Cells
 from slimrl.stats import Estimate
 
-# What everybody wants to see comes first; the rest follows by name.
+# The most important scores are first; the rest follows by name.
 FIRST = ("correct", "tool_calls", "right_page_first", "right_page", "invalid_calls", "turns", "tokens")
 
 
 def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
-    """A table with a row for every score and a column for every evaluation, which is headed by its title."""
+    """Return a table with a row for every score and a column for every evaluation, with its title at the top."""
     found = {name for evaluation in evaluations.values() for name in evaluation.scores}
     names = [REWARD, *(name for name in FIRST if name in found), *sorted(found - set(FIRST))]
     rows = [("", *evaluations), ("episodes", *(str(e.reward.num) for e in evaluations.values()))]
@@ -26,7 +26,7 @@ def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
 
 
 def environments_table(evaluations: Mapping[str, Evaluation]) -> Cells | None:
-    """A table of the reward with a row for every environment and one for all together; None where there is only one."""
+    """Return a table of the reward with a row for every environment and one for all; None if there is only one."""
     rewards = [reward_by_environment(evaluation) for evaluation in evaluations.values()]
     envs = dict.fromkeys(env for of_one in rewards for env in of_one)
     if len(envs) < 2:
@@ -37,7 +37,7 @@ def environments_table(evaluations: Mapping[str, Evaluation]) -> Cells | None:
 
 
 def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
-    """A table with a row for the reward, and for every other score in which two policies differ on some task."""
+    """Return a table with a row for the reward, and for every other score in which two policies differ on some task."""
     rows = [("", first, second, "difference", "95% interval", "more", "less", "p")]
     order = {name: place for place, name in enumerate((REWARD, *FIRST))}
     differing = [pair for pair in pairs if pair.wins or pair.losses or _base(pair.score) == REWARD]
@@ -48,7 +48,7 @@ def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
 
 
 def failures_table(kinds: Mapping[str, Sequence[FailureKind]]) -> Cells | None:
-    """A table with a row for every kind of failure and a column for every evaluation; None where nothing failed."""
+    """Return a table with a row for every kind of failure and a column for every evaluation; None without failures."""
     if not any(kinds.values()):
         return None
     counts = {title: {kind.name: kind.num for kind in found} for title, found in kinds.items()}
@@ -58,7 +58,7 @@ def failures_table(kinds: Mapping[str, Sequence[FailureKind]]) -> Cells | None:
 
 
 def _base(score: str) -> str:
-    """The score without the environment that its name may end with."""
+    """Return the score without the environment at the end of its name."""
     return score.partition(", ")[0]
 
 

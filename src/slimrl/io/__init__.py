@@ -1,1 +1,1 @@
-"""Everything that leaves the process: addresses, HTTP, files, caches and chat servers. Imports no PyTorch."""
+"""Everything that leaves the process: addresses, HTTP, files, caches and chat servers. Does not import PyTorch."""

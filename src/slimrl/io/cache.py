@@ -1,8 +1,8 @@
-"""Directories that are built once, kept in the user's cache, and checked on every later use. Knows nothing of models.
+"""Directories that are built once, kept in the user's cache, and checked on every later use. Independent of models.
 
 An entry is a sealed directory (`io/checksums.py`): its files are compared with their checksums each time, which takes
-half a second for a gigabyte. It is built in a temporary directory beside it and appears under its name in one rename,
-so an interrupted build leaves nothing that a later run could mistake for the real thing.
+half a second per gigabyte. It is built in a temporary directory beside it and appears under its name in one rename, so
+an interrupted build leaves nothing that a later run could mistake for a complete entry.
 """
 
 import os
@@ -18,7 +18,7 @@ RECIPE = "recipe.txt"
 
 
 def cache_root() -> Path:
-    """`$SLIMRL_CACHE`, or `$XDG_CACHE_HOME/slimrl`, or `~/.cache/slimrl`. Not created here."""
+    """Return `$SLIMRL_CACHE`, or `$XDG_CACHE_HOME/slimrl`, or `~/.cache/slimrl`. Not created here."""
     if chosen := os.environ.get("SLIMRL_CACHE"):
         return Path(chosen).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
@@ -26,16 +26,15 @@ def cache_root() -> Path:
 
 
 def say(text: str) -> None:
-    """Prints one line on standard error, where it cannot mix with a command's output."""
+    """Print one line on standard error, separate from a command's output."""
     print(visible(text), file=sys.stderr, flush=True)
 
 
 def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> Path:
-    """Returns `directory`, which is built first if it is missing, damaged, or was built by another `recipe`.
+    """Return `directory`. Build it first if it is missing, damaged, or was built by another `recipe`.
 
-    `build(temporary)` fills an empty directory and may raise UserError. If several processes ask for the same directory
-    at once, one builds it and the others wait. Raises UserError when the cache cannot be written (permissions, disk
-    full).
+    `build(temporary)` fills an empty directory and may raise UserError. If several processes request the same directory
+    at once, one builds it and the others wait. Raise UserError if the cache cannot be written (permissions, disk full).
     """
     # The common case needs no lock: a finished entry appears by one rename and never changes afterwards.
     if directory.is_dir() and not find_fault(directory, recipe):
@@ -61,7 +60,7 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
 
 
 def find_fault(directory: Path, recipe: str) -> str:
-    """A phrase that describes what is wrong with an entry; empty when it is as this recipe built it."""
+    """Return a phrase about the fault of an entry; empty if it is as this recipe built it."""
     if damage := find_damage(directory):
         return damage
     made_by = (directory / RECIPE).read_text(encoding="utf-8")

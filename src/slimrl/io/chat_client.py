@@ -1,6 +1,6 @@
-"""A client of chat servers with OpenAI's HTTP protocol. Knows nothing of what is asked, or why.
+"""A client of chat servers with OpenAI's HTTP protocol. Independent of the contents of requests.
 
-A temporary failure is tried again. A permanent one is a `RolloutError`, whose reason begins with the kind of server
+A temporary failure is retried. A permanent one is a `RolloutError` whose reason has the kind of server as its prefix
 (`judge_busy`), and never counts as an answer. Many failures in a row, without a usable reply between them, stop the
 run.
 """
@@ -20,11 +20,11 @@ from slimrl.io.urls import is_http_url, is_variable_name
 from slimrl.types import Message
 
 MAX_REPLY_BYTES = 1 << 20
-# The fields of a request that the client sets itself, so that `extra` may not contain them.
+# The fields of a request that the client sets itself, so that `extra` must not contain them.
 OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")
-TEXT_PARTS = ("text", "output_text")  # the types of parts of a message that are its text
+TEXT_PARTS = ("text", "output_text")  # types of message parts that hold its text
 SWITCH_S = 120.0  # limit for sleeping and waking: vLLM copies its weights to the memory of the CPU and back
-# A request that was cancelled counts as a failure of the server if it had waited for this share of `timeout_s`.
+# A cancelled request counts as a failure of the server if it had waited for this share of `timeout_s`.
 LONG_WAIT = 0.5
 
 T = TypeVar("T")
@@ -32,21 +32,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ChatServer:
-    """The address of a chat server and how it is asked; a subclass says what it is asked for.
+    """The address of a chat server and the parameters of requests. Subclasses define the purpose.
 
     `timeout_s` limits one answer, with all its tries and the wait for one of `num_concurrent` places. It must be below
-    the run's `episode_timeout_s` (60 by default), or the episode ends first and is counted as `drop/timeout`. A reply
-    that cannot be used is asked for again, `max_tries` times in all; a server that is busy or unreachable is asked
+    the run's `episode_timeout_s` (60 by default), or the episode times out first and is counted as `drop/timeout`.
+    After an unusable reply the request is repeated, `max_tries` times in all; a busy or unreachable server is asked
     until `timeout_s`. After `max_failures` failures in a row the run stops.
 
-    A key is read from the environment variable `api_key_variable`, and is in no file. `extra` goes into the body of
+    A key is read from the environment variable `api_key_variable`, and is in no file. `extra` is added to the body of
     each request, as in `{chat_template_kwargs = {enable_thinking = false}}`. With `sleeps` a vLLM server that was
     started with `--sleep` frees its memory while the policy trains.
     """
 
     who: ClassVar[str] = "server"  # the noun in messages, and the prefix of the reasons of failures
-    gives: ClassVar[str] = "reply"  # what messages call its answer
-    advice: ClassVar[str] = ""  # what to do if it cannot be asked
+    gives: ClassVar[str] = "reply"  # the name of its answer in messages
+    advice: ClassVar[str] = ""  # the remedy if it cannot be asked
 
     base_url: str
     model: str
@@ -64,7 +64,7 @@ class ChatServer:
         if not is_http_url(self.base_url):
             raise UserError(f"{self.who}: `base_url` must be as http://localhost:8081/v1, not {self.base_url!r}.")
         if not is_variable_name(self.api_key_variable):
-            raise UserError(  # what stands there may be the key: it is not repeated
+            raise UserError(  # its value may be the key: it is not repeated
                 f"{self.who}: `api_key_variable` is no name of a variable. It names the variable of the environment in "
                 "which the key is, such as OPENAI_API_KEY; a key itself belongs in no file and on no command line."
             )
@@ -86,20 +86,20 @@ class ChatServer:
         return self.base_url.rstrip("/").removesuffix("/v1")
 
     def body(self, messages: Sequence[Message]) -> dict[str, Any]:
-        """The body of a request, without the fields that say how tokens are sampled."""
+        """Return the body of a request, without the sampling parameters."""
         return {"model": self.model, "messages": list(messages), "max_tokens": self.max_tokens, **self.extra}
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The text of a reply, and the tokens of prompt and completion that the server counted; 0 without a count."""
+    """The text of a reply, and the server's count of prompt and completion tokens; 0 without a count."""
 
     text: str
     num_tokens: int
 
 
 class ChatClient:
-    """The connections to a chat server, and its failures in a row. All calls must come from one event loop."""
+    """The connections to a chat server, and its failures in a row. All calls must be from one event loop."""
 
     def __init__(self, server: ChatServer) -> None:
         self._server = server
@@ -111,9 +111,9 @@ class ChatClient:
         self._replied_at = -math.inf  # by the clock of the event loop
 
     async def ask(self, attempt: Callable[[Sequence[HttpError]], Awaitable[T]]) -> T:
-        """The result of `attempt`, which is called with the failures so far until it accepts a reply.
+        """Return the result of `attempt`, which is called with the failures so far until it accepts a reply.
 
-        Raises RolloutError when no try is left, UserError after too many such failures in a row.
+        Raise RolloutError if no try is left, UserError after too many such failures in a row.
         """
         self._stop_after_many_failures()
         server, clock = self._server, asyncio.get_running_loop().time
@@ -127,8 +127,8 @@ class ChatClient:
             self._stop_after_many_failures()
             raise failure from error
         except asyncio.CancelledError:
-            # A framework that aborts many episodes at once, as SLIME does, says nothing about the server. But a server
-            # that has answered no request for so long may be gone.
+            # A framework that aborts many episodes at once, as SLIME does, is not a sign of a faulty server. But a
+            # server that has answered no request for so long may be dead.
             if clock() - max(began, self._replied_at) > LONG_WAIT * server.timeout_s:
                 self._failures.append("the episode ended first; `timeout_s` should be below `episode_timeout_s`")
             raise
@@ -137,7 +137,7 @@ class ChatClient:
         return usable
 
     async def reply(self, body: Mapping[str, Any]) -> Reply:
-        """A chat completion for the request, in one try. Raises HttpError if there is none."""
+        """Return a chat completion for the request, in one try. Raise HttpError on failure."""
         await self._wake_up()
         whole = await self._client.send("POST", self._url, body)
         try:
@@ -154,12 +154,12 @@ class ChatClient:
         raise self.unusable(f"gave a completion without text: {text!r:.200}{hint}")
 
     def unusable(self, said: str, kind: str = "error") -> HttpError:
-        """The failure of a reply that cannot be used, for which another may be asked."""
+        """Return the error of an unusable reply; another reply may be requested."""
         return HttpError(self._peer, self._url, said, kind, status=200)
 
     async def check(self, body: Mapping[str, Any]) -> None:
-        """Sends a request before the run starts. Raises UserError if no reply comes within `timeout_s`. A server that
-        loads its model, and says that it is busy, is waited for."""
+        """Send a request before the run starts. Raise UserError without a reply within `timeout_s`. Wait for a server
+        that reports to be busy because it loads its model."""
         server = self._server
         try:
             await ask_again(self._peer, lambda _: self.reply(body), Limits(server.timeout_s, patience_s=0.0))
@@ -170,7 +170,7 @@ class ChatClient:
             ) from error
 
     async def offload(self) -> None:
-        """Asks the server to free its memory. Raises UserError if it refuses; an unreachable server is ignored, because
+        """Ask the server to free its memory. Raise UserError if it refuses; an unreachable server is ignored, because
         the next request will report it."""
         if self._server.sleeps and self._awake:
             self._awake = False
@@ -178,19 +178,19 @@ class ChatClient:
                 await self._switch("sleep?level=1")
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         await self._client.aclose()
 
     async def _wake_up(self) -> None:
         if self._awake:
             return
-        async with self._waking:  # many requests may come at once, and one call is enough to wake the server
+        async with self._waking:  # many requests may arrive at once, and one call is enough to wake the server
             if not self._awake:
                 await self._switch("wake_up")
                 self._awake = True
 
     async def _switch(self, route: str) -> None:
-        """Calls one of vLLM's routes for sleeping. Raises HttpError if the server is unreachable, UserError if it
+        """Call one of vLLM's routes for sleeping. Raise HttpError if the server is unreachable, UserError if it
         refuses."""
         url, limits = f"{self._server.root}/{route}", Limits(SWITCH_S, "SWITCH_S", patience_s=0.0)
         try:
@@ -213,8 +213,8 @@ class ChatClient:
 
 
 def _read_content(content: Any, refusal: Any) -> tuple[Any, Any]:
-    """The text of a message and its refusal. A list of parts has these in parts of their own, beside others, as of
-    thoughts, which are no part of the answer; a list without any text stays as it is."""
+    """Return the text of a message and its refusal. In a list, both are separate parts among others such as thoughts,
+    which are not part of the answer; a list without any text stays unchanged."""
     if not isinstance(content, list):
         return content, refusal
     parts = [part for part in content if isinstance(part, dict)]

@@ -1,11 +1,11 @@
-"""Checksums of what slimrl writes and reads again later: of the files of a directory, and of one JSON object.
+"""Checksums of written data that slimrl reads again later: of the files of a directory, and of one JSON object.
 
-A sealed directory has a file `SHA256SUMS`, which is written last. The format is that of sha256sum(1):
+A sealed directory has a file `SHA256SUMS`, which is written last. Its format is the one of sha256sum(1):
 
     cd outputs/my_run/weights/step_100 && sha256sum -c SHA256SUMS
 
-A directory without that file is one of an earlier version or of another program, and says nothing of itself. A JSON
-object that is not to be confused with a damaged one ends in a member `sha256`, the digest of the text before it.
+A directory without that file is from an earlier version or another program, and cannot be checked. A JSON object that
+must be checkable has a last member `sha256`, the digest of the text before it.
 """
 
 import contextlib
@@ -22,32 +22,32 @@ from slimrl.io.regular_file import open_regular, read_regular
 
 SUMS = "SHA256SUMS"
 MAX_SUMS_BYTES = 16 * 2**20  # some hundred thousand files
-# The number of lines is written down, because a file that lost its last ones would vouch for too little.
+# The number of lines is included, because a file that lost its last lines would check too few files.
 HEADER = "# slimrl: {} files. Delete this file to use the directory with files that you have changed.\n"
-# Without the header it is sha256sum's own.
+# Without the header it is sha256sum's own format.
 SUM_FILE = re.compile(rf"(?:{re.escape(HEADER)})?".replace(r"\{\}", r"(\d+)") + r"((?:[0-9a-f]{64} [ *][^\n]+\n)*)")
 DIGEST_KEY = "sha256"
 DIGEST = re.compile(rb'(.*), "sha256": "([0-9a-f]{64})"\}\s*', re.DOTALL)
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 digest of a file's content, in hexadecimal. Raises UserError if it cannot be read."""
+    """Return the SHA-256 digest of a file's content, in hexadecimal. Raise UserError if it cannot be read."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def seal(directory: Path) -> None:
-    """Writes `SHA256SUMS` with a line for every file below the directory, and waits until all of them are on the disk.
+    """Write `SHA256SUMS` with a line for every file below the directory, and wait until all of them are on the disk.
 
-    Raises OSError if it cannot be written.
+    Raise OSError if it cannot be written.
     """
     files = sorted(path for path in directory.rglob("*") if path.is_file() and path != directory / SUMS)
     write_sums(directory / SUMS, files)
 
 
 def write_sums(sums: Path, files: Iterable[Path]) -> None:
-    """Writes the checksums of `files`, which lie below the directory of `sums`, to the file `sums`. Both are on the
-    disk afterwards. Raises OSError if they cannot be read or written."""
+    """Write the checksums of `files`, which lie below the directory of `sums`, to the file `sums`. Wait until all are
+    on the disk. Raise OSError if they cannot be read or written."""
     paths = list(files)
     for path in paths:
         _wait_for_disk(path)
@@ -63,15 +63,15 @@ def write_sums(sums: Path, files: Iterable[Path]) -> None:
 
 
 def is_sealed(directory: Path) -> bool:
-    """Whether a directory has checksums, whatever they look like."""
+    """Return True if a directory has checksums, valid or not."""
     return os.path.lexists(directory / SUMS)
 
 
 def find_damage(directory: Path, names: Collection[str] | None = None, sums: str = SUMS) -> str:
-    """A phrase that names the first file that is missing or not as it was written; empty if there is none.
+    """Return a phrase with the first file that is missing or changed; empty if all are as written.
 
     `names` limits the check to these files, given relative to the directory. `sums` is the name of the file with the
-    checksums, without which the phrase says so. What is not listed there is not looked at.
+    checksums; the phrase reports if it is missing. Files that are not listed there are not checked.
     """
     try:
         listed = _read_sums(directory / sums)
@@ -90,9 +90,9 @@ def find_damage(directory: Path, names: Collection[str] | None = None, sums: str
 
 
 def check_sums(directory: Path, names: Collection[str] | None = None) -> None:
-    """Raises UserError if a file of a directory with checksums is damaged; `names` as in `find_damage`.
+    """Raise UserError if a file of a directory with checksums is damaged; `names` as in `find_damage`.
 
-    Directories without checksums pass: they come from the Hub, from another program or from an earlier version.
+    Directories without checksums pass: they are from the Hub, from another program or from an earlier version.
     """
     if is_sealed(directory) and (damage := find_damage(directory, names)):
         raise UserError(
@@ -103,18 +103,18 @@ def check_sums(directory: Path, names: Collection[str] | None = None) -> None:
 
 @contextlib.contextmanager
 def new_directory(directory: Path, lasts: bool = True) -> Iterator[Path]:
-    """Yields an empty temporary directory that is sealed, becomes `directory`, and replaces what is there, if the body
-    succeeds. One that need not last, through a power cut or years on a disk, is not sealed, which saves most of the
-    time.
+    """Context manager: an empty temporary directory. If the body succeeds, it is sealed and becomes `directory`,
+    replacing an older one. If it need not last, through a power cut or years on a disk, it is not sealed, which saves
+    most of the time.
 
-    Its files have the mode that the umask gives, whoever wrote them: safetensors lets only their owner read them. Only
-    one process may write at a time: the remains of killed writers are deleted first. A kill never leaves a
-    half-written `directory`; while an older one is being replaced, it can leave none.
+    Its files get the mode of the umask, whoever wrote them: safetensors lets only their owner read them. Only one
+    process may write at a time: the remains of killed writers are deleted first. A kill never leaves a half-written
+    `directory`; while an older one is being replaced, it can leave none.
     """
     remove_unfinished(directory.parent, directory.name)
     temporary = directory.with_name(f".{directory.name}.tmp-{os.getpid()}")
     temporary.mkdir(parents=True)
-    # The umask cannot be read without changing it for all threads, but this is what it made of 0777.
+    # The umask cannot be read without changing it for all threads; this is its effect on 0777.
     allowed = temporary.stat().st_mode & 0o666
     try:
         yield temporary
@@ -133,14 +133,14 @@ def new_directory(directory: Path, lasts: bool = True) -> Iterator[Path]:
 
 
 def remove_unfinished(parent: Path, name: str = "*") -> None:
-    """Deletes what killed writers have left of `name`, or of all directories, in `parent`."""
+    """Delete the remains of killed writers of `name`, or of all directories, in `parent`."""
     for leftover in parent.glob(f".{name}.tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def rewrite_sums(text: str, changes: Mapping[str, bytes]) -> str:
-    """The text of a `SHA256SUMS` for files of which some have another content, by name. Raises ValueError if it is not
-    whole."""
+    """Return the text of a `SHA256SUMS` after some files, by name, have changed their content. Raise ValueError if it
+    is incomplete."""
     digests = _parse_sums(text)
     digests |= {name: hashlib.sha256(changes[name]).hexdigest() for name in digests.keys() & changes.keys()}
     lines = [f"{digest}  {name}\n" for name, digest in digests.items()]
@@ -148,7 +148,7 @@ def rewrite_sums(text: str, changes: Mapping[str, bytes]) -> str:
 
 
 def add_digest(json_object: bytes) -> bytes:
-    """The text of a JSON object with a last member `sha256`, the digest of all the text before it.
+    """Append a last member `sha256` to the text of a JSON object: the digest of all the text before it.
 
     >>> add_digest(b'{"a": 1}')[:32]
     b'{"a": 1, "sha256": "86ef4dbeedef'
@@ -158,14 +158,13 @@ def add_digest(json_object: bytes) -> bytes:
 
 
 def has_wrong_digest(json_object: bytes) -> bool:
-    """Whether the text carries a digest that is not its own; one without any, of an earlier version, has no wrong
-    one."""
+    """Return True if the text has a wrong digest. A text of an earlier version, without a digest, passes."""
     found = DIGEST.fullmatch(json_object)
     return found is not None and hashlib.sha256(found[1]).hexdigest().encode() != found[2]
 
 
 def _read_sums(path: Path) -> dict[str, str]:
-    """The digests by the names of the files. Raises UserError or ValueError unless every byte is in its place."""
+    """Return the digests by the names of the files. Raise UserError or ValueError unless every byte is in its place."""
     return _parse_sums(read_regular(path, MAX_SUMS_BYTES).decode())
 
 
@@ -178,7 +177,7 @@ def _parse_sums(text: str) -> dict[str, str]:
 
 
 def _wait_for_disk(path: Path) -> None:
-    """Waits until a file's content is on the disk: a rename does not, and a power cut could leave the final name on
+    """Wait until a file's content is on the disk. A rename does not wait, so a power cut could leave the final name on
     half a file."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

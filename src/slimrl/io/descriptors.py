@@ -6,17 +6,17 @@ from contextlib import suppress
 
 
 def allow_descriptors(num: int) -> int:
-    """How many files this process may open, after it has asked for `num`."""
+    """Request `num` open files, and return the number that this process may open."""
     most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
         return num
     wanted = num if allowed == resource.RLIM_INFINITY else min(num, allowed)
     if most < wanted:
-        with suppress(OSError, ValueError):  # macOS allows less than it says
+        with suppress(OSError, ValueError):  # macOS allows less than it claims
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def num_open_files() -> int:
-    """How many files this process has open."""
+    """Return the number of open files of this process."""
     return len(os.listdir("/dev/fd"))

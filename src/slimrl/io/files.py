@@ -1,9 +1,8 @@
-"""Files of JSON lines, and files that are replaced in one step. Knows nothing of what the lines mean.
+"""Files of JSON lines, and files that are replaced in one step. Independent of the lines' contents.
 
 A line reaches the operating system before `append` returns, so `kill -9` loses at most the line that is being written;
-an incomplete last line is left out when a file is read. Lines that are not written again, such as a played episode,
-carry a digest (`io/checksums.py`), by which a damaged one is found. Errors of the disk become `UserError`s in plain
-words.
+an incomplete last line is left out when a file is read. Lines that are written only once, such as a played episode,
+carry a digest (`io/checksums.py`), which reveals damage. Errors of the disk become `UserError`s in plain words.
 """
 
 import errno
@@ -26,7 +25,7 @@ NO_FOLDER = (errno.EEXIST, errno.ENOTDIR)  # a part of the path is a file
 
 @contextmanager
 def explain_write_errors(path: Path, chosen_by: str = "--output_dir") -> Iterator[None]:
-    """Turns an `OSError` from creating or writing `path` into a `UserError` that says what to do. `chosen_by` names the
+    """Convert an `OSError` from creating or writing `path` to a `UserError` with a remedy. `chosen_by` names the
     argument of the command that determines the path."""
     try:
         yield
@@ -43,7 +42,7 @@ def explain_write_errors(path: Path, chosen_by: str = "--output_dir") -> Iterato
 
 
 def without_nan(value: Any) -> Any:
-    """The value with None for nan and the infinities, which JSON lacks; also inside dictionaries, lists and tuples."""
+    """Replace nan and the infinities, which JSON lacks, by None, also inside dictionaries, lists and tuples."""
     match value:
         case float():
             return value if math.isfinite(value) else None
@@ -57,11 +56,11 @@ def without_nan(value: Any) -> Any:
 class LineFile:
     """A file that is open for appending JSON lines.
 
-    It is unbuffered: what a full disk refuses raises at once, and not once more when the file is closed.
+    It is unbuffered: the error of a full disk is raised at once, and not again when the file is closed.
     """
 
     def __init__(self, path: Path, keep: bool = False, digests: bool = False) -> None:
-        """Opens `path` and creates its folders; empties it unless `keep`. With `digests` every line gets one. Raises
+        """Open `path` and create its folders; empty it unless `keep`. With `digests` every line has one. Raise
         UserError if it cannot be opened."""
         self.path, self._digests = path, digests
         with explain_write_errors(path):
@@ -69,29 +68,29 @@ class LineFile:
             self._file = path.open("ab" if keep else "wb", buffering=0)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Writes one JSON object as one line. Raises UserError on a full disk, ValueError on a non-finite number."""
+        """Write one JSON object as one line. Raise UserError on a full disk, ValueError on a non-finite number."""
         left = encode_line(record, self._digests)
         with explain_write_errors(self.path):
             while left:  # a nearly full disk accepts part of a line without an error; writing the rest raises it
                 left = left[self._file.write(left) :]
 
     def close(self) -> None:
-        """Closes the file; a second call does nothing."""
+        """Close the file; a second call does nothing."""
         with explain_write_errors(self.path):
             self._file.close()
 
 
 def encode_line(record: dict[str, Any], digest: bool = False) -> bytes:
-    """One JSON object and a newline, in readable UTF-8, with its `digest` if it is to have one. Lone surrogates, which
-    UTF-8 lacks, become JSON escapes."""
+    """Encode one JSON object and a newline in readable UTF-8, with a digest if `digest`. Lone surrogates, which UTF-8
+    lacks, become JSON escapes."""
     line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace")
     return (add_digest(line) if digest else line) + b"\n"
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file of lines, without an incomplete last one, and without their digests.
+    """Return the JSON objects of a file of lines, without an incomplete last one, and without their digests.
 
-    Raises UserError when the file cannot be read, or when a whole line is no JSON object or has a wrong digest.
+    Raise UserError if the file cannot be read, or if a complete line is not a JSON object or has a wrong digest.
     """
     with open_regular(path) as file:
         content = file.readall()
@@ -102,15 +101,15 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             record = parse_object(line)
         except ValueError as error:
             if number == len(lines) and not content.endswith(b"\n"):
-                break  # what a kill left of the last line
+                break  # the rest of a killed writer's line
             raise UserError(f"{path}:{number} {error}. Mend or delete that line.") from None
         records.append(record)
     return records
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """The JSON object of a text, without its digest. Raises ValueError, with words that follow the text's name, if it
-    is none or has a wrong digest."""
+    """Return the JSON object of a text, without its digest. Raise ValueError if it is not an object or has a wrong
+    digest; the message continues the text's name."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
@@ -124,8 +123,8 @@ def parse_object(text: bytes) -> dict[str, Any]:
 
 
 def replace_file(path: Path, chunks: Iterable[bytes], chosen_by: str = "--output_dir") -> None:
-    """Replaces the content of `path` in one step: a reader, or a crash at any moment, finds either the old or the new
-    content. For `chosen_by` see `explain_write_errors`. If the first chunk cannot be made, nothing is created."""
+    """Replace the content of `path` in one step: a reader, or a crash at any moment, finds either the old or the new
+    content. For `chosen_by` see `explain_write_errors`. If the first chunk raises an error, nothing is created."""
     temporary = path.with_name(f".{path.name}.new")
     made = iter(chunks)
     first = [*islice(made, 1)]

@@ -1,7 +1,7 @@
-"""One client for HTTP servers that others run, and one rule for asking them again. Knows nothing of their protocols.
+"""One client for HTTP servers of others, and one retry rule. Independent of their protocols.
 
 A request without a usable answer raises `HttpError`. `ask_again` repeats a request while another try may help. All its
-waits have a limit, and cancelling the task ends them at once.
+waits have a limit, and cancelling the task stops them at once.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from slimrl.io.loop_thread import run_in_thread
 from slimrl.io.urls import is_this_machine
 
 BUSY = frozenset({429, 503, 529})  # the status codes of an overloaded server
-PASSING = frozenset({408, 500, 502, 504})  # those of other temporary failures
+PASSING = frozenset({408, 500, 502, 504})  # the status codes of other temporary failures
 MAX_BACKOFF_S = 8.0
-MAX_PAUSE_S = 60.0  # before another try, though a server may ask for a longer one
+MAX_PAUSE_S = 60.0  # before another try, even if a server asks for a longer pause
 CONNECT_S = 10.0
 MAX_REPLY_BYTES = 64 << 20
 SHOWN_CHARS, MAX_SAID_CHARS = 300, 1000  # of a reply in an error, and of the whole description
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A server as its client sees it. `who` is its noun in messages, and `advice` the remedy at their end.
+    """A server, for its client. `who` is its noun in messages, and `advice` the remedy at their end.
 
     A server on this machine is asked without a proxy, and any other through the proxy of the environment, unless
     `uses_proxy` is false.
@@ -53,8 +53,8 @@ class Peer:
 class HttpError(UserError):
     """A request without a usable answer. `said` describes it without the server's name and the advice.
 
-    `kind` is `unreachable`, `busy`, `timeout`, `error`, or the word of a reader for a reply that it cannot use.
-    `status` is 0 without a reply, and `wait_s` the pause that the server asks for.
+    `kind` is `unreachable`, `busy`, `timeout`, `error`, or a reader's word for a reply that it cannot use. `status` is
+    0 without a reply, and `wait_s` the pause that the server asks for.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class HttpError(UserError):
         self.status, self.wait_s, self.raised_s = status, wait_s, time.monotonic()
 
     def with_note(self, note: str) -> "HttpError":
-        """The same error, with a note behind its description."""
+        """Return the same error, with a note after its description."""
         return HttpError(self.peer, self.url, f"{self.said} ({note})", self.kind, self.status, self.wait_s)
 
 
@@ -75,8 +75,8 @@ class Limits:
     """How long a request is repeated.
 
     `within_s` limits all tries and pauses together, and `knob` is its name in messages. A busy server is asked again
-    for all of this time. Any other temporary failure is repeated until `patience_s` after the first one, and those with
-    a status at most `max_tries` times in all. `passing` are the statuses of temporary failures.
+    for all of this time. Any other temporary failure is repeated until `patience_s` after the first one, and failures
+    with a status at most `max_tries` times in all. `passing` are the statuses of temporary failures.
     """
 
     within_s: float = math.inf
@@ -98,8 +98,8 @@ class Limits:
 
 
 async def ask_again(peer: Peer, ask: Callable[[Sequence[HttpError]], Awaitable[T]], limits: Limits) -> T:
-    """The result of `ask`, which is called with the failures so far until it succeeds. Raises the last HttpError if
-    another try would not help, or would exceed the limits."""
+    """Return the result of `ask`, which is called with the failures so far until it succeeds. Raise the last HttpError
+    if another try would not help, or would exceed the limits."""
     failures: list[HttpError] = []
     try:
         async with asyncio.timeout(limits.within_s if limits.within_s < math.inf else None) as limit:
@@ -126,9 +126,9 @@ async def ask_again(peer: Peer, ask: Callable[[Sequence[HttpError]], Awaitable[T
 class HttpClient:
     """Connections to a server, for one event loop. At most `num_concurrent` requests are open; others wait.
 
-    No reply is unpacked, because a few bytes could become any number, and at most `max_bytes` of one are read. The key
-    is removed from replies. Raises UserError if the address has a key in it, or the environment's proxies cannot be
-    used.
+    Replies are not decompressed, because a few bytes could become any number, and at most `max_bytes` of one are read.
+    The key is removed from replies. Raise UserError if the address has a key in it, or the environment's proxies are
+    unusable.
     """
 
     def __init__(self, peer: Peer, num_concurrent: int, max_bytes: int = MAX_REPLY_BYTES) -> None:
@@ -140,11 +140,11 @@ class HttpClient:
         self._client = _connections(peer)
 
     async def send(self, method: str, url: str, body: Any = None) -> Any:
-        """The JSON of a successful reply, None if it is empty. Makes one try, and raises HttpError if it fails."""
+        """Return the JSON of a successful reply, None if it is empty. Make one try, and raise HttpError if it fails."""
         data = await self._fetch(method, url, body)
         try:
             return json.loads(data) if data else None
-        except (ValueError, RecursionError) as error:  # the latter of JSON that is nested too deeply
+        except (ValueError, RecursionError) as error:  # the latter for JSON that is nested too deeply
             said = f"answers {data[:SHOWN_CHARS].decode('utf-8', 'replace')!r}, which is no JSON"
             raise HttpError(self._peer, url, said, status=200) from error
 
@@ -153,7 +153,7 @@ class HttpClient:
         await self._client.aclose()
 
     async def _fetch(self, method: str, url: str, body: Any) -> bytes:
-        """The body of a successful reply."""
+        """Return the body of a successful reply."""
         # ASCII, as a text may hold half of a surrogate pair, which UTF-8 lacks.
         content = None if body is None else json.dumps(body, allow_nan=False).encode("ascii")
         kind = {} if content is None else {"Content-Type": "application/json"}
@@ -176,7 +176,7 @@ class HttpClient:
         return HttpError(self._peer, url, said, kind, status, _retry_after_s(response.headers))
 
     async def _read(self, url: str, response: httpx.Response) -> bytes:
-        """The body of a reply, which is streamed: a server that never stops writing cannot fill the memory."""
+        """Return the body of a reply. It is streamed: a server that never stops writing cannot fill the memory."""
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             said = f"answers with a body that is compressed ({encoding!r:.60}), which was not asked for"
@@ -191,8 +191,7 @@ class HttpClient:
 
 
 def ask_once(peer: Peer, url: str, timeout_s: float, method: str = "GET") -> Any:
-    """The JSON of at most 1 MiB behind a URL, for a caller that is not asynchronous. Raises HttpError if it does not
-    arrive within the time."""
+    """Return the JSON at a URL, at most 1 MiB, for a synchronous caller. Raise HttpError if it fails or is late."""
 
     async def ask() -> Any:
         async with aclosing(HttpClient(peer, 1, max_bytes=1 << 20)) as client:
@@ -207,19 +206,19 @@ def is_healthy(base_url: str, timeout_s: float) -> bool:
     try:
         ask_once(Peer("server", base_url), f"{base_url}/health", timeout_s)
     except HttpError as error:
-        return error.status == 200  # its page is no JSON
+        return error.status == 200  # its page is not JSON
     return True
 
 
 def list_models(base_url: str, key: str, timeout_s: float) -> list[dict[str, Any]]:
-    """The models in `/models` of a server with OpenAI's protocol. Raises HttpError as `ask_once`."""
+    """Return the models in `/models` of a server with OpenAI's protocol. Raise HttpError as `ask_once`."""
     reply = ask_once(Peer("server", base_url, key), f"{base_url.rstrip('/')}/models", timeout_s)
     models = reply.get("data", []) if isinstance(reply, dict) else []
     return [one for one in models if isinstance(one, dict)] if isinstance(models, list) else []
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """How long a busy server asks to wait, in seconds; 0 if it does not say, or gives a date, as the standard allows.
+    """Return the seconds that a busy server asks to wait; 0 without a number, also for a date, as the standard allows.
 
     >>> _retry_after_s({"Retry-After": "2.5"}), _retry_after_s({"Retry-After": "soon"}), _retry_after_s({})
     (2.5, 0.0, 0.0)
@@ -232,15 +231,15 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
 
 
 def _pause_s(error: HttpError, tries: int) -> float:
-    """The pause before another try. There is none after an unusable reply, because waiting would not change it."""
+    """Return the pause before another try; 0 after an unusable reply, because waiting would not change it."""
     if error.status == 200:
         return 0.0
-    # The random share keeps many clients from coming back together.
+    # The random share keeps many clients from returning together.
     return min(error.wait_s, MAX_PAUSE_S) or min(MAX_BACKOFF_S, 2.0 ** min(tries, 10) / 4) * random.uniform(0.5, 1.0)
 
 
 def _connections(peer: Peer) -> httpx.AsyncClient:
-    """The connections of a client, with the key and the proxies of the environment."""
+    """Open the connections of a client, with the key and the proxies of the environment."""
     uses_proxy = peer.uses_proxy and not is_this_machine(urlsplit(peer.base_url).hostname or "")
     needs_certificates = uses_proxy or urlsplit(peer.base_url).scheme == "https"  # which take long to load
     headers = {"Accept-Encoding": "identity", "User-Agent": "slimrl", **peer.headers}

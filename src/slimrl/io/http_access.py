@@ -1,7 +1,7 @@
-"""Decides whom a server answers, by a key or by the address. Knows nothing of a framework.
+"""Decides which requests a server answers, by a key or by the address. Independent of a framework.
 
-Without a key a server answers the programs of its own machine and no web page. A browser there reaches the loopback
-address on behalf of any page; such a request has the page's address in `Origin`, or, if the page's own name resolves to
+Without a key a server answers the programs of its own machine but no web page. A browser there reaches the loopback
+address on behalf of any page. Such a request has the page's address in `Origin`, or, if the page's own name resolves to
 this machine (DNS rebinding), that name in `Host`.
 """
 
@@ -15,7 +15,7 @@ from slimrl.io.urls import is_loopback
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not answered, in words and as a code."""
+    """The reason for refusing a request, in words and as a code."""
 
     status: int
     message: str
@@ -25,9 +25,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who is answered: whoever sends the key that `variable` of the environment sets, or without one the programs of
-    this machine, for which the addresses in `forwarders` stand too. The key may also come in the header `key_header`,
-    if that is named."""
+    """The permitted clients: with a key, set by the environment variable `variable`, all who send it; without one, the
+    programs of this machine, including the addresses in `forwarders`. If `key_header` is set, the key may also be in
+    that header."""
 
     key: str
     variable: str
@@ -35,11 +35,11 @@ class Access:
     key_header: str = ""
 
     def refusal(self, sender: str, headers: Mapping[str, str]) -> Refusal | None:
-        """Why a request from the address `sender` is not answered; None if it is. The names of headers are in lower
-        case."""
+        """Return why a request from the address `sender` is refused; None if it is answered. The names of headers are
+        in lower case."""
         if not self.key:
             return self._page_refusal(sender, headers)
-        # In constant time, so that the time of an answer tells nothing of the key.
+        # In constant time, so that the time of an answer reveals nothing about the key.
         given = [(headers.get("authorization", ""), f"Bearer {self.key}")]
         given += [(headers.get(self.key_header, ""), self.key)] if self.key_header else []
         if any(hmac.compare_digest(found.encode(), wanted.encode()) for found, wanted in given):
@@ -52,7 +52,7 @@ class Access:
 
     def _page_refusal(self, sender: str, headers: Mapping[str, str]) -> Refusal | None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        # Only what a browser sends gives a page away: programs send no `Origin`, and the server's address as `Host`.
+        # Only headers of a browser reveal a page: programs send no `Origin`, and the server's address as `Host`.
         if not is_loopback(_name(host)):
             found = f"has the header `Host: {host}`, which is not this server's address"
         elif origin not in (None, f"http://{host}"):
@@ -69,7 +69,7 @@ class Access:
 
 
 def _name(host: str) -> str:
-    """The name in a header `Host`, without the port; empty if it is none."""
+    """Return the name in a header `Host`, without the port; empty if it is invalid."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

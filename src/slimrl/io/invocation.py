@@ -1,4 +1,4 @@
-"""How the user calls slimrl, for commands that are printed to be copied; and the standard output, where they appear."""
+"""The user's way to call slimrl, for printed commands to be copied; and the standard output, on which they appear."""
 
 import os
 import shlex
@@ -14,14 +14,14 @@ PROGRAM = ["-m", "slimrl"]
 
 
 def allow_any_letter() -> None:
-    """Write a letter that a terminal or a log lacks as an escape, on the standard output and on the standard error."""
+    """Write characters that a terminal or a log lacks as escapes, on the standard output and on the standard error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def show(text: str) -> int:
-    """Print a page to the standard output, which a reader such as `head` may close early. Returns the exit status."""
+    """Print a page to the standard output. A reader such as `head` may close it early. Return the exit status."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -31,13 +31,13 @@ def show(text: str) -> int:
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Raise UserError for a word of a command line that is no UTF-8 text."""
+    """Raise UserError for a word of a command line that is not UTF-8 text."""
     if broken := next((word for word in words if any("\ud800" <= letter <= "\udfff" for letter in word)), None):
         raise UserError(f"the argument {broken!a} is no UTF-8 text. Type it anew, or rename the file.")
 
 
 def command_prefix() -> str:
-    """The start of a command line that comes before `slimrl`: `uv run ` with the options with which uv started this
+    """Return the start of a command line before `slimrl`: `uv run ` with the options with which uv started this
     process, such as `--with PACKAGE`, or an empty string.
 
     uv sets UV for all that it starts, for `uvx` too; there, as in an installation by pip, `uv run` would fail.
@@ -50,7 +50,7 @@ def command_prefix() -> str:
 
 
 def uv_options(words: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """The options of `uv run` in the command line of the process that started this one, whose own arguments are given;
+    """Return the options of `uv run` in the command line of the parent process, given the arguments of this process;
     empty if it is another command line.
 
     >>> uv_options(["/bin/uv", "run", "--with", "six", "rl", "@", "a.toml"], ["@", "a.toml"])
@@ -62,7 +62,7 @@ def uv_options(words: Sequence[str], arguments: Sequence[str]) -> list[str]:
     found = [*words[2:split]]
     program = found[-2:] if found[-2:] == PROGRAM else found[-1:]
     options = found[: -len(program)]
-    # Python itself may stand before a module or a file; as the value of an option it is none.
+    # Python itself may precede a module or a file, but not as the value of an option.
     names_python = Path(options[-1]).name.startswith("python") if options else False
     is_value = options[-2:-1] in (["-p"], ["--python"])
     by_python = program == PROGRAM or program[0].endswith(".py")
@@ -70,7 +70,7 @@ def uv_options(words: Sequence[str], arguments: Sequence[str]) -> list[str]:
 
 
 def _words_of_parent() -> list[str]:
-    """The command line of the process that started this one; empty where it cannot be read, as on macOS."""
+    """Return the command line of the parent process; empty if it cannot be read, as on macOS."""
     try:
         text = Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
     except OSError:

@@ -1,7 +1,7 @@
 """Ends a process that Ctrl-C does not end in time, wherever it is.
 
-Python raises KeyboardInterrupt between two of its own instructions. A backward pass of a large batch is a single one of
-them, and may take minutes on cores that other programs use too.
+Python raises KeyboardInterrupt between two of its own instructions. A backward pass of a large batch is a single
+instruction, and may take minutes on cores that other programs use too.
 """
 
 import os
@@ -17,9 +17,9 @@ INTERRUPTED = 130
 
 
 def end_when_interrupted(last_words: str) -> None:
-    """End this process `LIMIT_S` after the first Ctrl-C if it has not ended by then, after the `last_words`.
+    """Print `last_words` and kill this process `LIMIT_S` seconds after the first Ctrl-C, if it still runs.
 
-    Its files are as after `kill -9`, and a run resumes from them. On Linux its children end with it.
+    Its files are as after `kill -9`, and a run resumes from them. On Linux its children die with it.
     """
     heard, written = socket.socketpair()
     written.setblocking(False)
@@ -29,17 +29,17 @@ def end_when_interrupted(last_words: str) -> None:
 
 
 def end_quietly(work: Callable[[], int]) -> int:
-    """The exit status of the work; `INTERRUPTED` after a second Ctrl-C, which prints no traceback."""
+    """Return the exit status of the work; `INTERRUPTED` after a second Ctrl-C, which prints no traceback."""
     try:
         status = work()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on it ends Python at once
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on it kills Python at once
         return status
     except KeyboardInterrupt:  # the second one, during the work's answer to the first
         return INTERRUPTED
 
 
 def end_by_itself() -> None:
-    """Leave the end to this process, which has children to end."""
+    """Turn the watch off: this process must end its children first."""
     signal.set_wakeup_fd(-1)
 
 

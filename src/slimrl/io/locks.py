@@ -1,4 +1,4 @@
-"""Locks of files that processes share. A wait for one says who has it, and ends where that process is stopped.
+"""File locks shared by processes. A waiting process reports the holder, and fails if the holder is stopped.
 
 The operating system drops a lock when its holder dies, so a killed process blocks nobody.
 """
@@ -14,14 +14,14 @@ from filelock import FileLock, Timeout
 from slimrl.errors import UserError
 
 POLL_S = 0.2
-NOTICE_S = 60.0  # between two notes about a wait
-STOPPED_S = 5.0  # a holder that is stopped may be continued at once
+NOTICE_S = 60.0  # seconds between two notes about a wait
+STOPPED_S = 5.0  # seconds, since a stopped holder may be continued at once
 
 
 @contextmanager
 def hold_lock(path: Path, work: str, note: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock file inside the block. A wait is noted with the holder and its `work`, such as "building an index".
-    Raises UserError if the holder is stopped, OSError if the file cannot be written."""
+    Raise UserError if the holder is stopped, OSError if the file cannot be written."""
     lock = FileLock(path)
     began, noted, stopped_since = time.monotonic(), -NOTICE_S, 0.0
     while not acquire(lock, POLL_S):
@@ -42,7 +42,7 @@ def hold_lock(path: Path, work: str, note: Callable[[str], None]) -> Iterator[No
 
 
 def holder_of(path: Path) -> int:
-    """The id of the process that holds a lock file; 0 if unknown, as where the holder is on another machine."""
+    """Return the id of the process that holds a lock file; 0 if unknown, for example on another machine."""
     with suppress(OSError, ValueError):
         status = path.stat()
         place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
@@ -66,7 +66,7 @@ def _name(holder: int) -> str:
 
 
 def acquire(lock: FileLock, seconds: float) -> bool:
-    """Whether the lock could be had in time."""
+    """Acquire the lock. Return False after waiting for `seconds` in vain."""
     try:
         lock.acquire(timeout=seconds)
     except Timeout:

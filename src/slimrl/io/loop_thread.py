@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, for connections that outlive a step. Knows nothing of what runs in it.
+"""An event loop in a separate thread, for connections that outlive a step. Independent of the code in it.
 
-Every step of a run has a new event loop, and a connection can be used only in the loop that it was opened in.
+Every step of a run has a new event loop, and a connection works only in the loop in which it was opened.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 CLOSE_S = 2.0
-_running: set[threading.Thread] = set()  # those of `start_in_daemon`
+_running: set[threading.Thread] = set()  # threads of `start_in_daemon`
 
 
 class LoopThread:
@@ -32,25 +32,25 @@ class LoopThread:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread still runs."""
+        """True while the thread runs."""
         return self._thread.is_alive()
 
     @property
     def ident(self) -> int:
-        """The number of the thread, as `threading.get_ident` gives it there."""
+        """The number of the thread, as returned by `threading.get_ident` there."""
         assert self._thread.ident is not None
         return self._thread.ident
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """The result of `work`, when it is there. Cancelling the future cancels the work."""
+        """Start `work` and return its future result. Cancelling the future cancels the work."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, awaited from any event loop. The work is cancelled if the caller is."""
+        """Return the result of `work`, awaited from any event loop. The work is cancelled if the caller is."""
         return await asyncio.wrap_future(self.start(work))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, for a caller that is not asynchronous."""
+        """Return the result of `work`, for a synchronous caller."""
         future = self.start(work)
         try:
             return future.result()
@@ -58,11 +58,11 @@ class LoopThread:
             future.cancel()  # stops the work if the wait was interrupted; does nothing if it is done
 
     def keep(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Has the thread call `close` when it ends."""
+        """Call `close` in the thread when it ends."""
         self._closers.append(asyncio.run_coroutine_threadsafe(_close_at_end(close), self._loop))
 
     def close(self) -> None:
-        """Cancels the work that still runs, and ends the thread. A second call does nothing."""
+        """Cancel the running work, and end the thread. A second call does nothing."""
         self._end()
 
 
@@ -80,7 +80,7 @@ def run_in_thread(
     work: Coroutine[Any, Any, T],
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
 ) -> T:
-    """Run a coroutine in a thread of its own, and wait for its result. Ctrl-C cancels it."""
+    """Run a coroutine in a separate thread, and wait for its result. Ctrl-C cancels it."""
     thread = LoopThread(name, new_loop)
     try:
         return thread.wait(work)
@@ -89,12 +89,12 @@ def run_in_thread(
 
 
 def call_outside_loop(call: Callable[[], T]) -> T:
-    """Call code that may run an event loop of its own; in another thread if one runs in this thread already."""
+    """Call code that may run its own event loop; in another thread if one already runs in this thread."""
     return start_in_daemon(call, "outside loop").result() if is_in_loop() else call()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    """Runs the loop until it is stopped: the whole life of the thread."""
+    """Run the loop until it is stopped: the whole life of the thread."""
     try:
         loop.run_forever()
     finally:
@@ -102,8 +102,8 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, closers: list[Future[None]]) -> None:
-    """Cancels what runs in the loop, and waits a little for the thread to end."""
-    if not thread.is_alive():  # its loop takes no work any more
+    """Cancel all work in the loop, and wait a little for the thread to end."""
+    if not thread.is_alive():  # its loop takes no more work
         return
     asyncio.run_coroutine_threadsafe(_cancel_all(), loop)
     # The last reference may be dropped inside the thread, which cannot join itself.
@@ -113,7 +113,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, closers: lis
 
 
 async def _close_at_end(close: Callable[[], Awaitable[None]]) -> None:
-    """Waits until it is cancelled, and then calls `close` in the loop where the connection was opened."""
+    """Wait for cancellation, then call `close` in the loop in which the connection was opened."""
     try:
         await asyncio.Event().wait()
     finally:
@@ -121,7 +121,7 @@ async def _close_at_end(close: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _cancel_all() -> None:
-    """Cancels every other task of the loop, waits until they have ended, and stops the loop."""
+    """Cancel every other task of the loop, wait for them, and stop the loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

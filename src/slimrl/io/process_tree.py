@@ -1,7 +1,7 @@
-"""The module finds and ends a process tree: a process with all of its descendants. It knows nothing of what they do.
+"""Finds and ends a process tree: a process with all of its descendants. Independent of their work.
 
-The kernel reuses the ids of processes that have ended. So a process is identified by its id and its time of start, and
-a process group by a known member: while one member runs, the group's id cannot be reused.
+The kernel reuses the ids of dead processes. So a process is identified by its id and its start time, and a process
+group by a known member: while one member runs, the group's id cannot be reused.
 """
 
 import os
@@ -16,14 +16,13 @@ from pathlib import Path
 POLL_S = 0.05
 PROC = Path("/proc")
 
-# Process id to time of start, as the system spells it: clock ticks since boot in /proc, a date in `ps`.
+# Process id to start time, as the system spells it: clock ticks since boot in /proc, a date in `ps`.
 StartTimes = Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of this machine. `ended` marks a zombie: it does nothing any more, but keeps its id until its parent
-    waits for it."""
+    """A process of this machine. `ended` marks a zombie: it is dead, but keeps its id until its parent waits for it."""
 
     parent: int
     group: int
@@ -32,35 +31,35 @@ class Process:
 
 
 def start_time(pid: int) -> str:
-    """The time at which a process started; empty if there is no such process, or only its zombie."""
+    """Return the start time of a process; empty if it does not exist, or is a zombie."""
     found = processes(pid).get(pid)
     return "" if found is None or found.ended else found.began
 
 
 def processes(pid: int = 0) -> dict[int, Process]:
-    """The processes that this user may see, by id; with `pid`, that process alone, if it exists."""
+    """Return the processes that this user may see, by id; with `pid`, that process alone, if it exists."""
     if not (PROC / "self" / "stat").exists():
         return _from_ps(pid)
     numbers = [pid] if pid else [int(name) for name in os.listdir(PROC) if name.isdecimal()]
     found = {}
     for number in numbers:
-        # It has ended meanwhile, or it is another user's and /proc is mounted with `hidepid=1`.
+        # It has exited meanwhile, or it is another user's and /proc is mounted with `hidepid=1`.
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             text = (PROC / str(number) / "stat").read_text(encoding="utf-8", errors="replace")
-            # The fields of proc(5) after the name, which stands in brackets and may hold brackets and spaces itself:
-            # 0 is the state, 1 the parent, 2 the process group, 19 the time of start.
+            # The fields of proc(5) after the name, which stands in brackets and may contain brackets and spaces: 0 is
+            # the state, 1 the parent, 2 the process group, 19 the start time.
             fields = text.rpartition(")")[2].split()
             found[number] = Process(int(fields[1]), int(fields[2]), fields[19], fields[0] in "ZX")
     return found
 
 
 def find_process_tree(known: StartTimes) -> dict[int, str]:
-    """The known processes that still run, with all their descendants and with the members of the process groups that
-    known ones lead or led: process id to time of start."""
+    """Return the known processes that still run, with all their descendants and with the members of process groups that
+    known ones lead or led: process id to start time."""
     there = processes()
     ours = {pid for pid, moment in known.items() if pid in there and there[pid].began == moment}
     groups = {there[pid].group for pid in ours} & set(known)
-    # The transitive closure: each pass adds the children of those found so far, until a pass adds none.
+    # The transitive closure: each pass adds the children of the processes found so far, until a pass adds none.
     num = -1
     while num != len(ours):
         num = len(ours)
@@ -69,8 +68,8 @@ def find_process_tree(known: StartTimes) -> dict[int, str]:
 
 
 def find_marked(name: str, value: str) -> dict[int, str]:
-    """The processes that were started with an environment variable of this value, and this user's, with their times of
-    start. Where there is no /proc, none is found."""
+    """Return this user's processes that were started with an environment variable of this value, with their start
+    times. Without /proc, none is found."""
     mark = f"{name}={value}".encode()
     found = {}
     for pid, one in processes().items() if PROC.is_dir() else ():
@@ -81,14 +80,14 @@ def find_marked(name: str, value: str) -> dict[int, str]:
 
 
 def end(known: StartTimes, patience_s: float) -> tuple[list[int], list[int]]:
-    """Send SIGTERM to a process tree and, after `patience_s` seconds or Ctrl-C, SIGKILL to what is left of it.
+    """Send SIGTERM to a process tree and, after `patience_s` seconds or Ctrl-C, SIGKILL to the rest of it.
 
-    Returns the ids that needed SIGKILL, and the ids that survived it.
+    Return the ids that needed SIGKILL, and the ids that survived it.
     """
     ours = find_process_tree(known)
     known = {**known, **ours}
     _send(signal.SIGTERM, ours)
-    _send(signal.SIGCONT, ours)  # a process that a signal has stopped heeds no other one before
+    _send(signal.SIGCONT, ours)  # a process stopped by a signal ignores all others before
     with suppress(KeyboardInterrupt):
         _wait(known, patience_s)
     stubborn = find_process_tree(known)
@@ -96,19 +95,19 @@ def end(known: StartTimes, patience_s: float) -> tuple[list[int], list[int]]:
 
 
 def kill(known: StartTimes, patience_s: float) -> list[int]:
-    """Send SIGKILL to a process tree, for `patience_s` seconds to what is left of it. Returns the ids that survived."""
+    """Send SIGKILL to a process tree until it is dead, for at most `patience_s` seconds. Return the surviving ids."""
     known, deadline = dict(known), time.monotonic() + patience_s
     while (left := find_process_tree(known)) and time.monotonic() < deadline:
         known.update(left)
-        _send(signal.SIGKILL, left)  # again and again, for what they start meanwhile
+        _send(signal.SIGKILL, left)  # repeated, for processes that they start meanwhile
         time.sleep(POLL_S)
     return sorted(left)
 
 
 def _wait(known: dict[int, str], patience_s: float) -> None:
-    """Wait until no process of the tree is left, or `patience_s` seconds have passed.
+    """Wait until the whole process tree is dead, or `patience_s` seconds have passed.
 
-    Every process seen is added to `known`: once its parent has ended, its origin can no longer be told.
+    Every process seen is added to `known`: after its parent's death, its origin can no longer be found.
     """
     deadline = time.monotonic() + patience_s
     while (left := find_process_tree(known)) and time.monotonic() < deadline:
@@ -118,12 +117,12 @@ def _wait(known: dict[int, str], patience_s: float) -> None:
 
 def _send(number: signal.Signals, to: StartTimes) -> None:
     for pid in to:
-        with suppress(ProcessLookupError, PermissionError):  # ended meanwhile; or another user's, reported as left
+        with suppress(ProcessLookupError, PermissionError):  # dead meanwhile; or another user's, reported as left
             os.kill(pid, number)
 
 
 def _from_ps(pid: int) -> dict[int, Process]:
-    """The processes as `ps` lists them: macOS has no /proc."""
+    """Return the processes as `ps` lists them: macOS has no /proc."""
     which = ["-p", str(pid)] if pid else ["-ax"]
     command = ["ps", *which, "-o", "pid=,ppid=,pgid=,stat=,lstart="]
     shown = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})

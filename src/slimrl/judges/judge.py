@@ -1,8 +1,8 @@
 """Judges of answers: one compares words, another asks a language model behind any OpenAI-compatible server.
 
-A model's verdict is yes or no and nothing else. Where there is none (the server is dead, slow or busy, or its reply is
-neither), the rollout fails, with a reason, and never earns a reward of 0; many failures in a row stop the run. Verdicts
-are kept on disk, so that nothing is asked twice. `docs/judge.md` has how well judges judge.
+A model's verdict is yes or no and nothing else. Without a verdict (the server is dead, slow or busy, or its reply is
+neither), the rollout fails with a reason, and never earns a reward of 0; many failures in a row stop the run. Verdicts
+are kept on disk, so that no question is repeated. `docs/judge.md` has measurements of judges.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from slimrl.judges.word_match import MIN_F1, matches
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Metrics
 
-# Markdown, quotes and brackets may stand around it, and a full stop behind it. Other signs may turn it round: "❌yes".
-# ASCII: in all of Unicode the long s of another word is an s.
+# Markdown, quotes and brackets may surround it, and a full stop may follow. Other signs may negate it: "❌yes". ASCII:
+# in all of Unicode the long s of another word is an s.
 AROUND = "\\s*_`\"'“”‘’«»()"
 VERDICT = re.compile(rf"[{AROUND}]*((?ai:yes|no))[{AROUND}.,!。]*")
 GREEDY = {"temperature": 0.0, "seed": 0}
 NO_VERDICT = "verdict"
-REFUSED = (400, 422)  # the statuses of a server that does not accept a request as it is
-# What vLLM and our own server allow as a reply. Only of later tries, since a judge may think before its verdict.
+REFUSED = (400, 422)  # the statuses of a server that does not accept a request in this form
+# A constraint of vLLM and our own server on replies. Only for later tries, since a judge may think before its verdict.
 CONSTRAINED = {"structured_outputs": {"choice": ["yes", "no"]}}
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
 PROMPT = """\
@@ -54,8 +54,8 @@ Is the response correct, given the question and the correct answer, and coherent
 
 
 def verdict_of(reply: str) -> bool | None:
-    """The verdict of a reply: True for yes, False for no, None for anything else. Thoughts before the last `</think>`
-    do not count.
+    """Return the verdict of a reply: True for yes, False for no, None for anything else. Thoughts before the last
+    `</think>` are ignored.
 
     >>> verdict_of("**Yes.**"), verdict_of("no"), verdict_of("yes/no"), verdict_of("eyes")
     (True, False, None, None)
@@ -67,26 +67,25 @@ def verdict_of(reply: str) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a response is right, and the judge's metrics, which join those of the episode."""
+    """The verdict on a response, True if it is right, and the judge's metrics, which are added to the episode's."""
 
     correct: bool
     metrics: Metrics = field(default_factory=dict)
 
 
 class Judge(Protocol):
-    """Decides whether a response answers a question rightly."""
+    """Decides if a response answers a question correctly."""
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
-        """The verdict on a response, where each of `references` is a right answer. Raises RolloutError where there is
-        no verdict."""
+        """Return the verdict on a response; each of `references` is a right answer. Raise RolloutError if it fails."""
 
     def offload(self) -> None:
-        """Frees memory of a device that the policy shares, until the next response is to be judged."""
+        """Free memory on a device shared with the policy, until the next response must be judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatchJudge:
-    """A judge that compares words, as `judges/word_match.py` does; `min_f1` is how alike they must be."""
+    """A judge that compares words, as `judges/word_match.py` does; `min_f1` is the required similarity."""
 
     min_f1: float = MIN_F1
 
@@ -98,13 +97,13 @@ class MatchJudge:
         return Verdict(matches(without_thoughts(response), references, question, self.min_f1))
 
     def offload(self) -> None:
-        """Does nothing: no memory of a device is held."""
+        """No-op: it uses no device memory."""
 
 
 def read_judge(settings: Mapping[str, Any]) -> "MatchJudge | JudgeServer":
-    """What a config's `judge` describes: with a `base_url` and a `model` a server, which is not asked, with the fields
-    of `JudgeServer`; without them the comparison of words, with those of `MatchJudge`. Raises UserError for settings
-    that cannot work."""
+    """Return the judge that a config's `judge` describes: with a `base_url` and a `model` a server, not yet asked, with
+    the fields of `JudgeServer`; otherwise the comparison of words, with the fields of `MatchJudge`. Raise UserError for
+    invalid settings."""
     if not {"base_url", "model"} & set(settings):
         return read_settings(MatchJudge, settings, "judge")
     if missing := [name for name in ("base_url", "model") if name not in settings]:
@@ -113,8 +112,8 @@ def read_judge(settings: Mapping[str, Any]) -> "MatchJudge | JudgeServer":
 
 
 def judge_of(settings: Mapping[str, Any]) -> Judge:
-    """The judge that a config's `judge` describes. Raises UserError for settings that cannot work, and for a server
-    that does not answer now."""
+    """Create the judge that a config's `judge` describes. Raise UserError for invalid settings, or if the server does
+    not answer now."""
     described = read_judge(settings)
     if isinstance(described, MatchJudge):
         return described
@@ -128,10 +127,10 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
 
 
 class LLMJudge:
-    """A judge that asks a server, greedily, for the verdicts that are not in the cache.
+    """A judge that asks a server, greedily, for verdicts that are not in the cache.
 
-    Everything happens in the event loop of a thread of its own. Equal requests at the same time are made once. Where
-    the first reply is no verdict, the next ones are constrained to be one, if the server can do that.
+    All work is in the event loop of a separate thread. Simultaneous equal requests are sent once. If the first reply is
+    not a verdict, the next replies are constrained to be one, if the server supports it.
     """
 
     def __init__(self, server: JudgeServer, cache: Path | None) -> None:
@@ -141,13 +140,13 @@ class LLMJudge:
         self._thread = LoopThread("judge")
         self._constrains = True  # until the server refuses it
         self._thread.keep(self._chat.close)
-        # A lock for each request under way, by its key; it goes with the last request that holds it.
+        # A lock per open request, by its key; it is dropped with the last request that holds it.
         self._asking: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
-        """The server's verdict; an empty response is wrong without asking. Its metrics are whether it was in the cache,
-        and if not, the seconds that it took; whether it is yes, and whether the comparison of words says otherwise.
-        Raises RolloutError where there is no verdict, UserError after too many of these."""
+        """Return the server's verdict; an empty response is wrong without asking. The metrics: was it in the cache, and
+        if not, after how many seconds; is it yes, and does the comparison of words disagree. Raise RolloutError without
+        a verdict, UserError after too many of these errors."""
         response = without_thoughts(response).strip()
         if not response:
             return Verdict(False)
@@ -159,17 +158,17 @@ class LLMJudge:
             response=without_tags(response),
         )
         verdict = await self._thread.run(self._judge(self._body(prompt)))
-        # The second opinion costs no request, and tells a judge that says yes to all (monitor/health/rewards.py).
+        # The second opinion costs no request, and exposes a judge that always answers yes (monitor/health/rewards.py).
         disagrees = verdict.correct != matches(response, references, question)
         second = {"judge_yes": float(verdict.correct), "judge_disagrees": float(disagrees)}
         return Verdict(verdict.correct, {**verdict.metrics, **second})
 
     def check(self) -> None:
-        """Raises UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""
+        """Raise UserError if the server cannot be used: unreachable, without the model, or in need of a key."""
         self._thread.wait(self._chat.check({**self._body("Reply with one word: yes"), **GREEDY}))
 
     def offload(self) -> None:
-        """With `sleeps`, has the server free its memory until the next request. Raises UserError if it cannot."""
+        """With `sleeps`, ask the server to free its memory until the next request. Raise UserError if it cannot."""
         self._thread.wait(self._chat.offload())
 
     def close(self) -> None:
@@ -183,7 +182,7 @@ class LLMJudge:
 
         async def attempt(failures: Sequence[HttpError]) -> Verdict:
             async with self._asking.setdefault(key, asyncio.Lock()):
-                if (found := self._cache.get(key)) is not None:  # of an equal question meanwhile
+                if (found := self._cache.get(key)) is not None:  # from an equal question meanwhile
                     return Verdict(found, {"judge_cached": 1.0})
                 correct = self._read_verdict(await self._reply(body, failures))
                 self._cache.put(key, correct)
@@ -192,8 +191,8 @@ class LLMJudge:
         return await self._chat.ask(attempt)
 
     async def _reply(self, body: dict[str, Any], failures: Sequence[HttpError]) -> Reply:
-        """The reply to a request with the fields for its next try. A second greedy reply would be the same as the
-        first, so later ones are sampled, and constrained to be a verdict if a reply was none."""
+        """Return the reply to a request with the fields for its next try. A second greedy reply would equal the first,
+        so later ones are sampled, and constrained to be a verdict if a reply was not."""
         num_tries = sum(failure.status > 0 and failure.kind != "busy" for failure in failures)
         if not num_tries:
             return await self._chat.reply(body | GREEDY)
@@ -217,7 +216,7 @@ class LLMJudge:
         return self._server.body([{"role": "user", "content": prompt}])
 
     def _key(self, body: Mapping[str, Any]) -> str:
-        """A digest of everything that a verdict depends on: the request, and the server, as another server may serve
-        another model under the same name."""
+        """Return a digest of all inputs of a verdict: the request, and the server, as another server may serve another
+        model under the same name."""
         asked = [self._server.base_url.rstrip("/"), {**body, **GREEDY}]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

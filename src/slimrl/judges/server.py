@@ -1,4 +1,4 @@
-"""The settings of a language model that judges. Knows nothing of verdicts: `judges/judge.py` does."""
+"""The settings of a language model that judges. Verdicts are in `judges/judge.py`."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +8,7 @@ from slimrl.io.chat_client import ChatServer
 
 @dataclass(frozen=True, slots=True)
 class JudgeServer(ChatServer):
-    """The server of a judge. Its fields, those of `ChatServer`, are the settings of an environment's `judge`.
+    """The server of a judge. Its fields, inherited from `ChatServer`, are the settings of an environment's `judge`.
 
     `timeout_s` is the limit for a verdict with all its tries, and `max_tokens` leaves room for models that think first.
     """

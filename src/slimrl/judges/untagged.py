@@ -1,27 +1,27 @@
-"""Takes from a text what could be a tag or a control token of a language model, whichever family it is of.
+"""Removes all possible tags and control tokens of language models from a text, for any model family.
 
-All of these are names in brackets: `<|im_end|>`, `[/INST]`, `</response>`, `<start_of_turn>`, `]~b]`. So there is no
-list of them: a text without angle and square brackets spells none.
+All of these are names in brackets: `<|im_end|>`, `[/INST]`, `</response>`, `<start_of_turn>`, `]~b]`. So no list of
+them is needed: a text without angle and square brackets cannot spell any.
 """
 
 import re
 import unicodedata
 
-# A comparison is no tag, and its meaning counts.
+# A comparison is not a tag, and its meaning counts.
 COMPARISON = re.compile(r"(?<![-=])[<>]=?(?=\s?[-+]?[$£€.]?\d)")
 IN_WORDS = {"<": " less than ", "<=": " at most ", ">": " more than ", ">=": " at least "}
-NOT_SHOWN = {"Cc": "", "Cf": "", "Cs": "?"}  # controls, the invisible, and half of a pair, which cannot be sent
+NOT_SHOWN = {"Cc": "", "Cf": "", "Cs": "?"}  # controls, invisible ones, half of a surrogate pair (cannot be sent)
 KEPT = "\t\n"
 ROUND = frozenset("(){}")
-# Signs that look like an angle bracket, and are none to Unicode.
+# Signs that look like an angle bracket, but are none in Unicode.
 LIKE_OPENING = frozenset("‹❮˂ᐸ◁◀◂◃◄⏴⯇⮜🞀≺⋖⪡≪⋘⫷⪻⊲⊰")
 LIKE_CLOSING = frozenset("›❯˃ᐳ▷▶▸▹►⏵⯈⮞🞂≻⋗⪢≫⋙⫸⪼⊳⊱")
 QUOTES = frozenset("„‚〝")  # which Unicode counts as opening brackets
 
 
 def without_tags(text: str) -> str:
-    """The text with round brackets for all others but braces, and without characters that are not shown. A "<" before
-    a number becomes "less than".
+    """Replace all brackets except braces by round ones, and remove invisible characters. A "<" before a number becomes
+    "less than".
 
     >>> without_tags("1874</response>"), without_tags("<｜im▁end｜>"), without_tags("<5 [1]")
     ('1874(/response)', '(｜im▁end｜)', ' less than 5 (1)')
@@ -37,7 +37,7 @@ def _visible(character: str) -> str:
 
 
 def _round(character: str) -> str:
-    """A round bracket for any other, and for what a tokenizer may take for one: "＜" is "<" in its normal form."""
+    """Return a round bracket for any other, or for a lookalike to tokenizers: "＜" is "<" in its normal form."""
     if character in ROUND or character in QUOTES:
         return character
     normal, category = unicodedata.normalize("NFKD", character), unicodedata.category(character)

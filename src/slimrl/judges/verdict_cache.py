@@ -1,4 +1,4 @@
-"""A cache of verdicts on disk, by key. Knows nothing of how a verdict is reached."""
+"""A cache of verdicts on disk, by key. Independent of the judge."""
 
 import hashlib
 import os
@@ -10,10 +10,10 @@ from slimrl.errors import UserError
 
 
 class VerdictCache:
-    """A cache in one file, to which several processes may add, or without a path in memory alone.
+    """A cache in one file, to which several processes may add; without a path, in memory only.
 
-    A line is a key and a digest of key and verdict, so a damaged line has no verdict and is asked for again. Every
-    method raises UserError if the file cannot be used.
+    A line is a key and a digest of key and verdict, so a damaged line has no verdict and is asked again. Every method
+    raises UserError if the file cannot be used.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -27,13 +27,13 @@ class VerdictCache:
         self._read_new()
 
     def get(self, key: str) -> bool | None:
-        """The verdict of a key; None if it is unknown."""
+        """Return the verdict of a key; None if it is unknown."""
         if key not in self._verdicts:
             self._read_new()
         return self._verdicts.get(key)
 
     def put(self, key: str, verdict: bool) -> None:
-        """Keep a verdict, in place of an earlier one of the key."""
+        """Store a verdict, replacing an earlier one of the key."""
         self._verdicts[key] = verdict
         if self._path is None:
             return
@@ -42,10 +42,10 @@ class VerdictCache:
             file.write(f"\n{key} {_digest(key, verdict)}\n".encode())
 
     def _read_new(self) -> None:
-        """Read the lines that were added since the last time, by any process."""
+        """Read the lines added since the last call, by any process."""
         if self._path is None:
             return
-        with self._explain_errors(), self._path.open("a+b") as file:  # a file that was deleted is made anew
+        with self._explain_errors(), self._path.open("a+b") as file:  # recreate a deleted file
             if file.seek(0, os.SEEK_END) < self._num_read:
                 self._num_read = 0  # it is another file
             file.seek(self._num_read)

@@ -1,36 +1,34 @@
-"""The English words that the comparison of words treats otherwise than names: each list says why."""
+"""English words with a special role in the comparison of words. Each list explains its role."""
 
-# Words that negate an answer, or make several of it. Two texts that say the same have the same of these.
+# Words that negate an answer, or combine several. Texts with the same meaning have the same ones.
 TURN_WORDS = """
 and but either except false instead maybe neither never no none nor not or perhaps rather than true unlike without
 """
 TURNS = frozenset(TURN_WORDS.split())
-# Words without a content of their own: an answer may have them beside the reference's.
+# Words without content: an answer may have them in addition to the reference's words.
 FILLER_WORDS = """
 about according actually all also am answer answers approximately are around as at be been believe by called circa
 correct did do does exactly final for found from had has have he her his i in is it its known m name named namely of
 on s said says section she so stands states that their there they think this to total was well were which who with
 """
 FILLERS = frozenset(FILLER_WORDS.split())
-# Fillers that say who, where or which way: one may be added or left off, but not stand for another ("from" for "to").
+# Fillers for who, where or which way: one may be added or omitted, but not replace another ("from" for "to").
 RELATION_WORDS = "as at by for from he her his in its of on she their they to with"
 RELATIONS = frozenset(RELATION_WORDS.split())
-# Words that change what they stand before, even if the question has said them.
+# Words that change the words after them, even if they are in the question.
 MODIFIER_WORDS = """
 above acting after against almost anti before below beside between beyond deputy double down except former half inside
 late least less minus more most near nearly negative non opposite outside over past post pre quarter since third twice
 under until up vice
 """
 MODIFIERS = frozenset(MODIFIER_WORDS.split())
-# Words that change the number that they stand behind.
+# Words that change the number before them.
 OF_NUMBER_WORDS = "ad am bc bce billion ce dozen hundred million pm thousand trillion"
 OF_NUMBERS = frozenset(OF_NUMBER_WORDS.split())
 MONTH_WORDS = "january february march april may june july august september october november december"
-MONTHS = frozenset(
-    [*MONTH_WORDS.split(), *(month[:3] for month in MONTH_WORDS.split())]
-)  # written before or after a day
-# What things with a name are, and how they are told apart from others of that name. Many bear the same, so alone
-# neither says which is meant. A kind may be left off a long name ("Lamar Hunt Trophy"), a quality not ("New York").
+MONTHS = frozenset([*MONTH_WORDS.split(), *(month[:3] for month in MONTH_WORDS.split())])  # before or after a day
+# Kinds and qualities of named things. Many things share each, so alone it does not identify one. A kind may be omitted
+# from a long name ("Lamar Hunt Trophy"), a quality not ("New York").
 KIND_WORDS = """
 academy act army association award bank battle bay bridge castle church city club college committee company council
 county court cup day department district dynasty emperor empire field film forest gate general government group gulf

@@ -1,8 +1,8 @@
-"""Compares the words of a short answer with those of a reference: the judge that needs no model.
+"""Compares the words of a short answer with the words of a reference: the judge that needs no model.
 
-It knows words, not meanings, and errs on the side of no: it refuses what a policy could exploit (a part of a name that
-many things bear, several candidates, taking back what was said, another order), and so some right answers too.
-`docs/judge.md` says how often, and what it does not look at.
+It compares words, not meanings. If in doubt it answers no: it refuses all that a policy could exploit (a part of a name
+that many things share, several candidates, a withdrawn answer, another order), and so some right answers too.
+`docs/judge.md` has the error rates, and the limits.
 """
 
 import re
@@ -21,7 +21,7 @@ WHO = re.compile(r"(?:\w+ )?who(?:m|se)?\b", re.IGNORECASE)  # "By whom" too
 SENTENCE_END = (".", "!", "?", ":")
 INFLECTION = re.compile(r"(?<=\w\w\w)(?:s|ed|er|or|ing|ion|i?e|y|d|r)+$")
 DOUBLED = re.compile(r"([^\W\d_])\1$")
-MAX_BESIDE = 12  # words beside the reference's that an answer may have, as in "It was founded in 1874"
+MAX_BESIDE = 12  # words that an answer may have in addition to the reference's, as in "It was founded in 1874"
 REACH = 3  # words before the reference in which a modifier changes it, as in "up to about 5"
 MIN_F1 = 0.8
 
@@ -33,17 +33,17 @@ class Asked:
         self._question = question
 
     def has(self, word: str) -> bool:
-        """Whether the question has the word, or an inflection of it. A name has none but the genitive."""
+        """Return True if the question has the word or an inflection of it. Names have only the genitive."""
         plain = _plain(word)
         return plain in self._words or stem(plain) in self._stems
 
     def is_name(self, word: str) -> bool:
-        """Whether the question has the word as a name or a part of one."""
+        """Return True if the question has the word as a name or a part of one."""
         return _plain(word) in self._names
 
     @property
     def is_for_somebody(self) -> bool:
-        """Whether it is asked who it was."""
+        """True if the question asks for a person."""
         return WHO.match(self._question) is not None
 
     @cached_property
@@ -52,7 +52,7 @@ class Asked:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """The capitalised words, apart from those that begin a sentence."""
+        """The capitalised words, except at the start of a sentence."""
         pairs = pairwise(self._question.split())
         inner = (raw for before, raw in pairs if raw != raw.lower() and not before.endswith(SENTENCE_END))
         return frozenset(_plain(word) for raw in inner for word in normalise(raw))
@@ -63,7 +63,7 @@ class Asked:
 
 
 def stem(word: str) -> str:
-    """The word without its inflection.
+    """Return the word without its inflection.
 
     >>> stem("discovered"), stem("cities"), stem("city"), stem("making"), stem("running"), stem("borneo")
     ('discov', 'cit', 'cit', 'mak', 'run', 'borneo')
@@ -72,13 +72,12 @@ def stem(word: str) -> str:
 
 
 def matches(answer: str, references: Sequence[str], question: str = "", min_f1: float = MIN_F1) -> bool:
-    """Whether the answer says one of the references, in one of three ways.
+    """Return True if the answer matches one of the references, in one of three ways.
 
-    It has the same words. Or it has them as a phrase, beside which all words are light: fillers, and words of the
+    It has the same words. Or it contains them as a phrase, and all other words are light: fillers, and words of the
     question unless the question names the reference itself. Or it has nearly the same words in the same order (`f1` of
-    `min_f1` or more), beside which are only fillers, and what it lacks does not carry the reference. In all cases its
-    numbers, its negations and its symbols must be those of the reference, and no filler may stand for another ("she"
-    for "he").
+    `min_f1` or more), with only fillers besides, and the missing words are optional. In all cases its numbers, its
+    negations and its symbols must equal the reference's, and no filler may replace another ("she" for "he").
 
     >>> matches("It was in 1,874.", ["1874"]), matches("1873 or 1874", ["1874"]), matches("not Rome", ["Rome"])
     (True, False, False)
@@ -92,7 +91,7 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
     for reference in references:
         wanted, wanted_units = normalise(reference), units_of(reference)
         if units and wanted_units and units != wanted_units:
-            continue  # a unit may be left off, but not be another
+            continue  # a unit may be omitted, but not differ
         if any(_says(words, wanted, reference, asked, min_f1) for words in readings):
             return True
         if inverted and "," not in reference and normalise(f"{inverted[2]} {inverted[1]}") == wanted:
@@ -101,7 +100,8 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
 
 
 def f1(words: Sequence[str], wanted: Sequence[str]) -> float:
-    """The F1 score of two bags of words, the harmonic mean of precision and recall (SQuAD, Rajpurkar et al. 2016).
+    """Return the F1 score of two bags of words, the harmonic mean of precision and recall (SQuAD, Rajpurkar et al.
+    2016).
 
     >>> f1(["george", "handel"], ["george", "frideric", "handel"])
     0.8
@@ -125,7 +125,7 @@ def _says(words: list[str], wanted: list[str], reference: str, asked: Asked, min
 
 
 def _is_phrase(words: list[str], wanted: list[str], asked: Asked) -> bool:
-    """Whether the wanted words stand in the answer one after the other, and all words beside them are light."""
+    """Return True if the answer has the wanted words one after the other, and all other words are light."""
     for place in _places(words, wanted):
         before, behind = words[:place], words[place + len(wanted) :]
         others = [word for word in before + behind if word not in FILLERS]
@@ -137,19 +137,19 @@ def _is_phrase(words: list[str], wanted: list[str], asked: Asked) -> bool:
 
 
 def _places(words: list[str], wanted: list[str]) -> list[int]:
-    """The places at which the wanted words stand one after the other."""
+    """Return the places at which the wanted words stand one after the other."""
     return [place for place in range(len(words) - len(wanted) + 1) if words[place : place + len(wanted)] == wanted]
 
 
 def _is_named(wanted: list[str], asked: Asked) -> bool:
-    """Whether the question has a word of the reference, apart from fillers, kinds and units of numbers if there are
-    other words."""
+    """Return True if the question has a word of the reference. Fillers, kinds and units of numbers are ignored if the
+    reference has other words."""
     units = {word for number, word in pairwise(wanted) if NUMBER.fullmatch(number)}
     return any(map(asked.has, [word for word in wanted if word not in FILLERS | KINDS | units] or wanted))
 
 
 def _changes(before: list[str], behind: list[str], asked: Asked) -> bool:
-    """Whether the words beside a reference make something else of it: a modifier shortly before it ("before the year
+    """Return True if the words around a reference change its meaning: a modifier shortly before it ("before the year
     1874"), a name of the question directly before it ("New York"), a word of the question and "of" ("the mother of
     Ada"; not "the city of Rome"), or a word that belongs to a number ("5 million")."""
     if not MODIFIERS.isdisjoint(before[-REACH:]) or not OF_NUMBERS.isdisjoint(behind[:1]):
@@ -159,8 +159,8 @@ def _changes(before: list[str], behind: list[str], asked: Asked) -> bool:
 
 
 def _is_nearly(words: list[str], wanted: list[str], reference: str, asked: Asked, min_f1: float) -> bool:
-    """Whether enough words are the same, in the same order, all others fillers, and those that are missing optional:
-    the F1 score alone would allow another name beside a short reference, and a part of a name that many bear."""
+    """Return True if enough words are equal and in the same order, all others are fillers, and all missing ones
+    optional. The F1 score alone would allow another name next to a short reference, and a part of a common name."""
     kept = [word for word in words if word in wanted]
     due = [word for place, word in enumerate(wanted) if word in kept or not _is_said(wanted, place, asked)]
     return (
@@ -173,19 +173,19 @@ def _is_nearly(words: list[str], wanted: list[str], reference: str, asked: Asked
 
 
 def _is_said(wanted: list[str], place: int, asked: Asked) -> bool:
-    """Whether a word of a reference needs not be said: a filler, or the question's word for the kind of thing or for
-    the unit of a number ("44" for "44 years", where it was asked how many years)."""
+    """Return True if an answer may omit a word of a reference: a filler, or the question's word for the kind of thing
+    or for the unit of a number ("44" for "44 years", if the question was how many years)."""
     word = wanted[place]
     is_unit = place > 0 and NUMBER.fullmatch(wanted[place - 1]) is not None
     return word not in OF_NUMBERS and (word in FILLERS or ((word in KINDS or is_unit) and asked.has(word)))
 
 
 def _optional_words(reference: str, asked: Asked) -> frozenset[str]:
-    """The words of a reference that do not carry it: initials, a person's given names, and what another thing is.
+    """Return the optional words of a reference: initials, a person's given names, and the kind of any other thing.
 
-    A person's name has capitals, and particles such as "van", but no "of", "and", number or comma, and no word that
-    things are called by; but where it was asked who, the last word may be one, as in Martin Luther King. The first name
-    may be left off where it was asked who, or where the last has two parts.
+    A person's name has capitals, and particles such as "van", but no "of", "and", number or comma, and no word for a
+    kind of thing. Only if the question is who, the last word may be one, as in Martin Luther King. The first name is
+    optional if the question is who, or if the last name has two parts.
     """
     parts, words = reference.split(), normalise(reference)
     initials = frozenset(word for part in parts[:-1] if INITIAL.fullmatch(part) for word in normalise(part))

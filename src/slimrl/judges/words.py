@@ -1,7 +1,7 @@
-"""The words of a short text, in one spelling where a difference of spelling makes none of meaning.
+"""The words of a short text, in one spelling if different spellings have the same meaning.
 
-Case, articles, punctuation and separators of thousands are taken away. Everything that distinguishes two answers is
-kept: signs, decimal points, powers, fractions, symbols, and the marks that make another letter.
+Case, articles, punctuation and separators of thousands are removed. Everything that distinguishes two answers is kept:
+signs, decimal points, powers, fractions, symbols, and marks that make another letter.
 """
 
 import re
@@ -20,23 +20,23 @@ NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS.split())
 TENS, ONES = ("", "x", "xx", "xxx", "xl"), ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
 NUMERALS = {ten + one: str(10 * tens + ones) for tens, ten in enumerate(TENS) for ones, one in enumerate(ONES)}
 NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
-# Done before compatible characters become the same: 10² is not 102, 3½ is not 31/2, and ≠ would lose its stroke.
+# Before compatible characters are unified: 10² is not 102, 3½ is not 31/2, and ≠ would lose its stroke.
 POWER = re.compile(r"(?<=\d)(?=[⁺⁻]?[⁰¹²³⁴-⁹])")
 INDEX = re.compile(r"(?<=\d)(?=[₀-₉])")
 FRACTION = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
 COMPARISONS = str.maketrans({"≠": "!=", "≤": "<=", "⩽": "<=", "≥": ">=", "⩾": ">=", "¬": "!"})
-# Done after it. The longest dash is no minus.
+# After that. The longest dash is not a minus.
 SAME = str.maketrans({"\u2019": "'", **dict.fromkeys("‐‑‒–−", "-"), "⁄": "/", "∕": "/"})
-UNSEEN = re.compile("[\u034f\ufe00-\ufe0f\u20e3]")  # variation selectors and their like
+UNSEEN = re.compile("[\u034f\ufe00-\ufe0f\u20e3]")  # variation selectors and similar characters
 SEPARATED_NUMBER = re.compile(r"(?<![\d.,/^])\d{1,3}([, ])\d{3}(?:\1\d{3})*(?!\d)")
 CURRENCY = "$¢£¤¥฿₠-⃀"
 UNIT = re.compile(f"[{CURRENCY}%‰‱°]")
 MARKS = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M")
 LETTER = f"(?:[^\\W_]|[{MARKS}])"
-# A minus belongs to a number only where no word ends before it: in a range such as 10-20 it is no sign.
+# A minus belongs to a number only if no word precedes it directly: in a range such as 10-20 it is not a sign.
 SIGN = rf"(?<![\w)\]%°-])-(?=[{CURRENCY}]?\.?\d)[{CURRENCY}]?"
 POINT = r"(?<![\w.])\.(?=\d)"  # as in .5
-# What joins two parts to one word. A slash behind a year is a dash: a season.
+# A joint of two parts of one word. A slash after a year is a dash: a season.
 JOINT = rf"(?:[.'](?={LETTER})|(?<=\d)(?:[,·٫_*+×÷]|\^-?|(?<!\d\d\d\d)/)(?=\d))"
 # As in C++ and F#, in the blood group B- and the open range 1914-.
 ENDING = r"(?:\+\+?|[#♯♭]|(?<=\d)-(?!\s*\w)|(?<!\w\w\w)-(?!\w))"
@@ -45,14 +45,14 @@ WORD = re.compile(
     rf"|[^\w\s!]"
 )
 SYMBOLS = frozenset({"Sm", "So", "Sk", "Me"})  # categories of signs that may change an answer
-HARMLESS = frozenset("`^|+°©®✓✔✅")  # symbols that leave an answer as it is
-# Marks that people leave off: accents of Latin and Greek, stress and ё in Cyrillic, the points of Hebrew and Arabic. A
-# stroke through a letter is none of them, nor are the marks of й, パ and Indian vowels.
+HARMLESS = frozenset("`^|+°©®✓✔✅")  # symbols that do not change an answer
+# Marks that people omit: accents of Latin and Greek, stress and ё in Cyrillic, the points of Hebrew and Arabic. A
+# stroke through a letter is not among them, nor are the marks of й, パ and Indian vowels.
 FREE_MARK = re.compile(
     "(?<=[0-9a-z\u00df-\u02ff\u0370-\u03ff])[\u0300-\u0333\u0339-\u036f]+|(?<=[аеиоуыэюяієѣ])[\u0300\u0301]|(?<=е)\u0308"
     "|(?<=\u0627)[\u064b-\u0655]+|[\u0591-\u05c7\u064b-\u0652\u0670]"
 )
-# What is put around an answer and says nothing of it. A ">" is a quote's only before a word: "> 5" is a comparison.
+# Decoration without meaning around an answer. A ">" is a quote's only before a word: "> 5" is a comparison.
 DECORATION = re.compile(
     r"</?(?:answer|final|final_answer|response|b|i|u|em|strong|code|p|br)\s*/?>"
     r"|^(?:[ \t]*>)+[ \t]+(?=[\"'“*_`]*[^\W\d])|→|(?<![<=>-])(?:--?>|==?>(?!\s*[-+.\d]))"
@@ -62,9 +62,9 @@ DECORATION = re.compile(
 
 
 def normalise(text: str) -> list[str]:
-    """The words of a text in lower case, without articles, punctuation and separators of thousands. Numbers up to
-    twenty, and Roman ones behind a word, are in digits; a symbol is a word; marks stay, each behind its letter; a month
-    stands behind its day.
+    """Return the words of a text in lower case, without articles, punctuation and separators of thousands. Numbers up
+    to twenty, and Roman ones after a word, become digits. A symbol is a word. Marks stay, each after its letter. A
+    month follows its day.
 
     >>> normalise("The U.S. has 1,000 km²"), normalise("−5 ≠ .5"), normalise("World War I, May 5")
     (['u.s', 'has', '1000', 'km2'], ['-5', '!=', '0.5'], ['world', 'war', '1', '5', 'may'])
@@ -79,11 +79,11 @@ def normalise(text: str) -> list[str]:
         if words and not between.strip(" -"):
             word = NUMERALS.get(word, word)
         if words and words[-1] in ARTICLES and between and not set(between) & set(",;/"):
-            words.pop()  # an article stands before a word; the letters of "A, B" and "vitamin A" do not
+            words.pop()  # an article precedes a word; the letters of "A, B" and "vitamin A" do not
         words.append(_tidy(word))
         end = found.end()
     while words and set(words[-1]) == {"!"}:
-        words.pop()  # what follows is negated, but nothing does
+        words.pop()  # it would negate the next word, but there is none
     words = [NUMBERS.get(word, word) for word in words]
     for place in range(len(words) - 1):
         if words[place] in MONTHS and re.fullmatch(r"\d\d?", words[place + 1]):
@@ -92,7 +92,7 @@ def normalise(text: str) -> list[str]:
 
 
 def without_decoration(text: str) -> str:
-    """The text without tags that show where an answer stands, marks of a quote, arrows, and glad faces.
+    """Remove tags that mark the answer, marks of a quote, arrows, and happy faces from a text.
 
     >>> without_decoration("<answer>Rome</answer>"), without_decoration("=> Rome 😊"), without_decoration("> 5 👎")
     (' Rome ', '  Rome  ', '> 5 👎')
@@ -101,22 +101,22 @@ def without_decoration(text: str) -> str:
 
 
 def is_sign(word: str) -> bool:
-    """Whether a word has neither letter nor digit."""
+    """Return True if a word has neither letter nor digit."""
     return not any(map(str.isalnum, word))
 
 
 def numbers_of(words: Collection[str]) -> list[str]:
-    """The numbers among some words, in their order."""
+    """Return the numbers among some words, in their order."""
     return [word for word in words if NUMBER.fullmatch(word)]
 
 
 def units_of(text: str) -> frozenset[str]:
-    """The signs of units in a text: currencies, per cent, degrees."""
+    """Return the signs of units in a text: currencies, per cent, degrees."""
     return frozenset(UNIT.findall(_compatible(text)))
 
 
 def bare(word: str) -> str:
-    """The word without the marks that may be left off.
+    """Return the word without optional marks.
 
     >>> bare(normalise("Málaga")[0]), bare(normalise("パ")[0]) == normalise("ハ")[0]
     ('malaga', False)
@@ -125,8 +125,8 @@ def bare(word: str) -> str:
 
 
 def spell_as(word: str, wanted: Collection[str]) -> str:
-    """Return the one of some words that equals this one if either is written without marks, otherwise the word
-    itself. Two different marks on a letter make two words."""
+    """Return the word of `wanted` that equals this one if either is written without marks, otherwise the word itself.
+    Two different marks on a letter make two words."""
     if word in wanted:
         return word
     plain = bare(word)
@@ -134,7 +134,7 @@ def spell_as(word: str, wanted: Collection[str]) -> str:
 
 
 def _compatible(text: str) -> str:
-    """The text in lower case, with characters that look different and mean the same as one of them."""
+    """Return the text in lower case, with one character for each set of different characters with the same meaning."""
     text = FRACTION.sub(" ", INDEX.sub("_", POWER.sub("^", text.translate(COMPARISONS))))
     folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return UNSEEN.sub("", folded.translate(SAME))
@@ -145,8 +145,8 @@ def _without_separators(number: re.Match[str]) -> str:
 
 
 def _counts(sign: str) -> bool:
-    """Whether a sign may change an answer: a symbol, a stroke, or an exclamation mark, which WORD finds only where it
-    may negate. Punctuation and currencies are none, and accents say nothing without a letter."""
+    """Return True if a sign may change an answer: a symbol, a stroke, or an exclamation mark, which WORD finds only if
+    it may negate. Punctuation, currencies, and accents without a letter do not count."""
     return any(
         mark not in HARMLESS
         and (mark == "!" or unicodedata.category(mark) in SYMBOLS or unicodedata.combining(mark) == 1)
@@ -155,5 +155,5 @@ def _counts(sign: str) -> bool:
 
 
 def _tidy(word: str) -> str:
-    """A number without the currency behind its sign, and with the zero before its point."""
+    """Return a number without the currency after its sign, and with the zero before its point."""
     return re.sub(r"^(-?)\.", r"\g<1>0.", UNIT.sub("", word)) if word[0] in "-." else word

@@ -1,7 +1,7 @@
-"""The module has the console of a run: a progress bar over the steps, notes above it, and bars for long jobs.
+"""The console of a run: a progress bar over the steps, notes above it, and bars for long jobs.
 
 On a terminal the bars are live; in a pipe, a log file or CI each step is one plain line without control characters.
-NO_COLOR is honoured. The console is passed as an argument: there is no global one.
+NO_COLOR is honoured. The console is passed as an argument; none is global.
 """
 
 import math
@@ -28,7 +28,7 @@ Clock = Callable[[], float]
 
 
 class _Visible:
-    """A renderable whose texts are shown as `visible` has them: tables have names and texts of others."""
+    """Passes a renderable's texts through `visible`, because tables contain names and texts of others."""
 
     def __init__(self, shown: RenderableType) -> None:
         self._shown = shown
@@ -68,25 +68,25 @@ class RunConsole:
         self._rich.print(Text(printable, style=style), soft_wrap=True)
 
     def note_once(self, text: str, style: str = "") -> None:
-        """Print a line as `note` does, unless this console has printed it before."""
+        """Print a line as `note` does, unless this console has already printed it."""
         if text not in self._noted:
             self._noted.add(text)
             self.note(text, style)
 
     def show(self, renderable: RenderableType) -> None:
-        """Print a rich table or panel, without colours or control characters if this is no terminal."""
+        """Print a rich table or panel. Without a terminal, omit colours and control characters."""
         self._rich.print(_Visible(renderable), soft_wrap=True)
 
     def steps(
         self, total: int, first_step: int = 0, headline: str = "reward/mean", before: Sequence[float] = ()
     ) -> "StepDisplay":
-        """A sink that shows each step as it is logged; `headline` is the metric beside the bar, and `before` are its
-        values in the steps before `first_step`, from which its trend goes on."""
+        """Return a sink that shows each step as it is logged. `headline` is the metric beside the bar. `before` holds
+        its values in the steps before `first_step`; its trend continues from there."""
         return StepDisplay(self, total, first_step, headline, before)
 
     @contextmanager
     def progress(self, description: str, total: int) -> Iterator["Bar"]:
-        """A bar for one long job, such as an evaluation, which disappears when the job ends.
+        """Context manager: a bar for one long job, such as an evaluation. It disappears after the job.
 
         >>> with console.progress("held-out evaluation", total=200) as bar:  # doctest: +SKIP
         ...     bar.advance()
@@ -113,7 +113,7 @@ class RunConsole:
         """Remove a bar from the display."""
         if self._progress is not None and bar is not None:
             self._progress.remove_task(bar)
-            # The display has a thread of its own, which must not outlive the last bar.
+            # The display has its own thread, which must not outlive the last bar.
             if not self._progress.task_ids:
                 self._progress.stop()
 
@@ -160,8 +160,8 @@ class Bar:
 
 
 class StepDisplay:
-    """The sink that shows a run's steps on a console, counted from 1. Metrics without the headline, as of an
-    evaluation, are notes."""
+    """The sink that shows a run's steps on a console, counted from 1. Metrics without the headline, such as an
+    evaluation's, are notes."""
 
     def __init__(
         self, console: RunConsole, total: int, first_step: int, headline: str, before: Sequence[float]
@@ -207,21 +207,21 @@ class StepDisplay:
         return text if change is None else f"{text} ({change:+.3f})"
 
     def _colour(self) -> str:
-        """The colour of the headline: green if its trend is the better direction of the registry, yellow if not."""
+        """Return the headline's colour: green if its trend has the better direction of the registry, yellow if not."""
         change, better = trend(self._values), lookup(self._headline).better
         if change is None or not better:
             return "default"
         return "green" if (change >= 0) == (better == "higher") else "yellow"
 
     def _time_left(self, done: int) -> str:
-        # Only the steps of this process count: a resumed run has done the first ones before.
+        # Only the steps of this process count: a resumed run did the first ones earlier.
         spent = self._console.clock() - self._started
         left = spent / max(1, done - self._first) * (self._total - done)
         return f"{format_clock(left)} left" if done < self._total else format_clock(spent)
 
 
 def _results(metrics: Mapping[str, float]) -> list[str]:
-    """The evaluation results among the metrics, each as a label and a number."""
+    """Return the evaluation results among the metrics, each as a label and a number."""
     rewards = select_held_out_rewards(metrics)
     labels = {name: f"held-out{name.removeprefix('held_out/reward').replace('_', ' ')}" for name in rewards}
     if "sft/val_loss" in metrics:
@@ -230,7 +230,7 @@ def _results(metrics: Mapping[str, float]) -> list[str]:
 
 
 def _failures(metrics: Mapping[str, float]) -> str:
-    """The numbers of failed rollouts by reason. Groups without a signal are dropped too, but are no failure."""
+    """Return the numbers of failed rollouts by reason. Groups without a signal are dropped, but are not failures."""
     reasons = {name.removeprefix("drop/"): count for name, count in metrics.items() if name.startswith("drop/")}
     return ", ".join(
         f"{count:.0f} x {reason}" for reason, count in reasons.items() if reason != "zero_signal" and count
@@ -245,7 +245,7 @@ def _speed(metrics: Mapping[str, float]) -> list[str]:
 
 
 def trend(values: list[float]) -> float | None:
-    """The mean of the last steps, up to 10, minus that of as many before them; None for fewer than four values."""
+    """Return the mean of the last steps, up to 10, minus the mean of as many before; None below four values."""
     half = min(TREND_STEPS, len(values) // 2)
     if half < 2:
         return None
@@ -253,12 +253,12 @@ def trend(values: list[float]) -> float | None:
 
 
 def sparkline(values: list[float], width: int) -> str:
-    """The last `width` values as block characters, scaled between their minimum and maximum; a blank if not finite.
+    """Return the last `width` values as block characters, scaled from minimum to maximum; blank if not finite.
 
     >>> sparkline([9.0, 0.0, 0.5, 1.0], width=3)
     '▁▅█'
     """
-    # Not values[-width:], which is all of them when the width is 0.
+    # Not values[-width:], which would be all of them if the width is 0.
     shown = values[len(values) - min(width, len(values)) :]
     finite = [value for value in shown if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
@@ -268,7 +268,7 @@ def sparkline(values: list[float], width: int) -> str:
 
 
 def format_clock(seconds: float) -> str:
-    """A duration as minutes and seconds, with hours if there are any.
+    """Format a duration as minutes and seconds, with hours if needed.
 
     >>> format_clock(9.4), format_clock(75), format_clock(3720)
     ('0:09', '1:15', '1:02:00')

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-STEPS = 3  # that are measured
+STEPS = 3  # number of measured steps
 LARGE = 0.2  # the smallest share that is noted
 
 
@@ -14,7 +14,7 @@ class EnvironmentShare:
         self._num, self._wait_s, self._step_s = 0, 0.0, 0.0
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a step. After the first `STEPS` ones, note a large share."""
+        """Add a step. After the first `STEPS` steps, note a large share."""
         if "time/env_wait_s" not in metrics or "time/step_s" not in metrics or self._num == STEPS:
             return
         self._num += 1
@@ -28,4 +28,4 @@ class EnvironmentShare:
             )
 
     def close(self, failed: bool = False) -> None:
-        """Do nothing."""
+        """No-op."""

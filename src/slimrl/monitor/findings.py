@@ -1,6 +1,6 @@
-"""Findings: what a look at something has found, whether that is well, and what to do. `doctor` and `check` print them.
+"""Findings of an inspection, each with a level and a remedy. `doctor` and `check` print them.
 
-Two of them, as `findings_json` gives them:
+Two findings, in the format of `findings_json`:
 
     {"subject": "disk", "level": "ok", "found": "55 GB free in outputs", "remedy": ""}
     {"subject": "compiler", "level": "note", "found": "there is none", "remedy": "apt install g++"}
@@ -20,21 +20,21 @@ from rich.text import Text
 
 from slimrl.errors import visible
 
-MAX_CHARS = 600  # of what is shown of a finding: texts of others may be in it
+MAX_CHARS = 600  # shown of a finding, which may contain texts of others
 STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 
 
 class Level(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"  # as it should be
-    NOTE = "note"  # it works, and could be better; or it could not be looked at
+    NOTE = "note"  # it works but could be better, or could not be checked
     PROBLEM = "problem"  # something is broken
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of a subject, and what to do, often a command; `remedy` is empty where nothing is to be done."""
+    """The finding about a subject. `remedy`, often a command, is empty if nothing is to be done."""
 
     subject: str
     level: Level
@@ -43,12 +43,12 @@ class Finding:
 
 
 def has_problem(findings: Sequence[Finding]) -> bool:
-    """Whether one of the findings is a problem."""
+    """Return True if one of the findings is a problem."""
     return any(one.level is Level.PROBLEM for one in findings)
 
 
 def findings_table(title: str, findings: Sequence[Finding], live: bool) -> Table:
-    """The findings as a table for rich, in their order; where `live` is false, its frame is of plain characters."""
+    """Return the findings as a table for rich, in their order. Its frame is ASCII if `live` is false."""
     frame = box.ROUNDED if live else box.ASCII2
     table = Table(box=frame, title=title, title_style="bold", title_justify="left", show_header=False)
     table.add_column(no_wrap=True)
@@ -63,7 +63,7 @@ def findings_table(title: str, findings: Sequence[Finding], live: bool) -> Table
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The number of findings of each level, in words.
+    """Return the number of findings of each level, in words.
 
     >>> summary([Finding("a", Level.OK, ""), Finding("b", Level.NOTE, ""), Finding("c", Level.OK, "")])
     '2 ok, 1 note, no problem'
@@ -75,7 +75,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Prints JSON on standard output, whose reader may close it early, as `head` does."""
+    """Print JSON on standard output. A reader may close it early, as `head` does."""
     try:
         print(json.dumps(value, indent=1, ensure_ascii=False), flush=True)
     except BrokenPipeError:
@@ -83,5 +83,5 @@ def print_json(value: Any) -> None:
 
 
 def findings_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """The findings as JSON takes them."""
+    """Convert the findings to JSON objects."""
     return [asdict(one) for one in findings]

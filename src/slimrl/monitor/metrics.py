@@ -1,7 +1,7 @@
-"""The registry of all metrics: the meaning of each number, its unit, and what a healthy value looks like.
+"""The registry of all metrics: the meaning of each number, its unit, and its healthy values.
 
-A name is `group/name`. A new metric needs a line here, and logging an unregistered name is an error. A name that ends
-in `<...>` stands for all names with that prefix. After a change, run `python -m tests.monitor.pages >
+A name is `group/name`. A new metric needs a line here, and logging an unregistered name is an error. A name with
+`<...>` at its end stands for all names with that prefix. After a change, run `python -m tests.monitor.pages >
 docs/metrics.md`: that page is rendered from this file, and a test compares them.
 """
 
@@ -17,8 +17,8 @@ Better = Literal["higher", "lower", ""]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. `better` is empty if neither direction is good in itself. `low` and `high` are the ends of what is
-    healthy where `healthy` names a number that holds for every run."""
+    """A metric. `better` is empty if neither direction is good in itself. `low` and `high` are the bounds of healthy
+    values, if `healthy` names a number that holds for every run."""
 
     name: str
     meaning: str
@@ -35,7 +35,7 @@ class Metric:
 
     @property
     def prefix(self) -> str:
-        """The prefix of a name that ends in `<...>`; empty for any other name."""
+        """The prefix of a name with `<...>` at its end; empty for any other name."""
         return self.name.partition("<")[0] if self.name.endswith(">") else ""
 
 
@@ -61,7 +61,7 @@ GROUPS = {
 }
 
 NOT_REPRODUCIBLE = frozenset({"time", "perf", "memory", "async"})  # groups that depend on the machine and its load
-# Prefixes of metrics that depend on a judge's server: its speed, and what its cache has from before.
+# Prefixes of metrics that depend on a judge's server: its speed, and the contents of its cache.
 OF_A_SERVER = ("env/judge_", "held_out/judge_")
 
 METRICS = (
@@ -309,17 +309,17 @@ METRICS = (
 )  # fmt: skip
 
 _EXACT = {metric.name: metric for metric in METRICS if not metric.prefix}
-# A full match leaves out the bounds of the intervals, which end in `_low` and `_high`.
+# A full match leaves out the bounds of the intervals (`_low` and `_high`).
 _HELD_OUT_REWARD = re.compile(r"held_out/reward_(greedy|sampled(_[0-9.e+-]+)?)")
 # Longest prefix first, so that `held_out/reward_sampled_<T>` is found before `held_out/<score>`.
 _PREFIXED = sorted((metric for metric in METRICS if metric.prefix), key=lambda metric: -len(metric.prefix))
 
 
 def lookup(name: str) -> Metric:
-    """The registry's entry for a name: its own, or else the one with the longest matching prefix.
+    """Return the registry's entry for a name: its own, or else the one with the longest matching prefix.
 
     Raises:
-        ValueError: if there is none; the text has the most similar registered name.
+        ValueError: if no entry matches; the text has the most similar registered name.
     """
     if name in _EXACT:
         return _EXACT[name]
@@ -331,10 +331,10 @@ def lookup(name: str) -> Metric:
 
 
 def select_held_out_rewards(names: Iterable[str]) -> list[str]:
-    """The names of held-out mean rewards among `names`: one per decoding mode, without the bounds of the intervals."""
+    """Return the held-out mean rewards among `names`: one per decoding mode, without the bounds of the intervals."""
     return [name for name in names if _HELD_OUT_REWARD.fullmatch(name)]
 
 
 def is_reproducible(name: str) -> bool:
-    """Whether a resumed run must repeat this metric bit for bit, on the same machine with the same threads."""
+    """Return True if a resumed run must repeat this metric bit for bit, on the same machine with the same threads."""
     return lookup(name).group not in NOT_REPRODUCIBLE and not name.startswith(OF_A_SERVER)

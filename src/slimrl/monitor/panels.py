@@ -1,4 +1,4 @@
-"""The panels that a run is shown in, in plots and in the viewer. Draws nothing."""
+"""The panels of a run in plots and in the viewer. This module does not draw them."""
 
 from dataclasses import dataclass
 

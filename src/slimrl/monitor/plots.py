@@ -1,4 +1,4 @@
-"""The module plots a run from its metrics.jsonl alone: reward.png, and training.png with other important metrics.
+"""Plots a run from its metrics.jsonl alone: reward.png, and training.png with other important metrics.
 
 It draws with matplotlib's object API on Agg, which needs no display and has no global state. The colours are from Okabe
 and Ito (2008), distinguishable for colour-blind readers.
@@ -24,7 +24,7 @@ BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#
 FIRST_LOOKS = {"held_out/reward_greedy": (ORANGE, "o"), "held_out/reward_sampled": (GREEN, "s")}
 OTHER_LOOKS = (("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"), ("#000000", "P"))  # other temperatures, in turn
 FEW = 12  # series with fewer points get a marker at each
-MAX_OWN = 6  # panels for metrics of the environment, of those that change
+MAX_OWN = 6  # panels for changing metrics of the environment
 
 
 def plot_run(run_dir: Path) -> list[Path]:
@@ -37,7 +37,7 @@ def plot_run(run_dir: Path) -> list[Path]:
 
 
 def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
-    """The figure of a run's learning curve: training reward with its deviation, held-out rewards with intervals."""
+    """Draw a run's learning curve: training reward with its deviation, held-out rewards with intervals."""
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.add_subplot()
     _draw_reward(axes, series)
@@ -47,17 +47,16 @@ def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
 
 
 def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
-    """The panels for which there are metrics, and those for metrics of the environment that change."""
+    """Return the panels that have metrics, and panels for changing metrics of the environment."""
     own = [name for name in sorted(series) if name.startswith("env/") and len(set(series[name][1].tolist())) > 1]
     panels = [panel for panel in PANELS if any(name in series for name in panel.names)]
     return panels + [Panel(name, (name,)) for name in own[:MAX_OWN]]
 
 
 def draw_training(series: Mapping[str, Series], title: str, reach: int = -1) -> Figure:
-    """The figure of small multiples: the reward, then each panel for which the run has metrics. `reach` is that of
-    `smooth`."""
+    """Draw small multiples: the reward, then each panel that has metrics. `reach` is passed to `smooth`."""
     panels = choose_panels(series)
-    num = len(panels) + has_reward(series)  # one panel more for the reward
+    num = len(panels) + has_reward(series)  # one more panel for the reward
     columns = min(3, max(1, num))
     rows = math.ceil(num / columns)
     figure = Figure(figsize=(4.2 * columns, 2.7 * rows + 0.3), layout="constrained")
@@ -77,12 +76,12 @@ def draw_training(series: Mapping[str, Series], title: str, reach: int = -1) -> 
 
 
 def has_reward(series: Mapping[str, Series]) -> bool:
-    """Whether a run has rewards, in training or held-out."""
+    """Return True if a run has rewards, in training or held-out."""
     return "reward/mean" in series or bool(select_held_out_rewards(series))
 
 
 def style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, str]]:
-    """The held-out rewards of a run, each with its label, colour and marker."""
+    """Return the held-out rewards of a run, each with its label, colour and marker."""
     names = sorted(select_held_out_rewards(series))
     others = itertools.cycle(OTHER_LOOKS)
     looks = {name: FIRST_LOOKS[name] if name in FIRST_LOOKS else next(others) for name in names}
@@ -95,7 +94,7 @@ def style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, st
 def _draw_reward(axes: Axes, series: Mapping[str, Series], reach: int = -1) -> None:
     if "reward/mean" in series:
         steps, mean = series["reward/mean"]
-        # Where only some steps have a deviation, there is no band: its ends would belong to other steps.
+        # If only some steps have a deviation, omit the band: its edges would belong to other steps.
         if "reward/std" in series and len(series["reward/std"][1]) == len(mean):
             middle, spread = (_smooth_long(values, reach) for values in (mean, series["reward/std"][1]))
             label = "± 1 std of rollouts"
@@ -124,7 +123,7 @@ def _draw_line(axes: Axes, series: Series, colour: str, label: str, reach: int, 
 
 
 def draw_points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, str], line: str = ":") -> None:
-    """Draw points with bars from the lower to the upper of `bounds`; `look` is label, colour and marker, and `line` the
+    """Draw points with bars from the lower to the upper of `bounds`. `look` is label, colour and marker, and `line` the
     style of the line between the points."""
     steps, values = series
     label, colour, marker = look
@@ -172,13 +171,13 @@ def style_axes(axes: Axes) -> None:
 
 
 def put_legend_below(axes: Axes) -> None:
-    """Put the legend below the axes, if there is anything to name."""
+    """Put the legend below the axes, if it has entries."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, fontsize=8.5, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14))
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure, creating missing directories, and return the path. Raises UserError if it cannot be written."""
+    """Write a figure, creating missing directories, and return the path. Raise UserError if it cannot be written."""
     FigureCanvasAgg(figure)
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""The module writes rollouts to `output_dir/rollouts/step_000010.jsonl`, one a line, for people and viewers to read.
+"""Writes rollouts to `output_dir/rollouts/step_000010.jsonl`, one per line, for people and viewers to read.
 
-The caller gives the text: the module knows nothing of tokenizers. Each line ends in a digest of itself. As JSON has no
-nan, a reward, advantage or log-probability that is not finite is written as null and read back as nan.
+The caller provides the text: this module needs no tokenizer. Each line has a digest of itself at its end. JSON has no
+nan, so a reward, advantage or log-probability that is not finite is written as null and read back as nan.
 """
 
 import json
@@ -17,15 +17,15 @@ from slimrl.types import Rollout, StopReason
 
 MAX_VALUE = 2_000  # characters of one value of a task's data
 NEWEST = 10  # steps that are never deleted
-ROOM = 0.9  # of the bound on the disk, down to which files are deleted, so that not every step deletes some
+ROOM = 0.9  # files are deleted down to this share of the bound, so that not every step deletes some
 OF_STEP = re.compile(r"step_(\d{6,18})(\.jsonl|\.tokens\.npz)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
-    """A rollout with the advantage of each turn and all of its tokens as text. `environment` is what its environment is
-    called, and `draw` the number of the task's draw in the run, which the rollouts of a group have in common.
-    `has_signal` says whether something was to be learned from the group, so that it was trained on."""
+    """A rollout with the advantage of each turn and all of its tokens as text. `environment` is the name of its
+    environment, and `draw` the number of the task's draw in the run, equal for the rollouts of a group. `has_signal` is
+    True if the group had a learning signal, so that it was trained on."""
 
     rollout: Rollout
     advantages: tuple[float, ...]
@@ -36,18 +36,18 @@ class RolloutRecord:
 
 
 def rollout_file(output_dir: Path, step: int) -> Path:
-    """The path of a step's rollouts."""
+    """Return the path of a step's rollouts."""
     return output_dir / "rollouts" / f"step_{step:06d}.jsonl"
 
 
 def token_file(output_dir: Path, step: int) -> Path:
-    """The path of what the trainer found for each token of a step's rollouts (`trainer/token_log.py`)."""
+    """Return the path of the trainer's numbers for each token of a step's rollouts (`trainer/token_log.py`)."""
     return output_dir / "rollouts" / f"step_{step:06d}.tokens.npz"
 
 
 def step_files(output_dir: Path) -> dict[int, list[Path]]:
-    """The files of each step that has any, oldest step first; a step's rollouts stand before its tokens. Files of other
-    names, such as a user's copies, are left out."""
+    """Return the files of each step that has any, oldest step first; a step's rollouts precede its tokens. Files with
+    other names, such as a user's copies, are left out."""
     files: dict[int, list[Path]] = {}
     for path in sorted((output_dir / "rollouts").glob("step_*")):
         if named := OF_STEP.fullmatch(path.name):
@@ -56,7 +56,7 @@ def step_files(output_dir: Path) -> dict[int, list[Path]]:
 
 
 def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
-    """Write the rollouts to a new file, line by line. Raises UserError if the disk is full."""
+    """Write the rollouts to a new file, line by line. Raise UserError if the disk is full."""
     file = LineFile(path, digests=True)
     try:
         for record in records:
@@ -66,13 +66,13 @@ def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
 
 
 def read_rollouts(path: Path) -> list[RolloutRecord]:
-    """The rollouts of a file, without an incomplete last line. Raises UserError if the file is missing."""
+    """Return the rollouts of a file, without an incomplete last line. Raise UserError if the file is missing."""
     return [rollout_from_json(line) for line in read_lines(path)]
 
 
 def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
-    """The rollout as the JSON object of a line."""
-    # The short fields and the text come first: that is what a person who opens the file looks for.
+    """Return the rollout as the JSON object of a line."""
+    # The short fields and the text are first, because people who open the file look for them.
     rollout = record.rollout
     return {
         "task_id": rollout.task_id,
@@ -99,7 +99,7 @@ def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
 
 
 def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
-    """The rollout of a line; unknown keys are ignored."""
+    """Return the rollout of a line; unknown keys are ignored."""
     rollout = Rollout(
         task_id=line["task_id"],
         token_ids_T=tuple(line["token_ids"]),
@@ -112,18 +112,18 @@ def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
         metrics={name: _float(value) for name, value in line["metrics"].items()},
         failure=line["failure"],
         failure_detail=line["failure_detail"],
-        role=line.get("role", ""),  # files from before there were roles lack it
+        role=line.get("role", ""),  # older files lack it
         stop_reason=_stop_reason(line),
         env_s=tuple(line.get("env_s", ())),
         task_data=line.get("task_data", {}),
     )
-    # Files from before these were kept lack them.
+    # Older files lack these.
     origin = line.get("environment", ""), line.get("draw", -1), line.get("has_signal", True)
     return RolloutRecord(rollout, _floats(line["advantages"]), line["text"], *origin)
 
 
 def _stop_reason(line: dict[str, Any]) -> StopReason:
-    """The reason why the rollout ended; in files from before `stop_reason`, it is inferred from the metrics."""
+    """Return why the rollout stopped. In files older than `stop_reason`, infer it from the metrics."""
     if "stop_reason" in line:
         return StopReason(line["stop_reason"])
     if line["failure"]:
@@ -134,12 +134,12 @@ def _stop_reason(line: dict[str, Any]) -> StopReason:
 
 
 def data_for_file(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's data as it is written to a file."""
+    """Return a task's data in the form for a file."""
     return {name: _shown(value) for name, value in data.items()}
 
 
 def _shown(value: Any) -> Any:
-    """A value of a task's data. A long one, as a page to read, is replaced by the beginning of its text."""
+    """Return a value of a task's data. A long value, such as a web page, is replaced by the start of its text."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return without_nan(value) if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]} …"
 
@@ -153,8 +153,8 @@ def _floats(values: Sequence[float | None]) -> tuple[float, ...]:
 
 
 def thin_rollouts(output_dir: Path, max_bytes: float) -> int:
-    """Delete files of older steps, evenly over the run, if all files together have more than `max_bytes`. Returns the
-    number of deleted steps. The first step and the newest ones stay, whatever they take."""
+    """Delete files of older steps, evenly over the run, if all files together exceed `max_bytes`. Return the number of
+    deleted steps. The first step and the newest ones always stay."""
     files = step_files(output_dir)
     sizes = {step: sum(path.stat().st_size for path in paths) for step, paths in files.items()}
     if sum(sizes.values()) <= max_bytes:
@@ -171,6 +171,6 @@ def thin_rollouts(output_dir: Path, max_bytes: float) -> int:
 
 
 def _densest(steps: Sequence[int]) -> int:
-    """The older step, but for the first, whose neighbours are nearest to each other."""
+    """Return the older step, except the first, whose neighbours are closest to each other."""
     inner = range(1, len(steps) - NEWEST)
     return min((steps[place + 1] - steps[place - 1], steps[place]) for place in inner)[1]

@@ -1,4 +1,4 @@
-"""The module reads the settings that a run's directory keeps. Knows no PyTorch."""
+"""Reads the settings in a run's directory, without PyTorch."""
 
 import re
 import tomllib
@@ -16,7 +16,7 @@ from slimrl.io.regular_file import read_regular
 
 MAX_BYTES = 2**20
 HEADER = re.compile(r"# slimrl (\w+) @")
-# Settings that are no part of a recipe: they name places, programs or machines, watch a run, or tell one from another.
+# Settings outside the recipe: they name places, programs or machines, watch a run, or distinguish runs.
 NO_RECIPE = re.compile(
     r"(seed|output_dir|resume|command|plan|(wandb|trackio|tensorboard|ckpt|deployment|monitors|trainer\.guard)\..*"
     r"|.*_gpu_ids|model\.(device|num_threads)|orchestrator\.(max_rollouts_gb|env\.\d+\.name)"
@@ -25,8 +25,8 @@ NO_RECIPE = re.compile(
 
 
 def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -> CommandConfig:
-    """The settings of a run, with today's defaults for those that its version did not know. `default` is the kind of
-    settings where the first line of its config.toml names none. Raises UserError if the file is missing or cannot be
+    """Return the settings of a run, with today's defaults for settings that its version lacked. `default` is the kind
+    of settings if the first line of its config.toml names none. Raise UserError if the file is missing or cannot be
     read."""
     path = run_dir / FILE_NAME
     if not path.is_file():
@@ -41,7 +41,7 @@ def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -
 
 
 def read_flat_settings(run_dir: Path, command: str) -> dict[str, Any]:
-    """Return the settings of a run by dotted key, as its file has them: present names, no defaults. Raises UserError if
+    """Return the settings of a run by dotted key, as its file has them: present names, no defaults. Raise UserError if
     the file cannot be read, or belongs to another command."""
     path = run_dir / FILE_NAME
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
@@ -63,12 +63,12 @@ def _command_in(text: str) -> str:
 
 
 def flat_settings(config: CommandConfig) -> dict[str, Any]:
-    """The settings by dotted key, such as `trainer.optim.lr` and `orchestrator.env.0.id`."""
+    """Return the settings by dotted key, such as `trainer.optim.lr` and `orchestrator.env.0.id`."""
     return dict(flatten(config.model_dump(mode="json")))
 
 
 def flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """A tree of settings as pairs of a dotted key and a plain value; the sections of a list go by their numbers."""
+    """Flatten a tree of settings to pairs of dotted key and plain value. In lists, numbers serve as keys."""
     match value:
         case Mapping() if value or not key:
             for name, item in value.items():

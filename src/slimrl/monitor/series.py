@@ -1,4 +1,4 @@
-"""The metrics of a run as series: read from its metrics.jsonl, smoothed, set side by side. Knows nothing of drawing.
+"""The metrics of a run as series: read from its metrics.jsonl, smoothed, aligned. This module does not draw them.
 
 Axes: `_R` runs, `_S` steps.
 """
@@ -17,7 +17,7 @@ Series = tuple[np.ndarray, np.ndarray]  # steps, values
 
 
 def load_series(run_dir: Path) -> dict[str, Series]:
-    """The metrics of a run by name, each as (steps, values) in order of step. Raises UserError if there are none."""
+    """Return the metrics of a run by name, each as (steps, values) in order of step. Raise UserError if none exist."""
     points: dict[str, dict[int, float]] = defaultdict(dict)
     for step, metrics in read_metrics(run_dir / "metrics.jsonl"):
         for name, value in metrics.items():
@@ -28,18 +28,18 @@ def load_series(run_dir: Path) -> dict[str, Series]:
 
 
 def smooth(values: np.ndarray, reach: int = -1) -> np.ndarray:
-    """The moving average of values, over `reach` of them on each side; -1 is one fortieth of the run, at least one.
+    """Return the moving average of values over `reach` of them on each side; -1 is a fortieth of the run (at least 1).
 
     It is centred, so that the curve does not lag behind its points. Values that are not finite are left out.
     """
     reach = max(1, len(values) // 40) if reach < 0 else reach
-    # At the ends the window is cut off, so that the curve has as many points as the series.
+    # At both edges the window is cut off, so that the curve has as many points as the series.
     parts = (values[max(0, middle - reach) : middle + reach + 1] for middle in range(len(values)))
     return np.array([part[np.isfinite(part)].mean() if np.isfinite(part).any() else math.nan for part in parts])
 
 
 def common_steps(runs: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:
-    """The steps that all runs have, (S,), and the values at them, (R, S) for R runs."""
+    """Return the steps that all runs have, (S,), and the values at them, (R, S) for R runs."""
     shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in runs)))
     tables = [dict(zip(steps.tolist(), values.tolist(), strict=True)) for steps, values in runs]
     return np.array(shared), np.array([[table[step] for step in shared] for table in tables])

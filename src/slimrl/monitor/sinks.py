@@ -1,6 +1,6 @@
-"""The module writes metrics: `Monitor.log` checks the names against the registry and passes them to all sinks.
+"""Writes metrics: `Monitor.log` checks the names against the registry and passes them to all sinks.
 
-`JsonlSink` is always there. Other programs that show runs have sinks in `monitor/trackers.py`.
+`JsonlSink` is always used. Sinks for other programs that show runs are in `monitor/trackers.py`.
 """
 
 import math
@@ -17,24 +17,24 @@ from slimrl.types import Metrics
 
 
 class Sink(Protocol):
-    """A receiver of metrics. Steps never decrease; a step may come several times, with different metrics."""
+    """A receiver of metrics. Steps never decrease; a step may occur several times, with different metrics."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of a step."""
+        """Receive the metrics of a step."""
 
     def close(self, failed: bool = False) -> None:
-        """End the sink; `failed` says that the run ended by an exception."""
+        """Close the sink; `failed` is True if the run raised an exception."""
 
 
 class Watch(Sink, Protocol):
-    """A sink that looks at all metrics before any other has them, such as `monitor/health`, and takes them last."""
+    """A sink that sees all metrics before the other sinks, such as `monitor/health`, and is the last to write them."""
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
-        """Take the metrics of a step. Returns metrics to write with them."""
+        """Look at the metrics of a step. Return metrics to write with them."""
 
 
 class Monitor:
-    """The monitor to which the loops log. It is a context manager: leaving it closes all sinks.
+    """The monitor that receives the metrics of the loops. It is a context manager: leaving it closes all sinks.
 
     >>> with Monitor([JsonlSink(output_dir / "metrics.jsonl", first_step=start)]) as monitor:  # doctest: +SKIP
     ...     monitor.log(0, {"reward/mean": 0.25, "env/num_words": 3.0})
@@ -45,14 +45,14 @@ class Monitor:
         self._watches = watches
 
     def add(self, sink: Sink) -> None:
-        """Add a sink for all metrics from now on."""
+        """Add a sink for all later metrics."""
         self.open_sinks.append(sink)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics to all sinks. Raises ValueError for an unregistered name, before anything is written."""
+        """Write the metrics to all sinks. Raise ValueError for an unregistered name, before anything is written."""
         for name in metrics:
             lookup(name)
-        # Plain numbers: JSON cannot hold those of numpy or PyTorch.
+        # Plain numbers: JSON cannot hold the number types of numpy or PyTorch.
         values = {name: float(value) for name, value in metrics.items()}
         for watch in self._watches:
             values |= watch.observe(step, values)
@@ -61,7 +61,7 @@ class Monitor:
 
     def close(self, failed: bool = False) -> None:
         """Close all sinks, even if closing one of them fails."""
-        # An ExitStack calls all of its callbacks, though one raises, and raises that exception at the end.
+        # An ExitStack calls all its callbacks even if one raises, and raises that exception afterwards.
         with ExitStack() as stack:
             for sink in (*self.open_sinks, *self._watches):
                 stack.callback(sink.close, failed)
@@ -76,18 +76,17 @@ class Monitor:
 
 
 class JsonlSink:
-    """The sink that writes metrics.jsonl, one JSON object a line, which is on disk when `write` returns.
+    """The sink that writes metrics.jsonl, one JSON object per line. The line is on disk when `write` returns.
 
         {"step": 3, "reward/mean": 0.41, "loss/ratio_max": null, "nonfinite": {"loss/ratio_max": "inf"}}
 
-    JSON has no nan or infinity: such a number is null and is named under `nonfinite`, from which `read_metrics`
-    restores it.
+    JSON has no nan or infinity: such a number is null and is named under `nonfinite`. `read_metrics` restores it.
     """
 
     def __init__(self, path: Path, first_step: int = 0) -> None:
         """Open the file; lines from `first_step` on, and an incomplete last one, are removed atomically.
 
-        A new run has `first_step` 0, so its file is empty; a run resumed from step k logs again what followed k.
+        A new run has `first_step` 0, so its file is empty. A run resumed from step k logs the later steps again.
         """
         if path.exists() and first_step:
             lines = zip(read_metrics(path), read_lines(path), strict=True)
@@ -95,7 +94,7 @@ class JsonlSink:
         self._file = LineFile(path, keep=first_step > 0)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append one line. Raises UserError if the disk is full."""
+        """Append one line. Raise UserError if the disk is full."""
         record: dict[str, Any] = {"step": step}
         record |= without_nan(metrics)
         odd = {name: str(value) for name, value in metrics.items() if not math.isfinite(value)}
@@ -107,9 +106,9 @@ class JsonlSink:
 
 
 def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
-    """The lines of a metrics.jsonl in order, each as (step, metrics), with nan and infinity restored.
+    """Return the lines of a metrics.jsonl in order, each as (step, metrics), with nan and infinity restored.
 
-    Raises UserError if the file cannot be read or a line is not one of metrics.
+    Raise UserError if the file cannot be read or a line does not hold metrics.
     """
     lines: list[tuple[int, Metrics]] = []
     for number, record in enumerate(read_lines(path), start=1):

@@ -1,4 +1,4 @@
-"""The module shows a run's summary: the held-out results of each stage, the cost, and the path of the weights.
+"""A run's summary: the held-out results of each stage, the cost, and the path of the weights.
 
 The summary is a dataclass, which is printed as a table and written to summary.json. Nothing is computed here.
 """
@@ -30,14 +30,14 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Peak memory in GB and seconds of a step: what was foretold before a run, or what it came to."""
+    """Peak memory in GB and seconds per step, predicted or measured."""
 
     peak_gb: float
     step_s: float
 
 
 def recall_prediction(output_dir: Path) -> Prediction | None:
-    """The prediction of the run in a directory; None if there is none, or the file is damaged."""
+    """Return the prediction of the run in a directory; None if the file is missing or damaged."""
     try:
         content = json.loads((output_dir / PLAN).read_text(encoding="utf-8"))
         return Prediction(float(content["peak_gb"]), float(content["step_s"]))
@@ -49,11 +49,11 @@ def recall_prediction(output_dir: Path) -> Prediction | None:
 class RunSummary:
     """The summary of a run. `stages` are in order of time: base model, after a warm-up if there was one, after RL.
 
-    `baseline` is a policy that gives the same answer to all tasks, where an environment has one.
+    `baseline` is a policy with one constant answer for all tasks, if an environment has one.
 
     `measure` names the estimated quantity, such as "held-out reward". `command` evaluates the weights again, and `view`
-    shows the run in the browser.
-    `predicted` is what was foretold, None if nothing was, and `measured` what it came to.
+    shows the run in the browser. `predicted` is the prediction before the run, None without one, and `measured` the
+    result.
     """
 
     measure: str
@@ -70,12 +70,12 @@ class RunSummary:
 
 
 def show_summary(console: RunConsole, summary: RunSummary) -> None:
-    """Print the table and, below it, the path of the weights and the command, to be copied."""
+    """Print the table and, below it, the path of the weights and the command, for copying."""
     console.show(render(summary, live=console.is_live))
 
 
 def render(summary: RunSummary, live: bool) -> RenderableType:
-    """The summary for rich to print; with `live` false, in ASCII. The stages of a mode are adjacent rows."""
+    """Return the summary for rich to print, in ASCII if `live` is false. The stages of a mode are adjacent rows."""
     table = Table(
         box=box.ROUNDED if live else box.ASCII2, title=summary.measure, title_style="bold", title_justify="left"
     )
@@ -101,12 +101,12 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
     )
     lines = [Text.assemble((f"{name:<10}", "dim"), value) for name, value in facts]
     for line in lines:
-        line.overflow, line.no_wrap = "ignore", True  # a path or command that is to be copied must not be wrapped
+        line.overflow, line.no_wrap = "ignore", True  # do not wrap a path or command, so that it can be copied
     return Group(table, *lines) if summary.stages else Group(*lines)
 
 
 def _foretold(summary: RunSummary) -> list[tuple[str, str]]:
-    """What was predicted, beside what was measured."""
+    """Return the predicted numbers next to the measured ones."""
     predicted, measured = summary.predicted, summary.measured
     if predicted is None or measured is None:
         return []
@@ -118,13 +118,13 @@ def _foretold(summary: RunSummary) -> list[tuple[str, str]]:
 
 
 def _off(predicted: float, measured: float) -> str:
-    """How far the prediction was off, in percent of the measured value."""
+    """Return the error of the prediction, in percent of the measured value."""
     percent = round(100 * (predicted / measured - 1)) if measured > 0 else 0
     return f" (predicted {abs(percent)}% too {'high' if percent > 0 else 'low'})" if percent else ""
 
 
 def write_summary(path: Path, summary: RunSummary) -> None:
-    """Write summary.json atomically. Raises UserError if the disk is full."""
+    """Write summary.json atomically. Raise UserError if the disk is full."""
     content = {name: value for name, value in asdict(summary).items() if name != "view" and value is not None}
     if summary.predicted is None:
         content.pop("measured", None)

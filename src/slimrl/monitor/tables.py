@@ -1,4 +1,4 @@
-"""Tables of texts, for the terminal and as Markdown. Computes nothing, and needs no PyTorch."""
+"""Tables of texts, for the terminal and as Markdown. This module computes nothing and does not need PyTorch."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A table of texts, whose first row is its header."""
+    """A table of texts. Its first row is the header."""
 
     title: str
     rows: tuple[tuple[str, ...], ...]
 
 
 def for_terminal(cells: Cells, live: bool) -> Table:
-    """The table for rich; where `live` is false, its frame is of plain characters."""
+    """Return the table for rich. Its frame is ASCII if `live` is false."""
     table = Table(box=box.ROUNDED if live else box.ASCII2, title=cells.title, title_style="bold", title_justify="left")
     for number, header in enumerate(cells.rows[0]):
         table.add_column(header, justify="right" if number else "left", overflow="fold")
@@ -25,7 +25,7 @@ def for_terminal(cells: Cells, live: bool) -> Table:
 
 
 def as_markdown(cells: Cells) -> str:
-    """The table in Markdown, under its title."""
+    """Return the table in Markdown, under its title."""
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in cells.rows]
     rule = ["---", *("---:" for _ in escaped[0][1:])]
     lines = (f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))

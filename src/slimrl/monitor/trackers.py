@@ -1,7 +1,7 @@
 """Sinks for other programs that show runs: Weights & Biases, Trackio and TensorBoard, each an extra.
 
-None of them can end a run: the first failure is logged, and that sink is off from then on. A resumed run continues the
-same run of theirs. `metrics.jsonl` (`monitor/sinks.py`) is written whatever happens here.
+None of them can end a run: after its first failure, which is logged, a sink is off. A resumed run continues the same
+tracked run. `metrics.jsonl` (`monitor/sinks.py`) is always written.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ from slimrl.io.files import without_nan
 
 TENSORBOARD_DIRECTORY = "tensorboard"
 
-# The functions of a tracker's run, which may raise anything: one logs the metrics of a step, one ends the run, as
-# crashed if its argument is true.
+# Two functions of a tracker's run, which may raise anything: one logs the metrics of a step, the other finishes the
+# run, as crashed if its argument is true.
 Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[bool], object]]
 
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
-    """A run as trackers see it: its directory, its settings, and the first step that this process logs. A run with
-    `resume` continues one of an earlier process."""
+    """A run for trackers: its directory, its settings, and the first step that this process logs. With `resume` it
+    continues the run of an earlier process."""
 
     output_dir: Path
     config: Mapping[str, Any]
@@ -34,8 +34,8 @@ class TrackedRun:
     resume: bool
 
     def keep_name(self, file_name: str, new: str) -> str:
-        """The name of the tracker's run: the one that a resumed run keeps in a file of its directory, or `new`, which
-        is then kept there."""
+        """Return the name of the tracker's run. A resumed run reads it from a file in its directory; otherwise it is
+        `new`, which is stored there."""
         file = self.output_dir / file_name
         name = file.read_text().strip() if self.resume and file.is_file() else new
         self.output_dir.mkdir(parents=True, exist_ok=True)
@@ -44,10 +44,10 @@ class TrackedRun:
 
 
 class TrackerSink:
-    """The sink that passes metrics to a tracker until that fails for the first time."""
+    """The sink that passes metrics to a tracker until the tracker's first failure."""
 
     def __init__(self, title: str, start: Callable[[], Tracker], say: Callable[[str], None]) -> None:
-        """Start the tracker. `say` gets one line if it fails, now or later."""
+        """Start the tracker. `say` is called with one line if it fails, now or later."""
         self._title, self._say = title, say
         self._tracker: Tracker | None = None
         with self._guard():
@@ -68,8 +68,8 @@ class TrackerSink:
 
     @contextlib.contextmanager
     def _guard(self) -> Any:
-        """Any exception inside turns the sink off. Network, login, disk or a helper process of another program must
-        not end a training run."""
+        """Turn the sink off on any exception in the block. Network, login, disk or a helper process of another program
+        must not end a training run."""
         try:
             yield
         except Exception as error:
@@ -79,9 +79,9 @@ class TrackerSink:
 
 
 def wandb_sink(run: TrackedRun, init: Mapping[str, str], say: Callable[[str], None]) -> TrackerSink:
-    """The sink for Weights & Biases. `init` has arguments of `wandb.init`, of which empty ones are left out.
+    """Return the sink for Weights & Biases. `init` has arguments of `wandb.init`; empty ones are left out.
 
-    Its environment variables (WANDB_MODE, WANDB_API_KEY ...) have their usual effect. Raises UserError if the extra is
+    Its environment variables (WANDB_MODE, WANDB_API_KEY ...) have their usual effect. Raise UserError if the extra is
     missing.
     """
     wandb = _import("wandb", "wandb", "Weights & Biases", "WANDB_MODE=disabled or --no-wandb.enabled")
@@ -106,15 +106,15 @@ def wandb_sink(run: TrackedRun, init: Mapping[str, str], say: Callable[[str], No
 
 
 def trackio_sink(run: TrackedRun, project: str, name: str, say: Callable[[str], None]) -> TrackerSink:
-    """The sink for Trackio, which keeps runs in its own directory here, or where its variables say (TRACKIO_DIR,
-    TRACKIO_SPACE_ID, TRACKIO_SERVER_URL). Raises UserError if the extra is missing."""
+    """Return the sink for Trackio. It keeps runs in a local directory of its own, or as its variables set (TRACKIO_DIR,
+    TRACKIO_SPACE_ID, TRACKIO_SERVER_URL). Raise UserError if the extra is missing."""
     trackio = _import("trackio", "trackio", "Trackio", "--no-trackio.enabled")
 
     def start() -> Tracker:
-        # The name is how Trackio finds a run again, so it must be the only one of the project.
+        # Trackio finds a run by its name, so it must be unique in the project.
         new = f"{name or run.output_dir.resolve().name}-{uuid.uuid4().hex[:6]}"
         kept = run.keep_name("trackio_run_name", new)
-        # It prints how to look at a project, over the progress bars; and it would watch GPU and CPU beside slimrl.
+        # It would print instructions over the progress bars, and watch GPU and CPU in addition to slimrl.
         with contextlib.redirect_stdout(io.StringIO()):
             opened = trackio.init(
                 project=project, name=kept, config=dict(without_nan(run.config)), resume="allow", embed=False,
@@ -124,7 +124,7 @@ def trackio_sink(run: TrackedRun, project: str, name: str, say: Callable[[str], 
 
     def finish(failed: bool) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
-            trackio.finish()  # and not the run's own, after which Trackio would do it again at the exit
+            trackio.finish()  # not the run's own method, after which Trackio would finish again at the exit
 
     sink = TrackerSink("Trackio", start, say)
     say(f"Trackio: `trackio show --project {project}` shows this run")
@@ -132,20 +132,20 @@ def trackio_sink(run: TrackedRun, project: str, name: str, say: Callable[[str], 
 
 
 def tensorboard_sink(run: TrackedRun, settings: str, say: Callable[[str], None]) -> TrackerSink:
-    """The sink for TensorBoard: event files in `tensorboard/` of the run's directory. `settings` is shown as a text.
-    Raises UserError if the extra is missing."""
+    """Return the sink for TensorBoard: event files in `tensorboard/` of the run's directory. `settings` is shown as a
+    text. Raise UserError if the extra is missing."""
     module = _import("torch.utils.tensorboard.writer", "tensorboard", "TensorBoard", "--no-tensorboard.enabled")
     directory = run.output_dir / TENSORBOARD_DIRECTORY
 
     def start() -> Tracker:
-        # What an earlier process logged from the first step on is repeated, and TensorBoard then hides the old points.
+        # A resumed run logs steps again; TensorBoard then hides the old points from this step on.
         writer = module.SummaryWriter(str(directory), purge_step=run.first_step if run.resume else None)
         writer.add_text("config.toml", f"```toml\n{settings}\n```", run.first_step)
 
         def log(step: int, metrics: Mapping[str, float]) -> None:
             for name, value in metrics.items():
                 writer.add_scalar(name, value, step)
-            writer.flush()  # so that one who watches a run sees every step, and a kill loses none
+            writer.flush()  # so that viewers see every step, and a kill loses none
 
         return log, lambda failed: writer.close()
 
@@ -155,7 +155,7 @@ def tensorboard_sink(run: TrackedRun, settings: str, say: Callable[[str], None])
 
 
 def _import(module: str, extra: str, program: str, off: str) -> Any:
-    """The module of an extra, which is slow to import. Raises UserError if it is missing."""
+    """Import the module of an extra, which is slow. Raise UserError if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,6 +1,6 @@
-"""Calls into an environment, whose answers are copied into plain data: environments are other people's code.
+"""Calls into an environment. Its answers are copied into plain data, because environments are other people's code.
 
-A wrong answer raises RolloutError, which fails the episode alone and says what to correct.
+A wrong answer raises a RolloutError with advice. It fails this episode only.
 """
 
 from collections.abc import Awaitable
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def start_episode(environment: Environment) -> list[Message]:
-    """The messages that open the episode."""
+    """Return the messages that open the episode."""
     messages = plain_messages(await _asynchronous(environment.start(), "start(self)"))
     if not messages:
         raise RolloutError("environment_error", "start() gave no messages to read")
@@ -23,7 +23,7 @@ async def start_episode(environment: Environment) -> list[Message]:
 
 
 def _asynchronous(work: Awaitable[T], method: str) -> Awaitable[T]:
-    """What a method of the environment gave, which must be awaited. Raises RolloutError for a method that is no
+    """Return the awaitable that a method of the environment returned. Raise RolloutError if the method is not a
     coroutine."""
     if not isinstance(work, Awaitable):
         raise RolloutError("environment_error", f"a plain function cannot be awaited: write `async def {method}`")
@@ -31,11 +31,11 @@ def _asynchronous(work: Awaitable[T], method: str) -> Awaitable[T]:
 
 
 async def step_episode(environment: Environment, reply: str) -> Turn:
-    """The environment's turn after the policy's reply, with a finite reward and metrics that are floats."""
+    """Return the environment's turn after the policy's reply. Its reward is finite and its metrics are floats."""
     return plain_turn(await _asynchronous(environment.step(reply), "step(self, reply)"))
 
 
 async def close_episode(environment: Environment) -> None:
-    """Release what the environment holds, if it holds anything."""
+    """Release the environment's resources, if it has a `close` method."""
     if isinstance(environment, Closing):
         await environment.close()

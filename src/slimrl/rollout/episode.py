@@ -1,7 +1,7 @@
-"""The agent loop, the only one in slimrl: policy turn, environment turn, on token ids, until the episode ends.
+"""The agent loop, the only one in slimrl. Policy and environment take turns, on token ids, until the episode is over.
 
-What the policy sampled is kept as it was sampled; what the environment says is tokenised once and appended with mask 0.
-Nothing is tokenised a second time. An episode of two turns, with the calls that this module makes:
+The policy's tokens are kept exactly as sampled. Each message of the environment is tokenised once and appended with
+mask 0. Nothing is tokenised a second time. An episode of two turns, with the calls that this module makes:
 
     environment.start()   "q"               chat.opening       5 6 7      mask 0 0 0
     client.sample         "A <end>"                            8 9        mask 1 1
@@ -9,7 +9,7 @@ Nothing is tokenised a second time. An episode of two turns, with the calls that
     client.sample         "B <end>"                            11 9       mask 1 1
     environment.step("B") done, reward 1
 
-An episode that fails does not raise an exception: its `Rollout` says what went wrong, and the run goes on.
+A failed episode does not raise an exception: its `Rollout` carries the reason, and the run continues.
 """
 
 import math
@@ -43,10 +43,10 @@ class EpisodeLimits:
 
 @dataclass(frozen=True, slots=True)
 class RolloutContext:
-    """What all episodes of a run share: where tokens come from, the chat format, and the limits.
+    """The part that all episodes of a run share: the client that samples tokens, the chat format, and the limits.
 
-    At most `num_concurrent` episodes run at once. That is the number of the engine's slots, so that an episode finds
-    its KV cache again after the environment's turn.
+    At most `num_concurrent` episodes run at once. This is the number of slots in the engine, so an episode still finds
+    its KV cache after the environment's turn.
     """
 
     client: Client
@@ -57,7 +57,7 @@ class RolloutContext:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """One episode to play: the task, and how to sample. `role` names the side that the policy plays in self-play."""
+    """One episode to play: the task and the sampling parameters. In self-play `role` names the policy's side."""
 
     taskset: Taskset
     task: Task
@@ -67,7 +67,7 @@ class EpisodeSpec:
 
 @dataclass(slots=True)
 class _Transcript:
-    """An episode so far, as lists that grow token by token; see `types.Rollout`."""
+    """The episode so far, as lists that grow token by token; see `types.Rollout`."""
 
     token_ids: list[int] = field(default_factory=list)
     mask: list[bool] = field(default_factory=list)
@@ -99,7 +99,7 @@ class _Transcript:
         self.has_cut_reply = self.has_cut_reply or completion.finish_reason == "length"
 
     def metrics(self) -> Metrics:
-        """What the loop itself reports of an episode, beside the environment's metrics."""
+        """Return the loop's own metrics of an episode. The environment's metrics are separate."""
         is_full = self.stop_reason is StopReason.CONTEXT_FULL
         return {
             "turns": float(self.turns),
@@ -110,11 +110,10 @@ class _Transcript:
 
 
 async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
-    """Play one episode to its end. What the environment or the policy does wrong raises no error here: the rollout's
-    `failure` says what it was.
+    """Play one episode. Errors of the environment or the policy are not raised: they become the rollout's `failure`.
 
-    Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context keeps what its turns
-    earned so far, and its last token is the policy's: the environment's last messages are dropped, as nobody reads
+    Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context keeps the rewards of its
+    turns. Its last token is one of the policy's: the environment's last messages are dropped, since nobody reads
     them.
     """
     transcript = _Transcript()
@@ -126,8 +125,8 @@ async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
 
 
 async def read_opening(spec: EpisodeSpec, context: RolloutContext) -> list[int]:
-    """The token ids that the policy would read first, from an episode that is started and closed again. Raises
-    RolloutError if the environment cannot start."""
+    """Return the policy's first prompt as token ids; the episode is started for it and closed again. Raise RolloutError
+    if the environment cannot start."""
     async with _environment(spec, context) as environment:
         return _opening_tokens(await _opening(environment, context), context)
 
@@ -139,7 +138,7 @@ async def _play(spec: EpisodeSpec, context: RolloutContext, transcript: _Transcr
 
 @asynccontextmanager
 async def _environment(spec: EpisodeSpec, context: RolloutContext) -> AsyncIterator[Environment]:
-    """A fresh environment for the spec's task, which is closed however its use ends."""
+    """Context manager: a fresh environment for the spec's task. It is always closed, also after an error."""
     timeout_s = context.limits.timeout_s
     environment = await run_with_timeout(_make(spec), "environment", timeout_s)
     try:
@@ -171,7 +170,7 @@ def _size(messages: Sequence[Message]) -> int:
 
 @contextmanager
 def _read_by_template() -> Iterator[None]:
-    """Converts a chat template's refusal inside: it is the failure of the episode whose messages it cannot write."""
+    """Context manager: convert a UserError of the chat template to a failure of the episode."""
     try:
         with convert_errors("environment"):
             yield
@@ -182,9 +181,9 @@ def _read_by_template() -> Iterator[None]:
 async def _converse(
     environment: Environment, sampling: SamplingParams, context: RolloutContext, transcript: _Transcript
 ) -> Turn:
-    """Alternate policy and environment turns. The transcript fills up on the way, so that it is there if a turn fails.
+    """Alternate policy and environment turns, and return the environment's last turn.
 
-    Returns the environment's last turn.
+    The transcript is filled turn by turn, so it is available if a turn fails.
     """
     limits, chat = context.limits, context.chat
     began = time.perf_counter()
@@ -194,7 +193,7 @@ async def _converse(
     if len(transcript.token_ids) >= limits.seq_len:
         raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
     while True:
-        # The policy's turn. Each one has a seed of its own: with equal seeds, equal contexts would get equal replies.
+        # The policy's turn. Each has its own seed: with equal seeds, equal contexts would get equal replies.
         max_tokens = min(sampling.max_tokens, limits.seq_len - len(transcript.token_ids))
         params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
         completion = await context.client.sample(list(transcript.token_ids), params)
@@ -215,7 +214,7 @@ async def _converse(
         if any(message["role"] == "assistant" for message in messages):
             raise RolloutError("environment_error", "step() gave an assistant message; only the policy writes these")
 
-        # Only the new messages become tokens; the last sampled token tells whether the reply still lacks its end.
+        # Only the new messages become tokens. The last sampled token shows if the reply still lacks its end token.
         fits = chat.can_fit(messages, limits.seq_len)
         with _read_by_template():
             whole = [*transcript.messages, *messages]
@@ -230,13 +229,13 @@ async def _converse(
 
 
 def _fit_excerpts(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
-    """The messages with each excerpt cut to the tokens that it may take."""
+    """Return the messages, with each excerpt cut to its maximum number of tokens."""
     with convert_errors("environment"):  # the environment may have marked characters that the message lacks
         return chat.cut_excerpts(messages)
 
 
 def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
-    """The rollout of a transcript, given the environment's last turn, or the error that ended the episode."""
+    """Build the rollout of a transcript from the environment's last turn, or from the error of the episode."""
     return Rollout(
         task_id=spec.task.id,
         token_ids_T=tuple(transcript.token_ids),
@@ -257,7 +256,7 @@ def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: Roll
 
 
 def mean_metrics(rollouts: Sequence[Rollout]) -> Metrics:
-    """The mean of each metric over the rollouts that report it, in the order of the names."""
+    """Return the mean of each metric over the rollouts that report it, sorted by name."""
     values: dict[str, list[float]] = {}
     for rollout in rollouts:
         for name, value in rollout.metrics.items():

@@ -1,7 +1,7 @@
-"""Turns the failures of environment code into data: an exception, a time-out or a hang becomes a `RolloutError`.
+"""Turns failures of environment code into data: an exception, a time-out or a hang becomes a `RolloutError`.
 
-A time-out cancels code that waits. Code that never returns control to the event loop is not interrupted: its process is
-ended where it has one (`worker/`), and it is reported where it has none (`held.py`).
+A time-out cancels code that waits. Code that never returns control to the event loop is not interrupted: its worker
+process is killed (`worker/`), or, without a worker process, the hang is reported (`held.py`).
 """
 
 import asyncio
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 @contextmanager
 def convert_errors(source: str) -> Iterator[None]:
-    """Convert every exception raised inside to a RolloutError that is counted as `drop/<source>_error`."""
+    """Convert every exception raised in the block to a RolloutError, counted as `drop/<source>_error`."""
     try:
         yield
-    # Ctrl-C, cancellation and what closes a coroutine come from outside. An environment's `exit()` ends its episode.
+    # Ctrl-C, cancellation and the closing of a coroutine are external. An environment's `exit()` fails its episode.
     except (RolloutError, UserError, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:
@@ -36,7 +36,7 @@ def _place(error: BaseException) -> str:
 
 
 async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s: float) -> T:
-    """Await environment code for at most `timeout_s` seconds. Raises RolloutError if it fails or takes longer.
+    """Await environment code for at most `timeout_s` seconds. Raise RolloutError if it fails or takes longer.
 
     Code that catches its cancellation, to clean up or by mistake, gets the same time once more.
     """
@@ -50,7 +50,7 @@ async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        # Our own task was not cancelled, so the environment has cancelled one of its tasks.
+        # Our own task was not cancelled, so the environment cancelled one of its tasks.
         raise RolloutError(f"{source}_error", "a task inside it was cancelled") from error
 
 
@@ -58,10 +58,10 @@ async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s:
 def _drive(
     work: Coroutine[Any, Any, T], limit_s: float, first: asyncio.Timeout, last: asyncio.Timeout
 ) -> Generator[Any, Any, T]:
-    """Drive a coroutine as `await` would, and mark its own code as the environment's.
+    """Drive a coroutine as `await` would, and mark its code as the environment's.
 
-    When the `first` timeout has cancelled the coroutine, the `last` one starts. When that expires too, the coroutine is
-    closed wherever it waits.
+    When the `first` timeout has cancelled the coroutine, the `last` timeout starts. When it expires too, the coroutine
+    is closed at its current await.
     """
     resume: Callable[[], Any] = partial(work.send, None)
     is_closing = False
@@ -77,10 +77,10 @@ def _drive(
             raise RolloutError("environment_error", f"GeneratorExit{_place(error)}") from error
         try:
             resume = partial(work.send, (yield waiting_for))
-        except BaseException as error:  # as with `await`, cancellation and time-outs are raised in the coroutine
+        except BaseException as error:  # as with `await`, raise cancellations and time-outs in the coroutine
             is_closing = isinstance(error, GeneratorExit)
             if last.expired():
-                with suppress(RuntimeError), environment_code():  # it may catch that, too, and is left as it is
+                with suppress(RuntimeError), environment_code():  # the coroutine may catch this too; then leave it
                     work.close()
                 raise
             if first.expired() and last.when() is None:

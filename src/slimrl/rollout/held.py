@@ -1,4 +1,4 @@
-"""Watches environments that hold the thread of their episodes, which nothing can interrupt: since when, and where."""
+"""Watches environments that hold their episodes' thread, which cannot be interrupted: for how long, and where."""
 
 import sys
 import sysconfig
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-HELD_S = 30.0  # report an environment that holds the thread longer than this
+HELD_S = 30.0  # seconds before an environment that holds the thread is reported
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 OURS = str(Path(__file__).parent)
 
@@ -18,14 +18,14 @@ _entered: dict[int, float | None] = {}  # by thread: the time at which it entere
 
 @contextmanager
 def hold_thread() -> Iterator[None]:
-    """Marks a block as an environment's code, which holds this thread."""
+    """Mark a block as an environment's code, which holds this thread."""
     with _enter(time.monotonic()):
         yield
 
 
 @contextmanager
 def release_thread() -> Iterator[None]:
-    """Marks a block inside an environment's code as a wait of slimrl itself, which has a limit of its own."""
+    """Mark a block inside an environment's code as a wait of slimrl itself, which has its own time limit."""
     with _enter(None):
         yield
 
@@ -42,14 +42,14 @@ def _enter(now: float | None) -> Iterator[None]:
 
 
 def hold_s(thread: int) -> float:
-    """Seconds since a thread entered an environment's code, 0 if it is outside; `thread` as of `get_ident`."""
+    """Return the seconds since a thread (an id of `get_ident`) entered an environment's code; 0 outside of it."""
     entered = _entered.get(thread)
     return time.monotonic() - entered if entered else 0.0
 
 
 @contextmanager
 def report_held(thread: int) -> Iterator[None]:
-    """Log the first environment that holds a thread for longer than `HELD_S` while the block runs."""
+    """While the block runs, log the first environment that holds a thread for more than `HELD_S` seconds."""
     is_over = threading.Event()
 
     def watch() -> None:
@@ -68,7 +68,7 @@ def report_held(thread: int) -> Iterator[None]:
 
 
 def describe_held(thread: int, seconds: float) -> str:
-    """The message for an environment that holds a thread: how long, where, and what to do."""
+    """Return the message for an environment that holds a thread: for how long, where, and the remedy."""
     place = place_in(traceback.extract_stack(sys._current_frames().get(thread)))
     return (
         f"an environment has held the run for {seconds:.0f} s{place}: code in the run's own process cannot be "
@@ -77,6 +77,6 @@ def describe_held(thread: int, seconds: float) -> str:
 
 
 def place_in(stack: traceback.StackSummary) -> str:
-    """The innermost line of a stack in the user's own code, in brackets; empty if all lines are of libraries."""
+    """Return the innermost stack line in the user's own code, in brackets; empty if all lines belong to libraries."""
     frames = [frame for frame in stack if not frame.filename.startswith((*LIBRARIES, "<", OURS))]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""

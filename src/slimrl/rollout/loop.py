@@ -1,10 +1,10 @@
-"""The event loop of episodes, which an environment's code can neither stop nor use to cancel what is not its own.
+"""The event loop of episodes. An environment's code cannot stop it, nor cancel tasks of others in it.
 
-An environment may cancel the tasks that it has started, and time-outs within it cancel its own episode while that
-waits. A context variable tells whose code runs: tasks and callbacks inherit it from the code that makes them.
+An environment may cancel its own tasks, and its time-outs may cancel its own episode while the episode waits. A context
+variable records whose code runs: tasks and callbacks inherit it from the code that creates them.
 
 Code that never returns to the loop cannot be interrupted here: nothing is injected into a thread. An environment that
-may hang belongs in a worker process, which is ended (`held.py` watches those that run in this process).
+may hang belongs in a worker process, which can be killed (`held.py` watches environments in this process).
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from slimrl.rollout.held import hold_s, hold_thread, report_held
 
 T = TypeVar("T")
 
-# The task of the episode whose environment's code is running; None in slimrl's own code.
+# The task of the episode whose environment's code runs; None in slimrl's own code.
 _episode: ContextVar[asyncio.Task[Any] | None] = ContextVar("episode", default=None)
 
 
 @contextmanager
 def environment_code() -> Iterator[None]:
-    """Marks what runs inside as code of the environment of the current task's episode."""
+    """Mark the code in the block as the environment's, for the episode of the current task."""
     token = _episode.set(asyncio.current_task())
     try:
         with hold_thread():
@@ -37,7 +37,7 @@ def environment_code() -> Iterator[None]:
 
 
 class _Task(asyncio.Task[Any]):
-    """A task of slimrl's own."""
+    """A task of slimrl itself."""
 
     def cancel(self, msg: Any = None) -> bool:
         episode = _episode.get()
@@ -46,12 +46,12 @@ class _Task(asyncio.Task[Any]):
         if episode is not self or asyncio.current_task() is self:
             raise RuntimeError("an environment cannot cancel tasks that are not its own")
         cancelled = super().cancel(msg)
-        self.uncancel()  # it is the environment's affair: the episode itself goes on
+        self.uncancel()  # the environment handles this cancellation; the episode continues
         return cancelled
 
 
 class EpisodeLoop(asyncio.SelectorEventLoop):
-    """An event loop for episodes. Tasks that an environment starts in it are plain ones."""
+    """An event loop for episodes. Tasks that an environment starts in it are plain asyncio tasks."""
 
     def __init__(self, selector: BaseSelector | None = None) -> None:
         super().__init__(selector)
@@ -68,9 +68,9 @@ class EpisodeLoop(asyncio.SelectorEventLoop):
 
 
 def run_episodes(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in an `EpisodeLoop`, and return its result. Ctrl-C cancels it, and raises KeyboardInterrupt.
+    """Run a coroutine in an `EpisodeLoop` and return its result. Ctrl-C cancels it and raises KeyboardInterrupt.
 
-    Where a loop runs in this thread already, as in a notebook, the episodes have a thread of their own.
+    If this thread already runs a loop, as in a notebook, the episodes run in another thread.
     """
     if is_in_loop():
         return run_in_thread("episodes", main, EpisodeLoop)
@@ -81,11 +81,11 @@ def run_episodes(main: Coroutine[Any, Any, T]) -> T:
 
         def interrupt(_signum: int, _frame: object) -> None:
             nonlocal was_interrupted
-            # A cancellation would not reach an environment's code that does not return to the loop.
+            # A cancellation would not reach environment code that never returns to the loop.
             if was_interrupted or task.done() or hold_s(threading.get_ident()):
                 raise KeyboardInterrupt
             was_interrupted = True
-            own.run(task.cancel)  # the signal may have come while an environment's code ran
+            own.run(task.cancel)  # the signal may have arrived while an environment's code ran
             loop.call_soon_threadsafe(lambda: None)  # wakes a loop that waits
 
         handler = signal.getsignal(signal.SIGINT)

@@ -1,6 +1,6 @@
-"""Many episodes at once: at most as many as there are places, of which the episodes of a game take theirs together.
+"""Many episodes at once, at most one per place. The episodes of one game take their places together.
 
-In self-play the episodes of a game wait for one another (`rollout/self_play.py`). An ordinary episode is a game of one.
+In self-play the episodes of a game wait for each other (`rollout/self_play.py`). Other episodes are games of one.
 """
 
 import asyncio
@@ -11,15 +11,15 @@ from slimrl.types import Rollout
 
 
 class Places:
-    """The places of one event loop: `num`, or as many as the largest game has episodes."""
+    """The places of one event loop: `num`, or the number of episodes of the largest game if that is more."""
 
     def __init__(self, num: int, largest: int) -> None:
         self._free = asyncio.Semaphore(max(num, largest, 1))
-        # One game takes its places at a time. Two at once could each hold some and wait for the other's last for ever.
+        # Only one game takes its places at a time. Two at once could each hold some and wait for the rest for ever.
         self._taking = asyncio.Lock()
 
     async def play(self, game: Sequence[EpisodeSpec], context: RolloutContext) -> list[Rollout]:
-        """The rollouts of a game's episodes, which start together."""
+        """Start a game's episodes together and return their rollouts."""
         held = 0
         playing: list[asyncio.Task[Rollout]] = []
 
@@ -39,8 +39,8 @@ class Places:
             playing = [asyncio.create_task(play(spec)) for spec in game]
             return list(await asyncio.gather(*playing))
         except asyncio.CancelledError:
-            await asyncio.gather(*playing, return_exceptions=True)  # some may still tidy up, and give theirs back then
-            # Episodes that were cancelled before they began have not given their places back.
+            await asyncio.gather(*playing, return_exceptions=True)  # some may still clean up and then free their place
+            # Episodes that were cancelled before they started have not freed their places.
             for _ in range(held):
                 self._free.release()
             raise

@@ -1,8 +1,8 @@
-"""Self-play: the policy plays all roles of a game at once, one episode for each role.
+"""Self-play: the policy plays all roles of a game at once, in one episode per role.
 
-The episodes of a game share a state and wait for one another inside their `start` and `step`
-(`environments/turn_taking.py`), so the ordinary agent loop plays each of them. An episode that ends before the game
-fails those that still wait for it, as `drop/partner_left`. This module knows nothing of any game.
+The episodes of a game share a state and wait for each other inside their `start` and `step`
+(`environments/turn_taking.py`), so the ordinary agent loop plays each of them. If an episode stops before its game is
+over, the episodes that wait for it fail as `drop/partner_left`. This module has no knowledge of any particular game.
 """
 
 import copy
@@ -13,13 +13,13 @@ from slimrl.errors import RolloutError
 from slimrl.rollout.episode import EpisodeSpec
 from slimrl.types import Environment, Split, Task, Taskset
 
-# Turn n adds n to an episode's seed. The roles' seeds are so far apart that two roles never sample with the same one.
+# Turn n adds n to an episode's seed. The stride is so large that two roles never sample with the same seed.
 SEED_STRIDE = 1 << 16
 
 
 def self_play_specs(spec: EpisodeSpec) -> list[EpisodeSpec]:
-    """The episodes of one game, one for each role, to be played together by `run_groups`. Without self-play that is
-    the given episode alone."""
+    """Return the episodes of one game, one per role, for `run_groups` to play together. Without self-play, return the
+    given episode alone."""
     taskset, roles = spec.taskset, spec.taskset.roles
     if not roles:
         return [spec]
@@ -37,8 +37,8 @@ def self_play_specs(spec: EpisodeSpec) -> list[EpisodeSpec]:
 
 @dataclass
 class _Game:
-    """The environments of one game. They are made when its first episode starts, so that an error in making them is
-    that episode's failure."""
+    """The environments of one game. They are created when the first episode starts, so that an error in their creation
+    fails that episode."""
 
     taskset: Taskset
     num_roles: int
@@ -57,7 +57,7 @@ class _Game:
 
 @dataclass(frozen=True, slots=True)
 class _RoleTaskset(Taskset):
-    """A taskset of one role's environment in a shared game."""
+    """A taskset that returns the environment of one role in a shared game."""
 
     taskset: Taskset
     game: _Game

@@ -1,1 +1,1 @@
-"""What a tool is, and the formats in which a policy calls one."""
+"""Tools, and the formats in which a policy calls them."""

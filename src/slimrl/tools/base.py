@@ -1,6 +1,6 @@
-"""Tools that a policy may call, and their results. Knows nothing of how a call is written (`tools/formats.py`).
+"""Tools that a policy may call, and their results. The formats of calls are in `tools/formats.py`.
 
-A mistake in a call becomes text that the policy reads, and the episode goes on.
+A mistake in a call becomes text that the policy reads, and the episode continues.
 """
 
 import inspect
@@ -19,14 +19,14 @@ EXAMPLES = {"string": '"words"', "integer": "1", "number": "1.5", "boolean": "Tr
 
 
 class ToolError(Exception):
-    """A mistake of the policy's in a call. Its text is for the policy to read."""
+    """A mistake of the policy in a call. Its text is for the policy to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallAttempt:
     """One attempt of the policy at a call.
 
-    `arguments` are texts in the order of the tool's parameters; `tool` is empty where the policy named none; `error` is
+    `arguments` are texts in the order of the tool's parameters; `tool` is empty if the policy named none; `error` is
     the mistake, or empty.
 
     >>> CallAttempt("search_pages", ("ampere",)).error
@@ -39,10 +39,10 @@ class CallAttempt:
 
 
 class TypedTool:
-    """A tool whose parameters have types, as a JSON schema; a function without types takes texts alone.
+    """A tool whose parameters have types, as a JSON schema; a function without types accepts only texts.
 
-    `call` takes the arguments as keywords in `call(**arguments)`, and may be async. It raises ToolError for what the
-    policy should read.
+    `call` takes the arguments as keywords in `call(**arguments)`, and may be async. It raises ToolError with a text for
+    the policy.
     """
 
     def __init__(self, name: str, description: str, schema: Mapping[str, Any], call: Callable[..., Any]) -> None:
@@ -61,10 +61,11 @@ class TypedTool:
 
 
 def tool_of(function: Callable[..., Any], where: str = "") -> TypedTool:
-    """The function, which may be async, as a tool with the types of its hints. A parameter without a hint is text.
+    """Convert the function, which may be async, to a tool with the types of its hints. A parameter without a hint is
+    text.
 
-    What the function raises becomes text that the policy reads, except RolloutError. Raises UserError, which begins
-    with `where`, for a hint that no call can hold.
+    Exceptions of the function become text that the policy reads, except RolloutError. Raise UserError, prefixed with
+    `where`, for a hint that a call cannot express.
     """
     where = where or f"tool `{function.__name__}`"
     try:
@@ -90,7 +91,7 @@ def tool_of(function: Callable[..., Any], where: str = "") -> TypedTool:
 
 
 def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose errors become text that the policy reads."""
+    """Wrap the function, so that its errors become text that the policy reads."""
 
     async def call(**arguments: Any) -> Any:
         try:
@@ -107,8 +108,8 @@ def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
 def arguments_of(
     tools: Mapping[str, Tool], name: str, positional: Sequence[Any], keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call by the names of the tool's parameters. Raises ToolError for a tool that does not exist,
-    for arguments that it does not take, and for those of another type: of text, unless it is a TypedTool."""
+    """Return the arguments of a call by the names of the tool's parameters. Raise ToolError for an unknown tool or
+    parameter, and for an argument of a wrong type: anything but text, unless it is a TypedTool."""
     if name not in tools:
         raise ToolError(f"there is no tool `{name:.100}`.{nearest(name, tools)}")
     tool = tools[name]
@@ -118,7 +119,7 @@ def arguments_of(
         bound = inspect.signature(tool).bind(*positional, **keywords)
     except TypeError as error:
         raise ToolError(f"{name}: {error!s:.200}. It is called as {usage(tool)}.") from error
-    # The call came as a model wrote it: numbers, lists and broken text pass `bind`, and tools take whole texts alone.
+    # The model wrote the call: numbers, lists and broken text pass `bind`, but tools accept only complete texts.
     for parameter, value in bound.arguments.items():
         if not isinstance(value, str):
             raise ToolError(f"{name}: `{parameter}` must be text in quotes, not {value!r:.80}.")
@@ -128,7 +129,7 @@ def arguments_of(
 
 
 def by_name(tool: Tool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments of a call by name. Raises ToolError for too many, and for one that is given twice."""
+    """Return all arguments of a call by name. Raise ToolError for too many, and for a duplicate."""
     names = tool.parameters if isinstance(tool, TypedTool) else inspect.signature(tool).parameters
     called = f"It is called as {usage(tool)}."
     if len(positional) > len(names):
@@ -160,7 +161,7 @@ def _bind_typed(tool: TypedTool, positional: Sequence[Any], keywords: Mapping[st
 
 
 def usage(tool: Tool) -> str:
-    """A call of the tool with its parameters' names, from its signature.
+    """Return a call of the tool with its parameters' names, from its signature.
 
     >>> usage(usage)
     'usage("tool")'
@@ -176,7 +177,7 @@ def usage(tool: Tool) -> str:
 
 
 def _type_of(schema: Any) -> str:
-    """The type of a parameter, as it stands behind the parameter's name."""
+    """Return the type of a parameter, in the form after the parameter's name."""
     if not isinstance(schema, Mapping):
         return ""
     if isinstance(allowed := schema.get("enum"), list):
@@ -185,7 +186,7 @@ def _type_of(schema: Any) -> str:
 
 
 def example_call(tool: Tool) -> str:
-    """A call of the tool with arguments of the right types.
+    """Return a call of the tool with arguments of the right types.
 
     >>> example_call(TypedTool("add", "", {"properties": {"a": {"type": "integer"}}, "required": ["a"]}, dict))
     'add(1)'
@@ -210,7 +211,7 @@ def purpose(tool: Tool) -> str:
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:
-    """The tool's JSON schema, as chat templates and OpenAI's API take it. The parameters of a function are strings."""
+    """Return the tool's JSON schema for chat templates and OpenAI's API. The parameters of a function are strings."""
     if isinstance(tool, TypedTool):
         function = {"name": tool.__name__, "description": tool.__doc__ or "", "parameters": dict(tool.schema)}
         return {"type": "function", "function": function}
@@ -232,7 +233,7 @@ def schema_of(tool: Tool) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The text around a tool's result, and the limit on how many tokens of the result the policy reads."""
+    """The text around a tool's result, and the maximum number of the result's tokens that the policy reads."""
 
     role: Literal["user", "tool"]
     max_tokens: int
@@ -240,9 +241,9 @@ class Frame:
     after: str = ""
 
     def message(self, text: str, appendix: str = "") -> Message:
-        """A message with the text, which is cut to `max_tokens` before the policy reads it, and the appendix, which is
-        not."""
-        # Positions are of characters: only the reader of the message has the policy's tokenizer, and cuts there.
+        """Return a message with the text, which is cut to `max_tokens` before the policy reads it, and the appendix,
+        which is not cut."""
+        # Positions count characters: only the reader of the message has the policy's tokenizer, and cuts there.
         begin, end = len(self.before), len(self.before) + len(text)
         return {
             "role": self.role,

@@ -1,6 +1,6 @@
 """Formats in which a policy calls tools and reads their results: in tags, or in the form of its own chat template.
 
-A third one, programs, is slimrl-sandbox's (`slimrl.formats`). Calls are parsed, never evaluated. Knows nothing of
+A third one, programs, is in slimrl-sandbox (`slimrl.formats`). Calls are parsed, never evaluated. Independent of
 questions, answers and rewards.
 """
 
@@ -34,7 +34,7 @@ CALL_FORMATS = ("tags", "native", "code")
 LOOK = "Look it up"
 END = "When you know it, end with <answer>the answer</answer>."
 CLOSING_TAG = "</tool>"
-# A call ends at the first closing tag outside of its quoted texts, or where these are not closed at the first of all.
+# A call extends to the first closing tag outside of its quoted texts, or, if a quote is unclosed, to the first of all.
 CALL = re.compile(r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL)
 
 
@@ -50,22 +50,22 @@ class CallFormat(Protocol):
     """The calls of one episode. `close` is called once, after everything else."""
 
     def opening(self, task: str, question: str, what: str = LOOK) -> list[Message]:
-        """The opening messages: the task, what to do with the tools and how to call them, and the question."""
+        """Return the opening messages: the task, the use of the tools and the form of calls, and the question."""
 
     def call_start(self, reply: str) -> int:
-        """The position of the first call in a reply, even a malformed one; the reply's length if there is none."""
+        """Return the position of the first call in a reply, even a malformed one; the reply's length if none."""
 
     async def react(self, reply: str) -> Reaction:
-        """Makes the calls of a reply. A mistake becomes text in the messages, and raises nothing."""
+        """Make the calls of a reply. A mistake becomes text in the messages, not an exception."""
 
     def write_call(self, tool: str, /, *positional: Any, **keywords: Any) -> str:
-        """The text of a call, as the policy should write it."""
+        """Return the text of a call, as the policy should write it."""
 
     async def close(self) -> None: ...
 
 
 class TagFormat:
-    """The format `<tool>search_pages("query")</tool>`, with one call in a turn: only the first of several is made."""
+    """The format `<tool>search_pages("query")</tool>`, with one call per turn: only the first of several is made."""
 
     def __init__(self, tools: Mapping[str, Tool], max_tokens: int) -> None:
         self._tools = tools
@@ -127,7 +127,7 @@ class NativeFormat:
         answered = [await self._call(part) for part in parts if isinstance(part, ToolCall)]
         messages = [self._result.message(text) for _, text in answered]
         calls = [called for called, _ in answered]
-        # An opening tag that is left in a text part began a call that could not be parsed.
+        # An opening tag that is left in a text part is the start of a call that could not be parsed.
         if any(isinstance(part, str) and OPEN in part for part in parts):
             error = f'this is no call. Write each as {OPEN}\n{{"name": "tool", "arguments": {{...}}}}\n{CLOSE}'
             messages.append(self._result.message(f"Error: {error}"))
@@ -149,7 +149,7 @@ class NativeFormat:
     async def _call(self, call: ToolCall) -> tuple[CallAttempt, str]:
         try:
             arguments = json.loads(call.arguments)
-        except (ValueError, RecursionError):  # no JSON, or JSON nested as deeply as no call needs
+        except (ValueError, RecursionError):  # not JSON, or nested deeper than any call needs
             arguments = None
         if not isinstance(arguments, dict):
             error = f"the arguments of `{call.name:.100}` must be a JSON object, not {call.arguments:.80}"
@@ -164,7 +164,7 @@ async def make_call(
     keywords: Mapping[str, Any],
     spelt: Callable[[Any], str],
 ) -> tuple[CallAttempt, str]:
-    """Makes a call. Returns the attempt, and the text that the policy reads: the result, written by `spelt`, or the
+    """Make a call. Return the attempt, and the text that the policy reads: the result, written by `spelt`, or the
     mistake."""
     arguments: tuple[str, ...] = ()
     try:
@@ -177,21 +177,21 @@ async def make_call(
 
 
 def _find_call(reply: str) -> re.Match[str] | None:
-    """The first call in tags. What stands behind the last closing tag is none: to look for one there would read all
-    that follows each opening tag, and a policy may write thousands."""
+    """Return the first call in tags. The text after the last closing tag is not searched: that would read the rest
+    after each opening tag, and a policy may write thousands."""
     return CALL.search(reply, 0, reply.rfind(CLOSING_TAG) + len(CLOSING_TAG))
 
 
 def as_json(result: Any) -> str:
-    """A text as it is, and anything else as JSON."""
-    # The arguments of a native call are JSON too, so that an id can be copied from a result as it stands, whatever
-    # characters it has. In the other formats both arguments and results are Python literals.
+    """Return a text unchanged, and anything else as JSON."""
+    # The arguments of a native call are JSON too, so that an id with any characters can be copied from a result
+    # unchanged. In the other formats both arguments and results are Python literals.
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
 
 def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
-    """The name, positional arguments and keywords of a Python call whose arguments are literals. Raises ToolError if
-    the text is anything else.
+    """Return the name, positional arguments and keywords of a Python call with literal arguments. Raise ToolError for
+    any other text.
 
     >>> parse_call('read_section(section_id="ampere:use")')
     ('read_section', [], {'section_id': 'ampere:use'})
@@ -212,7 +212,7 @@ def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 
 
 def python_call(tool: str, positional: Sequence[Any], keywords: Mapping[str, Any]) -> str:
-    """The call in Python, with literals as its arguments.
+    """Return the call in Python, with literals as its arguments.
 
     >>> print(python_call("price", ["apple"], {"pieces": 18}))
     price("apple", pieces=18)
@@ -226,7 +226,7 @@ def _literal(value: Any) -> str:
 
 
 def quote(text: str) -> str:
-    """The text as a Python literal on one line. It is JSON, whose strings Python reads as the same text.
+    """Return the text as a Python literal on one line. It is JSON, whose strings Python reads as the same text.
 
     >>> print(quote('say "x"'))
     "say \\"x\\""
@@ -238,14 +238,14 @@ class ProgramFormat(Protocol):
     """The format in which a policy calls tools by programs, as an entry of `slimrl.formats` names it."""
 
     def check(self, sandbox: Mapping[str, Any]) -> None:
-        """Raises UserError for useless settings of the sandbox."""
+        """Raise UserError for useless settings of the sandbox."""
 
     def make(self, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]) -> Callable[[], CallFormat]:
-        """A function that makes the format of an episode."""
+        """Return a factory of the formats of episodes."""
 
 
 def check_sandbox(sandbox: Mapping[str, Any]) -> None:
-    """Raises UserError for useless settings of a sandbox."""
+    """Raise UserError for useless settings of a sandbox."""
     if sandbox:
         _programs().check(sandbox)
 
@@ -253,9 +253,9 @@ def check_sandbox(sandbox: Mapping[str, Any]) -> None:
 def formats_of(
     name: str, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
 ) -> Callable[[], CallFormat]:
-    """A function that makes the call format of an episode, of the kind that `CALL_FORMATS` names. Those of programs
-    share the sandbox that `sandbox` describes. A function with type hints becomes a `TypedTool`; one that takes texts
-    alone stays. Raises UserError for useless settings of the sandbox, and for a hint that no call can hold."""
+    """Return a factory of episodes' call formats, of the kind `name` in `CALL_FORMATS`. Formats of programs share the
+    sandbox that `sandbox` describes. A function with type hints becomes a `TypedTool`; a function that accepts only
+    texts is unchanged. Raise UserError for useless settings of the sandbox, and for a hint beyond JSON."""
     tools = {called: _with_types(tool) for called, tool in tools.items()}
     if name == "code":
         return _programs().make(tools, max_tokens, sandbox)
@@ -264,7 +264,7 @@ def formats_of(
 
 
 def _with_types(tool: Tool) -> Tool:
-    """A function with hints other than `str` as a TypedTool; any other tool unchanged."""
+    """Convert a function with hints other than `str` to a TypedTool; any other tool is unchanged."""
     if isinstance(tool, TypedTool) or not inspect.isroutine(tool):
         return tool
     parameters = inspect.signature(tool).parameters.values()

@@ -1,7 +1,7 @@
 """Checks a value against a JSON schema, as far as tools' arguments need it, and makes schemas of type hints.
 
-It knows types, `enum`, `const`, `anyOf`, `oneOf`, `allOf`, items, properties, bounds and local references. What it does
-not know it lets pass: the tool itself decides then.
+It supports types, `enum`, `const`, `anyOf`, `oneOf`, `allOf`, items, properties, bounds and local references. All else
+passes: the tool itself decides then.
 """
 
 import operator
@@ -20,7 +20,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "null": (type(None),),
 }
-# The bounds of a schema, each with what must hold for a size and the bound, and what it is called.
+# The bounds of a schema, each with a test of a size against the bound, and its words.
 BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "minimum": (operator.ge, "at least"),
     "maximum": (operator.le, "at most"),
@@ -31,7 +31,7 @@ LENGTHS = {"minLength": "minimum", "maxLength": "maximum", "minItems": "minimum"
 
 
 def mistake_of(value: Any, schema: Any, root: Any = None, depth: int = MAX_DEPTH) -> str:
-    """What is wrong with a value, in words that go on "`name` ..."; empty if nothing is.
+    """Describe the mistake in a value, to continue "`name` ..."; empty if it is valid.
 
     >>> mistake_of("3", {"type": "integer"}), mistake_of([1, "x"], {"type": "array", "items": {"type": "integer"}})
     ("must be an integer, not '3'", "must have at 1 what is valid: it must be an integer, not 'x'")
@@ -59,7 +59,7 @@ def mistake_of(value: Any, schema: Any, root: Any = None, depth: int = MAX_DEPTH
 
 
 def schema_of_hint(hint: Any) -> dict[str, Any]:
-    """The schema of a type hint. Raises TypeError for a type that has none.
+    """Return the schema of a type hint. Raise TypeError for a type that has none.
 
     >>> schema_of_hint(list[int]), schema_of_hint(Literal["up", "down"])
     ({'type': 'array', 'items': {'type': 'integer'}}, {'enum': ['up', 'down']})
@@ -113,7 +113,7 @@ def _mistake_of_bounds(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _inner_mistake(value: Any, schema: Mapping[str, Any], root: Any, depth: int) -> str:
-    """What is wrong within a list or an object."""
+    """Describe the mistake within a list or an object; empty if it is valid."""
     if isinstance(value, list):
         inner = [(str(place), item, schema.get("items")) for place, item in enumerate(value)]
     elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Reads the result of an MCP tool as a text. Knows neither servers nor the package `mcp`."""
+"""Reads the result of an MCP tool as a text. Independent of servers and of the package `mcp`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def read_content(content: Sequence[Any], structured: object) -> str:
-    """The text of a result: the texts of its parts, and its structured content as JSON if no part has a text.
+    """Return the text of a result: the texts of its parts, and its structured content as JSON if no part has a text.
 
     >>> read_content([{"type": "text", "text": ""}], {"t": 21.5}), read_content([{"type": "text", "text": "21.5"}], {})
     ('{"t": 21.5}', '21.5')
@@ -19,7 +19,7 @@ def read_content(content: Sequence[Any], structured: object) -> str:
 
 
 def _part_text(part: Mapping[str, Any]) -> str:
-    """A part of a result as text. A link is its name and address, other parts without text are named by their kind."""
+    """Return a part of a result as text. A link is its name and address; other parts without text are named by kind."""
     match part:
         case {"text": str(text)}:
             return text

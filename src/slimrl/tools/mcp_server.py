@@ -1,8 +1,7 @@
 """Tools of an MCP server: a command that is started once and shared by all episodes, or a URL.
 
-A call that takes too long, or that the tool itself refuses, becomes text that the policy reads. A server that ends in
-the midst of calls fails the rollouts that wait for it, and is started again for the next call. It ends with this
-process.
+A call that takes too long, or that the tool itself refuses, becomes text that the policy reads. If a server dies during
+calls, the rollouts that wait for it fail, and it is restarted for the next call. It ends with this process.
 """
 
 import asyncio
@@ -17,17 +16,17 @@ from slimrl.io.loop_thread import LoopThread
 from slimrl.tools.base import ToolError, TypedTool
 from slimrl.tools.mcp_result import read_content
 
-START_S = 60.0  # for a server to be started and to list its tools
-MAX_RESULT_CHARS = 100_000  # how many tokens of these the policy reads is decided elsewhere
+START_S = 60.0  # seconds to start a server and list its tools
+MAX_RESULT_CHARS = 100_000  # the policy's limit in tokens is applied elsewhere
 MAX_PAGES = 100  # of a list of tools
 
 
 @dataclass(frozen=True, slots=True)
 class McpSettings:
-    """The settings of an MCP server: `mcp` is its command or URL; `only` names the tools to take, all if it is empty.
+    """The settings of an MCP server: `mcp` is its command or URL; `only` names the tools to use, all if it is empty.
 
-    A command gets the variables of this process that `env` names, besides PATH, HOME and the like. A call may take
-    `timeout_s` seconds.
+    A command receives the variables of this process that `env` names, besides PATH, HOME and similar ones. A call may
+    take `timeout_s` seconds.
     """
 
     mcp: str
@@ -37,7 +36,7 @@ class McpSettings:
 
 
 class McpServer:
-    """A server, which is started by the first call of `tools`. Its connection lives in a thread of its own."""
+    """A server, which is started by the first call of `tools`. Its connection lives in a separate thread."""
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
@@ -51,7 +50,7 @@ class McpServer:
         self._holders: set[asyncio.Task[None]] = set()
 
     def tools(self) -> list[TypedTool]:
-        """The server's tools. Raises UserError if it does not start, or lacks one that is wanted."""
+        """Return the server's tools. Raise UserError if it does not start, or lacks a wanted tool."""
         where = self._settings.mcp
         try:
             found = self._thread.wait(asyncio.wait_for(self._list(), START_S))
@@ -66,7 +65,7 @@ class McpServer:
         return [tool for tool in found if not self._settings.only or tool.__name__ in self._settings.only]
 
     def close(self) -> None:
-        """Ends the connection, and the server if it is a command."""
+        """Close the connection, and end the server if it is a command."""
         self._thread.close()
 
     async def _list(self) -> list[TypedTool]:
@@ -82,7 +81,7 @@ class McpServer:
         return found
 
     async def _call(self, tool: str, **arguments: Any) -> str:
-        """The text of a tool's result, awaited from any event loop."""
+        """Return the text of a tool's result, awaited from any event loop."""
         return await self._thread.run(self._ask(tool, arguments))
 
     async def _ask(self, tool: str, arguments: dict[str, Any]) -> str:
@@ -99,7 +98,7 @@ class McpServer:
         except Exception as error:
             if self._is_refusal(error):
                 raise ToolError(f"{tool}: {error!s:.2000}") from error
-            if self._connecting is connecting:  # else another call has started the server again already
+            if self._connecting is connecting:  # else another call has already restarted the server
                 self._disconnect()
             raise RolloutError(
                 "tool_server_died", f"the MCP server of `{tool}` is gone: {describe(_cause(error))}"
@@ -110,14 +109,14 @@ class McpServer:
         return text
 
     def _request(self, tool: str, arguments: dict[str, Any]) -> tuple[Any, Any]:
-        """The request of a call and the type of its result. `Client.call_tool` would refuse a result that is not of the
-        tool's `outputSchema`, though its text is as good as any for the policy."""
+        """Return the request of a call and the type of its result. `Client.call_tool` would refuse a result that does
+        not fit the tool's `outputSchema`, although its text is useful for the policy."""
         types = self._package.types
         params = types.CallToolRequestParams(name=tool, arguments=arguments)
         return types.CallToolRequest(params=params), types.CallToolResult
 
     def _is_refusal(self, error: Exception) -> bool:
-        """Whether a running server has refused a call, or sent a malformed result (pydantic raises ValueErrors)."""
+        """Return True if a running server refused a call, or sent a malformed result (pydantic raises ValueErrors)."""
         if isinstance(error, self._package.MCPError):
             return bool(error.code != self._package.types.CONNECTION_CLOSED)
         return isinstance(error, ValueError | RuntimeError)
@@ -129,7 +128,7 @@ class McpServer:
             holder.cancel()
 
     async def _client(self) -> Any:
-        """The connected client; it is connected once, and again after a server has ended."""
+        """Return the connected client. Connect once, and again after the death of a server."""
         if self._connecting is None or (self._connecting.done() and self._connecting.exception()):
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         return await asyncio.shield(self._connecting)
@@ -142,7 +141,7 @@ class McpServer:
         return await ready
 
     async def _hold(self, ready: "asyncio.Future[Any]") -> None:
-        """Keeps the connection open. It is opened and closed in one task, as the package wants it."""
+        """Keep the connection open. It is opened and closed in one task, as the package requires."""
         try:
             async with self._package.Client(self._target()) as client:
                 ready.set_result(client)
@@ -165,7 +164,7 @@ def _is_url(where: str) -> bool:
 
 
 def text_of(result: Any) -> str:
-    """The text of a tool's result, cut where it is too long."""
+    """Return the text of a tool's result, cut if it is too long."""
     content = [part.model_dump() for part in result.content]
     text = read_content(content, result.structured_content)[: MAX_RESULT_CHARS + 1]
     cut = len(text) > MAX_RESULT_CHARS
@@ -174,7 +173,7 @@ def text_of(result: Any) -> str:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The first error within groups of errors."""
+    """Return the first error within groups of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -16,7 +16,7 @@ from slimrl.io.urls import is_loopback
 
 
 def check(config: CommandConfig) -> None:
-    """Applies every rule of the command. Raises ConfigError for the first one that is broken."""
+    """Apply every rule of the command. Raise ConfigError for the first broken one."""
     check_secrets(config.model_dump())
     if type(config) in RULES:
         for fault in RULES[type(config)](config):

@@ -1,4 +1,4 @@
-"""Rules of `[deployment]`, which parts a run may have and how they may meet, and of `[inference]`, its sampler."""
+"""Rules of `[deployment]`, for the parts of a run and their connections, and of `[inference]`, for its sampler."""
 
 from urllib.parse import urlsplit
 
@@ -8,8 +8,8 @@ from slimrl.config.rollout import InferenceConfig
 from slimrl.config.run import RLConfig
 from slimrl.io.urls import is_http_url, is_loopback
 
-OWN_ENGINE = ("lookup_tokens", "quantization")  # vLLM, and a server that runs already, have flags of their own for them
-# What acts only where the parts are processes.
+OWN_ENGINE = ("lookup_tokens", "quantization")  # vLLM, and a server that already runs, have their own flags for them
+# Settings that have an effect only if the parts are processes.
 OF_PROCESSES = {
     "deployment": [name for name in DeploymentConfig.model_fields if name != "type"],
     "inference": ["api_key_variable", "vllm_program", "port", "timeout_s"],
@@ -17,7 +17,7 @@ OF_PROCESSES = {
 
 
 def deployment_faults(config: RLConfig) -> Faults:
-    """Parts that do not go together."""
+    """Yield the conflicts between parts."""
     deployment = config.deployment
     if deployment.type == "one-process":
         yield from idle(config.inference, "inference", ["backend", "base_url"], "<deployment.type=> samples by itself")
@@ -33,7 +33,7 @@ def deployment_faults(config: RLConfig) -> Faults:
 
 
 def _outside_sampler_faults(config: RLConfig) -> Faults:
-    """Settings of a sampler that the run starts, beside one that runs already."""
+    """Yield settings of a sampler that the run starts, if it uses a running one instead."""
     sampler = "the sampler at <inference.base_url=>"
     yield from idle(
         config.warmup, "warmup", ["max_steps"], f"{sampler} may have other weights; warm up by `slimrl sft`"
@@ -47,7 +47,7 @@ def _outside_sampler_faults(config: RLConfig) -> Faults:
 
 
 def _ray_faults(config: RLConfig) -> Faults:
-    """Settings of Ray without it, and with it those that it decides."""
+    """Yield settings of Ray if Ray is not used; otherwise settings that Ray decides."""
     if config.deployment.type != "ray":
         of_ray = ["address", "cpus", "gpus_per_sampler"]
         yield from idle(config.deployment, "deployment", of_ray, 'it is for <deployment.type> "ray"')
@@ -63,7 +63,7 @@ def _ray_faults(config: RLConfig) -> Faults:
 
 
 def settings_of_processes(config: RLConfig) -> list[str]:
-    """The settings that were changed and act only where the parts are processes."""
+    """Return the changed settings that have an effect only if the parts are processes."""
     return [
         f"{section}.{name}"
         for section, names in OF_PROCESSES.items()
@@ -72,7 +72,7 @@ def settings_of_processes(config: RLConfig) -> list[str]:
 
 
 def sampler_faults(config: InferenceConfig) -> Faults:
-    """Settings that the chosen sampler does not read."""
+    """Yield settings that the chosen sampler ignores."""
     if config.base_url:
         if not (is_http_url(config.base_url) and urlsplit(config.base_url).path in ("", "/")):
             yield "<inference.base_url=>: expected an address as http://localhost:8000, without a path."

@@ -1,4 +1,4 @@
-"""How a rule reports that it is broken, and the error of it."""
+"""The reports of broken rules, and their error."""
 
 import json
 import re
@@ -10,14 +10,13 @@ from slimrl.config.reading.schema import Path
 from slimrl.errors import UserError
 
 Faults = Iterator[str]
-"""Texts, one for each broken rule. A text names the settings that take part as `<seq_len>`, or as `<seq_len=>` to show
-the value too."""
+"""One text per broken rule. A text names its settings as `<seq_len>`, or as `<seq_len=>` with the value."""
 
 KEY = re.compile(r"<([a-z_0-9.]+)(=?)>")
 
 
 class ConfigError(UserError):
-    """Settings that are valid one by one and not together. `paths` are the settings, so that `load` can add to the
+    """Settings that are valid one by one but not together. `paths` are the settings, so that `load` can add to the
     message where each was set."""
 
     def __init__(self, text: str, *keys: str) -> None:
@@ -26,7 +25,7 @@ class ConfigError(UserError):
 
 
 def error_of(fault: str, config: Config) -> ConfigError:
-    """The error of a fault: its text with the names and values of the settings filled in.
+    """Build the error of a fault: its text with the names and values of the settings filled in.
 
     >>> from slimrl.config.train import OptimConfig
     >>> str(error_of("<lr=> is higher than <beta1>.", OptimConfig(lr=2.0)))
@@ -41,12 +40,12 @@ def error_of(fault: str, config: Config) -> ConfigError:
 
 
 def find_changed(section: Config, names: Sequence[str]) -> list[str]:
-    """The settings of a section that are not at their defaults."""
+    """Return the settings of a section that differ from their defaults."""
     return [name for name in names if vars(section)[name] != type(section).model_fields[name].default]
 
 
 def idle(section: Config, prefix: str, names: Sequence[str], why: str) -> Faults:
-    """The faults of settings that were changed and cannot act, for the reason `why`. The section is at `prefix`."""
+    """Yield the faults of changed settings without effect, for the reason `why`. The section is at `prefix`."""
     mend = "Remove it, or change the other" if "<" in why else "Remove it"
     for name in find_changed(section, names):
         yield f"<{f'{prefix}.{name}'.lstrip('.')}=> cannot act: {why}. {mend}."

@@ -1,4 +1,4 @@
-"""Rules about `[trainer.loss]`: hyperparameters that cannot act, and parts of a loss that do not go together."""
+"""Rules about `[trainer.loss]`: hyperparameters without effect, and parts of a loss that conflict."""
 
 from slimrl.config.checks.faults import Faults
 from slimrl.config.loss import ADVANTAGES, CREDITS, POLICIES, LossConfig, ResolvedLoss
@@ -10,8 +10,8 @@ WHOLE_EPISODE = {
 
 
 def loss_faults(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> Faults:
-    """Hyperparameters that cannot act, parts that do not go together, and a group too small for its baseline, whose
-    size is the setting `group_key`."""
+    """Yield hyperparameters without effect, conflicting parts, and a group too small for its baseline; the setting
+    `group_key` is its size."""
     resolved = loss.resolve(teacher)
     yield from _hyperparameter_faults(loss, resolved)
     if resolved.advantage in WHOLE_EPISODE and resolved.credit != "episode":
@@ -30,7 +30,7 @@ def loss_faults(loss: LossConfig, rollouts_per_example: int, group_key: str, tea
 
 
 def _hyperparameter_faults(loss: LossConfig, resolved: ResolvedLoss) -> Faults:
-    """A hyperparameter that none of the chosen parts uses."""
+    """Yield a hyperparameter that none of the chosen parts uses."""
     parts = (
         ("advantage", resolved.advantage, ADVANTAGES),
         ("policy", resolved.policy, POLICIES),
@@ -47,7 +47,7 @@ def _hyperparameter_faults(loss: LossConfig, resolved: ResolvedLoss) -> Faults:
 
 
 def distillation_faults(loss: LossConfig, teacher: bool) -> Faults:
-    """Weights of distillation that weigh nothing."""
+    """Yield distillation weights without effect."""
     given, resolved = loss.overrides(), loss.resolve(teacher)
     if not teacher and "teacher_tau" in given:
         yield "<trainer.loss.teacher_tau> cannot act without a teacher. Remove it, or choose a <teacher.type>."
@@ -65,7 +65,7 @@ def distillation_faults(loss: LossConfig, teacher: bool) -> Faults:
 
 
 def find_reward_faults(loss: LossConfig, why: str) -> Faults:
-    """Settings of how rewards become advantages, where no reward is used for the reason `why`."""
+    """Yield settings that turn rewards into advantages, if no reward is used for the reason `why`."""
     resolved, replaced = loss.resolve(), loss.overrides()
     given = [name for name in ("advantage", "credit") if getattr(loss, name) not in ("preset", "episode")]
     given += [name for name in (*ADVANTAGES[resolved.advantage], *CREDITS[resolved.credit]) if name in replaced]

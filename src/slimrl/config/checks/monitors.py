@@ -1,4 +1,4 @@
-"""Rules of `[monitors]`: names that contradict each other, and settings of a monitor that cannot act."""
+"""Rules of `[monitors]`: names that contradict each other, and settings of a monitor without effect."""
 
 from slimrl.config.checks.faults import Faults, find_changed
 from slimrl.config.monitors import BOUNDS
@@ -6,8 +6,8 @@ from slimrl.config.run import RLConfig
 
 
 def monitor_faults(config: RLConfig) -> Faults:
-    """Bounds of a monitor that is off, and ending a run on what can never be raised in it. Where all monitors are
-    switched off, their settings are left for a flag to switch them on."""
+    """Yield bounds of a monitor that is off, and stops for alarms that cannot occur. If all monitors are switched off,
+    accept their settings, so that a flag can switch them on."""
     monitors = config.monitors
     if not monitors.enabled:
         return
@@ -25,7 +25,7 @@ def monitor_faults(config: RLConfig) -> Faults:
 
 
 def _never_raised(config: RLConfig, name: str) -> str:
-    """Why a monitor can never end the run; empty if it can."""
+    """Return why a monitor can never end the run; empty if it can."""
     loss, num = config.trainer.loss.resolve(config.has_teacher), config.orchestrator.rollouts_per_example
     match name:
         case "held_out_gap" if not 0 < config.eval.interval_steps < config.max_steps:

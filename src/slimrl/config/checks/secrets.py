@@ -1,4 +1,4 @@
-"""The rule about secrets: none is in the settings, which are shown, kept with a run, and sent to W&B."""
+"""The rule about secrets: the settings contain none, because they are shown, stored with a run, and sent to W&B."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ ADVICE = (
 
 
 def check_secrets(settings: dict[str, Any]) -> None:
-    """Refuses a text under the name of a secret, one that has the form of a key, and an address with a key in it, also
-    in the arguments of an environment. Raises ConfigError, which does not repeat it."""
+    """Refuse a text under the name of a secret, a text in the form of a key, and an address with a key in it, also in
+    the arguments of an environment. Raise ConfigError, which does not repeat the text."""
     for path, value in flatten(settings):
         if isinstance(value, str) and value and path != (SECRET,):
-            name = next(key for key in reversed(path) if not key.isdecimal())  # what is in a list has the list's name
+            name = next(key for key in reversed(path) if not key.isdecimal())  # items of a list have the list's name
             if found := _secret_in(name, value):
                 key = ".".join(path)
                 raise ConfigError(f"{key} has {found}. {ADVICE}.", key)

@@ -9,7 +9,7 @@ from slimrl.config.train import ScheduleConfig
 
 
 def model_faults(model: ModelConfig, is_trained: bool = True) -> Faults:
-    """A device that does not exist in PyTorch's notation, a date that is none, and LoRA where nothing is trained."""
+    """Yield an invalid device in PyTorch's notation, an invalid date, and LoRA in a command that trains nothing."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", model.device):
         yield "<model.device=> is no device, expected auto, cpu, cuda or cuda:NUMBER."
     if model.date != "auto" and not _is_date(model.date):
@@ -29,7 +29,7 @@ def _is_date(text: str) -> bool:
 
 
 def group_faults(batch_size: int, rollouts_per_example: int, section: str) -> Faults:
-    """A batch that is no whole number of groups; `section` has both settings."""
+    """Yield a batch that is not a multiple of the group size; `section` has both settings."""
     lower = batch_size // rollouts_per_example * rollouts_per_example
     if lower != batch_size:
         sizes = f"{lower} or {lower + rollouts_per_example}" if lower else f"{rollouts_per_example}"
@@ -38,18 +38,18 @@ def group_faults(batch_size: int, rollouts_per_example: int, section: str) -> Fa
 
 
 def schedule_faults(schedule: ScheduleConfig, section: str) -> Faults:
-    """A lower end for a learning rate that is constant."""
+    """Yield a lower end for a learning rate that is constant."""
     if schedule.type == "constant":
         yield from idle(schedule, section, ["min_lr_ratio"], f'<{section}.type> "constant" never falls')
 
 
 def length_faults(max_tokens: int, seq_len: int, key: str) -> Faults:
-    """A reply as long as a whole conversation; `key` names `max_tokens`."""
+    """Yield a reply as long as a whole conversation; `key` names `max_tokens`."""
     if max_tokens >= seq_len:
         yield f"<{key}=> leaves no room for a prompt in <seq_len=>. Raise seq_len or lower {key}."
 
 
 def temperature_faults(temperatures: list[float], key: str) -> Faults:
-    """A temperature that is listed twice."""
+    """Yield a temperature that is listed twice."""
     if len(set(temperatures)) != len(temperatures):
         yield f"<{key}=> names a temperature twice; the results would be one metric."

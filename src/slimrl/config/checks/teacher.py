@@ -1,4 +1,4 @@
-"""Rules of `[teacher]`: a teacher that has something to teach, and that can be asked."""
+"""Rules of `[teacher]`: the teacher must have something to teach, and must be reachable."""
 
 import re
 
@@ -10,7 +10,7 @@ from slimrl.io.urls import is_http_url
 
 
 def teacher_faults(config: RLConfig) -> Faults:
-    """A teacher that has nothing to teach, or whose settings cannot act."""
+    """Yield a teacher that has nothing to teach, or settings of it without effect."""
     yield from distillation_faults(config.trainer.loss, config.has_teacher)
     if config.teacher_gpu_ids and not config.has_teacher:
         yield "<teacher_gpu_ids=> cannot act with <teacher.type=>. Remove it, or name a teacher."
@@ -42,8 +42,8 @@ def teacher_faults(config: RLConfig) -> Faults:
 
 
 def _length_faults(config: RLConfig, teacher: TeacherConfig) -> Faults:
-    """A teacher that cannot read the longest rollouts. They would be dropped, which would favour short replies."""
-    needed = config.seq_len + (1 if isinstance(teacher, ServerTeacherConfig) else 0)  # servers sample a token more
+    """Yield a teacher that cannot read the longest rollouts. Dropping them would favour short replies."""
+    needed = config.seq_len + (1 if isinstance(teacher, ServerTeacherConfig) else 0)  # servers sample one more token
     if teacher.seq_len < needed:
         yield (
             "<teacher.seq_len=> cannot hold rollouts of <seq_len=> tokens: those would be played and then dropped. Set "

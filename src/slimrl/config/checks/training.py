@@ -11,7 +11,7 @@ from slimrl.config.run import ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfi
 
 
 def rl_faults(config: RLConfig) -> Faults:
-    """The broken rules of `rl`."""
+    """Yield the broken rules of `rl`."""
     orchestrator, trainer = config.orchestrator, config.trainer
     group = orchestrator.rollouts_per_example
     yield from model_faults(config.model)
@@ -28,7 +28,7 @@ def rl_faults(config: RLConfig) -> Faults:
 
 
 def probe_faults(config: ProbeConfig) -> Faults:
-    """The broken rules of `probe`: it has a teacher, and trains nothing."""
+    """Yield the broken rules of `probe`, which has a teacher and trains nothing."""
     yield from rl_faults(config)
     if not config.has_teacher:
         yield "<teacher.type=> leaves nothing to probe: the policy is compared with its teacher. Name one in [teacher]."
@@ -39,7 +39,7 @@ def probe_faults(config: ProbeConfig) -> Faults:
 
 
 def trainer_faults(config: TrainerOnlyConfig) -> Faults:
-    """The broken rules of `trainer`, whose made-up samples need no reward."""
+    """Yield the broken rules of `trainer`, whose made-up samples need no reward."""
     data, loss, made_up = config.data, config.trainer.loss, "made-up samples have made-up advantages"
     yield from model_faults(config.model)
     yield from group_faults(data.batch_size, data.rollouts_per_example, "data")
@@ -55,7 +55,7 @@ def trainer_faults(config: TrainerOnlyConfig) -> Faults:
 
 
 def sft_faults(config: SFTConfig) -> Faults:
-    """The broken rules of `sft`: one environment needs no name, and what to validate on is named once."""
+    """Yield the broken rules of `sft`: a single environment needs no name; validation data are set only once."""
     yield from model_faults(config.model)
     yield from schedule_faults(config.schedule, "schedule")
     match config.data:

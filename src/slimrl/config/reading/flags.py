@@ -1,6 +1,6 @@
 """The command line as settings: `@ file`, `--section @ file`, `--key.subkey value`, `--switch`, `--no-switch`.
 
-In a flag `-` and `_` are the same. Files count for less than flags wherever they stand; among equals the last one wins.
+In a flag `-` and `_` are the same. Flags override files regardless of their order; among equals the last one wins.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from slimrl.errors import UserError
 
 
 def from_command_line(argv: Sequence[str], root: Spec, names: Names) -> list[Setting]:
-    """The settings of every file, then those of every flag. `root` says which flags are sections or switches, `names`
-    which have other names."""
-    files: list[Setting] = []  # files count for less than flags wherever they stand, hence two lists
+    """Return the settings of every file, then the settings of every flag. `root` identifies sections and switches,
+    `names` other names of settings."""
+    files: list[Setting] = []  # flags override files regardless of their order, hence two lists
     flags: list[Setting] = []
     words = list(argv)
     while words:
@@ -25,7 +25,7 @@ def from_command_line(argv: Sequence[str], root: Spec, names: Names) -> list[Set
         if word.startswith("@"):
             files += names.translate(from_file(_file_name(word, words, "@")))
         elif word.startswith("--") and len(word) > 2:
-            settings = _flag(word, words, root, names)  # those of a file, for `--trainer @ my_trainer.toml`
+            settings = _flag(word, words, root, names)  # settings of a file, for `--trainer @ my_trainer.toml`
             (files if settings and settings[0].kind == "file" else flags).extend(settings)
         elif word.startswith("-") and len(word) > 1:
             raise UserError(f"{word}: flags begin with two dashes, as in `--max_steps 100`.")
@@ -35,7 +35,7 @@ def from_command_line(argv: Sequence[str], root: Spec, names: Names) -> list[Set
 
 
 def _flag(word: str, words: list[str], root: Spec, names: Names) -> list[Setting]:
-    """The setting of one flag, or those of the file that it names. Removes what belongs to the flag from `words`."""
+    """Return the setting of one flag, or the settings of its file. Remove the words of the flag from `words`."""
     flag, has_value, value = word.partition("=")
     path = _path(flag)
     given = Setting(path, value, flag, "flag")
@@ -44,7 +44,7 @@ def _flag(word: str, words: list[str], root: Spec, names: Names) -> list[Setting
     spec = Spec(Any) if names.is_foreign(path) else locate(root, names.current(path), flag)
     following = words[0] if words else "--"
     takes_file = bool(spec.sections) or spec.is_open
-    # After a switch, `@` begins a file of the whole command; after a section, a file of that section; and after
+    # After a switch, `@` starts a file of the whole command; after a section, a file of that section; and after
     # anything else `@name` is the value itself.
     if has_value:
         pass
@@ -63,13 +63,13 @@ def _flag(word: str, words: list[str], root: Spec, names: Names) -> list[Setting
 
 
 def _path(flag: str) -> Path:
-    """The path of a flag, in which `-` and `_` are the same."""
+    """Return the path of a flag, in which `-` and `_` are the same."""
     return tuple(flag[2:].replace("-", "_").split("."))
 
 
 def _switch_off_path(path: Path, root: Spec) -> Path | None:
-    """The path of the switch that `--no-SWITCH` turns off, or None if the flag is no such one."""
-    # A setting whose own name begins with `no_` is no negation.
+    """Return the path of the switch that `--no-SWITCH` turns off, or None for any other flag."""
+    # A setting whose own name starts with `no_` is not a negation.
     if not path[0].startswith("no_") or path[0] in {key for section in root.sections for key in section.model_fields}:
         return None
     positive = (path[0].removeprefix("no_"), *path[1:])
@@ -80,7 +80,7 @@ def _switch_off_path(path: Path, root: Spec) -> Path | None:
 
 
 def _file_name(word: str, words: list[str], before: str) -> str:
-    """The name of the file after `@`, with or without a space between the two."""
+    """Return the name of the file after `@`, with or without a space between the two."""
     name = word[1:] or (words.pop(0) if words else "")
     if not name or name.startswith("--"):
         raise UserError(f"{before}: a file name must follow, as in `{before} examples/reverse_text/rl.toml`.")
@@ -88,8 +88,8 @@ def _file_name(word: str, words: list[str], before: str) -> str:
 
 
 def names_section(argv: Sequence[str], section: str) -> bool:
-    """Whether the flags of a command line, or one of its files, set something in a section of the whole command,
-    where two commands share a name. Raises UserError for a file that cannot be read."""
+    """Return True if the flags of a command line, or one of its files, set something in a section of the whole command,
+    if two commands share a name. Raise UserError for a file that cannot be read."""
     files = [word[1:] or after for word, after in pairwise([*argv, ""]) if word.startswith("@")]
     flags = [_path(word.partition("=")[0]) for word in argv if word.startswith("--")]
     paths = chain(flags, (setting.path for name in files if name for setting in from_file(name)))

@@ -28,8 +28,8 @@ ALL = "all"
 
 
 def help_text(config_class: type[CommandConfig], wanted: str = "") -> str:
-    """The help of a command, with examples at the end: its most used settings; `all` settings, by section with type,
-    default and meaning; or one section. Raises UserError for a section that does not exist."""
+    """Return the help of a command, with examples at the end: its most used settings; `all` settings, by section with
+    type, default and meaning; or one section. Raise UserError for an unknown section."""
     operand = config_class.operand.partition(".")[0].upper()
     command = f"{config_class.command} {operand}".strip()
     spec = spec_of(config_class)
@@ -49,7 +49,7 @@ def help_text(config_class: type[CommandConfig], wanted: str = "") -> str:
 
 
 def _page(config_class: type[CommandConfig], spec: Spec) -> Iterator[str]:
-    """The lines of the settings that most people change, and the ways to the others."""
+    """Yield the lines of the settings that most people change, and how to list the others."""
     yield "\nThe settings that most people change, in a TOML file (`@ FILE`) or as flags:\n"
     for name in config_class.page:
         field, path = _find(spec, name)
@@ -64,7 +64,7 @@ def _page(config_class: type[CommandConfig], spec: Spec) -> Iterator[str]:
 
 
 def _find(spec: Spec, name: str) -> tuple[Spec, Path]:
-    """A setting or section by its full name. Raises UserError with the nearest name."""
+    """Return a setting or section by its full name. Raise UserError with the nearest name."""
     found: Spec = spec
     path: Path = ()
     for key in name.replace("-", "_").split("."):
@@ -78,14 +78,14 @@ def _find(spec: Spec, name: str) -> tuple[Spec, Path]:
 
 
 def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterator[str]:
-    """The lines of one section: its own settings, then the sections inside it. `chosen_by` is the key that chooses this
-    variant of the section."""
+    """Yield the lines of one section: its own settings, then the sections inside it. `chosen_by` is the key that
+    chooses this variant of the section."""
     fields = {key: field for key in keys_below(spec) if (field := below(spec, key))}
     yield title
     if path:
         yield from (_wrap(_doc(section), "  ") for section in spec.sections)
     yield ""
-    # As in a file, the plain settings come before the sections.
+    # As in a file, the plain settings precede the sections.
     for key, field in fields.items():
         if not field.item.sections:
             yield from _setting(field, (*path, key), f"  {describe(field)}", _description(field), key == chosen_by)
@@ -96,7 +96,7 @@ def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterato
 
 
 def _variants(field: Spec, path: Path) -> Iterator[str]:
-    """The lines of a setting, of a section, of each of its variants, or of the element of a list of sections."""
+    """Yield the lines of a setting, of a section, of each of its variants, or of the element of a list of sections."""
     if not field.item.sections:
         yield from _setting(field, path, f"  {describe(field)}", _description(field))
     elif field.is_list:
@@ -112,25 +112,25 @@ def _variants(field: Spec, path: Path) -> Iterator[str]:
 
 
 def _setting(field: Spec, path: Path, kind: str, text: str, is_required: bool = False) -> Iterator[str]:
-    """The lines of one setting: its flag with the kind of value and the default, then a text."""
+    """Yield the lines of one setting: its flag with the kind of value and the default, then a text."""
     default = " (required)" if is_required else _default(field)
     yield textwrap.fill(f"  --{spell(path)}{kind}{default}", WIDTH, subsequent_indent=" " * 10)
     yield _wrap(text, "      ")
 
 
 def _description(field: Spec) -> str:
-    """The text under a field in its class."""
+    """Return the text under a field in its class."""
     return (field.field.description if field.field else None) or ""
 
 
 def _default(field: Spec) -> str:
-    """The default of a setting in parentheses, or that it is required."""
+    """Return the default of a setting in parentheses, or "(required)"."""
     if field.is_required:
         return " (required)"
     value = field.default
     if isinstance(value, Config):
         return " (default as below)"
-    shown = repr(value) if isinstance(value, float) else json.dumps(value)  # repr writes 1e-05, as a TOML file may
+    shown = repr(value) if isinstance(value, float) else json.dumps(value)  # repr writes 1e-05, as TOML allows
     return f" (default {shown})"
 
 

@@ -1,11 +1,11 @@
 """Settings from flags, files, the environment and defaults, merged and checked: `load(RLConfig, argv, environ)`.
 
 Precedence: flags > files, left to right > `SLIMRL_TRAINER__OPTIM__LR` > the same with `PRIME_` > defaults. Sections
-merge key by key; a list is replaced as a whole, or in one element by `--env.0.id x`. Whatever is wrong is one
-`UserError` that names the key, where it was set, what was found and what is expected.
+merge key by key; a list is replaced as a whole, or in one element by `--env.0.id x`. Every mistake is reported as one
+`UserError` with the key, its origin, the found value and the expected one.
 
-pydantic validates. The sources are not those of pydantic-settings, which forgets the line of a value, and takes as long
-to import as all the rest of `slimrl rl --help`.
+pydantic validates. The sources are our own, because pydantic-settings loses the line of a value, and its import takes
+as long as all the rest of `slimrl rl --help`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,10 +44,10 @@ C = TypeVar("C", bound=CommandConfig)
 
 @dataclass(frozen=True, slots=True)
 class Resolved(Generic[C]):
-    """A valid configuration, and where each value that is not a default came from.
+    """A valid configuration, and the origin of each value that is not a default.
 
     `provenance` maps `trainer.optim.lr` to `run.toml:12`, `--trainer.optim.lr` or `SLIMRL_TRAINER__OPTIM__LR`. `argv`
-    are the words of the command line after the command, and None where there was none, as in Python.
+    holds the words of the command line after the command, or None without a command line, as in Python.
     """
 
     config: C
@@ -58,7 +58,7 @@ class Resolved(Generic[C]):
 def load(
     config_class: type[C], argv: Sequence[str], environ: Mapping[str, str], note: Callable[[str], None] = print_note
 ) -> Resolved[C]:
-    """The checked configuration of a command, from `argv` (without the command's own name) and `environ`. `note`
+    """Return the checked configuration of a command, from `argv` (without the command's own name) and `environ`. `note`
     receives a line about settings that were given under an old name.
 
     Raises:
@@ -70,17 +70,17 @@ def load(
 
 
 def load_file(config_class: type[C], path: FilePath) -> C:
-    """The checked configuration in a file, without a word about old names in it. Raises UserError as `load` does."""
+    """Return the checked configuration in a file, without notes about old names. Raise UserError as `load` does."""
     names = names_of(config_class, lambda text: None)
     return resolve(config_class, names.translate(from_file(str(path))), {}, names).config
 
 
 def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[str, str], names: Names) -> Resolved[C]:
-    """The checked configuration from given settings, under their present names and in order of precedence, and from
-    `environ`, whose names are `names`, those of the command. Raises UserError as `load` does."""
+    """Return the checked configuration from `environ` and from given settings, under their present names and in order
+    of precedence. `names` are the command's names. Raise UserError as `load` does."""
     root = spec_of(config_class)
     settings: list[Setting] = []
-    # The lowest precedence comes first: a later setting replaces an earlier one.
+    # The lowest precedence is first: a later setting replaces an earlier one.
     for prefix in ENV_PREFIXES:
         settings += names.translate(own_variables(environ, prefix, names))
     tree = Tree(root, names.note)
@@ -90,7 +90,7 @@ def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[st
     values = tree.to_dict()
     for key, field in config_class.model_fields.items():
         if field.is_required() and spec_of_field(field).sections:
-            values.setdefault(key, {})  # so that the message names what is missing inside it
+            values.setdefault(key, {})  # so that the message names the missing settings inside it
     try:
         check_secrets(values)  # first, because an error about a value shows it
         config = config_class.model_validate(values)
@@ -104,14 +104,14 @@ def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[st
 
 
 def _origin(tree: Tree, path: Path) -> str:
-    """The origin of the value at `path`; if it has none, that of the nearest container or of the first value inside."""
+    """Return the origin of the value at `path`, else of the nearest container, else of the first value inside."""
     around = [tree.origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in tree.origins]
     inside = [origin for key, origin in tree.origins.items() if key[: len(path)] == path]
     return next(iter(around + inside), "default")
 
 
 def _explain(error: ValidationError, tree: Tree, root: Spec) -> str:
-    """The message for pydantic's errors, one line for each key."""
+    """Return the message for pydantic's errors, one line for each key."""
     messages: dict[Path, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         spec = root
@@ -127,7 +127,7 @@ def _explain(error: ValidationError, tree: Tree, root: Spec) -> str:
 
 
 def _explain_one(item: ErrorDetails, path: Path, spec: Spec, tree: Tree) -> str:
-    """The message for one error of pydantic: the key, where it was set, what was found and what is expected."""
+    """Return the message for one error of pydantic: the key, its origin, the found value and the expected one."""
     wanted = describe(spec).removeprefix("a section with type = ")
     kind, value = item["type"], item["input"]
     if kind == "missing":
@@ -139,6 +139,6 @@ def _explain_one(item: ErrorDetails, path: Path, spec: Spec, tree: Tree) -> str:
         tag = (*path[:-1], "type")
         chosen = f"{spell(tag)} = {show(tree.values[tag])} ({_origin(tree, tag)})"
         return f"{where(path, _origin(tree, path))}: cannot act with {chosen}. Remove one of the two."
-    if kind == "union_tag_invalid":  # is reported at the section, and the key `type` in it is wrong
+    if kind == "union_tag_invalid":  # is reported at the section, but its key `type` is wrong
         path, value = (*path, "type"), value["type"]
     return f"{where(path, _origin(tree, path))}: found {show(value)}, expected {wanted}.{quote_hint(value)}"

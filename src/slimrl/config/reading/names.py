@@ -1,4 +1,4 @@
-"""The names under which a command's settings may be given: the present ones, synonyms and old ones, and those of other
+"""The names under which a command's settings may be given: the present ones, synonyms, old ones, and the names in other
 trainers (`slimrl.dialects`)."""
 
 import json
@@ -19,7 +19,7 @@ from slimrl.plugins import DIALECTS, load_all
 
 TRY_ONE = ("play", "check")  # commands that take one environment in words
 
-IsKnown = Callable[[Path], bool]  # whether slimrl has a setting at a path
+IsKnown = Callable[[Path], bool]  # returns True if slimrl has a setting at a path
 
 
 class Translation(Protocol):
@@ -30,13 +30,13 @@ class Translation(Protocol):
 
     @property
     def impossible(self) -> Sequence[str]:
-        """A line about each key that slimrl cannot do."""
+        """A line about each key that slimrl does not support."""
 
     def lines(self) -> Iterator[str]:
-        """The report, in which every key stands."""
+        """Yield the report, with one line per key."""
 
     def refuse_impossible(self, name: str) -> None:
-        """Raises UserError if there are keys that slimrl cannot do, in the source called `name`."""
+        """Raise UserError if slimrl does not support some keys of the source called `name`."""
 
 
 class Dialect(Protocol):
@@ -47,21 +47,21 @@ class Dialect(Protocol):
         """The trainer's name."""
 
     def has(self, command: str, path: Path) -> bool:
-        """Whether the trainer has a setting at the path, for a command of slimrl's."""
+        """Return True if the trainer has a setting at the path, for a command of slimrl."""
 
     def has_plain(self, path: Path) -> bool:
-        """Whether the trainer takes a plain value where slimrl has a section."""
+        """Return True if the trainer takes a plain value where slimrl has a section."""
 
     def is_foreign(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> bool:
-        """Whether a source is written for the trainer."""
+        """Return True if a source is written for the trainer."""
 
     def translate(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> Translation:
-        """The settings of a source that `is_foreign`."""
+        """Translate the settings of a source that `is_foreign`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one command's settings; `note` receives lines about those that are not the present ones."""
+    """The names of one command's settings. `note` receives lines about names that are not the present ones."""
 
     command: str
     root: Spec
@@ -69,30 +69,30 @@ class Names:
     dialects: Sequence[Dialect] = ()
 
     def of(self, config_class: type[CommandConfig]) -> "Names":
-        """The names of another command's settings."""
+        """Return the names of another command's settings."""
         return replace(self, command=config_class.command, root=spec_of(config_class))
 
     def current(self, path: Path) -> Path:
-        """The path as it is called now; a name of another trainer's stays."""
+        """Return the present name of the path; a name of another trainer stays."""
         return current_path(self.command, path)
 
     def is_known(self, path: Path) -> bool:
-        """Whether slimrl has a setting at the path, under its present or another name of its own."""
+        """Return True if slimrl has a setting at the path, under its present or another name of its own."""
         return find(self.root, self.current(path)) is not None
 
     def is_foreign(self, path: Path) -> bool:
-        """Whether the path is a name of another trainer's that slimrl does not have."""
+        """Return True if another trainer has the path and slimrl does not."""
         return not self.is_known(path) and any(dialect.has(self.command, path) for dialect in self.dialects)
 
     def has_plain(self, path: Path) -> bool:
-        """Whether another trainer takes a plain value where slimrl has a section."""
+        """Return True if another trainer takes a plain value where slimrl has a section."""
         return any(dialect.has_plain(path) for dialect in self.dialects)
 
     def translate(self, source: Sequence[Setting]) -> list[Setting]:
-        """The settings of one source (a file, the flags, the variables) under their present names.
+        """Return the settings of one source (a file, the flags, the variables) under their present names.
 
-        Raises UserError where the source has a setting under two names, where it is a file of another command, and
-        where it is written for another trainer and has a key that slimrl cannot do.
+        Raise UserError if the source has a setting under two names, if it is a file of another command, or if it is
+        written for another trainer and has a key that slimrl does not support.
         """
         foreign = (dialect for dialect in self.dialects if dialect.is_foreign(source, self.command, self.is_known))
         if (dialect := next(foreign, None)) is None:
@@ -110,7 +110,7 @@ class Names:
         return rename(self.command, source, self.note)
 
     def _refuse_file_of_another(self, source: Sequence[Setting]) -> None:
-        """Raises UserError for a file that has settings unknown here, and all of which another command has."""
+        """Raise UserError for a file with settings that are unknown here and all known to another command."""
         strange = sorted({one.path[0] for one in source if one.kind == "file" and not self.is_known(one.path[:1])})
         for name, config_class in COMMANDS.items() if strange else ():
             other = self.of(config_class)
@@ -125,13 +125,13 @@ class Names:
 
 
 def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> Names:
-    """The names of a command's settings."""
+    """Return the names of a command's settings."""
     dialects: list[Dialect] = load_all(DIALECTS, "the dialect", note)
     return Names(config_class.command, spec_of(config_class), note, dialects)
 
 
 def _first_environment(source: Sequence[Setting], root: Spec) -> str:
-    """The first environment of a run's file as words of a command line, with its arguments; empty if there is none."""
+    """Return the first environment of a run's file as words of a command line, with its arguments; empty if none."""
     tree = Tree(root, print_note)
     for one in source:
         tree.place(one)
@@ -145,7 +145,7 @@ def _first_environment(source: Sequence[Setting], root: Spec) -> str:
 
 
 def _subject(source: Sequence[Setting]) -> str:
-    """What a source is called in a message."""
+    """Return the name of a source in messages."""
     match source[0].kind:
         case "file":
             return re.sub(r":\d+$", "", source[0].origin)

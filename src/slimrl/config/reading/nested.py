@@ -1,4 +1,4 @@
-"""Nested data as TOML, YAML and JSON have it: its parts with their paths, and the bounds of what settings may be."""
+"""Nested data of TOML, YAML and JSON: its parts with their paths, and the size limits of settings."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -8,8 +8,8 @@ from slimrl.config.reading.schema import Path
 from slimrl.errors import UserError
 
 MAX_BYTES = 2**20  # of a file
-MAX_DEPTH = 32  # of sections and lists within each other, and of the parts of a key
-MAX_VALUES = 10_000  # in a file or a flag: what is longer is data, which has files of its own
+MAX_DEPTH = 32  # of nested sections and lists, and of the parts of a key
+MAX_VALUES = 10_000  # in a file or a flag: anything longer is data, which belongs in a separate file
 MAX_KEY_CHARS = 200
 MAX_INTEGER = 2**63  # exclusive, as in TOML
 
@@ -18,7 +18,7 @@ TOO_MANY = f"there are more than {MAX_VALUES:,} values, which is data: give it a
 
 
 class TextError(UserError):
-    """A text that is not of its format, with the number of its line; 0 if that is not known."""
+    """A text that is invalid in its format, with the number of its line; 0 if unknown."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(why)
@@ -26,12 +26,12 @@ class TextError(UserError):
 
 
 class RefusedError(TextError):
-    """A text that is of its format, and is not taken: beyond the bounds, or with a key twice."""
+    """A text that is valid in its format but refused: beyond the limits, or with a key twice."""
 
 
 def flatten(value: Any, path: Path = ()) -> list[tuple[Path, Any]]:
-    """The parts of nested data with their paths: an empty container, then what it contains. Raises RefusedError for
-    data beyond the bounds.
+    """Return the parts of nested data with their paths: an empty container, then its contents. Raise RefusedError for
+    data beyond the limits.
 
     >>> flatten({"a": [1]})
     [((), {}), (('a',), []), (('a', '0'), 1)]

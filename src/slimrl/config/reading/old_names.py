@@ -1,7 +1,7 @@
-"""Settings that have another name: a synonym, or an old name, for which a line on stderr says what to write now.
+"""Settings with another name: a synonym, or an old name. For old names, a line on stderr shows the present one.
 
-The tables below are all that there is to say of a name; a setting that was read under another name keeps its origin, so
-that errors name the line or the flag as it stands.
+The tables below define all other names. A setting that was read under another name keeps its origin, so that errors
+name the line or the flag as it was written.
 """
 
 import re
@@ -19,36 +19,36 @@ OLD_NAMES: dict[str, Mapping[Path, Path]] = {
     "eval": {(name,): ("sampling", name) for name in ("max_tokens", "stop", "top_p", "top_k", "min_p")},
 }
 
-# Two ways to write the same, both of them right: no line is printed. A longer name comes first.
+# Two correct names for the same: no line is printed. A longer name precedes a shorter one.
 SYNONYMS: Mapping[Path, Path] = {
     ("trainer", "model", "lora", "target_modules"): ("model", "lora", "targets"),
     ("trainer", "model", "lora"): ("model", "lora"),
     ("model", "lora", "target_modules"): ("model", "lora", "targets"),
 }
 
-# Synonyms of one command: those of its only environment, which `play` has at its top level.
+# Synonyms of one command: settings of its only environment, which `play` has at its top level.
 SYNONYMS_OF: dict[str, Mapping[Path, Path]] = {
     "check": {(name,): ("env", "0", name) for name in ("args", "worker")},
 }
 
 
 def current_path(command: str, path: Path) -> Path:
-    """The path as it is called now."""
+    """Return the present name of the path."""
     other, present = _other_name(command, path)
     return (*present, *path[len(other) :])
 
 
 def rename(command: str, source: Sequence[Setting], note: Callable[[str], None]) -> list[Setting]:
-    """The settings of one source (a file, the flags, the variables) under their present names. `note` receives the line
-    about the old ones that were used.
+    """Return the settings of one source (a file, the flags, the variables) under their present names. `note` receives
+    the line about old names in it.
 
-    Raises UserError where the source has a setting under both names, because either could be meant.
+    Raise UserError if the source has a setting under both names, because either could be meant.
     """
     used = [setting for setting in source if _other_name(command, setting.path)[0]]
     for setting in used:
         present = current_path(command, setting.path)
         for other in source:
-            # A section as a whole, as in `--sampling '{top_k = 5}'`, has the setting too; its header has not.
+            # A section as a whole, as in `--sampling '{top_k = 5}'`, sets it too; its header does not.
             shared = min(len(present), len(other.path))
             if other not in used and present[:shared] == other.path[:shared] and other.value != {}:
                 raise UserError(
@@ -57,21 +57,21 @@ def rename(command: str, source: Sequence[Setting], note: Callable[[str], None])
                 )
     if old := [setting for setting in used if _other_name(command, setting.path)[0] in OLD_NAMES.get(command, {})]:
         note(_advice(command, old))
-    # The header `[trainer.model]` around the synonym `lora` is no section of its own.
+    # The header `[trainer.model]` around the synonym `lora` is not a section of its own.
     headers = {other[:end] for other in SYNONYMS for end in range(1, len(other))}
     settings = [setting for setting in source if setting.value != {} or setting.path not in headers]
     return [replace(setting, path=current_path(command, setting.path)) for setting in settings]
 
 
 def _other_name(command: str, path: Path) -> tuple[Path, Path]:
-    """The other name that a path begins with, and the present one; both empty if it has none."""
+    """Return the other name at the start of a path, and the present one; both empty if it has none."""
     tables = SYNONYMS, SYNONYMS_OF.get(command, {}), OLD_NAMES.get(command, {})
     names = (pair for table in tables for pair in table.items())
     return next((pair for pair in names if path[: len(pair[0])] == pair[0]), ((), ()))
 
 
 def _advice(command: str, used: Sequence[Setting]) -> str:
-    """One line with what to write instead, spelled as the source of the settings spells it."""
+    """Return one line with the present names, spelled as the source of the settings spells them."""
     words = []
     for setting in used:
         old, new = map(spell, _other_name(command, setting.path))
@@ -86,5 +86,5 @@ def _advice(command: str, used: Sequence[Setting]) -> str:
 
 
 def print_note(text: str) -> None:
-    """Prints one line on stderr, where it cannot mix with a command's output."""
+    """Print one line on stderr, separate from a command's output."""
     print(redact(visible(f"slimrl: {text}")), file=sys.stderr)

@@ -1,6 +1,6 @@
-"""The keys of the configuration's classes and what each expects, for the help, for loading and for error messages.
+"""The keys of the configuration's classes and their expected values, for the help, for loading and for error messages.
 
-Knows nothing of values or where they come from. A path is a tuple of keys, `("orchestrator", "env", "0", "id")`; an
+Independent of given values and their origins. A path is a tuple of keys, `("orchestrator", "env", "0", "id")`; an
 element of a list is addressed by its index, in digits.
 """
 
@@ -21,11 +21,11 @@ from slimrl.errors import UserError, nearest
 
 Path = tuple[str, ...]
 
-# A setting less similar than this is not suggested: no hint is better than a far one. `gpro` and `grpo` are at 0.75,
+# A setting less similar than this is not suggested: no hint is better than a bad one. `gpro` and `grpo` are at 0.75,
 # `sandbox` and `wandb` at 0.67.
 NEAR = 0.7
 
-# What other trainers and papers call a setting, by its last key here.
+# Names of settings in other trainers and papers, with the last key here.
 WORDS = {
     **dict.fromkeys(("group_size", "num_generations", "n_samples", "num_rollouts"), "rollouts_per_example"),
     **dict.fromkeys(("learning_rate", "lr_rate", "learning-rate"), "lr"),
@@ -43,7 +43,7 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The type and constraints of what may stand at a path. `annotation` is the type without `Annotated`."""
+    """The type and constraints of the value at a path. `annotation` is the type without `Annotated`."""
 
     annotation: Any
     constraints: tuple[Any, ...] = ()
@@ -76,17 +76,17 @@ class Spec:
 
     @property
     def is_open(self) -> bool:
-        """Whether any key may follow: in a dictionary, and in anything inside one."""
+        """True if any key may follow: in a dictionary, and in anything inside one."""
         return self.annotation is Any or get_origin(self.annotation) is dict
 
     @property
     def is_switch(self) -> bool:
-        """Whether its bare name turns it on; some switches may also be `auto`."""
+        """True if its bare name turns it on; some switches may also be `auto`."""
         return self.annotation is bool or any(option.annotation is bool for option in self.options)
 
     @property
     def is_verbatim(self) -> bool:
-        """Whether text is kept as it is and never read as a number: a name may be `123`."""
+        """True if text is kept unchanged and never read as a number: a name may be `123`."""
         if self.options:
             return all(option.is_verbatim for option in self.options)
         if get_origin(self.annotation) is Literal:
@@ -95,7 +95,7 @@ class Spec:
 
     @property
     def default(self) -> Any:
-        """The default value; None where a value is required."""
+        """The default value; None if a value is required."""
         value = PydanticUndefined if self.field is None else self.field.get_default(call_default_factory=False)
         return None if value is PydanticUndefined else value
 
@@ -105,9 +105,9 @@ class Spec:
 
 
 def spec_of(annotation: Any) -> Spec:
-    """The spec of a type, with the constraints of all its `Annotated` layers."""
+    """Return the spec of a type, with the constraints of all its `Annotated` layers."""
     constraints: list[Any] = []
-    # `Annotated` may be nested, and a `Field` inside it has a list of constraints of its own.
+    # `Annotated` may be nested, and a `Field` inside it has its own list of constraints.
     while get_origin(annotation) is Annotated:
         annotation, *metadata = get_args(annotation)
         for item in metadata:
@@ -116,13 +116,13 @@ def spec_of(annotation: Any) -> Spec:
 
 
 def spec_of_field(field: FieldInfo) -> Spec:
-    """The spec of a field, with its constraints, default and text."""
+    """Return the spec of a field, with its constraints, default and text."""
     inner = spec_of(field.annotation)
     return Spec(inner.annotation, (*inner.constraints, *field.metadata), field)
 
 
 def below(spec: Spec, key: str) -> Spec | None:
-    """The spec one key further down, or None if the key is unknown there."""
+    """Return the spec one key further down, or None if the key is unknown there."""
     if spec.is_open:
         return Spec(Any)
     if spec.is_list:
@@ -134,7 +134,7 @@ def below(spec: Spec, key: str) -> Spec | None:
 
 
 def find(root: Spec, path: Path) -> Spec | None:
-    """The spec of what may stand at a path, or None if nothing may."""
+    """Return the spec of the value at a path, or None for an unknown path."""
     spec: Spec | None = root
     for key in path:
         spec = below(spec, key) if spec else None
@@ -142,19 +142,19 @@ def find(root: Spec, path: Path) -> Spec | None:
 
 
 def field_names(section: type[Config]) -> list[str]:
-    """The names of a section's settings in the order of the help: those in `first`, then own before inherited ones."""
-    # pydantic puts inherited fields first; a reader looks for what this section adds.
+    """Return the names of a section's settings in the help's order: those in `first`, own ones, inherited ones."""
+    # pydantic puts inherited fields first; a reader looks for the additions of this section.
     declared = [name for base in section.__mro__ for name in inspect.get_annotations(base)]
     return [name for name in dict.fromkeys((*section.first, *declared)) if name in section.model_fields]
 
 
 def keys_below(spec: Spec) -> list[str]:
-    """The keys that may follow, in the order of the help; none for a value, a list or a dictionary."""
+    """Return the keys that may follow, in the order of the help; none for a value, a list or a dictionary."""
     return list(dict.fromkeys(key for section in spec.sections for key in field_names(section)))
 
 
 def describe(spec: Spec) -> str:
-    """A description of what may be written here: `integer >= 1`, `one of "test", "train"`, `list of numbers >= 0`."""
+    """Describe the values allowed here: `integer >= 1`, `one of "test", "train"`, `list of numbers >= 0`."""
     if spec.options and not spec.sections:
         return " or ".join(describe(option) for option in spec.options)
     if get_origin(spec.annotation) is Literal:
@@ -175,12 +175,12 @@ def describe(spec: Spec) -> str:
 
 
 def spell(path: Path) -> str:
-    """The path as it is written in a flag or a file."""
+    """Return the path as written in a flag or a file."""
     return ".".join(path)
 
 
 def _bounds(spec: Spec) -> str:
-    """The range of a number or text, as `>= 0 and < 1`."""
+    """Return the range of a number or text, as `>= 0 and < 1`."""
     parts: list[str] = []
     for item in spec.constraints:
         match item:
@@ -198,7 +198,7 @@ def _bounds(spec: Spec) -> str:
 
 
 def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
-    """Every setting below `spec`, in the order of the help; a list of sections is shown by its element 0."""
+    """Yield every setting below `spec`, in the order of the help; a list of sections is shown by its element 0."""
     for key in keys_below(spec):
         field = below(spec, key)
         assert field is not None
@@ -209,7 +209,7 @@ def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
 
 
 def locate(root: Spec, path: Path, origin: str) -> Spec:
-    """The spec of what may stand at `path`. Raises UserError with the nearest known name if nothing may."""
+    """Return the spec of the value at `path`. For an unknown path, raise UserError with the nearest known name."""
     spec = root
     for depth, key in enumerate(path):
         deeper = below(spec, key)
@@ -220,12 +220,12 @@ def locate(root: Spec, path: Path, origin: str) -> Spec:
 
 
 def where(path: Path, origin: str) -> str:
-    """The beginning of every message: the key, and where it was set unless that is a flag of the same name."""
+    """Return the start of every message: the key, and its origin unless that is a flag of the same name."""
     return f"--{spell(path)}" if origin == f"--{spell(path)}" else f"{spell(path)} ({origin})"
 
 
 def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
-    """The message about an unknown key at `path[depth]`, with up to three settings that may be meant."""
+    """Return the message about an unknown key at `path[depth]`, with up to three similar settings."""
     parent_name = spell(path[:depth])
     if parent.is_list:
         return f"{parent_name} is a list, whose elements are named by number, as in `{parent_name}.0`."
@@ -237,9 +237,9 @@ def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
 
 
 def _meant(known: Sequence[Path], path: Path, word: str) -> list[Path]:
-    """Up to three of the known settings that an unknown path may mean: those called `word`, or else those with the same
-    last key and a section more or less, or else those that are spelled like it."""
-    # One in quite another section is not meant.
+    """Return up to three known settings that an unknown path may mean: settings called `word`; or else with the same
+    last key and a section more or less; or else with a similar spelling."""
+    # Settings in a completely different section do not count.
     nested = [leaf for leaf in known if set(leaf) <= set(path) or set(path) <= set(leaf)]
     found = (
         [leaf for leaf in known if leaf[-1] == word]

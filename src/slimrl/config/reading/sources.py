@@ -1,7 +1,7 @@
 """Files as lists of `Setting`s; the command line is in `flags.py`, and the environment in `variables.py`.
 
-Knows names and text, but not which values are valid: `load.py` merges and validates. Every setting carries its origin
-(`run.toml:12`, `--seed`, `SLIMRL_SEED`), so that an error can say where to look.
+This module reads names and text; `load.py` merges and validates. Every setting carries its origin (`run.toml:12`,
+`--seed`, `SLIMRL_SEED`) for error messages.
 """
 
 import difflib
@@ -26,14 +26,14 @@ from slimrl.config.reading.yaml_text import read_json, read_yaml
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
 
-# By the ending of a file, what returns its data and the line of every key.
+# By the suffix of a file, a function that returns its data and the line of every key.
 PARSERS: dict[str, Callable[[str], tuple[Any, dict[Path, int]]]] = {
     ".toml": read_toml,
     ".yaml": read_yaml,
     ".yml": read_yaml,
     ".json": read_json,
 }
-# Files of other programs that lie in the root of many repositories.
+# Files of other programs, which exist in the root of many repositories.
 OF_OTHER_PROGRAMS = ("pyproject.toml", "mkdocs.yml", "package.json", "tsconfig.json", ".pre-commit-config.yaml")
 
 
@@ -41,7 +41,7 @@ OF_OTHER_PROGRAMS = ("pyproject.toml", "mkdocs.yml", "package.json", "tsconfig.j
 class Setting:
     """A value at a path: a plain value, or an empty dict or list that the following settings fill.
 
-    A flag or an environment variable has a text as its value, which `load.py` reads as a number, a list and so on.
+    A flag or an environment variable has a text as its value. `load.py` converts it to a number, a list and so on.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class Setting:
 
 
 def from_file(name: str, under: Path = ()) -> list[Setting]:
-    """The settings of a TOML, YAML or JSON file, below the section `under`. Raises UserError if it cannot be read."""
+    """Return the settings of a TOML, YAML or JSON file, below the section `under`. Raise UserError if it is invalid."""
     suffix = FilePath(name).suffix.lower()
     if suffix not in PARSERS and os.path.lexists(name) and not os.path.isdir(name):
         raise UserError(f"{name}: config files end in {', '.join(PARSERS)}. Rename the file to say what it holds.")
@@ -75,7 +75,7 @@ def from_file(name: str, under: Path = ()) -> list[Setting]:
         raise UserError(f"{name}: found {show(tree)} at the top level, expected keys and values.")
 
     def origin(path: Path) -> str:
-        # A parser may know the line of a list and not of its elements: the nearest known line is taken.
+        # If a parser knows the line of a list but not of its elements, take the nearest known line.
         line = next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None)
         return f"{name}:{line}" if line else name
 
@@ -83,17 +83,17 @@ def from_file(name: str, under: Path = ()) -> list[Setting]:
 
 
 def shorten(text: str) -> str:
-    """The text, or its beginning if it is long."""
+    """Return the text, shortened if it is long."""
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def show(value: Any) -> str:
-    """The value as it would be written in JSON, shortened."""
+    """Return the value as JSON, shortened."""
     return shorten(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _read(name: str) -> str:
-    """The text of a file. Raises UserError, with the nearest file name if there is no such file."""
+    """Return the text of a file. Raise UserError, with the nearest file name if it does not exist."""
     path = FilePath(name)
     if os.path.isdir(path):
         inside = path / "config.toml"
@@ -110,7 +110,7 @@ def _read(name: str) -> str:
 
 
 def _other_files(path: FilePath) -> str:
-    """A hint at the settings files that are where a missing one was looked for."""
+    """Return a hint at the settings files in the directory of a missing one."""
     directory = path.parent
     missing = [one for one in (directory, *directory.parents) if not os.path.isdir(one)]
     if missing:
@@ -119,7 +119,7 @@ def _other_files(path: FilePath) -> str:
     found = {one.stem: one for one in settings if one.name not in OF_OTHER_PROGRAMS}
     if not found:
         return f" There is no settings file in {directory.resolve()}."
-    # By their stems alone: what all have in common, directory and ending, would make each of them look near.
+    # By their stems alone: the common directory and suffix would make all of them look similar.
     close = difflib.get_close_matches(path.stem, found, 1, NEAR)
     hint = f" Did you mean `{found[close[0]]}`?" if close else ""
     return f"{hint} Known: {', '.join(str(one) for one in found.values())}."

@@ -8,8 +8,8 @@ from typing import Any
 from slimrl.config.reading.nested import MAX_DEPTH, TOO_DEEP, RefusedError, TextError, flatten
 from slimrl.config.reading.schema import Path
 
-# Strings and comments as wholes, and what structures the rest. A string of three quotes may end in up to five. One that
-# does not end takes the rest, so that no place is read twice.
+# Whole strings and comments, and the structuring characters. A string of three quotes may have up to five at its end.
+# An unterminated string takes the rest, so that no place is read twice.
 TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
     r"|'''.*?(?:'{3,5}|\Z)"
@@ -21,16 +21,16 @@ TOKEN = re.compile(
 
 
 def read_toml(text: str) -> tuple[dict[str, Any], dict[Path, int]]:
-    """The values of a TOML document, and the line of every key. Raises TextError."""
-    # A header changes the table that the following statements are in; `counts` has the number of elements of each array
-    # of tables so far.
+    """Return the values of a TOML document, and the line of every key. Raise TextError."""
+    # A header changes the table of the following statements; `counts` has the number of elements of each array of
+    # tables so far.
     lines: dict[Path, int] = {}
     counts: dict[Path, int] = {}
     table: Path = ()
     for line, statement in _statements(text):
         parsed = _parse(statement, line)
         if statement.lstrip().startswith("["):
-            # A header alone parses to nested empty tables, and the last of them is the one that it names.
+            # A header alone parses to nested empty tables; it names the last of them.
             names = [path for path, _ in flatten(parsed)][-1]
             is_array = statement.lstrip().startswith("[[")
             table = _resolve_table(names[:-1] if is_array else names, counts, is_array)
@@ -43,7 +43,7 @@ def read_toml(text: str) -> tuple[dict[str, Any], dict[Path, int]]:
 
 
 def _parse(text: str, line: int = 1) -> dict[str, Any]:
-    """The values of a TOML text that begins at a line. Raises TextError."""
+    """Return the values of a TOML text, whose first line has the number `line`. Raise TextError."""
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -58,8 +58,9 @@ def _parse(text: str, line: int = 1) -> dict[str, Any]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """The statements of a TOML document, each with its line: a header, or a key and its value. What is no TOML is split
-    somehow. Raises RefusedError for nested data, or a key of parts, that would take tomllib's stack or minutes."""
+    """Yield the statements of a TOML document, each with its line: a header, or a key and its value. Invalid TOML is
+    split somehow. Raise RefusedError for nested data or a dotted key that tomllib cannot parse in time or on its
+    stack."""
     line = first_line = 1
     start = depth = num_dots = 0
     for found in TOKEN.finditer(text):
@@ -79,7 +80,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _resolve_table(names: Path, counts: dict[Path, int], is_array: bool) -> Path:
-    """The path of a header's table, with the index of the current element of each array of tables on the way."""
+    """Return the path of a header's table, with the index of the current element of each array of tables on the way."""
     path: Path = ()
     for position, key in enumerate(names):
         path = (*path, key)

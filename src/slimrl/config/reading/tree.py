@@ -1,4 +1,4 @@
-"""All values that were given, and where each came from. Later settings replace earlier ones."""
+"""All given values, and their origins. Later settings replace earlier ones."""
 
 import re
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from slimrl.errors import UserError
 
 
 class Tree:
-    """The values by their paths, a section or a list as an empty dict or list before what is in it, and the origins of
-    those that were set. `note` receives a line about what another setting has taken out."""
+    """The values by path, and their origins. A section or a list is an empty dict or list, followed by its contents.
+    `note` receives a line about values that another setting removes."""
 
     def __init__(self, root: Spec, note: Callable[[str], None]) -> None:
         self.values: dict[Path, Any] = {(): {}}
@@ -21,7 +21,7 @@ class Tree:
         self._note = note
 
     def place(self, setting: Setting) -> None:
-        """Set a plain value, or begin a section or a list. Raises UserError for an index beyond the end of a list."""
+        """Set a plain value, or start a section or a list. Raise UserError for an index beyond the end of a list."""
         if setting.path[-1] == "type":
             self._leave_other_variant(setting)
         spec = self._root
@@ -33,14 +33,14 @@ class Tree:
             if path == setting.path:
                 self._set(setting, spec)
             elif not isinstance(held, (dict, list)):  # nothing yet, or a plain value that is replaced
-                # Before one element of a list is set, it has its default.
+                # Before one element of a list is set, fill in the list's default.
                 self.values |= flatten(spec.default or [] if spec.is_list else {}, path)
 
     def _set(self, setting: Setting, spec: Spec) -> None:
         path, value = setting.path, setting.value
         held = self.values.get(path)
         if value == {} and isinstance(held, dict):
-            return  # the header of a section that is there already: sections merge
+            return  # the header of an existing section: sections merge
         if isinstance(held, (dict, list)):
             self._clear(path)
         self.values[path] = value
@@ -67,8 +67,8 @@ class Tree:
             )
 
     def _leave_other_variant(self, setting: Setting) -> None:
-        """Remove what a new `type` of a section has no use for, if another source had set it, and say so: `--data.type
-        file` takes the place of a file's `type = "expert"` with all that belongs to it."""
+        """Remove values that another source set and a new `type` of the section cannot use, and note that: `--data.type
+        file` replaces a file's `type = "expert"` together with its settings."""
         section = setting.path[:-1]
         spec = find(self._root, section)
         variants = spec.sections if spec else ()
@@ -86,7 +86,7 @@ class Tree:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """The values as nested data."""
+        """Return the values as nested data."""
         nodes: dict[Path, Any] = {}
         for path, value in self.values.items():
             nodes[path] = type(value)() if isinstance(value, (dict, list)) else value
@@ -99,5 +99,5 @@ class Tree:
 
 
 def source_of(origin: str) -> str:
-    """The source of a value: its file without the line, or what all flags or all variables are to one another."""
+    """Return the source of a value: its file without the line, or one name for all flags or for all variables."""
     return "flags" if origin.startswith("--") else re.sub(r":\d+$", "", origin)

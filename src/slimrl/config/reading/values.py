@@ -14,9 +14,9 @@ SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 
 def plain_settings(setting: Setting, root: Spec) -> list[Setting]:
-    """The plain values of a setting: the text of a flag or variable is read, and nested data is taken apart.
+    """Return the plain values of a setting: read the text of a flag or variable, and split nested data.
 
-    Raises UserError for an unknown key, and for a section or list where the other is expected.
+    Raise UserError for an unknown key, and for a section or list where the other is expected.
     """
     spec = locate(root, setting.path, setting.origin)
     value = setting.value if setting.kind == "file" else read_value(setting, spec)
@@ -42,7 +42,7 @@ def plain_settings(setting: Setting, root: Spec) -> list[Setting]:
 
 
 def read_value(setting: Setting, spec: Spec) -> Any:
-    """The value of a flag or variable. Raises UserError for one that is beyond the bounds."""
+    """Return the value of a flag or variable. Raise UserError if it is beyond the limits."""
     try:
         value = _read_text(setting.value, spec)
         flatten(value, setting.path)
@@ -52,8 +52,8 @@ def read_value(setting: Setting, spec: Spec) -> Any:
 
 
 def _write_out(value: Any, spec: Spec) -> Any:
-    """The value with a text that stands for a section as that section, and for a list of such sections as a list:
-    `--env reverse-text` is `[{id = "reverse-text"}]`."""
+    """Expand a text that stands for a section to that section, and for a list of such sections to a list: `--env
+    reverse-text` is `[{id = "reverse-text"}]`."""
     is_name = isinstance(value, str) and value[:1] not in ("[", "{", "")
     if spec.is_list and _shorthand(spec.item):
         items = [value] if is_name else value
@@ -66,8 +66,7 @@ def _shorthand(spec: Spec) -> str:
 
 
 def _read_text(text: str, spec: Spec) -> Any:
-    """The value that a text stands for: a TOML or JSON literal, or else the text itself. Raises RefusedError for a
-    literal beyond the bounds."""
+    """Read a text as a TOML or JSON literal, or else as itself. Raise RefusedError for a literal beyond the limits."""
     if spec.is_verbatim:
         return text
     if spec.is_switch:
@@ -75,13 +74,13 @@ def _read_text(text: str, spec: Spec) -> Any:
     if spec.annotation is float:  # also for `.5` and `5`, which TOML refuses or reads as an integer
         with contextlib.suppress(ValueError):
             return float(text)
-    # As an element of a list, so that a comment at its end is an error: `16 # x` is a text.
+    # As an element of a list, so that a comment after it is an error: `16 # x` is a text.
     for document, read in ((f"value = [{text}, 0]", read_toml), (f'{{"value": [{text}, 0]}}', read_json)):
         try:
             tree, _ = read(document)
         except RefusedError:
             raise
-        except TextError:  # no literal of this format
+        except TextError:  # not a literal of this format
             continue
         # A text with a line break may hold more than one key, and TOML has dates: neither is a setting's value.
         *values, _ = tree["value"]
@@ -93,7 +92,7 @@ def _read_text(text: str, spec: Spec) -> Any:
 
 
 def quote_hint(value: Any) -> str:
-    """A hint for a text that looks like a list or a table, and whose inner quotes the shell has removed."""
+    """Return a hint for a text that looks like a list or a table, if the shell has removed its inner quotes."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         return """ The shell takes quotes away: put single ones around the whole, as in '[{id="reverse-text"}]'."""
     return ""

@@ -1,4 +1,4 @@
-"""The environment variables of a command. All commands share the environment, so those of another one are left out."""
+"""The environment variables of a command. All commands share the environment, so variables of others are left out."""
 
 import difflib
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
 
 ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
-# A variable with a section in its name sets something, and is refused if there is no such thing. One without may belong
-# to another program of prime-rl's makers, and is refused only if it looks like a setting that is misspelt.
+# A variable with a section in its name must name a setting, or it is refused. One without a section may belong to
+# another program of prime-rl's makers, and is refused only if it looks like a misspelt setting.
 SECTIONS = "__"
 LOOKS_LIKE = 0.8
 
 
 def own_variables(environ: Mapping[str, str], prefix: str, names: Names) -> list[Setting]:
-    """The settings of the command of `names` in variables with this prefix: `SLIMRL_TRAINER__OPTIM__LR=1e-5` is
-    `trainer.optim.lr`. Raises UserError for a variable that no command has, with the nearest one that there is."""
+    """Return the settings of the command of `names` in variables with this prefix: `SLIMRL_TRAINER__OPTIM__LR=1e-5` is
+    `trainer.optim.lr`. For a variable that no command has, raise UserError with the nearest known one."""
     settings = [
         Setting(tuple(name.removeprefix(prefix).lower().split(SECTIONS)), text, name, "variable")
         for name, text in environ.items()
@@ -47,10 +47,10 @@ def _is_own(setting: Setting, prefix: str, names: Names) -> bool:
 
 
 def _nearest(name: str, prefix: str, names: Names) -> str | None:
-    """The variable that is most like the name; None if none is like it."""
+    """Return the variable most similar to the name; None if none is similar."""
     known = [f"{prefix}{SECTIONS.join(path).upper()}" for path, _ in leaves(names.root)]
     known += OTHER_VARIABLES if prefix == "SLIMRL_" else []
-    # A forgotten section is likelier than a misspelling: SLIMRL_OPTIM__LR ends like SLIMRL_TRAINER__OPTIM__LR.
+    # A forgotten section is likelier than a misspelling: SLIMRL_OPTIM__LR matches SLIMRL_TRAINER__OPTIM__LR.
     ending = name.removeprefix(prefix.rstrip("_"))
     if (prefix == "SLIMRL_" or SECTIONS in ending) and (same := [one for one in known if one.endswith(ending)]):
         return same[0]

@@ -1,9 +1,9 @@
 """The resolved configuration as TOML, which `--dry-run` prints and every run directory keeps as `config.toml`.
 
-Every setting is written, defaults included, and one that is no default ends in a comment with its origin: the first,
-where a run is resumed from this file. The text loads back to an equal configuration, with two exceptions. `resume` is
-for one start only: in a file it would make another run that reuses the file continue whatever is in its directory. And
-a secret is not written.
+Every setting is written, also defaults. A comment after each other value shows its origin: its first one, if a run is
+resumed from this file. The text loads back to an equal configuration, with two exceptions. `resume` applies to one
+start only: in a file it would make another run that reuses the file continue from its own directory. And a secret is
+not written.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ ORIGIN = re.compile(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*# (.*)')  # at the end of a li
 
 
 def config_toml(resolved: Resolved[C]) -> str:
-    """The whole configuration as TOML; its first line is the command that reads it."""
+    """Return the whole configuration as TOML; its first line is the command that reads it."""
     header = f"# slimrl {resolved.config.command} @ {FILE_NAME}"
     return "\n".join([header, *_section(resolved.config, "", resolved.provenance)]) + "\n"
 
 
 def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
-    """Writes `run_dir/config.toml`, completely or not at all, and creates the directory. Returns the path of the file.
-    Raises UserError if it cannot be written."""
+    """Write `run_dir/config.toml` atomically, and create the directory. Return the path of the file. Raise UserError if
+    it cannot be written."""
     path = run_dir / FILE_NAME
     text = config_toml(_with_first_origins(resolved, path))
     replace_file(path, [text.encode(), _digest_line(text).encode()])
@@ -43,16 +43,16 @@ def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
 
 
 def is_changed(path: Path) -> bool:
-    """Whether a file that `write_config` wrote has been edited or damaged since. Files of an earlier version, which do
-    not end in a digest, count as unchanged."""
+    """Return True if a file from `write_config` was edited or damaged later. Files of earlier versions, without a
+    digest, count as unchanged."""
     content = read_regular(path, MAX_BYTES)
     text, start, _ = content.decode("utf-8", "replace").rpartition(DIGEST)
     return bool(start) and content != (text + _digest_line(text)).encode()
 
 
 def _with_first_origins(resolved: Resolved[C], path: Path) -> Resolved[C]:
-    """The settings with the origins that the file at `path` names for what was read from it, as a resumed run reads its
-    own. A file that somebody has written or edited is an origin itself."""
+    """Replace origins in the file at `path` by the origins that it names, as a resumed run reads its own file. An
+    edited file is itself the origin."""
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace") if path.is_file() else ""
     if DIGEST not in text or is_changed(path):
         return resolved
@@ -67,12 +67,12 @@ def _with_first_origins(resolved: Resolved[C], path: Path) -> Resolved[C]:
 
 
 def _digest_line(text: str) -> str:
-    """The comment at the end of a run's file."""
+    """Return the comment at the end of a run's file."""
     return f"{DIGEST}{hashlib.sha256(text.encode()).hexdigest()}\n"
 
 
 def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Iterator[str]:
-    """The lines of a section: its plain values, then the sections inside it, each under its header."""
+    """Yield the lines of a section: its plain values, then the sections inside it, each under its header."""
     # TOML needs the plain values of a table before the headers of the tables inside it.
     values = {key: getattr(section, key) for key in field_names(type(section))}
     inner = {key: value for key, value in values.items() if _is_section(value)}
@@ -92,23 +92,23 @@ def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Itera
 
 
 def _is_section(value: Any) -> bool:
-    """Whether a value is a section or a list of sections."""
+    """Return True if a value is a section or a list of sections."""
     return isinstance(value, Config) or (isinstance(value, list) and any(isinstance(item, Config) for item in value))
 
 
 def _comment(key: str, provenance: Mapping[str, str]) -> str:
-    """A comment with the origin of a value, or with all origins of the entries of a dictionary or list."""
+    """Return a comment with the origin of a value, or with all origins of the entries of a dictionary or list."""
     origins = [origin for path, origin in provenance.items() if path == key or path.startswith(f"{key}.")]
     return f"  # {' '.join(', '.join(dict.fromkeys(origins)).split())}" if origins else ""
 
 
 def toml_literal(value: Any) -> str:
-    """The value as a TOML literal."""
+    """Return the value as a TOML literal."""
     match value:
         case bool():
             return "true" if value else "false"
         case str():
-            # JSON's escapes are TOML's too; DEL alone TOML wants escaped and JSON does not.
+            # TOML accepts JSON's escapes; only DEL must be escaped in TOML and not in JSON.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case list():
             return f"[{', '.join(map(toml_literal, value))}]"
@@ -119,5 +119,5 @@ def toml_literal(value: Any) -> str:
 
 
 def toml_key(key: str) -> str:
-    """The key as TOML writes it, in quotes if need be."""
+    """Return the key in TOML syntax, in quotes if needed."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_literal(key)

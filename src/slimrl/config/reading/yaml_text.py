@@ -12,13 +12,12 @@ from slimrl.config.reading.schema import Path
 
 MERGE = "tag:yaml.org,2002:merge"  # of the key `<<`
 MAPPING, SEQUENCE = BaseResolver.DEFAULT_MAPPING_TAG, BaseResolver.DEFAULT_SEQUENCE_TAG
-# What PyYAML raises, besides its own, for text with a tag that it does not fit, such as `!!int ""`.
+# Exceptions of PyYAML, besides its own, for text with an unsuitable tag, such as `!!int ""`.
 WRONG_FOR_TAG = (ValueError, LookupError, AttributeError, TypeError, OverflowError)
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that notes lines, refuses a key that is there twice, and reads 1e-5 as a number, which YAML 1.1
-    reads as text."""
+    """A YAML loader that records lines, refuses duplicate keys, and reads 1e-5 as a number, which YAML 1.1 does not."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -26,7 +25,7 @@ class _Loader(yaml.SafeLoader):
         self._num_values = 0
 
     def read(self, node: yaml.Node, path: Path = (), depth: int = 0) -> Any:
-        """The value of a node, which stands at a path. What an anchor stands for is read anew at every alias."""
+        """Return the value of the node at a path. An anchor's value is read again for every alias."""
         self._num_values += 1
         if self._num_values > MAX_VALUES:
             raise RefusedError(_line(node), TOO_MANY)
@@ -42,7 +41,7 @@ class _Loader(yaml.SafeLoader):
         try:
             return self.construct_object(node, deep=True)
         except WRONG_FOR_TAG:
-            # What it is may be a secret.
+            # The value may be a secret.
             kind = node.tag.rpartition(":")[2]
             raise TextError(_line(node), f"not valid YAML: a value is no {kind}, as its tag says") from None
 
@@ -63,7 +62,7 @@ class _Loader(yaml.SafeLoader):
         return merged | {name: self.read(value, (*path, name), depth) for name, (_, value) in own.items()}
 
     def _read_bases(self, node: yaml.Node, path: Path, depth: int) -> dict[str, Any]:
-        """The mappings that `<<` merges, the first of which has precedence."""
+        """Return the mappings that `<<` merges; the first has precedence."""
         merged: dict[str, Any] = {}
         for base in reversed(node.value) if isinstance(node, yaml.SequenceNode) else [node]:
             found = self.read(base, path, depth)
@@ -79,8 +78,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str) -> tuple[Any, dict[Path, int]]:
-    """The values of a YAML document, and the line of every key. Raises TextError, also for a key that is there twice,
-    which YAML would accept."""
+    """Return the values and the line of every key in a YAML document. Raise TextError, also for a duplicate key."""
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
@@ -95,8 +93,7 @@ def read_yaml(text: str) -> tuple[Any, dict[Path, int]]:
 
 
 def read_json(text: str) -> tuple[Any, dict[Path, int]]:
-    """The values of a JSON document, and the line of every key. Raises TextError, also for a key that is there twice,
-    which JSON would accept."""
+    """Return the values and the line of every key in a JSON document. Raise TextError, also for a duplicate key."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -105,7 +102,7 @@ def read_json(text: str) -> tuple[Any, dict[Path, int]]:
         raise TextError(0, f"not valid JSON: {error}") from None
     except RecursionError:
         raise RefusedError(0, TOO_DEEP) from None
-    try:  # the json module has no lines; but for tabs and a rare escape, JSON is YAML
+    try:  # the json module has no lines; except for tabs and a rare escape, JSON is YAML
         return value, read_yaml(text.replace("\t", " "))[1]
     except RefusedError:
         raise

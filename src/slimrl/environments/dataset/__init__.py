@@ -1,1 +1,1 @@
-"""Questions from a file, with rewards and tools that are functions, servers or names."""
+"""Questions from a file. Rewards and tools are functions, servers or built-in names."""

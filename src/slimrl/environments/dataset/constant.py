@@ -1,4 +1,4 @@
-"""Finds the best constant answer. Its reward is the baseline of a policy that reads no question."""
+"""Finds the best constant answer. Its reward is the baseline of a policy that ignores the question."""
 
 import time
 from collections import Counter
@@ -8,14 +8,14 @@ from slimrl.environments.dataset.rows import references_of
 from slimrl.io.rows import hash_fraction
 from slimrl.types import Task
 
-NUM_CANDIDATES = 8  # of the commonest right answers
-NUM_TASKS = 200  # that each is graded on
-BUDGET_S = 10.0  # for all of it: a function may be slow
+NUM_CANDIDATES = 8  # of the most frequent right answers
+NUM_TASKS = 200  # to grade each candidate on
+BUDGET_S = 10.0  # in total, since a function may be slow
 
 
 def best_constant(tasks: Sequence[Task], score: Callable[[Task, str], float]) -> str:
-    """The candidate with the highest sum of `score` over tasks that a hash draws: `NUM_TASKS` of them, or as many as
-    there is time for. Empty without right answers."""
+    """Return the candidate with the highest sum of `score` over tasks that a hash picks: `NUM_TASKS` of them, or fewer
+    if time runs out. Empty without right answers."""
     answers = Counter(references[0] for task in tasks if (references := references_of(task.data)))
     candidates = [answer for answer, _ in answers.most_common(NUM_CANDIDATES)]
     sums, began = dict.fromkeys(candidates, 0.0), time.monotonic()

@@ -1,4 +1,4 @@
-"""Episodes on a question: of one reply, which is the answer, or of calls of tools that end with an answer."""
+"""Episodes on a question: with one reply, the answer, or with calls of tools before the answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from slimrl.types import Message, Task, Turn
 
 @dataclass(frozen=True, slots=True)
 class Grader:
-    """What an episode is graded by."""
+    """Grades an episode."""
 
     task: Task
     form: Form
     rewards: Sequence[Reward]
 
     async def grade(self, completion: list[Message]) -> Turn:
-        """The last turn of an episode, with its reward and metrics."""
+        """Return the last turn of an episode, with its reward and metrics."""
         finished = finish(self.task, self.form, completion)
         reward, metrics = await grade([one for one in self.rewards if not one.is_of_group], finished)
         return Turn(done=True, reward=reward, metrics={**metrics, **finished.metrics})
 
 
 def finish(task: Task, form: Form, completion: list[Message]) -> Finished:
-    """An episode that ended with these messages, as rewards see it."""
+    """Return the finished episode, for rewards, from its last messages."""
     reply = next(message["content"] for message in reversed(completion) if message["role"] == "assistant")
     answer = read_answer(reply, form)
     metrics = {"answered": float(answer.text is not None)}
@@ -50,7 +50,7 @@ def finish(task: Task, form: Form, completion: list[Message]) -> Finished:
 
 
 def opening(task: Task, system: str) -> list[Message]:
-    """The question behind the system message, if it has none of its own."""
+    """Return the question. A system message precedes it, unless the question has its own."""
     prompt = prompt_of(task.data)
     messages: list[Message] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [*prompt]
     if not system or messages[0]["role"] == "system":
@@ -59,7 +59,7 @@ def opening(task: Task, system: str) -> list[Message]:
 
 
 def opening_with_tools(task: Task, told: Message) -> list[Message]:
-    """The question behind the message that tells of the tools, which joins the question's own system message."""
+    """Return the question after the message about the tools. The question's own system message is merged into it."""
     messages = opening(task, "")
     if messages[0]["role"] == "system":
         first, *messages = messages
@@ -75,16 +75,16 @@ class QuestionEpisode:
         self._messages = messages
 
     async def start(self) -> list[Message]:
-        """The question."""
+        """Return the question."""
         return self._messages
 
     async def step(self, reply: str) -> Turn:
-        """The reward of the reply."""
+        """Return the reward of the reply."""
         return await self._grader.grade([{"role": "assistant", "content": reply}])
 
 
 class ToolEpisode:
-    """An episode in which the policy calls tools, until it answers in tags."""
+    """An episode in which the policy calls tools until it answers in tags."""
 
     def __init__(self, grader: Grader, messages: list[Message], calls: CallFormat) -> None:
         self._grader = grader
@@ -94,11 +94,11 @@ class ToolEpisode:
         self._calls: list[CallAttempt] = []
 
     async def start(self) -> list[Message]:
-        """The question, and how tools are called."""
+        """Return the question and the instructions for the tools."""
         return self._messages
 
     async def step(self, reply: str) -> Turn:
-        """The results of the reply's calls, or the reward of its answer: what comes first in the reply counts."""
+        """Return the results of the reply's calls, or the reward of its answer, whichever is first in the reply."""
         self._completion.append({"role": "assistant", "content": reply})
         visible = without_thoughts(reply)
         answer = TAG.search(visible)
@@ -111,7 +111,7 @@ class ToolEpisode:
         return Turn(done=False, messages=reaction.messages, metrics=self._metrics())
 
     async def close(self) -> None:
-        """Ends the episode's use of the sandbox, if it has one."""
+        """Close the episode's session in the sandbox, if it has one."""
         await self._format.close()
 
     def _metrics(self) -> dict[str, float]:
@@ -120,7 +120,7 @@ class ToolEpisode:
 
 
 async def play(episode: ToolEpisode, replies: Sequence[str]) -> list[Message]:
-    """The whole conversation of whoever gives these replies."""
+    """Return the whole conversation that these replies produce."""
     try:
         messages = list(await episode.start())
         for reply in replies:

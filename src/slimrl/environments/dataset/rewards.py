@@ -1,10 +1,10 @@
-"""Rewards as a config names them: scorers by their names, and functions of the user's, several with weights.
+"""Rewards in a config: built-in scorers by name and the user's functions, with weights if there are several.
 
-A function is recognised by its parameters' names. One with `completions` has TRL's signature: it gets lists, one entry
-for each completion (`prompts`, `completions`, and the columns of the rows), and gives a list. Any other takes `reply`
-(the last reply), `task` (a `slimrl.types.Task`) and `given` (the answer that was read, or None), as many as it wants,
-and gives a number. Both may be async, and give None where a reward does not apply. A function gets copies, which it may
-change.
+A function is recognised by the names of its parameters. With `completions` it has TRL's signature: it receives lists
+with one entry per completion (`prompts`, `completions`, and the rows' columns), and returns a list. Any other takes one
+or more of `reply` (the last reply), `task` (a `slimrl.types.Task`) and `given` (the answer in the reply, or None), and
+returns a number. Both kinds may be async, and return None if the reward does not apply. A function receives copies, so
+it may change them.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ Score = Callable[[Sequence[Finished]], Awaitable[Sequence[object]]]
 
 @dataclass(frozen=True, slots=True)
 class RewardSettings:
-    """The settings of one reward. With `group` it sees all rollouts of a task at once, which only training has."""
+    """The settings of one reward. With `group` it receives all rollouts of a task at once, in training only."""
 
     function: str
     weight: float = 1.0
@@ -44,7 +44,7 @@ class RewardSettings:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One reward: its values for finished episodes, and the columns that it cannot do without."""
+    """One reward: the function for its values on finished episodes, and its required columns."""
 
     name: str
     weight: float
@@ -55,8 +55,8 @@ class Reward:
     is_async: bool = False
 
     async def values(self, finished: Sequence[Finished]) -> list[float | None]:
-        """A number for each episode, or None where the reward does not apply. Raises RolloutError where the function
-        fails, or gives anything else."""
+        """Return a number per episode, or None if the reward does not apply. Raise RolloutError if the function fails
+        or returns anything else."""
         try:
             values = list(await self.score(finished))
         except (RolloutError, UserError):
@@ -75,8 +75,8 @@ class Reward:
         try:
             is_complex = isinstance(value, Complex) and not isinstance(value, Real)
             if is_complex or isinstance(value, str | bytes | bytearray | memoryview):
-                raise TypeError(type(value).__name__)  # a mistake, though Python could make a float of it
-            number = float(value)  # type: ignore[arg-type]  # numpy's, PyTorch's and others' numbers
+                raise TypeError(type(value).__name__)  # a mistake, although Python could convert it to a float
+            number = float(value)  # type: ignore[arg-type]  # also numbers of numpy, PyTorch and others
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             raise RolloutError("reward_error", f"reward `{self.name}` gave {value!r:.100}, no number") from error
         if not math.isfinite(number):
@@ -85,7 +85,7 @@ class Reward:
 
 
 def read_rewards(given: object, loaded: dict[str, Any], judge: Callable[[], Judge]) -> list[Reward]:
-    """The rewards that a config's `reward` names. Raises UserError for one that does not exist or cannot be called."""
+    """Return the rewards that a config's `reward` names. Raise UserError if one does not exist or cannot be called."""
     entries = given if isinstance(given, list) else [given]
     rewards = [_reward_of(entry, loaded, judge) for entry in entries]
     names = [reward.name for reward in rewards]
@@ -97,9 +97,10 @@ def read_rewards(given: object, loaded: dict[str, Any], judge: Callable[[], Judg
 
 
 async def grade(rewards: Sequence[Reward], finished: Finished) -> tuple[float, Metrics]:
-    """The weighted sum of those rewards that apply, and each of them as a metric. Raises RolloutError where none does.
+    """Return the weighted sum of the rewards that apply, and each as a metric. Raise RolloutError if none applies.
 
-    TRL sums in the same way."""
+    TRL uses the same sum.
+    """
     columns = await asyncio.gather(*(reward.values([finished]) for reward in rewards))
     values = {reward.name: column[0] for reward, column in zip(rewards, columns, strict=True)}
     if rewards and all(value is None for value in values.values()):
@@ -151,7 +152,7 @@ def _reward_of(entry: object, loaded: dict[str, Any], judge: Callable[[], Judge]
 
 
 def _check_compares(settings: RewardSettings, parameters: Collection[str]) -> None:
-    """Raises UserError for a reward of a group that is given one rollout at a time, and so compares nothing."""
+    """Raise UserError if a reward of a group receives only one rollout at a time, so it cannot compare."""
     if settings.group and "completions" not in parameters:
         raise UserError(
             f"reward `{settings.function}` is of a `group`, but sees one reply at a time: only a function with a "
@@ -160,7 +161,7 @@ def _check_compares(settings: RewardSettings, parameters: Collection[str]) -> No
 
 
 def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str, ...]]:
-    """How a function is called for finished episodes, and the columns that it needs."""
+    """Return an adapter that calls the function on finished episodes, and the columns that it needs."""
     parameters = inspect.signature(function).parameters.values()
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     required = [p.name for p in parameters if p.name in names and p.default is p.empty]
@@ -206,7 +207,7 @@ def _call_trl(function: Callable[..., Any], names: Sequence[str], takes_all: boo
 
 
 def _completion(finished: Finished) -> Any:
-    """What TRL gives a function: a text for a text, and messages for messages or where there were several turns."""
+    """Return a completion as TRL passes it: a text after a text prompt; messages otherwise or after several turns."""
     if isinstance(finished.prompt, str) and len(finished.completion) == 1:
         return finished.reply
     return [dict(message) for message in finished.completion]

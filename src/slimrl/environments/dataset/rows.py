@@ -1,7 +1,7 @@
-"""Rows of a file of questions, and the tasks that they become. Knows nothing of rewards.
+"""Rows of a file of questions, as tasks. This module is independent of rewards.
 
 A row has a `prompt` (a text, or chat messages) or a `question`. It may have right answers (`answer`, `answers` or
-`reference`), a `split`, an `id`, and any other columns, which reward functions get.
+`reference`), a `split`, an `id`, and any other columns, which are passed to reward functions.
 """
 
 import csv
@@ -29,8 +29,8 @@ ROLES = ("system", "user", "assistant", "tool")
 
 
 def read_tasks(path: str, setting: str, split: Split | None, test_share: float) -> dict[Split, list[Task]]:
-    """The tasks of a file, by split: the one that is given, else that of a row's column `split`, else by a hash of the
-    question, which holds out `test_share` of them. Raises UserError that names the row that cannot be meant."""
+    """Return the tasks of a file, by split: the given split, else the row's column `split`, else by a hash of the
+    question that holds out a share of `test_share`. Raise UserError, with the place of the row, for an invalid row."""
     tasks: dict[Split, list[Task]] = {one: [] for one in SPLITS}
     left_out: dict[str, str] = {}  # columns, each with the type of a value
     for given, where in _rows(Path(path), setting):
@@ -51,23 +51,23 @@ def read_tasks(path: str, setting: str, split: Split | None, test_share: float) 
 
 
 def prompt_of(data: Mapping[str, Any]) -> str | list[Message]:
-    """The question of a task: a text, or chat messages."""
+    """Return the question of a task: a text, or chat messages."""
     return cast(str | list[Message], next(data[name] for name in PROMPTS if data.get(name)))
 
 
 def question_of(data: Mapping[str, Any]) -> str:
-    """The question of a task as a text: of chat messages the last one."""
+    """Return the question of a task as a text. Of chat messages return the last one."""
     prompt = prompt_of(data)
     return prompt if isinstance(prompt, str) else prompt[-1]["content"]
 
 
 def references_of(data: Mapping[str, Any]) -> list[str]:
-    """The right answers of a task, as texts; none where no column has one."""
+    """Return the right answers of a task, as texts; empty if no column has one."""
     return [_as_text(one) for one in reference_values(data)[1]]
 
 
 def reference_values(data: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """The first column that has right answers, and these, without the nulls among them."""
+    """Return the first column that has right answers, and these answers without nulls."""
     for name in REFERENCES:
         given = data.get(name)
         if found := [one for one in (given if isinstance(given, list) else [given]) if one is not None]:
@@ -76,7 +76,7 @@ def reference_values(data: Mapping[str, Any]) -> tuple[str, list[Any]]:
 
 
 def _as_json_row(row: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
-    """The columns as JSON has them: times as ISO texts, decimals as numbers. Others are added to `left_out`."""
+    """Return the columns as JSON values: times as ISO texts, decimals as numbers. Add all others to `left_out`."""
     found = {}
     for name, value in row.items():
         try:
@@ -87,7 +87,7 @@ def _as_json_row(row: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, 
 
 
 def _as_json(value: Any) -> Any:
-    """The value in the types of JSON. Raises TypeError with the name of a type that JSON lacks."""
+    """Return the value in the types of JSON. Raise TypeError with the name of a type that JSON lacks."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -137,7 +137,7 @@ def _rows(path: Path, setting: str) -> Iterator[tuple[Any, str]]:
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:
-    """Raises UserError for a column's name that stands twice. Columns without a name may be several."""
+    """Raise UserError if a column's name occurs twice. Several columns may lack a name."""
     if twice := [name for name, times in Counter(names).items() if name and times > 1]:
         raise UserError(f"{path}:1 has the column `{twice[0]}` twice; only one of them can be meant.")
 

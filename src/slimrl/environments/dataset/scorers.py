@@ -1,5 +1,5 @@
-"""Scorers that a reward may name: `exact`, `number`, `match`, and `judge`. Each compares the answer that was read in a
-reply with the right answers of the row."""
+"""Scorers that a reward may name: `exact`, `number`, `match`, and `judge`. Each compares the answer in a reply with the
+right answers of the row."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from slimrl.types import Message, Metrics, Task
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """An episode that is over, as a reward sees it.
+    """A finished episode, as a reward receives it.
 
-    `prompt` is as the row has it, `completion` all messages behind the opening, `reply` the last one of the policy, and
-    `given` the answer that was read in it, or None. A scorer may add to `metrics`.
+    `prompt` has the row's form, `completion` holds all messages after the opening, `reply` is the last one of the
+    policy, and `given` the answer that was read in it, or None. A scorer may add to `metrics`.
     """
 
     task: Task
@@ -32,25 +32,25 @@ Scorer = Callable[[Finished], Awaitable[float]]
 
 
 async def exact(finished: Finished) -> float:
-    """1 if the answer is one of the right ones, but for spaces and a dollar that the right one lacks."""
+    """Return 1 if the answer is one of the right ones, ignoring spaces and a dollar that the right one lacks."""
     given = " ".join((finished.given or "").split())
     right = {" ".join(one.split()) for one in finished.references}
     return float(bool(given) and (given in right or given.removeprefix("$") in right))
 
 
 async def number(finished: Finished) -> float:
-    """1 if the answer is a number, and equal to a right one: `1,000.0` is `1000`, and `1/2` is `0.5`."""
+    """Return 1 if the answer is a number equal to a right one: `1,000.0` is `1000`, and `1/2` is `0.5`."""
     given, right = read_number(finished.given or ""), map(read_number, finished.references)
     return float(given is not None and any(one is not None and given.equals(one) for one in right))
 
 
 async def match(finished: Finished) -> float:
-    """1 if the answer says a right one in words (`judges/word_match.py`)."""
+    """Return 1 if the answer contains a right one in words (`judges/word_match.py`)."""
     return float(bool(finished.given) and matches(finished.given or "", finished.references, finished.question))
 
 
 def judge_scorer(judge: Callable[[], Judge]) -> Scorer:
-    """A scorer that asks a judge."""
+    """Return a scorer that asks a judge."""
 
     async def score(finished: Finished) -> float:
         verdict = await judge().judge(finished.question, finished.given or "", finished.references)

@@ -1,6 +1,6 @@
-"""`dataset`: questions from a JSONL, CSV or parquet file, graded by functions of yours, or by scorers and a judge.
+"""`dataset`: questions from a JSONL, CSV or parquet file, graded by your own functions, or by scorers and a judge.
 
-`rows.py` says what a row has, `rewards.py` how a reward is called, `environments/answers.py` how an answer is read.
+See `rows.py` for the columns of a row, `rewards.py` for the calls of rewards, `environments/answers.py` for answers.
 """
 
 import asyncio
@@ -51,17 +51,16 @@ TASK = "Answer the question."
 class Dataset(Taskset):
     """Questions from the file `path`. The fields are the `args` of the config section.
 
-    Tests come from `test_path`, from the rows' column `split`, or are the share `test_share` that a hash of the
-    question picks. `reward` is a scorer's name, a function, or a list of these and of tables (`RewardSettings`);
-    `judge` has the fields of `judges/judge.py`'s `JudgeServer`.
+    Test tasks are read from `test_path`, or are marked in the rows' column `split`, or a hash of the question picks the
+    share `test_share`. `reward` is a scorer's name, a function, or a list of these and of tables (`RewardSettings`);
+    `judge` has the fields of `JudgeServer` in `judges/judge.py`.
 
-    `answer` is how a reply is read (`environments/answers.py`), and `system` what the policy is told before the
-    question, in place of a line about the answer's form. Questions that are chat messages with a system message have
-    their own.
+    `answer` is the form in which a reply is read (`environments/answers.py`). `system` precedes the question, in place
+    of a line about the answer's form. Questions that are chat messages with a system message keep their own.
 
-    `tools` are functions and MCP servers (`toolbox.py`), called in the `format` `tags`, `native` (as the model's chat
-    template has it) or `code`, for which `sandbox` has the fields of `SandboxSettings` of slimrl-sandbox. An
-    episode then goes on until there is an answer in tags, and the policy reads at most `max_tool_tokens` tokens of a
+    `tools` are functions and MCP servers (`toolbox.py`), called in the `format` `tags`, `native` (as in the model's
+    chat template) or `code`. For `code`, `sandbox` has the fields of `SandboxSettings` of slimrl-sandbox. An episode
+    with tools continues until there is an answer in tags, and the policy reads at most `max_tool_tokens` tokens of a
     result.
     """
 
@@ -138,7 +137,7 @@ class Dataset(Taskset):
         if not self.test_path:
             tasks = read_tasks(self.path, "args.path", None, self.test_share)
         else:
-            # A column `split` says nothing then: the files do.
+            # A column `split` is ignored then: the files decide.
             tasks = read_tasks(self.path, "args.path", "train", 0.0)
             tasks["test"] = read_tasks(self.test_path, "args.test_path", "test", 0.0)["test"]
         everything = [task for split in tasks.values() for task in split]
@@ -147,7 +146,7 @@ class Dataset(Taskset):
         return tasks
 
     def prepare(self) -> None:
-        """Reads the file, and asks a judge's server whether it is there. Raises UserError if it cannot."""
+        """Read the file, and check that a judge's server answers. Raise UserError on failure."""
         _ = self._tasks
         if any(reward.scorer == JUDGE for reward in self._rewards):
             _ = self._judge
@@ -157,11 +156,11 @@ class Dataset(Taskset):
                 check_calls(task, self._tools)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split. Raises UserError for a row that cannot be meant."""
+        """Return the tasks of a split. Raise UserError for an invalid row."""
         return self._tasks[split]
 
     def environment(self, task: Task) -> Environment:
-        """A fresh episode on the task."""
+        """Return a fresh episode on the task."""
         if self.tools:
             return self._agent(task, self._new_calls())
         return QuestionEpisode(Grader(task, self._form, self._rewards), self._opening(task))
@@ -175,9 +174,9 @@ class Dataset(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """An expert, where rows have a right answer: it writes that in the form that is asked for. With tools it makes
-        the calls of a column `calls` before, and there is none where a row lacks these. And the best constant answer,
-        unless a judge or another function that waits would be asked for it."""
+        """The expert, if all rows have a right answer: it writes the answer in the requested form. With tools it first
+        makes the calls of a column `calls`, and exists only if all rows have it. Also the best constant answer, unless
+        a judge or an async function would have to grade it."""
         scripts = {"expert": self._solve} if self._has_expert else {}
         is_costly = any(reward.scorer == JUDGE or reward.is_async for reward in self._rewards)
         has_constant = self._has_answers and not is_costly
@@ -189,7 +188,7 @@ class Dataset(Taskset):
 
     @cached_property
     def _has_expert(self) -> bool:
-        # Asked for each demonstration of a warm-up, and a file may have a million rows.
+        # Read for each demonstration of a warm-up, and a file may have a million rows.
         return all(
             references_of(task.data) and (not self.tools or task.data.get("calls")) for task in self._everything()
         )
@@ -200,14 +199,14 @@ class Dataset(Taskset):
     def _solve(self, task: Task, seed: int) -> list[Message]:
         answer = references_of(task.data)[0]
         if self.tools:
-            # A factory of its own: the sandbox of programs serves one event loop, and here another one begins.
+            # A separate factory: the sandbox of programs serves one event loop, and this one is new.
             calls = self._call_formats()()
             replies = [calls.write_call(call["tool"], **call.get("arguments", {})) for call in task.data["calls"]]
             return asyncio.run(play(self._agent(task, calls), [*replies, self._reply_with(answer)]))
         return [*self._opening(task), {"role": "assistant", "content": self._reply_with(answer)}]
 
     def _repeat(self, task: Task, seed: int) -> list[Message]:
-        with self._lock:  # scripts of several tasks play at once, and it is found once
+        with self._lock:  # scripts of several tasks run at once, but compute it once
             reply = self._reply_with(self._constant)
         return [*self._opening(task), {"role": "assistant", "content": reply}]
 
@@ -217,7 +216,7 @@ class Dataset(Taskset):
             grader = Grader(task, self._form, self._rewards)
             try:
                 return asyncio.run(grader.grade([{"role": "assistant", "content": self._reply_with(answer)}])).reward
-            except RolloutError:  # of a user's function; the episode raises it again
+            except RolloutError:  # in a user's function; the episode raises it again
                 return 0.0
 
         return best_constant(self._tasks["train"], score)
@@ -227,11 +226,11 @@ class Dataset(Taskset):
 
     @property
     def group_reward_names(self) -> list[str]:
-        """The rewards that see all rollouts of a task at once."""
+        """The rewards that receive all rollouts of a task at once."""
         return [reward.name for reward in self._rewards if reward.is_of_group]
 
     def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
-        """What these rewards give, times their weights, and 0 where one does not apply."""
+        """Return the values of these rewards, times their weights; 0 if one does not apply."""
         opened = self._opening_of(task, self._new_calls()) if self.tools else self._opening(task)
         finished = [finish(task, self._form, list(rollout.messages[len(opened) :])) for rollout in rollouts]
         rewards = [reward for reward in self._rewards if reward.is_of_group]
@@ -246,11 +245,11 @@ class Dataset(Taskset):
         return asyncio.run(compare())
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """The way in which a reply failed: it had no answer. Else the words of evaluation suffice."""
+        """Return the kind of a failure: the reply had no answer. Empty for all others: evaluation describes them."""
         return "" if rollout.metrics.get("answered", 1.0) else "no answer in the form that was asked for"
 
     def offload(self) -> None:
-        """Frees the device memory of a judge that shares the policy's device."""
+        """Free the device memory of a judge that shares the policy's device."""
         if self.judge:
             self._judge.offload()
 
@@ -259,7 +258,7 @@ class Dataset(Taskset):
 
 
 def _check_tasks(reward: Reward, tasks: Sequence[Task]) -> None:
-    """Raises UserError for a task that a reward could not grade: a column is missing, or a right answer."""
+    """Raise UserError for a task that a reward cannot grade: a column or a right answer is missing."""
     columns = {name for task in tasks for name in task.data}
     if theirs := [name for name in reward.columns if name in TRAINER_ONLY and name not in columns]:
         raise UserError(

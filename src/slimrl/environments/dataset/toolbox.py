@@ -1,4 +1,4 @@
-"""Tools as a config names them: functions of the user's, and those of MCP servers."""
+"""Tools in a config: the user's functions, and the tools of MCP servers."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ KINDS = '{ python = "path/to/file.py:function" } or { mcp = "command or URL" }'
 
 
 def read_toolbox(given: Sequence[Any], loaded: dict[str, Any]) -> tuple[dict[str, TypedTool], list[McpServer]]:
-    """The user's functions by their names, and the MCP servers, which are not started. Raises UserError for an entry
-    that is neither."""
+    """Return the user's functions by name, and the MCP servers, not yet started. Raise UserError for any other
+    entry."""
     tools: dict[str, TypedTool] = {}
     servers = []
     for entry in given:
@@ -34,7 +34,7 @@ def read_toolbox(given: Sequence[Any], loaded: dict[str, Any]) -> tuple[dict[str
 
 
 def add_tool(tools: dict[str, TypedTool], tool: TypedTool) -> None:
-    """Adds a tool. Raises UserError if there is one of the same name, or none could call it."""
+    """Add a tool. Raise UserError if its name is taken or cannot be called."""
     name = tool.__name__
     if name in tools:
         raise UserError(f"dataset: two tools are called `{name}`.")
@@ -44,7 +44,7 @@ def add_tool(tools: dict[str, TypedTool], tool: TypedTool) -> None:
 
 
 def check_calls(task: Task, tools: Mapping[str, TypedTool]) -> None:
-    """Raises UserError if the task's column `calls` is no list of calls of these tools."""
+    """Raise UserError if the task's column `calls` is not a list of calls of these tools."""
     calls = task.data.get("calls")
     if calls is None:
         return
@@ -65,5 +65,5 @@ def _tool_of(where: str, loaded: dict[str, Any]) -> TypedTool:
     function = load_named(where, "tool", loaded)
     if not inspect.isroutine(function):
         raise UserError(f"tool `{where}` is not a function, but the {type(function).__name__} {function!r:.80}.")
-    # The types of a parameter may be an expression, which is the user's code too.
+    # The type of a parameter may be an expression, so this runs the user's code too.
     return call_user_code(f"tool `{where}` failed", lambda: tool_of(function, f"tool `{where}`"))

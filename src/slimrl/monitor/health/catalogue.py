@@ -1,4 +1,4 @@
-"""All monitors: what each watches, what is healthy, what is likely the cause otherwise, and which knob to turn.
+"""All monitors: the watched metric, its healthy values, the likely cause of others, and the setting to change.
 
 `python -m tests.monitor.pages monitors` renders the table of docs/monitors.md, and a test compares the two.
 """
@@ -16,7 +16,7 @@ from slimrl.monitor.health.texts import invalid_calls, length, one_reply, repeti
 
 @dataclass(frozen=True, slots=True)
 class HealthMonitor:
-    """A monitor: its detector, the words for people, and the looks in a row that must find a fault (`patience`)."""
+    """A monitor: its detector, its texts for people, and the bad looks in a row before an alarm (`patience`)."""
 
     name: MonitorName
     meaning: str
@@ -27,7 +27,7 @@ class HealthMonitor:
     patience: int = 2
 
     def look(self, history: History, bounds: MonitorsConfig) -> Finding | None:
-        """The first bad finding, else the first of all; None if there is none."""
+        """Return the first bad finding, else the first of all; None if there are none."""
         found = [*self.detect(history, bounds)]
         return next((finding for finding in found if finding.is_bad), found[0] if found else None)
 
@@ -41,7 +41,7 @@ MONITORS = (
         "see that the sampler takes new weights (its log); a lower `max_async_level`; `--model.dtype float32` tells "
         "rounding from a fault",
         mismatch,
-        patience=1,  # the guard may end the run with the next step
+        patience=1,  # the guard may end the run at the next step
     ),
     HealthMonitor(
         "entropy_collapse",

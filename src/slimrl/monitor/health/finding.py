@@ -9,7 +9,7 @@ from slimrl.monitor.health.history import History
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The finding of a detector: a metric, its value, whether that is bad, and the words for it if so."""
+    """The finding of a detector: a metric, its value, a flag if it is bad, and then the message for it."""
 
     metric: str
     value: float
@@ -18,5 +18,5 @@ class Finding:
 
 
 Detector = Callable[[History, MonitorsConfig], Iterable[Finding]]
-"""A pure function of the run so far and the bounds. It has no findings where the latest metrics lack those that it
-looks at, or too few steps are known."""
+"""A pure function of the run so far and the bounds. It has no findings if the latest step lacks its metrics, or too few
+steps are known."""

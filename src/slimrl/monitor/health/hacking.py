@@ -1,8 +1,8 @@
 """The detector of reward hacking: a reward that rises while the answers become worse.
 
-No number says what a reward was meant for. Seen are three of its signs: replies that no longer depend on the task,
-wrong answers that earn as much as right ones, and right answers that become fewer while the reward rises. The last
-two need an environment that reports what a right answer is.
+No number shows the purpose of a reward. The detector sees three signs: replies that no longer depend on the task, wrong
+answers that earn as much as right ones, and right answers that become fewer while the reward rises. The last two need
+an environment that reports right answers.
 """
 
 import math
@@ -16,14 +16,14 @@ from slimrl.monitor.metrics import select_held_out_rewards
 
 DEPENDENCE, SHARED, RIGHT = "monitor/task_dependence", "monitor/shared_across_tasks", "monitor/right"
 WRONG_REWARD, RIGHT_REWARD = "monitor/wrong_reward", "monitor/right_reward"
-LEAST_DEPENDENCE = 0.05  # of the first steps, below which nothing can be lost
-MORE_SHARED = 0.5  # a rise of the share of what all tasks have in common
-LEAST_RIGHT = 0.1  # share of right answers of which half may be lost
+LEAST_DEPENDENCE = 0.05  # of the first steps; below it, no dependence can be lost
+MORE_SHARED = 0.5  # a rise of the share that all tasks have in common
+LEAST_RIGHT = 0.1  # share of right answers; half of it may be lost
 HELD_OUT = re.compile(r"held_out/(?:exact|correct|won|solved|optimum)_(.+)")
 
 
 def reward_hacking(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether the reward rises while the answers become worse (Skalski et al. 2022, 2209.13085)."""
+    """Detect a reward that rises while the answers become worse (Skalski et al. 2022, 2209.13085)."""
     if history.has(DEPENDENCE, NUM + 2):
         yield _independence(history, bounds)
     if history.has(WRONG_REWARD, NUM + 2):
@@ -37,11 +37,11 @@ def reward_hacking(history: History, bounds: MonitorsConfig) -> Iterator[Finding
 
 
 def _independence(history: History, bounds: MonitorsConfig) -> Finding:
-    """Whether the reward rises and replies no longer depend on the task: they are the same text for all, or noise."""
+    """Detect a rising reward with replies that no longer depend on the task: one text for all tasks, or noise."""
     value, first = history.now(DEPENDENCE), history.first(DEPENDENCE)
     shared, shared_first = history.now(SHARED), history.first(SHARED)
     is_lost = first >= LEAST_DEPENDENCE and value <= bounds.min_dependence_share * first
-    # A policy that began with noise has no dependence to lose; what it can become is one text.
+    # A policy that started with noise has no dependence to lose; it can only become one text.
     is_uniform = max(first, value) < LEAST_DEPENDENCE and shared - shared_first >= MORE_SHARED
     return Finding(
         DEPENDENCE,
@@ -53,7 +53,7 @@ def _independence(history: History, bounds: MonitorsConfig) -> Finding:
 
 
 def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Finding:
-    """Whether most answers are wrong, and earn as much as right ones."""
+    """Detect that most answers are wrong and earn as much as right ones."""
     right_reward = history.now(RIGHT_REWARD) if history.num(RIGHT_REWARD) else history.highest
     wrong_reward, right = history.now(WRONG_REWARD), history.now(RIGHT)
     scale = right_reward - history.lowest
@@ -68,8 +68,8 @@ def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Finding:
 
 
 def _loss_on_held_out(history: History) -> Iterator[Finding]:
-    """Whether held-out rewards rise and right answers are lost, from the first evaluation to the latest, each beyond
-    its noise."""
+    """Detect a rise of held-out rewards with a loss of right answers, from the first evaluation to the latest, each
+    beyond its noise."""
     for name in select_held_out_rewards(history.row):
         exact = next((key for key in history.row if (found := HELD_OUT.fullmatch(key)) and name.endswith(found[1])), "")
         if exact and history.num(exact) > 1 and history.num(f"{name}_low") > 1:

@@ -1,8 +1,7 @@
-"""The watch over a run: it is shown the metrics of each step, and raises an alarm where a detector finds a fault.
+"""The watch over a run: it receives the metrics of each step, and raises an alarm if a detector finds a fault.
 
-An alarm is raised once, with the step at which the fault began, and again only after it has been away for
-`CLEAR` looks. All of that follows from the metrics, so a resumed run is where it was once it has been shown those of
-the steps before.
+An alarm is raised once, with the first step of the fault, and again only after `CLEAR` looks without the fault. All of
+this follows from the metrics, so a resumed run restores its state from the metrics of the earlier steps.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,17 +17,17 @@ from slimrl.monitor.health.history import History
 from slimrl.types import Metrics
 
 FILE = "monitors.jsonl"
-CLEAR = 8  # looks in a row without a fault, after which an alarm may be raised again; more than a mean has steps
+CLEAR = 8  # looks in a row without a fault until an alarm may be raised again; more than the steps of a mean
 
 
 class HealthStopError(UserError):
-    """The end of a run by an alarm of a monitor that `monitors.stop` names."""
+    """An alarm of a monitor in `monitors.stop` ended the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An alarm, as a line of `monitors.jsonl` has it. `onset` is the first step of the fault, `step` the one at which
-    it was raised, and `metric` the name of what has the `value`."""
+    """An alarm, as a line of `monitors.jsonl`. `onset` is the first step of the fault, `step` the step of the alarm,
+    and `metric` the name of the metric with the `value`."""
 
     step: int
     onset: int
@@ -43,8 +42,8 @@ class Alarm:
 
 @dataclass(slots=True)
 class Watched:
-    """The state of a monitor: whether its alarm is raised, how many looks in a row spoke against that, and the latest
-    finding with its step."""
+    """The state of a monitor: is its alarm raised, how many looks in a row contradict that, and the latest finding with
+    its step."""
 
     monitor: HealthMonitor
     is_raised: bool = False
@@ -54,7 +53,7 @@ class Watched:
     latest_step: int = 0
 
     def look(self, step: int, finding: Finding | None) -> Alarm | None:
-        """Take what the detector found. Returns the alarm that is raised by it."""
+        """Take the detector's finding. Return the alarm that it raises."""
         if finding is None:
             return None
         self.latest, self.latest_step = finding, step
@@ -78,7 +77,7 @@ class Watched:
 
 
 class Health:
-    """The monitors that are not off, and what they have seen. One that breaks is off from then on, with a word."""
+    """The monitors that are on, with their history. A monitor that raises an exception is logged and turned off."""
 
     def __init__(self, config: MonitorsConfig, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
@@ -86,7 +85,7 @@ class Health:
         self.watched = [Watched(monitor) for monitor in MONITORS if monitor.name not in config.off]
 
     def look(self, step: int, metrics: Mapping[str, float]) -> list[Alarm]:
-        """Take the metrics of a step. Returns the alarms that they raise."""
+        """Take the metrics of a step. Return the alarms that they raise."""
         self._history.add(metrics)
         looks = [one.look(step, self._detect(one)) for one in [*self.watched]]
         return [alarm for alarm in looks if alarm]
@@ -104,18 +103,18 @@ class Health:
 
     @property
     def num_raised(self) -> int:
-        """How many alarms stand now."""
+        """The number of alarms that are raised now."""
         return sum(one.is_raised for one in self.watched)
 
 
 class HealthWatch:
     """The watch over a run's metrics (`monitor/sinks.py`). It adds the number of alarms to them, writes alarms to
-    `monitors.jsonl` and the log, and ends the run where the settings ask for that."""
+    `monitors.jsonl` and the log, and ends the run if the settings ask for it."""
 
     def __init__(
         self, config: MonitorsConfig, path: Path, past: Iterable[tuple[int, Metrics]], say: Callable[[str], None]
     ) -> None:
-        """Continue after the `past` lines of metrics, whose alarms are written again and not logged."""
+        """Continue after the `past` lines of metrics. Their alarms are written again but not logged."""
         self._health, self._say, self._stop = Health(config, say), say, config.stop
         self._new: list[Alarm] = []
         self._file = LineFile(path)
@@ -123,13 +122,13 @@ class HealthWatch:
             self._record(self._health.look(step, metrics))
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
-        """Look at the metrics of a step before they are written. Returns what is to be written with them."""
+        """Take the metrics of a step before they are written. Return metrics to add to them."""
         self._new = self._health.look(step, metrics)
         return {"monitor/alarms": float(self._health.num_raised)}
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write and log the alarms of the metrics that were observed last. Raises HealthStopError if one of them is to
-        end the run."""
+        """Write and log the alarms of the metrics that were observed last. Raise HealthStopError if `monitors.stop`
+        names one."""
         self._record(self._new)
         for alarm in self._new:
             self._say(describe(alarm))
@@ -151,7 +150,7 @@ class HealthWatch:
 
 
 def describe(alarm: Alarm) -> str:
-    """The alarm as a line of the console, where steps count from 1."""
+    """Return the alarm as a line of the console, where steps count from 1."""
     since = f", since step {alarm.onset + 1}" if alarm.onset < alarm.step else ""
     head = f"alarm, step {alarm.step + 1}: {alarm.monitor}"
     return f"{head}: {alarm.message}{since}. Likely {alarm.cause}. Try: {alarm.knob}"

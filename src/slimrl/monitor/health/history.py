@@ -1,11 +1,11 @@
-"""The metrics of a run so far, as the monitors ask for them: means over a few steps, now and before."""
+"""The metrics of a run so far, for the monitors: means over a few steps, now and earlier."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 from slimrl.types import Metrics
 
-WINDOW = 20  # steps back with which the present is compared
+WINDOW = 20  # the present is compared with as many steps earlier
 NUM = 3  # steps of a mean, so that one odd step raises no alarm
 
 
@@ -22,10 +22,10 @@ class History:
     def __init__(self) -> None:
         self._values: dict[str, list[float]] = {}
         self.row: Metrics = {}
-        self.lowest, self.highest = math.inf, -math.inf  # rewards ever seen in training
+        self.lowest, self.highest = math.inf, -math.inf  # of all training rewards so far
 
     def add(self, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of a step."""
+        """Add the metrics of a step."""
         self.row = {name: value for name, value in metrics.items() if math.isfinite(value)}
         for name, value in self.row.items():
             self._values.setdefault(name, []).append(value)
@@ -33,47 +33,46 @@ class History:
         self.highest = max(self.highest, self.row.get("reward/max", -math.inf))
 
     def values(self, name: str) -> Sequence[float]:
-        """All values of a metric."""
+        """Return all values of a metric."""
         return self._values.get(name, ())
 
     def has(self, name: str, least: int) -> bool:
-        """Whether the latest step has the metric, and at least that many steps have had it."""
+        """Return True if the latest step has the metric, and at least `least` steps have had it."""
         return name in self.row and self.num(name) >= least
 
     def num(self, name: str) -> int:
-        """How many steps have had the metric."""
+        """Return the number of steps that have had the metric."""
         return len(self.values(name))
 
     def now(self, name: str, num: int = NUM) -> float:
-        """The mean of a metric's last values."""
+        """Return the mean of a metric's last values."""
         return _mean(self.values(name)[-num:])
 
     def first(self, name: str, num: int = NUM) -> float:
-        """The mean of a metric's first values."""
+        """Return the mean of a metric's first values."""
         return _mean(self.values(name)[:num])
 
     def before(self, name: str, num: int = NUM) -> float:
-        """The mean of `num` values as many as `WINDOW` steps before the present; of the first ones if there are no
-        earlier ones."""
+        """Return the mean of `num` values, `WINDOW` steps before `now`; of the first values in a shorter history."""
         values = self.values(name)
         start = max(0, len(values) - num - WINDOW)
         return _mean(values[start : start + num])
 
     @property
     def reward_range(self) -> float:
-        """The difference of the best and the worst reward ever seen in training."""
+        """The difference of the best and the worst training reward so far."""
         return max(0.0, self.highest - self.lowest)
 
     @property
     def is_solved(self) -> bool:
-        """Whether the mean reward is near the best that was ever seen. Then little variety is no harm."""
+        """True if the mean reward is near the best reward so far. Then little variety is not a fault."""
         values = self.values("reward/mean")
         if not values or self.reward_range <= 0.0:
             return False
         return self.highest - self.now("reward/mean") <= 0.1 * self.reward_range
 
     def has_risen(self, since_start: bool = False) -> bool:
-        """Whether the mean reward has risen by a tenth of the range of rewards, within the window or since the
+        """Return True if the mean reward has risen by a tenth of the range of rewards, within the window or since the
         start."""
         if not self.values("reward/mean") or self.reward_range <= 0.0:
             return False

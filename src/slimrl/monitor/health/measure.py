@@ -1,8 +1,8 @@
 """The numbers of a step's rollouts that the monitors watch: `monitor/...` in the metrics.
 
-They are pure functions of token ids, log-probabilities and rewards, without a tokenizer or a model. What texts have in
-common is counted in pairs of adjacent tokens, which needs one pass over the tokens and no comparison of all pairs of
-rollouts. Of very many rollouts, some whole groups are read.
+They are pure functions of token ids, log-probabilities and rewards, without a tokenizer or a model. The similarity of
+texts is counted in pairs of adjacent tokens: one pass over the tokens, without a comparison of all pairs of rollouts.
+If there are very many rollouts, only some whole groups are read.
 """
 
 import math
@@ -15,23 +15,23 @@ from itertools import pairwise
 from slimrl.types import Metrics, Rollout
 
 Group = Sequence[Rollout]
-MAX_ROLLOUTS = 128  # of which texts are read
+MAX_ROLLOUTS = 128  # whose texts are read
 MAX_TOKENS = 512  # of each reply
 NGRAM = 4  # tokens
-MIN_TASKS = 6  # of which the replies are compared
+MIN_TASKS = 6  # to compare replies of different tasks
 BEGIN, END = -1, -2  # no token has these ids
 AUTO = "auto"
-RIGHT = ("exact", "correct", "won", "solved", "optimum")  # what environments call a right answer
+RIGHT = ("exact", "correct", "won", "solved", "optimum")  # names that environments use for a right answer
 _TAG = re.compile(r"</?\w+>|```\w*")
 _WORD = re.compile(r"\w+|[^\w\s.,:;!?*_`\"']")
 _SAMPLED = re.compile(b"\x01+")
 
 
 def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
-    """The numbers of the rollouts of a step that did not fail: each group is those of one task.
+    """Return the numbers of a step's rollouts that did not fail. Each group holds the rollouts of one task.
 
-    `right_metric` is what the environment calls a right answer. A number that cannot be known, such as what different
-    tasks have in common where there is one, is left out.
+    `right_metric` is the environment's name for a right answer. A number that cannot be known is left out, such as the
+    similarity of different tasks if there is only one.
     """
     groups = [group for group in groups if group]
     if not groups:
@@ -51,30 +51,30 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
 
 
 def _thin(groups: Sequence[Group]) -> list[Group]:
-    """About `MAX_ROLLOUTS` rollouts at most, as whole groups. They are drawn, the same ones every time:
-    environments and roles alternate, so at even distances one of them might be all that is read."""
+    """Return whole groups with about `MAX_ROLLOUTS` rollouts at most. They are drawn with a fixed seed: environments
+    and roles alternate, so a fixed stride might read only one of them."""
     num = math.ceil(len(groups) / math.ceil(sum(map(len, groups)) / MAX_ROLLOUTS))
     return random.Random(0).sample(groups, num)
 
 
 def _replies(rollout: Rollout) -> list[tuple[int, ...]]:
-    """The token ids of each of the policy's turns, as `Rollout.turns` has them."""
-    # A search in bytes instead of that loop over all tokens, because every rollout of every step is read.
+    """Return the token ids of each of the policy's turns, as `Rollout.turns` does."""
+    # A search in bytes replaces its loop over all tokens, because every rollout of every step is read.
     spans = [found.span() for found in _SAMPLED.finditer(bytes(rollout.loss_mask_T))]
     return [rollout.token_ids_T[start : min(end, start + MAX_TOKENS)] for start, end in spans]
 
 
 def _surprise(groups: Sequence[Group]) -> float:
-    """Minus the mean log-probability of the sampled tokens: the policy's entropy, estimated on what it sampled."""
+    """Return minus the mean log-probability of the sampled tokens, an estimate of the policy's entropy."""
     rollouts = [rollout for group in groups for rollout in group]
     num = sum(rollout.num_sampled for rollout in rollouts)
     return -math.fsum(math.fsum(rollout.logprobs_T) for rollout in rollouts) / max(1, num)
 
 
 def spread_within(groups: Sequence[Group]) -> float:
-    """The share of the rewards' variance that lies within the groups; 0 where all rewards are equal.
+    """Return the share of the rewards' variance that lies within the groups; 0 if all rewards are equal.
 
-    The rest lies between the tasks, which no policy can change. Near 0, the reward does not depend on the reply.
+    The rest lies between the tasks; the policy cannot change it. Near 0, the reward does not depend on the reply.
     """
     rewards = [rollout.reward for group in groups for rollout in group]
     mean = math.fsum(rewards) / len(rewards)
@@ -83,12 +83,12 @@ def spread_within(groups: Sequence[Group]) -> float:
     for group in groups:
         own = math.fsum(rollout.reward for rollout in group) / len(group)
         within += math.fsum((rollout.reward - own) ** 2 for rollout in group)
-    # Equal rewards may leave a remainder of rounding, of which a share would mean nothing.
+    # Equal rewards may leave a rounding error, whose shares would mean nothing.
     return within / total if total > 1e-12 * max(1.0, mean * mean) * len(rewards) else 0.0
 
 
 def _length_reward(groups: Sequence[Group]) -> Metrics:
-    """The correlation of length and reward within the groups, where both vary."""
+    """Return the correlation of length and reward within the groups in which both vary."""
     found = []
     for group in groups:
         lengths = [rollout.num_sampled / max(1, len(rollout.turn_rewards)) for rollout in group]
@@ -99,7 +99,7 @@ def _length_reward(groups: Sequence[Group]) -> Metrics:
 
 
 def _correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Pearson's correlation."""
+    """Return Pearson's correlation."""
     x_mean, y_mean = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
     covariance = math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
     x_square, y_square = math.fsum((x - x_mean) ** 2 for x in xs), math.fsum((y - y_mean) ** 2 for y in ys)
@@ -108,11 +108,11 @@ def _correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 def _duplicates(groups: Sequence[Group]) -> Metrics:
-    """The share of pairs of a group that are equal, and how many should be.
+    """Return the share of equal pairs in the groups, and its expected value.
 
     Another attempt equals a rollout with the probability that the policy gave to the rollout: the product over its
-    tokens. The mean of that is what an honest sampler gives, however low the policy's entropy. Where an environment
-    answers equal replies differently, fewer are equal.
+    tokens. The mean of these is the share of an honest sampler, even if the policy's entropy is low. It is lower if an
+    environment answers equal replies differently.
     """
     equal, expected, num_groups = 0.0, 0.0, 0
     for group in groups:
@@ -129,8 +129,8 @@ def _duplicates(groups: Sequence[Group]) -> Metrics:
 
 
 def repetition(replies: Sequence[Sequence[int]]) -> float:
-    """The share of n-grams of `NGRAM` tokens that occur earlier in the same reply: 1 - distinct-n (Li et al. 2016,
-    1510.03055), over all replies. It is 0 where no reply has that many tokens.
+    """Return the share of n-grams of `NGRAM` tokens that occur earlier in the same reply: 1 - distinct-n (Li et al.
+    2016, 1510.03055), over all replies. It is 0 if no reply has that many tokens.
 
     >>> repetition([[5, 6, 7, 8, 9], [1, 2, 1, 2, 1, 2, 1, 2]])
     0.42857142857142855
@@ -144,12 +144,12 @@ def repetition(replies: Sequence[Sequence[int]]) -> float:
 
 
 def common_to_tasks(replies: Sequence[Sequence[Sequence[Sequence[int]]]]) -> Metrics:
-    """How much of a rollout is in those of other tasks, and how much more in the others of its own task.
+    """Return the similarity of rollouts of different tasks, and its difference to the similarity within a task.
 
     `replies` has the replies of each rollout of each task. Of a rollout's pairs of adjacent tokens, `across` is the
-    mean share of other tasks' rollouts that a pair is in, and `within` of the other rollouts of its task.
-    `task_dependence` is within - across. It is 0 for a policy that writes the same whatever it was asked, as well as
-    for one that writes noise, and rises while a policy learns to answer.
+    mean share of other tasks' rollouts that contain a pair, and `within` the same for the other rollouts of its task.
+    `task_dependence` is within - across. It is 0 for a policy that writes the same text for all tasks, and for a policy
+    that writes noise. It rises while a policy learns to answer.
     """
     pairs = [[_pairs(rollout) for rollout in group] for group in replies]
     num = sum(map(len, pairs))
@@ -173,13 +173,13 @@ def common_to_tasks(replies: Sequence[Sequence[Sequence[Sequence[int]]]]) -> Met
 
 
 def _pairs(replies: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
-    """The pairs of adjacent tokens of a rollout's replies, with where each begins and ends."""
-    # The ends make pairs of a reply of one token too.
+    """Return the pairs of adjacent tokens of a rollout's replies, with markers at both ends of each reply."""
+    # Thanks to the markers, a reply of one token has pairs too.
     return {pair for reply in replies for pair in pairwise((BEGIN, *reply, END))}
 
 
 def _same_reply(groups: Sequence[Group]) -> Metrics:
-    """The share of the commonest reply: of the last lines of episodes of one turn, without thoughts, case and
+    """Return the share of the most frequent reply: of the last lines of one-turn episodes, without thoughts, case and
     punctuation. It needs `MIN_TASKS` tasks: few tasks may have one right answer."""
     texts = [[_last_line(one) for one in group if len(one.turn_rewards) == 1 and one.messages] for group in groups]
     said = Counter(text for group in texts for text in group)
@@ -195,7 +195,8 @@ def _last_line(rollout: Rollout) -> str:
 
 
 def _right(groups: Sequence[Group], right_metric: str) -> Metrics:
-    """The share of right answers, by the environment's own measure, and the mean rewards of right and wrong ones."""
+    """Return the share of right answers, as the environment measures it, and the mean rewards of right and wrong
+    ones."""
     rollouts = [rollout for group in groups for rollout in group]
     names = RIGHT if right_metric == AUTO else (right_metric,)
     name = next((name for name in names if any(name in rollout.metrics for rollout in rollouts)), None)

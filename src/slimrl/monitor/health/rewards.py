@@ -1,5 +1,5 @@
-"""Detectors of rewards that teach nothing: equal ones, groups without a signal, a judge that says yes to all, and tasks
-that are learned by heart."""
+"""Detectors of rewards that teach nothing: equal rewards, groups without a signal, a judge that always answers yes, and
+memorised tasks."""
 
 import math
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ from slimrl.monitor.metrics import select_held_out_rewards
 
 ZERO, SPREAD, STD = "reward/zero_signal_groups", "monitor/spread_within", "reward/std"
 YES, DISAGREES = "env/judge_yes", "env/judge_disagrees"
-EQUAL = 1e-9  # a standard deviation of equal rewards, which rounding may leave
-ALWAYS = 0.95  # the share of one verdict of a judge that always gives it
+EQUAL = 1e-9  # the standard deviation of equal rewards, up to rounding
+ALWAYS = 0.95  # share of a judge's most frequent verdict, above which it is constant
 
 
 def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether the reward is the same whatever the policy replies.
+    """Detect a reward that is the same for every reply.
 
-    Either all rewards are equal, or they differ between tasks alone, which no policy can change. Tasks that are
-    solved have equal rewards by right, and a policy that learns from a teacher needs none.
+    Either all rewards are equal, or they differ between tasks only, which the policy cannot change. Solved tasks may
+    have equal rewards, and a policy that learns from a teacher needs no rewards.
     """
     name = SPREAD if SPREAD in history.row else STD
     has_teacher = any(metric.startswith("distill/") for metric in history.row)
@@ -35,7 +35,7 @@ def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Finding]
 
 
 def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether nearly no group has a learning signal (DAPO, 2503.14476), though the tasks are not solved."""
+    """Detect that nearly no group has a learning signal (DAPO, 2503.14476), though the tasks are not solved."""
     if history.has(ZERO, NUM):
         value = history.now(ZERO, NUM + 2)
         is_bad = value >= bounds.max_zero_signal and not history.is_solved
@@ -44,10 +44,10 @@ def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
 
 
 def judge(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether a judge gives one verdict whatever it reads, or often another than the comparison of words.
+    """Detect a judge with one verdict for all answers, or one that often differs from the comparison of words.
 
-    The comparison of words errs on the side of no. A judge that says yes where it says no is right at times; one that
-    nearly always does so reads nothing, or is talked round by the policy (Zhao et al. 2025, 2507.08794).
+    If in doubt, the comparison of words answers no. A judge that answers yes instead is sometimes right; a judge that
+    nearly always does so ignores the answer or is fooled by the policy (Zhao et al. 2025, 2507.08794).
     """
     if history.has(YES, 2) and DISAGREES in history.row:
         yes, value = history.now(YES), history.now(DISAGREES)
@@ -59,10 +59,10 @@ def judge(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
 
 
 def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether the training reward rises and that of held-out tasks does not follow: tasks learned by heart, or a
-    training reward that something else raises. Both held-out intervals must lie below what is asked."""
+    """Detect a training reward that rises more than the held-out reward: memorised tasks, or a training reward that
+    rises for another reason. Even with the noise of both evaluations, the held-out gain must be too small."""
     names = [name for name in select_held_out_rewards(history.row) if history.num(name) > 1]
-    # Of the decoding modes the one that training has comes first.
+    # The decoding mode of the training is first.
     names.sort(key=lambda name: name != "held_out/reward_sampled")
     if names and history.num("reward/mean") >= NUM + 2 and history.reward_range > 0.0:
         name = names[0]
@@ -75,6 +75,6 @@ def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Findin
 
 
 def _half(history: History, name: str, index: int) -> float:
-    """Half of the width of the interval of a held-out mean."""
+    """Return half of the width of the interval of a held-out mean."""
     low, high = history.values(f"{name}_low"), history.values(f"{name}_high")
     return (high[index] - low[index]) / 2 if low and high else 0.0

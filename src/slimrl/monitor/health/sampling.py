@@ -9,18 +9,18 @@ from slimrl.monitor.health.history import NUM, History
 KL = "guard/mismatch_kl"
 FLOAT32_KL = 1e-6  # rounding in float32 stays below it, in coarser dtypes above
 LEAST_KL = {"float32": 1e-5, "coarser": 5e-3}
-MOST_KL = 0.02  # where sampler and trainer have the same weights, as the guard's
-STALE_KL = 0.3  # where rollouts are older than the weights that they train: their ratios differ by right
+MOST_KL = 0.02  # for equal weights in sampler and trainer; the same bound as in the guard
+STALE_KL = 0.3  # for rollouts that are older than the trained weights, whose ratios rightly differ
 MOST_STALE = 0.5  # share of rollouts dropped as too old
-COLLAPSED = 0.1  # nats: a policy that still has more has not collapsed, however fast its entropy fell
+COLLAPSED = 0.1  # nats: a policy with more entropy has not collapsed, however fast it fell
 
 
 def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether sampler and trainer drift apart, as they do where the sampler keeps old weights; or whether rollouts go
-    to waste because they are too old.
+    """Detect that sampler and trainer drift apart, for example if the sampler keeps old weights; or that too many
+    rollouts are dropped because of their age.
 
-    The divergence of a sampler with the same weights is that of rounding, which the first step shows. With old
-    weights it grows with the distance of the two, step by step, long before the guard's bound.
+    With the same weights, sampler and trainer differ only by rounding, as in the first step. If the sampler keeps old
+    weights, the divergence grows step by step, long before it reaches the guard's bound.
     """
     if history.has(KL, 2):
         rounding = abs(history.values(KL)[0])
@@ -37,10 +37,10 @@ def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
 
 
 def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether the policy has become deterministic before the tasks are solved (Cui et al. 2025, 2505.22617).
+    """Detect a policy that became deterministic before the tasks are solved (Cui et al. 2025, 2505.22617).
 
-    A fall is no collapse where the reward is near the best that was seen. With a teacher the entropy goes to the
-    teacher's, however low that is, so only a sudden fall counts.
+    A low entropy is fine if the reward is near the best so far. With a teacher the entropy approaches the teacher's,
+    which may be low, so only a sudden fall counts.
     """
     name = "monitor/surprise" if "monitor/surprise" in history.row else "loss/entropy"
     if history.has(name, NUM + 2):
@@ -54,10 +54,10 @@ def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Findi
 
 
 def duplicates(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether more rollouts of a group are equal than the policy's own probabilities make likely.
+    """Detect that more rollouts of a group are equal than the policy's own probabilities make likely.
 
-    That is no matter of the policy, which gives the probability of being equal itself; it is a sampler that draws the
-    same numbers for several rollouts, or does not draw at all.
+    The policy is not the cause, since its probabilities include equal rollouts. The sampler draws the same numbers for
+    several rollouts, or does not draw at all.
     """
     names = ("monitor/duplicates", "monitor/duplicates_expected")
     if all(history.has(name, 2) for name in names):

@@ -1,4 +1,4 @@
-"""Detectors of faults in what the policy writes: lengths, repetition, replies that cannot be read."""
+"""Detectors of faults in the policy's texts: lengths, repetition, unreadable replies."""
 
 import math
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ INVALID = {"env/invalid_share": False, "env/tagged": True, "env/valid": True}
 
 
 def length(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether replies suddenly become longer, shorter without earning more, or cut off.
+    """Detect replies that suddenly become longer, or shorter without earning more, or cut off.
 
-    Growth is suspect sooner where within groups the longer replies earn more: the reward may pay for length itself
+    The bound for growth is lower if longer replies earn more within groups: the reward may pay for length itself
     (Singhal et al. 2023, 2310.03716).
     """
     if history.has(LENGTH, NUM + 2):
-        # By turn, as longer episodes are no longer replies.
+        # Per turn, because longer episodes do not mean longer replies.
         turns = max(1.0, history.now(TURNS)), max(1.0, history.before(TURNS))
         value, before = history.now(LENGTH) / turns[0], history.before(LENGTH) / turns[1]
         factor = value / before if before > 0 else 1.0
@@ -41,7 +41,7 @@ def length(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
 
 
 def repetition(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether replies go in circles (Holtzman et al. 2020, 1904.09751), and do not become better by themselves."""
+    """Detect replies that repeat themselves (Holtzman et al. 2020, 1904.09751) and do not improve without help."""
     if history.has(REPETITION, NUM):
         value, first = history.now(REPETITION), history.first(REPETITION)
         lasts = history.num(REPETITION) > WINDOW // 2 and value >= history.before(REPETITION) - 0.05
@@ -51,7 +51,7 @@ def repetition(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
 
 
 def one_reply(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether most replies to different tasks say one thing: a constant may earn what the commonest answer earns."""
+    """Detect one reply to most of the tasks: a constant may earn as much as the most frequent answer."""
     if history.has(SAME_REPLY, NUM):
         value = history.now(SAME_REPLY)
         is_bad = value > bounds.max_same_reply and not history.is_solved
@@ -59,9 +59,9 @@ def one_reply(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
 
 
 def invalid_calls(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
-    """Whether the environment cannot read what the policy writes: calls of tools, or replies without their tags.
+    """Detect that the environment cannot read the policy's calls of tools, or replies without their tags.
 
-    A policy that is still learning the form is let alone while the share falls.
+    A policy that still learns the form raises no alarm while the share falls.
     """
     for name, is_good in INVALID.items():
         if history.has(name, NUM + 2):

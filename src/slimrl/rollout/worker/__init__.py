@@ -1,1 +1,1 @@
-"""Environments in a process of their own: what they do there cannot end the run."""
+"""Environments in worker processes: an environment that crashes there does not end the run."""

@@ -1,7 +1,7 @@
-"""A worker process as the run sees it: started, asked, and ended when it hangs. What it sends is never trusted.
+"""The run's handle on a worker process: start it, ask it, and kill it when it hangs. Its messages are never trusted.
 
-The run waits for the worker as it would for a function: until it answers, or says that it waits for something itself.
-A process is used until it ends; then another one is started (`seat.py`).
+The run waits for the worker as for a function call: until it answers, or reports that it only waits for I/O. A process
+is used until it dies; then `seat.py` starts another.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ from slimrl.rollout.held import release_thread
 from slimrl.rollout.worker.program import LOST_STATUS, Start, start_here
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
 
-POLL_S = 0.5  # how soon the end of a process is noticed whose forks keep the connection open
-GRACE_S = 2.0  # for a worker to interrupt its environment itself, before it is ended
-CLOSE_S = 2.0  # for a worker to clean up at the end of a run
-LOAD_TIMEOUT_S = 300.0  # for a class to be loaded and made, and for its tasks
-LOST = "environment_lost"  # the reason of a drop by another episode's fault, or a lost machine's
+POLL_S = 0.5  # seconds between checks for the end of a process whose forks keep the connection open
+GRACE_S = 2.0  # seconds for a worker to interrupt its environment itself before it is killed
+CLOSE_S = 2.0  # seconds for a worker to clean up at the end of a run
+LOAD_TIMEOUT_S = 300.0  # seconds to load and create the class and to list its tasks
+LOST = "environment_lost"  # the reason of a drop by another episode's fault or a lost machine's
 GB = 1e9
-# What a process is asked about its class, in words.
+# The questions about the class, in words for error messages.
 QUESTIONS = {"load": "be made", "describe": "be described", "prepare": "be prepared", "tasks": "give its tasks"}
-# Threads that wait for one of several workers, while the others play on.
+# Threads that wait for one of several workers while the other workers play.
 _WAITING = ThreadPoolExecutor(64, "environments")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a taskset is found, the limit of each call into its episodes, and of the main memory of a process with its
-    descendants in GB, where 0 is none."""
+    """The place of a taskset, the time limit of each call into its episodes, and the memory limit of a process with its
+    descendants in GB (0: unlimited)."""
 
     env_id: str
     args: Mapping[str, Any]
@@ -46,7 +46,7 @@ class Source:
 
     @property
     def call_s(self) -> float:
-        """The limit of a call, which the worker itself interrupts after `timeout_s` if it can."""
+        """Seconds before a call fails. The worker tries to interrupt it itself after `timeout_s`."""
         return self.timeout_s + min(GRACE_S, self.timeout_s)
 
 
@@ -59,8 +59,8 @@ class _Call:
 
 
 class WorkerProcess:
-    """One worker process, started at once. Its calls raise RolloutError, with the reason `environment_died` for the one
-    during which the process ended, and LOST for all others; and UserError where the worker does."""
+    """One worker process, started by the constructor. If the process ends, its calls raise RolloutError: the running
+    call with the reason `environment_died`, all others with LOST. They raise UserError if the worker does."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class WorkerProcess:
         variables: Mapping[str, str] | None = None,
         waits_alone: bool = False,
     ) -> None:
-        """`variables` are added to the environment of the process. Where it is one of several that play the same
-        episodes (`waits_alone`), the others go on while one of its environments computes."""
+        """Add `variables` to the environment variables of the process. `waits_alone`: the process is one of several for
+        the same episodes, and the others continue while an environment of this one computes."""
         self._source, self._waits_alone = source, waits_alone
         self._changed = threading.Condition()
         self._calls: dict[int, Future[Any]] = {}
@@ -78,10 +78,10 @@ class WorkerProcess:
         self._verdict: RolloutError | None = None
         self._culprits: Collection[int] = ()
         self._is_over = False
-        self.has_stepped = False  # whether an environment in it has answered a step
+        self.has_stepped = False  # True once an environment in it has answered a step
         self._sending = threading.Lock()
         started: Future[None] = Future()
-        # The program is started by the thread that lives as long as it does: by Linux it ends with that.
+        # Linux kills the program together with the thread that started it, so that thread must live as long.
         threading.Thread(
             target=self._serve, args=(start, variables or {}, started), name="environment", daemon=True
         ).start()
@@ -89,27 +89,27 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process, on the machine that it runs on."""
+        """The id of the process on its own machine."""
         return self._program.pid
 
     @property
     def is_over(self) -> bool:
-        """Whether the process has ended."""
+        """True once the process has ended."""
         return self._is_over
 
     @property
     def end(self) -> str:
-        """How the process has ended, in words."""
+        """The reason of the process's end, in words."""
         return self._verdict.detail if self._verdict else "it was closed"
 
     def ask(self, do: str, limit_s: float | None = None, **fields: Any) -> Any:
-        """The worker's answer, waited for at most `limit_s` seconds from its last sign of life, or without a limit."""
+        """Return the worker's answer. Wait at most `limit_s` seconds since its last message, or without a limit."""
         call = self._post(do, fields)
         self._wait(call, call.answer.done, limit_s)
         return call.answer.result()
 
     def ask_class(self, do: str, **fields: Any) -> Any:
-        """The answer to a question about the class. Raises UserError if the process ends or does not answer in time."""
+        """Return the answer to a question about the class. Raise UserError if the process ends or takes too long."""
         limit_s = None if do == "prepare" else max(LOAD_TIMEOUT_S, self._source.timeout_s)
         try:
             return self.ask(do, limit_s, **fields)
@@ -125,12 +125,11 @@ class WorkerProcess:
             ) from error
 
     def ask_episode(self, do: str, **fields: Any) -> Any:
-        """The answer to a question about an episode that is no coroutine."""
+        """Return the answer to a question about an episode whose method is not a coroutine."""
         return self.ask(do, self._source.call_s, **fields)
 
     async def call(self, do: str, **fields: Any) -> Any:
-        """The answer to a question about an episode. Other episodes go on while the environment awaits something, and
-        only then."""
+        """Return the answer to a question about an episode. Others run only while the environment awaits something."""
         call = self._post(do, fields)
         try:
             await self._quiet_after(call)
@@ -145,7 +144,7 @@ class WorkerProcess:
         return answer
 
     def close(self) -> None:
-        """Ends the process and all that it has started."""
+        """End the process and all its descendants."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
         self._program.wait(CLOSE_S)
@@ -153,7 +152,7 @@ class WorkerProcess:
         self._wait_for_end()
 
     async def _quiet_after(self, call: _Call) -> None:
-        """Wait until the worker has nothing left to do up to a call."""
+        """Wait until the worker has handled all calls up to this one and only waits."""
         waiting = (call, lambda: self._quiet >= call.number, self._source.call_s)
         if self._waits_alone:
             await asyncio.get_running_loop().run_in_executor(_WAITING, self._wait, *waiting)
@@ -181,7 +180,7 @@ class WorkerProcess:
         return call
 
     def _wait(self, call: _Call, is_done: Callable[[], bool], limit_s: float | None) -> None:
-        """Wait until something is done, or the process has ended: it is ended if neither is so in time."""
+        """Wait until `is_done` or the end of the process. If neither happens in time, kill the process."""
         began = time.monotonic()
         with release_thread(), self._changed:
             while not is_done() and not self._is_over:
@@ -198,7 +197,7 @@ class WorkerProcess:
             self._changed.wait_for(lambda: self._is_over, CLOSE_S)
 
     def _give_up(self, call: _Call, limit_s: float | None) -> RolloutError:
-        """End the process because of a call that took too long. Returns the call's failure."""
+        """Kill the process because a call took too long. Return the call's failure."""
         waited = f"the environment took longer than episode_timeout_s = {self._source.timeout_s:g} s"
         if limit_s != self._source.call_s:
             waited = f"the environment gave no answer for {limit_s:g} s"
@@ -208,7 +207,7 @@ class WorkerProcess:
         return late
 
     def _end(self, culprits: Collection[int], verdict: RolloutError) -> None:
-        """Ends the process because of these calls."""
+        """Kill the process because of these calls."""
         with self._changed:
             self._culprits, self._verdict = self._culprits or culprits, self._verdict or verdict
         self._program.kill()
@@ -219,18 +218,18 @@ class WorkerProcess:
         return RolloutError(LOST, f"the process that played it was ended, not by this episode: {self.end}")
 
     def _running(self) -> list[int]:
-        """The calls during which the worker computes."""
+        """Return the calls during which the worker computes."""
         return [number for number in self._calls if number > self._quiet]
 
-    # In a thread of its own.
+    # The methods below run in the reader thread.
 
     def _serve(self, start: Start, variables: Mapping[str, str], started: "Future[None]") -> None:
         try:
             self._sock, self._program = start(variables)
-            # A worker that reads nothing is one that hangs.
+            # A worker that does not read its socket hangs.
             limit = struct.pack("ll", 1 + int(self._source.call_s), 0)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        except BaseException as error:  # nobody else would hear of it
+        except BaseException as error:  # the waiting thread must receive every error
             if isinstance(error, OSError):
                 error = UserError(f"no process can be started for an environment: {error.strerror or error}.")
             started.set_exception(error)
@@ -246,7 +245,7 @@ class WorkerProcess:
             self._bury()
 
     def _listen(self) -> None:
-        """Takes what the worker sends until its end. Raises WireError for what it cannot have sent by itself."""
+        """Receive the worker's messages until the connection closes. Raise WireError if a message is malformed."""
         poll, looked = select.poll(), time.monotonic()
         poll.register(self._sock, select.POLLIN)
         while True:
@@ -285,16 +284,16 @@ class WorkerProcess:
             self._changed.notify_all()
 
     def _bury(self) -> None:
-        """Ends what is left of the process, and answers all calls with what has become of it."""
+        """Kill the rest of the process, and fail all open calls with the reason of its end."""
         deadline = time.monotonic() + POLL_S
-        while self._program.is_running() and time.monotonic() < deadline:  # it is about to end, and shall say how
+        while self._program.is_running() and time.monotonic() < deadline:  # it is about to exit, so wait for its status
             time.sleep(0.01)
         if self._program.is_running() and self._verdict is None:
             self._verdict = RolloutError("environment_died", "the environment closed its connection to the run")
         self._program.kill()
         status = self._program.wait()
-        self._program.close()  # its last words are shown before its end is reported
-        if status == LOST_STATUS and self._verdict is None:  # no episode has done that: all are played elsewhere
+        self._program.close()  # its last output is shown before its end is reported
+        if status == LOST_STATUS and self._verdict is None:  # no episode caused this: all are played elsewhere
             self._verdict, self._culprits = RolloutError(LOST, "its machine was lost"), [0]
         with self._changed:
             self._verdict = self._verdict or RolloutError("environment_died", describe_end(status or 0))
@@ -308,7 +307,7 @@ class WorkerProcess:
 
 
 def describe_end(status: int) -> str:
-    """How a process has ended, in words; `status` is its exit status, or the negative number of a signal."""
+    """Describe the end of a process in words. `status` is its exit status, or minus a signal number."""
     if status >= 0:
         return f"the environment ended its process with exit status {status}"
     name = signal.Signals(-status).name
@@ -317,13 +316,13 @@ def describe_end(status: int) -> str:
 
 
 async def _arrival(answer: "Future[Any]") -> None:
-    """Wait for an answer, which is not cancelled with the wait."""
+    """Wait for an answer. If this wait is cancelled, the answer is not."""
     if answer.done():
         return
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
 
     def wake(_answer: "Future[Any]") -> None:
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the loop is already closed
             loop.call_soon_threadsafe(arrived.set)
 
     answer.add_done_callback(wake)

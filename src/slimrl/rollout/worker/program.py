@@ -1,4 +1,4 @@
-"""The program of a worker: started here as a child, or by a host on another machine (slimrl-cluster)."""
+"""A worker's program: started here as a child, or by a host on another machine (slimrl-cluster)."""
 
 import json
 import os
@@ -19,42 +19,42 @@ PROGRAM = (
     "from slimrl.rollout.worker.serve import main; main(int(sys.argv[2]))"
 )
 MAX_OUTPUT = 1 << 20  # bytes that a worker may print
-CLOSE_S = 2.0  # for what is ended to be gone
+CLOSE_S = 2.0  # seconds until a killed program must be gone
 
 
 class Program(Protocol):
-    """A worker's program that was started, with all that it starts itself."""
+    """A started worker program, with all its descendants."""
 
     pid: int
 
     def is_running(self) -> bool:
-        """Whether the program itself runs."""
+        """Return True if the program itself runs."""
 
     def memory(self) -> int:
-        """Bytes of main memory that it holds, with all that it has started."""
+        """Return the bytes of main memory of the program and all its descendants."""
 
     def kill(self) -> None:
-        """End it, with all that it has started."""
+        """Kill the program and all its descendants."""
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """Its exit status, when it has ended: below 0 for a signal, LOST_STATUS if nobody knows; None if it runs on
-        after so many seconds."""
+        """Return the exit status: negative for a signal, LOST_STATUS if unknown. Return None if the program still runs
+        after `seconds`."""
 
     def close(self) -> None:
-        """Wait for its last words."""
+        """Wait until its last output has been shown."""
 
 
-# Starts a program with some more environment variables, and gives the socket that it answers at.
+# Starts a program with additional environment variables, and returns the socket to talk to it.
 Start = Callable[[Mapping[str, str]], tuple[socket.socket, Program]]
 LOST_STATUS = 1 << 16  # the exit status of a program that was lost with its machine
 
 
 class ChildProgram:
-    """A program that is a child of this process, and answers at the other end of the socket `theirs`, which is closed
-    here. What it prints goes to `show`, up to a limit. Linux ends it with the thread that has started it."""
+    """A program as a child of this process. It answers at the other end of the socket `theirs`, which is closed here.
+    Its output is passed to `show`, up to a limit. Linux kills it together with the thread that started it."""
 
     def __init__(self, theirs: socket.socket, variables: Mapping[str, str], show: Callable[[str], None]) -> None:
-        places = [place for place in sys.path if isinstance(place, str)]  # Python itself passes over a Path
+        places = [place for place in sys.path if isinstance(place, str)]  # Python itself ignores a Path
         reads, writes = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -87,7 +87,7 @@ class ChildProgram:
 
     def kill(self) -> None:
         tree = {**self._known, **find_process_tree(self._known)}
-        # On Linux the program ends all that it has started, also what has left its group and session (`serve.py`).
+        # On Linux the program kills all its descendants, also those outside its process group and session (`serve.py`).
         self._process.terminate()
         self.wait(CLOSE_S)
         kill(tree, CLOSE_S)
@@ -102,7 +102,7 @@ class ChildProgram:
 
 
 def start_here(variables: Mapping[str, str]) -> tuple[socket.socket, Program]:
-    """Start a program as a child of this process, whose output goes to this standard error."""
+    """Start a program as a child of this process. Its output goes to this process's standard error."""
     ours, theirs = socket.socketpair()
     try:
         return ours, ChildProgram(theirs, variables, _print_error)
@@ -112,7 +112,7 @@ def start_here(variables: Mapping[str, str]) -> tuple[socket.socket, Program]:
 
 
 def _resident(pid: int) -> int:
-    """Bytes of main memory that a process holds; 0 where that cannot be told."""
+    """Return the bytes of main memory of a process; 0 if unknown."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
@@ -125,7 +125,7 @@ def _print_error(text: str) -> None:
 
 
 def _show_output(reads: int, show: Callable[[str], None]) -> None:
-    """Shows what a worker prints, up to a limit, without what would command the terminal."""
+    """Show a worker's output, up to a limit, without control sequences for the terminal."""
     left = MAX_OUTPUT
     with open(reads, "rb", buffering=0) as file:
         while data := file.read(1 << 12):

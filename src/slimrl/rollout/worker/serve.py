@@ -1,11 +1,11 @@
-"""What a worker process does: it holds the taskset of one environment, plays its episodes and answers the run.
+"""A worker process: it holds the taskset of one environment, plays its episodes and answers the run.
 
-Episodes are played in an event loop, as in the run's own process. After each question the worker says when nothing is
-left to do but to wait, so that the run, which waits for that, sees a step that computes as one that blocks it, and one
-that awaits something as one that does not. Whatever else is asked is done between two turns of the loop.
+Episodes run in an event loop, as in the run's own process. After each question the worker reports when it only waits.
+The run waits for this report, so a step that computes blocks the run and a step that awaits something does not. All
+other questions are answered between two turns of the loop.
 
-The process dies with the run, is the first that the kernel ends if memory runs out, and takes in what its descendants
-leave behind, so that they can be found. A fork of it never speaks to the run.
+The process dies with the run, and the kernel kills it first if memory runs out. It adopts the orphans of its
+descendants, so that they can be found. A fork of it never sends anything to the run.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ from slimrl.types import Environment, Task, Taskset
 # prctl(2)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ABOUT_EPISODES = ("environment", "self_play", "start", "step", "close")  # questions that are answered in the loop
-MAX_TURNS = 100  # of the loop without a pause: an environment may poll
+MAX_TURNS = 100  # turns of the loop without a pause, since an environment may poll
 PAGE = 256  # tasks in one message
-OPTIONAL = ("failure_kind", "offload")  # methods that are asked for only where the class has its own
-MAX_GENERATIONS = 100  # of descendants that are ended
-BROKEN = 70  # the exit status after an error of the worker's own, EX_SOFTWARE
+OPTIONAL = ("failure_kind", "offload")  # methods that are called only if the class overrides them
+MAX_GENERATIONS = 100  # generations of descendants to kill
+BROKEN = 70  # the exit status after an error in the worker itself, EX_SOFTWARE
 
 
 def main(descriptor: int) -> None:
-    """Serve the run at the other end of a socket until it closes the connection."""
+    """Serve the run at the other end of a socket until the run closes the connection."""
     if sys.platform == "linux":
         _become_child(descriptor)
         with suppress(OSError):
@@ -68,8 +68,8 @@ def main(descriptor: int) -> None:
 
 
 def _become_child(descriptor: int) -> None:
-    """Go on in a child of this process. This one waits for its end, or that of the run, and ends all that it has
-    started: a daemon without parent, session and variables is its child then, as it is their subreaper."""
+    """Continue in a child of this process. The parent waits for the end of the child or of the run, then kills all
+    descendants. It is their subreaper, so even a daemon without parent, session and variables becomes its child."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: _end(-signal.SIGTERM))
@@ -87,7 +87,7 @@ def _become_child(descriptor: int) -> None:
 
 
 def _end(status: int) -> NoReturn:
-    """End all children, and with these their own, which become children of this process; then end as the worker did."""
+    """Kill all children, then their children, which become children of this process; then exit as the worker did."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for _ in range(MAX_GENERATIONS):
         children = [pid for pid, one in processes().items() if one.parent == os.getpid()]
@@ -111,7 +111,7 @@ def _die_with_parent() -> None:
 
 
 class _Selector(selectors.PollSelector):
-    """Calls `pause` whenever the loop has nothing to do but to wait. It holds nothing that a fork would share."""
+    """Calls `pause` whenever the loop only waits. A fork shares none of its state."""
 
     def __init__(self, pause: Callable[[bool], None]) -> None:
         super().__init__()
@@ -129,10 +129,10 @@ class Worker:
         self._sock, self._pid = sock, os.getpid()
         self._taskset: Taskset
         self._timeout_s = 0.0
-        self._tasks: dict[str, dict[str, Task]] = {}  # those that the taskset gave, by split and id
+        self._tasks: dict[str, dict[str, Task]] = {}  # tasks of the taskset, by split and id
         self._episodes: dict[str, Environment] = {}
         self._calls: dict[int, asyncio.Task[None]] = {}
-        # Questions about the taskset are answered while the loop does not run: they may run one of their own.
+        # Questions about the taskset are answered while the loop is stopped: they may run a loop of their own.
         self._waiting: list[Mapping[str, Any]] = []
         self._asked, self._told, self._num_turns = 0, 0, 0
         self._is_over = False
@@ -141,11 +141,11 @@ class Worker:
         asyncio.set_event_loop(self._loop)
 
     def run(self) -> None:
-        """Answers questions until the connection ends."""
+        """Answer questions until the connection closes."""
         while not self._is_over:
             try:
                 self._loop.run_forever()
-            except (SystemExit, KeyboardInterrupt):  # of a task or callback that an environment has left
+            except (SystemExit, KeyboardInterrupt):  # from a task or callback that an environment left behind
                 traceback.print_exc()
             while self._waiting:
                 self._answer_outside(self._waiting.pop(0))
@@ -175,7 +175,7 @@ class Worker:
             self._loop.stop()
 
     def _pause(self, is_idle: bool) -> None:
-        """Tells the run that there is nothing to do but to wait, or that an environment polls without a pause."""
+        """Report to the run that the worker only waits, or that an environment polls without a pause."""
         if os.getpid() != self._pid:
             os._exit(0)
         self._num_turns += 1
@@ -187,7 +187,7 @@ class Worker:
         try:
             answer = await run_with_timeout(self._ask_episode(message), "environment", self._timeout_s)
             reply = {"answer": answer}
-        # Cancelled as the run has asked; or an environment's own Ctrl-C: here nobody can press it.
+        # Cancelled by the run; or an environment's own KeyboardInterrupt, since nobody can press Ctrl-C here.
         except (RolloutError, UserError, asyncio.CancelledError, KeyboardInterrupt) as error:
             reply = _failure(error)
         del self._calls[message["call"]]
@@ -210,11 +210,11 @@ class Worker:
             os._exit(BROKEN)
 
     def _send(self, message: dict[str, Any]) -> None:
-        if os.getpid() != self._pid:  # a fork of an environment's, which went on as the worker
+        if os.getpid() != self._pid:  # a fork by an environment, which continued as the worker
             os._exit(0)
         try:
             send_message(self._sock, message)
-        except OSError:  # the environment has closed it, or the run has ended
+        except OSError:  # the environment closed it, or the run has ended
             os._exit(BROKEN)
 
     async def _ask_episode(self, message: Mapping[str, Any]) -> Any:
@@ -233,7 +233,7 @@ class Worker:
         return None
 
     def _keep(self, message: Mapping[str, Any], episodes: Sequence[Environment]) -> list[str]:
-        """The names by which the run may ask about new episodes."""
+        """Store new episodes and return the names by which the run refers to them."""
         named = {f"{message['call']}/{place}": episode for place, episode in enumerate(episodes)}
         self._episodes |= named
         return list(named)
@@ -251,7 +251,7 @@ class Worker:
             case {"do": "seed", "text": text}:
                 _seed(text)
             case {"do": "tasks", "split": split, "first": first}:
-                if split not in self._tasks:  # all are made when a first page is asked for
+                if split not in self._tasks:  # the first page creates all tasks
                     self._tasks[split] = {task.id: task for task in tasks_of(self._taskset, split)}
                 page = islice(self._tasks[split].values(), first, first + PAGE)
                 return [[task.id, task.data] for task in page]
@@ -281,14 +281,15 @@ class Worker:
         return {str(name): [float(value) for value in values] for name, values in rewards.items()}
 
     def _task(self, message: Mapping[str, Any]) -> Task:
-        """The task that a question is about: the one that the taskset gave, if it did, whose data may have tuples."""
+        """Return the task that a question is about, as the taskset returned it if possible: its data may have
+        tuples."""
         task = Task(*message["task"])
         found = (tasks[task.id] for tasks in self._tasks.values() if task.id in tasks)
         return next((one for one in found if json.loads(json.dumps(one.data)) == task.data), task)
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    """The reply in place of an answer."""
+    """Return the reply that reports an error."""
     match error:
         case RolloutError() if REASON.fullmatch(error.reason):
             return {"failed": [error.reason, error.detail]}
@@ -303,7 +304,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
 
 
 def _seed(text: str) -> None:
-    """Sets the global random generators, of those packages that are loaded."""
+    """Seed the global random generators of the packages that are loaded."""
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
     random.seed(number)
     if numpy := sys.modules.get("numpy"):

@@ -1,4 +1,4 @@
-"""A taskset whose code runs in worker processes, one or several, which are started anew when they have ended."""
+"""A taskset whose code runs in one or more worker processes, which are restarted when they die."""
 
 import asyncio
 import weakref
@@ -14,23 +14,23 @@ from slimrl.rollout.worker.program import Start
 from slimrl.rollout.worker.seat import Question, Seat
 from slimrl.types import Environment, Message, Rollout, Script, Split, Task, Taskset, Turn
 
-Opened = tuple[WorkerProcess, str]  # an episode: the process that holds it, and its name there
+Opened = tuple[WorkerProcess, str]  # an episode: its process, and its name there
 
 
 def load_in_worker(source: Source, variables: Mapping[str, str] | None = None) -> "RemoteTaskset":
-    """The taskset, made in a process of its own, to whose environment the `variables` are added. Raises UserError as
+    """Load the taskset in a worker process, with `variables` added to its environment variables. Raise UserError as
     `load_taskset` does."""
     return RemoteTaskset(source, [partial(WorkerProcess, source, variables=variables)])
 
 
 def load_on_hosts(source: Source, starts: Sequence[Start]) -> "RemoteTaskset":
-    """The taskset, whose episodes are shared among as many processes as there are `starts`, each on the machine where
-    its own starts it. Raises UserError as `load_taskset` does."""
+    """Load the taskset in one process for each of `starts`, on the machine where it starts one. The processes share the
+    episodes. Raise UserError as `load_taskset` does."""
     return RemoteTaskset(source, [partial(WorkerProcess, source, start, waits_alone=True) for start in starts])
 
 
 class RemoteTaskset(Taskset):
-    """The taskset of an environment, which is asked in its worker processes."""
+    """The taskset of an environment. It is queried in its worker processes."""
 
     def __init__(self, source: Source, starts: Sequence[Callable[[], WorkerProcess]]) -> None:
         self._known: list[Question] = [
@@ -85,11 +85,11 @@ class RemoteTaskset(Taskset):
 
     def prepare(self) -> None:
         self._ask_class("prepare")
-        self._known.append(("prepare", {}))  # those that are started later prepare themselves
+        self._known.append(("prepare", {}))  # processes that start later must prepare too
 
     def offload(self) -> None:
         for running in filter(None, (seat.running() for seat in self._seats if "offload" in self._own)):
-            with suppress(RolloutError):  # of a process that has ended, which holds no memory
+            with suppress(RolloutError):  # the process has ended, so it holds no memory
                 running.ask("offload", LOAD_TIMEOUT_S)
 
     def begin_step(self, seed: str | None) -> None:
@@ -97,7 +97,7 @@ class RemoteTaskset(Taskset):
             seat.begin_step(seed)
 
     async def open_episode(self, task: Task) -> Opened:
-        """A fresh episode on the task. Processes take turns; where there are several, others go on meanwhile."""
+        """Open a fresh episode on the task. Processes take turns; the others continue during the wait."""
         seat = self._next_seat()
         if len(self._seats) > 1 and not seat.running():
             process = await asyncio.get_running_loop().run_in_executor(None, seat.process)
@@ -114,7 +114,7 @@ class RemoteTaskset(Taskset):
         return self._process().ask_class(do, **fields)
 
     def _process(self) -> WorkerProcess:
-        """The process for questions that concern no episode. Raises RolloutError if it cannot be started."""
+        """Return the process for questions without an episode. Raise RolloutError if it cannot be started."""
         return self._seats[0].process()
 
 
@@ -132,12 +132,11 @@ def _line(rollout: Rollout) -> dict[str, Any]:
 
 
 class RemoteEpisode:
-    """An episode in a worker process, where it is opened when it starts. Its answers are checked as any environment's
-    are (`rollout/answers.py`).
+    """An episode in a worker process. It is opened there when it starts. Its answers are checked like any other
+    environment's (`rollout/answers.py`).
 
-    If another episode ends the process, this one is played again up to where it was, in the next process, and goes on
-    if all answers are the same. An episode of self-play has no `task` to be played again; it is `opened` from the
-    beginning.
+    If another episode kills the process, this episode is replayed in the next process and continues if all answers are
+    the same. An episode of self-play is `opened` in advance and has no `task`, so it cannot be replayed.
     """
 
     def __init__(self, taskset: RemoteTaskset, task: Task | None, opened: Opened | None = None) -> None:
@@ -153,7 +152,7 @@ class RemoteEpisode:
         return Turn(done, messages, reward, metrics)
 
     async def close(self) -> None:
-        if self._opened and not self._opened[0].is_over:  # else there is nothing left to release
+        if self._opened and not self._opened[0].is_over:  # else nothing is left to release
             await self._opened[0].call("close", episode=self._opened[1])
 
     async def _ask(self, do: str, **fields: str) -> Any:
@@ -170,7 +169,7 @@ class RemoteEpisode:
                 return answer
 
     async def _open(self) -> Opened:
-        """The episode in a process that runs; it is played again up to where it was if that of before has ended."""
+        """Return the episode in a running process. If its previous process has ended, replay it in another."""
         if self._opened and not self._opened[0].is_over:
             return self._opened
         end = self._opened[0].end if self._opened else ""

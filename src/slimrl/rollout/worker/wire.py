@@ -1,12 +1,12 @@
-"""The messages between a run and the worker process of an environment: JSON objects, each behind its length in bytes.
+"""The messages between a run and an environment's worker process: JSON objects, each after its length in bytes.
 
 The run asks, and every question has a number:
 
     {"call": 7, "do": "step", "episode": "3", "reply": "A"}     the run to the worker
     {"call": 7, "answer": {...}}                                the worker, or `failed`, or `refused`
-    {"quiet": 7}                                                the worker has nothing left to do up to question 7
+    {"quiet": 7}                                                the worker only waits, up to question 7
 
-`failed` is the reason and detail of a RolloutError, `refused` the text of a UserError. Tasks are asked for in pages.
+`failed` holds the reason and detail of a RolloutError, `refused` the text of a UserError. Tasks are sent in pages.
 """
 
 import json
@@ -15,17 +15,17 @@ import socket
 import struct
 from typing import Any
 
-MAX_BYTES = 32 << 20  # of a message; an answer that is not too large (`environments/plain.py`) takes less
+MAX_BYTES = 32 << 20  # of a message; an answer within the limits of `environments/plain.py` takes less
 HEAD = struct.Struct(">I")
 REASON = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # of a RolloutError, which becomes the name of a metric
 
 
 class WireError(Exception):
-    """The end of a conversation by bytes that are no message."""
+    """The other side sent bytes that are not a message; the conversation is over."""
 
 
 def send_message(sock: socket.socket, message: dict[str, Any]) -> None:
-    """Sends a message. Raises WireError for one that is too large, of which nothing is sent."""
+    """Send a message. If it is too large, raise WireError and send nothing."""
     body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     if len(body) > MAX_BYTES:
         raise WireError(f"an answer of {len(body)} bytes is longer than {MAX_BYTES}")
@@ -33,7 +33,7 @@ def send_message(sock: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive_message(sock: socket.socket) -> dict[str, Any] | None:
-    """The next message; None if the other side has closed the connection. Raises WireError for anything else."""
+    """Return the next message; None if the other side closed the connection. Raise WireError if it is malformed."""
     head = _receive(sock, HEAD.size)
     if len(head) < HEAD.size:
         return None
@@ -53,7 +53,7 @@ def receive_message(sock: socket.socket) -> dict[str, Any] | None:
 
 
 def _receive(sock: socket.socket, length: int) -> bytes:
-    """So many bytes; fewer if the connection ends before."""
+    """Read `length` bytes; fewer if the connection closes first."""
     data = bytearray()
     while len(data) < length and (more := sock.recv(min(length - len(data), 1 << 20))):
         data += more
