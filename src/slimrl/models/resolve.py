@@ -147,7 +147,10 @@ def _better_names(directory: Path) -> str:
 
 
 def _from_hub(name: str) -> Path:
-    """Pickled weights are only downloaded for models without safetensors."""
+    """Return the directory of a model from the Hub, or from Hugging Face's cache. An interrupted download resumes.
+
+    Pickled weights are only downloaded for models without safetensors.
+    """
     directory = _download(name, (*SMALL_FILES, *SAFETENSORS))
     if not weight_files(directory):
         directory = _download(name, (*SMALL_FILES, *PICKLES))
