@@ -108,8 +108,8 @@ def make_adapter(
     read: Callable[[], Iterable[tuple[str, Tensor]]],
     known: Mapping[str, Tensor],
 ) -> Adapter:
-    """Return the adapter whose tensors, by PEFT's names, are of these `kinds`. They are read only if the kinds fit the
-    `known` weights. Messages call it `source`. Raises UserError if it does not fit."""
+    """Build an adapter from tensors of these `kinds`, by PEFT's names. They are read only if the kinds fit the `known`
+    weights. Messages call the adapter `source`. Raises UserError if it does not fit."""
     places = {name: _place(source, name, kind, known, form.rank) for name, kind in kinds.items()}
     if len(set(places.values())) < len(places):
         raise UserError(f"{source} has a tensor of the same weight twice.")

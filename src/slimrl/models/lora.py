@@ -51,7 +51,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class AdapterForm:
-    """The properties of an adapter beside its tensors: the rank of its pairs, the scale of their products, and the
+    """The properties of an adapter besides its tensors: the rank of its pairs, the scale of their products, and the
     fingerprint of the base model's weights; empty if unknown."""
 
     rank: int

@@ -62,7 +62,7 @@ def _neighbours(path: Path) -> str:
         return ""
     found = sorted(
         (one for one in path.parent.iterdir() if one.suffix == ".gguf" or (one / "config.json").is_file()),
-        key=lambda one: (len(one.name), one.name),  # step_10 after step_5
+        key=lambda one: (len(one.name), one.name),  # sorts step_10 after step_5
     )
     if not found:
         return ""

@@ -58,7 +58,7 @@ def resolve(name: str) -> Path:
 def find_config(name: str) -> Path:
     """Return the directory with the `config.json` of a model in a directory or on the Hub. Nothing else is read or
     downloaded. Raises UserError if the file is missing."""
-    # Not `hf_hub_download`: without a network, it requests a file that is not cached five more times.
+    # Not `hf_hub_download`: without a network, it repeats the request for an uncached file five times.
     is_on_hub = kind_of(name) is ModelKind.HUB
     directory = _download(name, ("config.json",)) if is_on_hub else Path(os.path.expanduser(name))
     if not (directory / "config.json").is_file():

@@ -146,7 +146,7 @@ class Orchestrator:
         return Batch(samples, self.config.sampling.temperature, metrics | more, self.state)
 
     def _begin_step(self, step: int) -> None:
-        """Seed the tasksets' generators. While episodes are in flight, they keep their generators."""
+        """Seed the tasksets' generators; while episodes are in flight, the generators stay unchanged."""
         for taskset in (*self.tasksets, *(self.distillation.tasksets if self.distillation else ())):
             taskset.begin_step(None if self._pool.in_flight else f"rl/{self.seed}/{step}")
 

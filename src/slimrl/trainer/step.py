@@ -247,7 +247,7 @@ def _metrics(totals: _Totals, samples: Sequence[Sample]) -> Metrics:
 
 
 def check_finite(metrics: Metrics) -> None:
-    """Raise StepRefusedError when more than a small share of the trained tokens has no finite log-probability."""
+    """Raise StepRefusedError if more than a small share of the trained tokens has no finite log-probability."""
     bad, tokens = metrics["loss/nonfinite_tokens"], metrics["loss/tokens"]
     if bad > MAX_NONFINITE_SHARE * tokens:
         raise StepRefusedError(
@@ -261,7 +261,7 @@ def check_finite(metrics: Metrics) -> None:
 
 
 def check_agreement(metrics: Metrics, guard: GuardConfig) -> None:
-    """Raise StepRefusedError when sampler and trainer disagree about fresh tokens by more than the guard allows."""
+    """Raise StepRefusedError if sampler and trainer disagree about fresh tokens by more than the guard allows."""
     bounds = (
         ("guard/max_logprob_gap", "max_logprob_gap", guard.max_logprob_gap),
         ("guard/mismatch_kl", "max_mismatch_kl", guard.max_mismatch_kl),

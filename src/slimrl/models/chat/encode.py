@@ -90,7 +90,7 @@ class TextEncoder:
         return [token.id for word in words for token in backend.model.tokenize(word)]
 
     def encode_behind(self, before: str, text: str) -> list[int]:
-        """Return the token ids of a text that follows `before`, whose own token ids must stay unchanged.
+        """Return the token ids of `text` after `before`. The token ids of `before` must stay unchanged.
 
         Many tokenizers put a space in front of every text, which is wrong within a conversation. So both texts are
         encoded together, and the token ids of `before` are removed. If a token would cross the border, the text is

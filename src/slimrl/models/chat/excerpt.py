@@ -12,7 +12,7 @@ FIRST_GUESS = 4  # characters per token
 
 
 def shorten(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the text, or the longest beginning that fits `max_tokens` tokens, with a note that is not counted.
+    """Return the text, or a beginning that fits `max_tokens` tokens, and a note; the note is not counted.
     >>> shorten("One two three. Four five six.", 4, lambda text: len(text.split()))
     'One two three.\\n[14 more characters were left out]'
     """

@@ -68,7 +68,6 @@ class Renderer:
 
     def gap(self, messages: Sequence[Message]) -> str:
         """Return the text between the last reply (or the start, without a reply) and the next message.
-        reply.
 
         Raises UserError if the template omits a message or a tool of such a conversation; some do so silently.
 

@@ -41,7 +41,7 @@ TOOLS_IN_WORDS = f"`tools` is not offered where the system message describes too
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages, of which the assistant's is last. `where` names their file and line."""
+    """Messages that end with the assistant's. `where` names their file and line."""
 
     messages: list[Message]
     where: str

@@ -61,7 +61,7 @@ class SamplingElsewhere:
                 raise UserError(do)
 
     def _look(self, path: Path, what: str) -> str:
-        """The next action of all ranks. During a long wait the others receive WAIT_ON every PULSE_S seconds."""
+        """Return the next action of all ranks. During a long wait the others receive WAIT_ON every PULSE_S seconds."""
         sent = time.monotonic()
 
         def find() -> str | None:

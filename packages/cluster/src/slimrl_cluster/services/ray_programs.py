@@ -1,7 +1,7 @@
 """Starts the programs of a run on the nodes of a Ray cluster, which places them and reports lost nodes.
 
-Each program is an actor with reserved resources (`ray_host.py`). On a cluster without tokens (`RAY_AUTH_MODE=token`),
-everyone who reaches its ports can run programs, so the ports belong in a private network.
+Each program is an actor with reserved resources (`ray_host.py`). Unless a cluster requires tokens
+(`RAY_AUTH_MODE=token`), everyone who reaches its ports can run programs on it, so they belong in a private network.
 """
 
 import os
