@@ -1,8 +1,8 @@
 """A KV cache with a fixed number of slots, each for the keys and values of one sequence.
 
-A slot's record (`SlotCache.tokens`) lists the token ids whose keys and values it holds, so that a later request with
-the same beginning (the group's prompt, the conversation so far) reuses them. Two samples of the prompt p q r, and then
-the second turn of the first one; <e> ends a turn, u is the user's answer:
+A slot's record (`SlotCache.tokens`) lists the token ids whose keys and values it holds. A later request with the same
+beginning (the group's prompt, the conversation so far) reuses them. Two samples of the prompt p q r, and then the
+second turn of the first one; <e> ends a turn, u is the user's answer:
 
     request                        slot 0        slot 1
     p q r, the first sample        p q           -           prefill of all but the last token
@@ -33,9 +33,10 @@ from slimrl.models.forward.attention import (
 )
 from slimrl.models.native import ops
 
-# A shared prefix is read once for all sequences from this many sequences, and this many shared tokens, on.
+# A shared prefix is read once for all sequences if there are at least this many sequences, and this many shared tokens.
 MIN_SHARING, MIN_SHARED = 4, 64
-# Padding of prefills: how much more attention it may cost, and the pairs of query and key that one more call is worth.
+# Limits of padding in prefills: the factor on the cost of attention, and the pairs of query and key that one call
+# costs.
 MOST_PADDED, FEWEST_PAIRS = 1.5, 1 << 14
 
 
@@ -53,7 +54,7 @@ class SlotCache:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def layer(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The (keys, values) of a layer, with the dtype and device of `like`.
+        """Return the (keys, values) of a layer, with the dtype and device of `like`.
 
         They are zeros at first: masked positions are multiplied by 0, which must not meet a NaN.
         """
@@ -65,26 +66,26 @@ class SlotCache:
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of slot `source` to slot `target`, with their record."""
         if source != target:
-            # Whole blocks: within a block, the layout may interleave positions.
+            # Copy whole blocks: within a block, the layout may interleave positions.
             end = _blocks(length)
             for keys, values in self._layers.values():
                 keys[target, :end] = keys[source, :end]
                 values[target, :end] = values[source, :end]
-        # Always a new list: the sequence that had the slot before keeps its own as `Request.held`.
+        # Always a new list: the slot's previous sequence keeps its own as `Request.held`.
         self.tokens[target] = self.tokens[source][:length]
 
     @property
     def bytes(self) -> int:
-        """The bytes that the keys and values of all layers take."""
+        """The size of the keys and values of all layers, in bytes."""
         return sum(part.nbytes for layer in self._layers.values() for part in layer)
 
     def offload(self) -> None:
-        """Free the memory, and so drop every slot's content, until a layer is used again."""
+        """Free the memory, and drop every slot's content, until a layer is used again."""
         self.clear()
         self._layers.clear()
 
     def clear(self) -> None:
-        """Drop every slot's record, because the weights that its keys and values were computed with are gone.
+        """Drop every slot's record, because the weights of its keys and values are gone.
 
         New lists, not emptied ones: running sequences keep theirs, see `Scheduler.clear`.
         """
@@ -92,7 +93,7 @@ class SlotCache:
 
 
 def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """The number of leading token ids that two sequences have in common."""
+    """Return the number of leading token ids that two sequences have in common."""
     limit = min(len(a), len(b))
     low, high = 0, limit
     # Bisection on slices, which are compared at C speed; `low` tokens are known to be equal.
@@ -115,7 +116,7 @@ class Span:
 
 
 class CachePlan:
-    """The plan for new tokens of several sequences in one row; a token attends to its own slot, up to itself."""
+    """The plan for new tokens of several sequences in one row. A token attends to its own slot, up to itself."""
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
         self._cache = cache
@@ -123,7 +124,7 @@ class CachePlan:
         self._device = device
         lengths = [span.end - span.start for span in spans]
         firsts = itertools.accumulate(lengths, initial=0)
-        # As `ops.store` takes them: slot, first row, number of tokens, position of the first.
+        # In the form of `ops.store`: slot, first row, number of tokens, position of the first.
         rows = [(s.slot, first, length, s.start) for s, first, length in zip(spans, firsts, lengths, strict=False)]
         self.spans = torch.tensor(rows, dtype=torch.int32)
 
@@ -135,7 +136,7 @@ class CachePlan:
             return self._without_blocks.attend(inputs)
         keys, values = _layer(self._cache, inputs)
         query, key, value = (_tokens(x) for x in (inputs.query, inputs.key, inputs.value))
-        # The kernel takes one stride for both. They differ if the values are no view of the joint projection.
+        # The kernel has one stride for both. They differ if the values are not a view of the joint projection.
         if len(key) > 1 and key.stride(0) != value.stride(0):
             key, value = key.contiguous(), value.contiguous()
         ops.store(key, value, keys, values, self.spans)
@@ -152,8 +153,8 @@ class CachePlan:
 class _PrefillPlan:
     """`CachePlan` for prefill, by one attention call per group of spans.
 
-    The spans of a group are padded to the longest, and to the earliest start, as rows of a batch. What stands in for
-    missing queries does not matter: their outputs are thrown away, and no query sees a key behind its own position.
+    The spans of a group are padded to the longest, and to the earliest start, as rows of a batch. Any query can fill
+    the padding: its output is dropped, and no query sees a key after its own position.
     """
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
@@ -163,7 +164,7 @@ class _PrefillPlan:
         places = [span.slot * cache.capacity + position for span in spans for position in range(span.start, span.end)]
         self._places_T = to_device(places, torch.long, device)
         self._groups = [_Group(spans, first_rows, device) for spans in _similar(spans)]
-        # Where each token's output is among those of all groups, padding included.
+        # The index of each token's output among the outputs of all groups, padding included.
         sizes = (len(group.slots_G) * group.num_queries for group in self._groups)
         begins = itertools.accumulate(sizes, initial=0)
         found = {
@@ -185,7 +186,7 @@ class _PrefillPlan:
 class _Group:
     """Spans whose attention is computed in one call, each a row of a batch: the positions `start` to `end` of a slot.
 
-    `first_rows` are the rows of the forward at which spans begin.
+    `first_rows` are the first rows of the spans in the forward.
     """
 
     def __init__(self, spans: Sequence[Span], first_rows: Mapping[Span, int], device: torch.device) -> None:
@@ -193,7 +194,7 @@ class _Group:
         self.start, self.end = min(span.start for span in spans), max(span.end for span in spans)
         self.num_queries = self.end - self.start
         self.slots_G = to_device([span.slot for span in spans], torch.long, device)
-        rows = [0] * (len(spans) * self.num_queries)  # any query stands in for one that is missing
+        rows = [0] * (len(spans) * self.num_queries)  # any query can fill the padding
         for number, span in enumerate(spans):
             begin = number * self.num_queries + span.start - self.start
             rows[begin : begin + span.end - span.start] = range(
@@ -203,22 +204,22 @@ class _Group:
         self._masks: dict[int, Tensor] = {}
 
     def attend(self, inputs: LayerInputs, keys: Tensor, values: Tensor) -> Tensor:
-        """The outputs (G * positions, H, D), those of padding included."""
+        """Return the outputs (G * positions, H, D), padding included."""
         G, H_kv = len(self.slots_G), inputs.key.shape[1]
         query = inputs.query[0].index_select(1, self._rows).unflatten(1, (G, self.num_queries)).transpose(0, 1)
-        # A prefill may start behind a reused prefix, so its queries also attend to earlier positions of the slot, as
-        # far as the window of the first one reaches.
+        # A prefill may follow a reused prefix, so its queries also attend to earlier positions of the slot, as far as
+        # the first query's window reaches.
         first = max(0, self.start + 1 - inputs.window) if inputs.window else 0
         key, value = (_heads(kv[:, first : self.end].index_select(0, self.slots_G), H_kv) for kv in (keys, values))
         out = gqa_attention(query, key, value, self._mask(first, inputs.window, keys.device), inputs.scale)
         return out.transpose(1, 2).flatten(0, 1)
 
     def _mask(self, first: int, window: int, device: torch.device) -> Tensor | None:
-        """What the queries see of the positions from `first` on."""
+        """Return the mask of the queries on the positions from `first` on; None if all are visible."""
         if self.num_queries == 1:
-            return None  # all of them
+            return None  # all of them are visible
         if not window or window >= self.end:
-            # The last query sees all, and each one before it one less: PyTorch's kernels need no mask for that.
+            # The last query sees all positions, each earlier query one less: PyTorch's kernels need no mask for it.
             return causal_lower_right(self.num_queries, self.end)
         if window not in self._masks:
             positions = torch.arange(first, self.end, device=device)
@@ -227,7 +228,7 @@ class _Group:
 
 
 def _similar(spans: Sequence[Span]) -> list[list[Span]]:
-    """The spans in groups, as large as padding does not make the attention more than `MOST_PADDED` times as costly."""
+    """Group the spans. Groups are as large as possible if padding costs at most `MOST_PADDED` times as much."""
 
     def pairs(start: int, end: int) -> int:
         return FEWEST_PAIRS + (end - start) * end
@@ -249,8 +250,8 @@ class _DecodePlan:
     """`CachePlan` for one new token per slot, in one batched attention call.
 
     It reads the cache in place (slots 0 to the highest in use as the batch) if at least a quarter of these slots are in
-    use; otherwise it gathers the used ones. On a CPU a prefix that all sequences share is read from the first slot for
-    all of them.
+    use; otherwise it gathers the used ones. On a CPU, a prefix that all sequences share is read once, from the first
+    slot.
     """
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
@@ -258,9 +259,9 @@ class _DecodePlan:
         self._cache = cache
         self._slots_B = to_device(slots, torch.long, device)
         positions_B = to_device(positions, torch.long, device)
-        # Rows of the cache, seen as (slots * capacity, H_kv * D), that the new keys and values go to.
+        # Rows of the cache, seen as (slots * capacity, H_kv * D), for the new keys and values.
         self._places_B = self._slots_B * cache.capacity + positions_B
-        self._num_keys = max(positions) + 1  # reading stops behind the longest sequence
+        self._num_keys = max(positions) + 1  # reading stops after the longest sequence
         self._num_shared = _num_shared([cache.tokens[slot] for slot in slots]) if device.type == "cpu" else 0
         self._sharer = slice(slots[0], slots[0] + 1)
         num_rows = max(slots) + 1
@@ -268,8 +269,8 @@ class _DecodePlan:
         self._dense = list(slots) == list(range(num_rows))
         self._in_place = 4 * len(slots) >= num_rows
         if self._in_place:
-            # Idle slots in between are computed and thrown away. They see one position behind the shared prefix
-            # (zeros or old keys), because a softmax over no positions would be NaN.
+            # Idle slots in between are computed and dropped. They see one position after the shared prefix (zeros or
+            # old keys), because a softmax over no positions would be NaN.
             self._row_positions = torch.full((num_rows,), self._num_shared, device=device)
             self._row_positions[self._slots_B] = positions_B
         else:
@@ -293,7 +294,7 @@ class _DecodePlan:
             # Put each query in the row of its slot; idle rows get zeros.
             query = query.new_zeros(num_rows, *query.shape[1:]).index_copy_(0, self._slots_B, query)
         mask = self._mask(inputs.window, query.dtype)[..., begin:]
-        if begin:  # the prefix comes from one slot; equal tokens have equal keys and values
+        if begin:  # read the prefix from one slot; equal tokens have equal keys and values
             prefix = [_heads(kv[self._sharer, :begin], H_kv) for kv in (keys, values)]
             out = attention_after_prefix(query, prefix, own, mask, inputs.scale)
         else:
@@ -311,8 +312,8 @@ class _DecodePlan:
 class RowsPlan:
     """The plan for one new token in each of the first slots, row r in slot r, for steps that are recorded as a graph.
 
-    All numbers that differ from step to step are in tensors: `positions_S`, and `places_S`, the rows of the cache that
-    keys and values go to. Rows attend to at most `num_keys` positions, a constant of the graph.
+    All numbers that differ between steps are in tensors: `positions_S`, and `places_S`, the rows of the cache for the
+    new keys and values. Rows attend to at most `num_keys` positions, a constant of the graph.
     """
 
     def __init__(self, cache: SlotCache, positions_S: Tensor, places_S: Tensor, num_keys: int) -> None:
@@ -329,7 +330,7 @@ class RowsPlan:
         num_rows, H_kv = len(self._positions_S), inputs.key.shape[1]
         key, value = (_heads(kv[:num_rows, : self._num_keys], H_kv) for kv in (keys, values))
         query = inputs.query[0].transpose(0, 1)[:, :, None]
-        # One mask for all layers with the same window; it is part of the recording, since positions change.
+        # All layers with the same window share a mask. It is part of the recording, because positions change.
         if inputs.window not in self._masks:
             mask = _scores_mask(self._positions_S, self._num_keys, inputs.window, query.dtype)
             self._masks[inputs.window] = mask
@@ -338,9 +339,9 @@ class RowsPlan:
 
 
 def _num_shared(sequences: Sequence[Sequence[int]]) -> int:
-    """The length of the prefix that all sequences share; 0 if it is too short, or shared by too few, to gain anything.
+    """Return the length of the prefix that all sequences share; 0 if sharing would gain nothing.
 
-    Slots with the same tokens have the same keys and values, as records of older weights were cleared.
+    Slots with the same tokens have the same keys and values, because records of older weights were cleared.
     """
     if len(sequences) < MIN_SHARING:
         return 0
@@ -349,7 +350,7 @@ def _num_shared(sequences: Sequence[Sequence[int]]) -> int:
 
 
 def _scores_mask(positions_S: Tensor, num_keys: int, window: int, dtype: torch.dtype) -> Tensor:
-    """The mask to add to the scores (S, 1, 1, num_keys), 0 or -inf; attention would convert booleans in every layer."""
+    """Return the mask to add to the scores (S, 1, 1, num_keys), 0 or -inf: each layer would convert a boolean mask."""
     keys = torch.arange(num_keys, device=positions_S.device)
     mask = visible(positions_S[:, None], keys[None], window)[:, None, None]
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
@@ -361,22 +362,22 @@ def _layer(cache: SlotCache, inputs: LayerInputs) -> tuple[Tensor, Tensor]:
 
 
 def _blocks(length: int) -> int:
-    """The length, rounded up to whole blocks of positions."""
+    """Round a length up to whole blocks of positions."""
     return -(-length // ops.POSITIONS) * ops.POSITIONS
 
 
 def _tokens(heads: Tensor) -> Tensor:
-    """The heads (1, H, T, D) as (T, H, D), where each token's heads are contiguous."""
+    """Return the heads (1, H, T, D) as (T, H, D), where each token's heads are contiguous."""
     tokens = heads[0].transpose(0, 1)
     return tokens if tokens[0].is_contiguous() else tokens.contiguous()
 
 
 def _flat(heads: Tensor) -> Tensor:
-    """The heads (1, H_kv, T, D) as rows of the cache (T, H_kv * D)."""
+    """Return the heads (1, H_kv, T, D) as rows of the cache (T, H_kv * D)."""
     return heads[0].transpose(0, 1).flatten(1)
 
 
 def _heads(rows: Tensor, num_heads: int) -> Tensor:
-    """Rows of the cache (S, L, H_kv * D) as heads (S, H_kv, L, D), without a copy."""
+    """Return rows of the cache (S, L, H_kv * D) as heads (S, H_kv, L, D), without a copy."""
     S, L, width = rows.shape
     return rows.view(S, L, num_heads, width // num_heads).transpose(1, 2)

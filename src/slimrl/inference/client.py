@@ -1,4 +1,4 @@
-"""Defines the interface for sampling, `Client.sample`, which rollouts use. Knows nothing of its implementations."""
+"""Defines `Client.sample`, the interface through which rollouts sample. Knows nothing of its implementations."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -26,6 +26,6 @@ class Client(Protocol):
 
     @property
     def version(self) -> int:
-        """The version of the weights: what is asked from now on is sampled from these or newer ones."""
+        """The version of the weights: new requests are sampled from these or newer ones."""
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion: ...

@@ -1,8 +1,8 @@
 """The inference engine: continuous batching on the policy's own module, from token ids to token ids.
 
 It runs in the caller's process and thread. `submit` queues a request; each `step` prefills new prompts, samples one
-token for every running sequence, and returns the sequences that finished. A two-turn conversation, where <e> ends a
-turn and u is the user's answer:
+token for every running sequence, and returns the finished sequences. A two-turn conversation, where <e> ends a turn and
+u is the user's answer:
 
     first = engine.submit([p, q, r], SamplingParams(max_tokens=8), lambda completion: False)
     engine.step()        prefills p q, feeds r, samples a; returns []
@@ -11,9 +11,9 @@ turn and u is the user's answer:
     engine.step()        finds p q r a in the cache, prefills <e>, feeds u, samples b
 
 The engine computes with the module's own parameters. Publishing a new version changes its number, clears the cache's
-records and, on a CPU, copies the weights into the order of the fast kernels again (`models/forward/tiled.py`). It may
-happen between any two steps: running sequences keep their keys and values and go on with the new weights. Knows nothing
-of text.
+records and, on a CPU, copies the weights into the order of the fast kernels again (`models/forward/tiled.py`). This is
+possible between any two steps: running sequences keep their keys and values and continue with the new weights. Knows
+nothing of text.
 """
 
 import sys
@@ -35,14 +35,14 @@ from slimrl.types import SamplingParams
 
 PREFILL_BUDGET = 4096  # tokens in one forward
 SCORED_ROWS = 128  # prompt tokens whose logits exist at once
-GUESSED_ROWS = 32  # tokens in one forward with guesses: up to here reading the weights takes most of the time
+GUESSED_ROWS = 32  # tokens in one forward with guesses: up to here, reading the weights takes most of the time
 UNBOUNDED = sys.maxsize
-KEPT_SHARE = 0.1  # of a GPU's memory: up to here the cache stays while the model trains
+KEPT_SHARE = 0.1  # share of a GPU's memory up to which the cache is kept while the model trains
 
 
 @dataclass(slots=True)
 class EngineCounters:
-    """Numbers of tokens since the engine was made: prefilled, found in the cache, sampled, guessed, guessed right."""
+    """Numbers of tokens since the engine's creation: prefilled, found in the cache, sampled, guessed, guessed right."""
 
     prefilled: int = 0
     cached: int = 0
@@ -89,7 +89,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether any request is waiting or running."""
+        """True if any request is waiting or running."""
         return bool(self._scheduler.waiting or self._scheduler.running)
 
     @property
@@ -108,10 +108,10 @@ class Engine:
         finished: Callable[[list[int]], bool],
         options: RequestOptions = PLAIN,
     ) -> Request:
-        """Queue a request and return it; its fields fill while it is sampled.
+        """Queue a request and return it; its fields are filled while it is sampled.
 
-        `finished` gets the sampled token ids after each of them and returns whether the sequence is to stop. The prompt
-        must leave room in the slot for at least one sampled token.
+        `finished` is called with the sampled token ids after each of them, and returns True to stop the sequence. The
+        prompt must leave room in the slot for at least one sampled token.
         """
         assert len(prompt) < self.capacity, f"a prompt of {len(prompt)} tokens does not fit a slot of {self.capacity}"
         stop_ids = options.stop_ids if options.ignore_eos else options.stop_ids | self._stop_ids
@@ -128,7 +128,7 @@ class Engine:
     def reserve(self) -> None:
         """Sample one token and discard it, to allocate the memory that requests need.
 
-        So a lack of memory raises RuntimeError or MemoryError here, before there are requests.
+        So a lack of memory raises RuntimeError or MemoryError here, before the first request.
         """
         self.submit([0], SamplingParams(max_tokens=1), lambda sampled: False)
         while self.busy:
@@ -139,11 +139,11 @@ class Engine:
     def offload(self) -> None:
         """Free the copies of the weights and the KV cache, until the next step needs them.
 
-        The trainer uses the memory in the meantime. Sequences that are running keep their keys and values, and so the
-        cache; and a cache that is a small part of a GPU is kept with its graphs, which take long to record.
+        The trainer uses the memory in the meantime. While sequences run, the cache stays, because it holds their keys
+        and values. A cache that is a small part of a GPU also stays, with its graphs, which take long to record.
         """
         if not self._scheduler.running and not is_kept(self._cache.bytes, memory_of(self._device)):
-            # Graphs first: they hold addresses in the cache.
+            # Drop graphs first: they contain addresses in the cache.
             if self._graphs is not None:
                 self._graphs.clear()
             self._cache.offload()
@@ -163,16 +163,16 @@ class Engine:
 
     @torch.inference_mode()
     def step(self, max_prefill: int = UNBOUNDED) -> list[Request]:
-        """Prefill new prompts, sample one token for every ready sequence, and return the sequences that finished.
+        """Prefill new prompts, sample one token for every ready sequence, and return the finished sequences.
 
-        At most `max_prefill` tokens are prefilled, so that a long prompt does not keep the others waiting.
+        At most `max_prefill` tokens are prefilled, so that a long prompt does not block the others.
         """
         self.counters.cached += self._scheduler.admit()
         while max_prefill > 0 and (spans := self._scheduler.prefill_spans(min(max_prefill, PREFILL_BUDGET))):
             max_prefill -= self._prefill(spans)
-            # Those that waited for a prefix that is computed now.
+            # Admit the sequences that waited for a prefix that is computed now.
             self.counters.cached += self._scheduler.admit()
-        # Also those whose prefill ended just now; others may still be in prefill if the budget ran out.
+        # Includes sequences whose prefill is just done; others may still be in prefill if the budget was too small.
         sequences = self._scheduler.decode_batch()
         guesses = self._guess(sequences)
         if any(guesses):
@@ -191,7 +191,7 @@ class Engine:
         plan = CachePlan(self._cache, spans, self._device)
         hidden_TD = self._forward.last_hidden(self._tensor(token_ids), self._tensor(positions), plan)
         self.counters.prefilled += len(token_ids)
-        # No logits here: the next decode feeds each prompt's last token and samples behind it.
+        # No logits are needed here: the next decode feeds each prompt's last token and samples after it.
         offset = 0
         for span in spans:
             rows = slice(offset, offset + span.end - span.start)
@@ -202,7 +202,7 @@ class Engine:
         return len(token_ids)
 
     def _score_prompt(self, sequence: Request, span: Span, hidden_TD: torch.Tensor) -> None:
-        """Score the token after each of the span's, in chunks, so that a whole (T, V) of logits never exists."""
+        """Score the token after each of the span's, in chunks, so that the logits (T, V) never exist at once."""
         for start in range(span.start, span.end, SCORED_ROWS):
             end = min(start + SCORED_ROWS, span.end)
             logits_NV = self._forward.logits(hidden_TD[start - span.start : end - span.start])
@@ -210,7 +210,7 @@ class Engine:
             sequence.scored += score_tokens(logits_NV, targets_N, sequence.options.prompt_logprobs)
 
     def _guess(self, sequences: list[Request]) -> list[list[int]]:
-        """Guesses of each sequence's next tokens; none if there are many sequences, or one needs its logits."""
+        """Guess each sequence's next tokens; an empty list if there are many sequences, or one needs its logits."""
         left = GUESSED_ROWS - len(sequences)
         if not self._lookup_tokens or left <= 0 or self._scheduler.num_needing_logits:
             return []
@@ -221,15 +221,15 @@ class Engine:
             room = min(self.capacity - len(sequence.tokens), sequence.params.max_tokens - len(sequence.logprobs)) - 1
             guess = sequence.lookup.guess(sequence.tokens, min(left, room)) if min(left, room) > 0 else []
             left -= len(guess)
-            guesses.append(guess)  # [] where nothing was found: that sequence gets a plain decoding step
+            guesses.append(guess)  # an empty guess: this sequence gets a plain decoding step
         return guesses
 
     def _decode_ahead(self, sequences: list[Request], guesses: list[list[int]]) -> None:
-        """Feed every sequence's last token and its guess, and sample behind each of them.
+        """Feed every sequence's last token and its guess, and sample after each of them.
 
         For the guess [x, y] after the last token a, the row a x y gives three draws. The first always counts; the
-        second counts if the first was x; the third if the second was y too. Keys and values computed from a wrong guess
-        lie behind `computed`, so they are overwritten later and never attended to.
+        second counts if the first was x; the third if the second was y, too. Keys and values of a wrong guess lie after
+        `computed`, so they are overwritten later and never attended to.
         """
         fed = [[sequence.tokens[-1], *guess] for sequence, guess in zip(sequences, guesses, strict=True)]
         spans = [Span(s.slot, s.computed, s.computed + len(tokens)) for s, tokens in zip(sequences, fed, strict=True)]
@@ -239,7 +239,7 @@ class Engine:
         logits_NV = self._forward.logits(self._forward.last_hidden(tokens_N, self._tensor(positions), plan))
         params = [s.params for s, tokens in zip(sequences, fed, strict=True) for _ in tokens]
         uniforms = [u for s, tokens in zip(sequences, fed, strict=True) for u in s.uniforms(len(tokens))]
-        # All rows are sampled in one call, then dealt out: a sequence has one draw more than guesses.
+        # Sample all rows in one call, then distribute them: a sequence has one more draw than guesses.
         drawn = iter(zip(*sample_tokens(logits_NV, params, uniforms), strict=True))
         for sequence, guess in zip(sequences, guesses, strict=True):
             right = self._take(sequence, guess, [next(drawn) for _ in range(len(guess) + 1)])
@@ -247,10 +247,10 @@ class Engine:
             self.counters.guessed_right += right
 
     def _take(self, sequence: Request, guess: list[int], drawn: list[tuple[int, float]]) -> int:
-        """Append draws up to the first that was not guessed or that ends the sequence; return how many were right."""
+        """Append draws up to the first that was not guessed or is the last; return the number of right guesses."""
         right = 0
         for place, (token, logprob) in enumerate(drawn):
-            # The token before was fed, so its keys and values are in the slot now; the new one's are not yet.
+            # The previous token was fed, so its keys and values are in the slot now; the new token's are not yet.
             self._scheduler.record_computed(sequence.slot, len(sequence.tokens))
             self._append(sequence, token, logprob)
             self.counters.sampled += 1
@@ -272,7 +272,7 @@ class Engine:
         if not shaped:
             self._draw(logits_BV, sequences)
             return
-        # Apart from the others, which draw as if these were not there.
+        # Separately, so that the other sequences draw as if these were absent.
         free = [row for row, s in enumerate(sequences) if s.shaper is None]
         if free:
             self._draw(logits_BV[self._tensor(free)], [sequences[row] for row in free])
@@ -292,7 +292,7 @@ class Engine:
             self._append(sequence, token, logprob)
 
     def _next_logits(self, sequences: list[Request]) -> torch.Tensor:
-        """The logits (B, V) after each sequence's last token."""
+        """Return the logits (B, V) after each sequence's last token."""
         if self._graphs is not None:
             return self._graphs.logits([(s.slot, s.tokens[-1], s.computed) for s in sequences])
         positions = self._tensor([s.computed for s in sequences])
@@ -303,7 +303,7 @@ class Engine:
 
     def _append(self, sequence: Request, token: int, logprob: float) -> None:
         """Append a sampled token, and set the finish reason if it is the last one."""
-        # `versions` last: another thread reads as many entries as it has.
+        # Append to `versions` last: another thread reads only as many entries of the other lists.
         sequence.tokens.append(token)
         sequence.logprobs.append(logprob)
         sequence.versions.append(self.version)
@@ -326,7 +326,7 @@ class Engine:
 
 
 def is_kept(cache_bytes: int, device_bytes: int) -> bool:
-    """Whether a cache is kept while the model trains. `device_bytes` are those of a GPU, 0 for a CPU."""
+    """Return True if a cache is kept while the model trains. `device_bytes` is a GPU's memory, 0 for a CPU."""
     return cache_bytes <= KEPT_SHARE * device_bytes
 
 
@@ -340,7 +340,7 @@ def _forbid_early_stops(logits_BV: torch.Tensor, sequences: list[Request]) -> No
 
 
 def _keep_top(logits_BV: torch.Tensor, sequences: list[Request]) -> None:
-    """Record the likeliest tokens in the sequences that ask for them."""
+    """Record the likeliest tokens in the sequences that request them."""
     rows = [row for row, sequence in enumerate(sequences) if sequence.options.top_logprobs]
     if not rows:
         return

@@ -1,8 +1,8 @@
-"""Grammars that a reply must obey: which tokens may come next, by the package llguidance. Knows nothing of models.
+"""Grammars that a reply must obey: the package llguidance finds the allowed next tokens. Knows nothing of models.
 
-A `Grammar` is compiled once and may be used by many sequences; each has a `Matcher`, which is told its tokens. Grammars
-come from strangers, so what compiling and each step may cost is bounded. Beyond that, and for what llguidance does not
-support, there is a `GrammarError` with the reason.
+A `Grammar` is compiled once and may be used by many sequences; each has a `Matcher`, which follows its tokens. Grammars
+may be hostile, so the cost of compiling and of each step is bounded. Beyond these bounds, and for grammars that
+llguidance does not support, a `GrammarError` with the reason is raised.
 """
 
 import functools
@@ -25,7 +25,7 @@ LIMITS = {"max_lexer_states": 20_000, "max_grammar_size": 100_000, "verbose_erro
 
 
 class GrammarError(Exception):
-    """A grammar cannot be used, or a sequence cannot go on with it; the message is the reason, in one line."""
+    """A grammar cannot be used, or a sequence cannot continue with it; the message is the reason, in one line."""
 
 
 class Matcher:
@@ -36,16 +36,16 @@ class Matcher:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing but the end may follow."""
+        """True if only the end may follow."""
         return bool(self.state.is_stopped())
 
     @property
     def error(self) -> str:
-        """The reason why the sequence cannot go on; empty if it can."""
+        """The reason why the sequence cannot continue; empty if it can."""
         return one_line(self.state.get_error())
 
     def accept(self, token: int) -> None:
-        """Move on by a token, which the mask must have allowed."""
+        """Advance by a token, which the mask must have allowed."""
         self.state.consume_token(token)
 
 
@@ -56,15 +56,15 @@ class Grammar:
         self._state = state
 
     def begin(self) -> Matcher:
-        """The place of a sequence that has no token yet."""
+        """Return the place of a sequence that has no token yet."""
         return Matcher(self._state.deep_copy())
 
 
 class GrammarCompiler:
-    """Compiles grammars for the tokens of one model; `stop_ids` may be drawn where a grammar may end.
+    """Compiles grammars for the tokens of one model. `stop_ids` may be drawn where a grammar may end.
 
-    Making it takes a second or two. Raises UserError without the package, GrammarError for a tokenizer that llguidance
-    cannot read.
+    Creating it takes a second or two. Raises UserError without the package, GrammarError for a tokenizer that
+    llguidance cannot read.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, num_tokens: int, stop_ids: Iterable[int]) -> None:
@@ -76,8 +76,8 @@ class GrammarCompiler:
             raise GrammarError(f"the model's tokenizer cannot be constrained: {one_line(str(error))}") from error
 
     def compile(self, source: str) -> Grammar:
-        """The grammar of a source: of one of the functions below, or a text in GBNF or Lark. Raises GrammarError if it
-        cannot be used."""
+        """Compile a source: the result of a function below, or a text in GBNF or Lark. Raises GrammarError if it cannot
+        be used."""
         limits = self._library.LLParserLimits(**LIMITS)
         if not source.startswith("{"):
             try:
@@ -85,7 +85,7 @@ class GrammarCompiler:
             except (ValueError, RecursionError) as error:
                 raise GrammarError(one_line(str(error))) from error
         state = self._library.LLMatcher(self._tokens, source, log_level=0, limits=limits)
-        # The first mask is a part of it: what is too large mostly shows there.
+        # Compute the first mask, too: most grammars that are too large fail there.
         if not state.is_error():
             state.compute_bitmask()
         if reason := one_line(state.get_error()):
@@ -94,27 +94,27 @@ class GrammarCompiler:
 
 
 def json_source(schema: dict[str, Any]) -> str:
-    """The source of JSON that obeys a schema."""
+    """Return the source of JSON that obeys a schema."""
     return json.dumps({"grammars": [{"json_schema": schema}]})
 
 
 def regex_source(pattern: str) -> str:
-    """The source of texts that match a regular expression as a whole."""
+    """Return the source of texts that match a regular expression as a whole."""
     return json.dumps({"grammars": [{"lark_grammar": f"start: /{_in_slashes(pattern)}/"}]})
 
 
 def lark_source(lines: Sequence[str]) -> str:
-    """The source of the texts of a Lark grammar."""
+    """Return the source of the texts of a Lark grammar."""
     return json.dumps({"grammars": [{"lark_grammar": "\n".join(lines) + "\n"}]})
 
 
 def literal(text: str) -> str:
-    """A text as Lark spells it."""
+    """Return a text as a literal in Lark."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def token_masks(matchers: Sequence[Matcher], num_tokens: int, device: torch.device) -> Tensor:
-    """Which tokens (N, V) may come next; for a matcher with an error only the end."""
+    """Return the allowed next tokens (N, V); for a matcher with an error only the end."""
     # llguidance writes a bit for each token, in words of 32.
     num_words = (num_tokens + 31) // 32
     packed = torch.zeros(len(matchers), num_words, dtype=torch.int32)
@@ -123,7 +123,7 @@ def token_masks(matchers: Sequence[Matcher], num_tokens: int, device: torch.devi
     else:
         places = [(matcher.state, row) for row, matcher in enumerate(matchers)]
         _executor().unsafe_compute_mask_ptr(places, packed.data_ptr(), 4 * num_words, len(matchers))
-    # The bits go to the device as they are, an eighth of the bytes of booleans, and are unpacked there.
+    # Send bits to the device, an eighth of the bytes of booleans, and unpack them there.
     bytes_NB = packed.view(torch.uint8).to(device)
     shifts = torch.arange(8, dtype=torch.uint8, device=device)
     bits = (bytes_NB[:, :, None] >> shifts) & 1
@@ -131,7 +131,7 @@ def token_masks(matchers: Sequence[Matcher], num_tokens: int, device: torch.devi
 
 
 def one_line(text: str) -> str:
-    """The text on one line, shortened."""
+    """Return the text on one line, shortened."""
     line = " ".join(text.replace("<non-verbose/>", "").split())
     return line if len(line) <= SHORT else f"{line[:SHORT]} [...]"
 
@@ -142,7 +142,7 @@ def _executor() -> Any:
 
 
 def _in_slashes(pattern: str) -> str:
-    """The pattern as it stands between slashes: those in it are escaped, if they are not already."""
+    """Return the pattern as it stands between slashes: unescaped slashes in it are escaped."""
     written, escaped = [], False
     for character in pattern:
         written.append("\\/" if character == "/" and not escaped else character)

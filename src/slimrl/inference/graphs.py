@@ -1,10 +1,9 @@
 """CUDA graphs for decoding: one launch per step instead of a thousand.
 
-A graph repeats the same operations on the same memory. So everything that differs between steps (tokens, positions,
-places in the cache) is in tensors that are filled before a replay, and shapes are rounded up: every slot up to the
-highest in use is a row, even if it is idle, and attends to a rounded number of keys. For each pair of these numbers a
-graph is recorded when it is first needed. Graphs read the weights in place, so an update of their values needs no
-new recording.
+A graph repeats the same operations on the same memory. So all inputs that differ between steps (tokens, positions,
+places in the cache) are in tensors that are filled before a replay, and shapes are rounded up: every slot up to the
+highest in use is a row, even if it is idle, and attends to a rounded number of keys. For each pair of these numbers, a
+graph is recorded on first use. Graphs read the weights in place, so an update of their values needs no new recording.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ Fed = tuple[int, int, int]  # slot, token id, position
 class Recorder(Protocol):
     """Records work: `record` returns the tensor of its result, and a function that computes it again in place.
 
-    `clear` must be called when no recording is left.
+    Call `clear` when no recording is left.
     """
 
     def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]: ...
@@ -34,14 +33,14 @@ class Recorder(Protocol):
 
 
 class CudaRecorder:
-    """Records CUDA graphs that share one memory pool, since only one of them runs at a time."""
+    """Records CUDA graphs that share one memory pool, because only one of them runs at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
-        # Warm-up on a side stream, as PyTorch requires before a capture: what is launched there is not recorded.
+        # Warm up on a side stream, as PyTorch requires before a capture: launches there are not recorded.
         aside = torch.cuda.Stream(self._device)
         aside.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(aside):
@@ -49,19 +48,19 @@ class CudaRecorder:
                 work()
         torch.cuda.current_stream(self._device).wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        # Another thread may be receiving new weights meanwhile: that is none of this capture's business.
+        # Another thread may be receiving new weights; the capture must ignore it.
         capture = torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local")
         with torch.cuda.device(self._device), capture:
             result = work()
         return result, graph.replay
 
     def clear(self) -> None:
-        """Take another memory pool: PyTorch ends the life of a pool with its last graph."""
+        """Take another memory pool: PyTorch destroys a pool with its last graph."""
         self._pool = torch.cuda.graph_pool_handle()
 
 
 def decode_graphs(forward: object, cache: SlotCache, device: torch.device) -> "DecodeGraphs | None":
-    """The graphs for a module on CUDA; None elsewhere, where launching costs little."""
+    """Return the graphs for a module on CUDA; None on other devices, where launching costs little."""
     if device.type != "cuda" or not isinstance(forward, ModuleForward):
         return None
     return DecodeGraphs(forward, cache, device, CudaRecorder(device))
@@ -80,7 +79,7 @@ class DecodeGraphs:
         self._weights = forward.addresses()
 
     def logits(self, fed: Sequence[Fed]) -> Tensor:
-        """The logits (B, V) in the order of `fed`; the next call overwrites them."""
+        """Return the logits (B, V) in the order of `fed`; the next call overwrites them."""
         num_rows = _round_up(max(slot for slot, _, _ in fed) + 1, 1, self._cache.num_slots)
         num_keys = _round_up(max(position for _, _, position in fed) + 1, FEWEST_KEYS, self._cache.capacity)
         self._fill(fed)
@@ -99,7 +98,7 @@ class DecodeGraphs:
         self._recorder.clear()
 
     def refresh(self) -> None:
-        """Drop all graphs if the weights have moved: graphs would read memory that no longer belongs to them."""
+        """Drop all graphs if the weights have moved, because graphs would read memory that is not theirs any more."""
         if (addresses := self._forward.addresses()) != self._weights:
             self._weights = addresses
             self.clear()
@@ -116,7 +115,7 @@ class DecodeGraphs:
     def _record(self, num_rows: int, num_keys: int) -> tuple[Tensor, Callable[[], None]]:
         tokens_S, positions_S, places_S = self._inputs[:, :num_rows]
 
-        # The plan is made inside of the recording, so that its masks are computed from the positions in each replay.
+        # Create the plan inside the recording, so that each replay computes its masks from the positions.
         def work() -> Tensor:
             plan = RowsPlan(self._cache, positions_S, places_S, num_keys)
             return self._forward.logits(self._forward.last_hidden(tokens_S, positions_S, plan))
@@ -125,5 +124,5 @@ class DecodeGraphs:
 
 
 def _round_up(number: int, least: int, most: int) -> int:
-    """The next power of two, between bounds: few different shapes, so few graphs."""
+    """Return the next power of two, between bounds: few different shapes, so few graphs."""
     return min(max(least, 1 << (number - 1).bit_length()), most)

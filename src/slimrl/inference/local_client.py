@@ -1,8 +1,8 @@
 """The client for an engine in the same process.
 
 It steps the engine while any request is open, and lets other tasks run between steps. So tool calls overlap with
-decoding, and no threads compete for the cores. By default it does so in the caller's asyncio loop. With a thread of its
-own, requests may come from several loops, and it can be paused between two steps while the trainer runs.
+decoding, and no threads compete for the cores. By default it runs in the caller's asyncio loop. With its own thread, it
+accepts requests from several loops, and can be paused between two steps while the trainer runs.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from slimrl.inference.scheduler import Request
 from slimrl.io.loop_thread import LoopThread
 from slimrl.types import SamplingParams
 
-LULL_S = 0.05  # without an open request, before it is taken for granted that none is about to come
+LULL_S = 0.05  # seconds without an open request after which no further one is expected
 LOOK_S = 0.005
 
 
@@ -36,18 +36,18 @@ class LocalClient:
         return self._engine.version
 
     def resume(self) -> None:
-        """Sample on after a `pause`."""
+        """Continue sampling after a `pause`."""
         self._sampled_before = self._engine.counters.sampled
         if self._thread:
             self._thread.wait(self._set_gate(True))
 
     def sample_on(self, num_tokens: int) -> None:
-        """Wait until no request is open, or until so many tokens have been sampled since `resume`."""
+        """Wait until no request is open, or until `num_tokens` tokens have been sampled since `resume`."""
         if self._thread:
             self._thread.wait(self._sample_on(num_tokens))
 
     def pause(self) -> None:
-        """Do no step from now on. Open requests keep their slots, and go on after `resume`."""
+        """Stop stepping. Open requests keep their slots, and continue after `resume`."""
         if self._thread:
             self._thread.wait(self._set_gate(False))
 
@@ -63,10 +63,10 @@ class LocalClient:
         sequence = self._engine.submit(prompt, params, self._stop_check(params.stop))
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._open[id(sequence)] = future
-        # One driver task steps the engine for all open requests; it ends when the engine is idle.
+        # One driver task steps the engine for all open requests; it stops when the engine is idle.
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
-            # A Ctrl-C within a step ends the loop that runs it. Nobody awaits the driver, and asyncio would log it.
+            # A Ctrl-C within a step stops its loop. Nobody awaits the driver, so asyncio would log the exception.
             self._driver.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             return await future
@@ -83,7 +83,7 @@ class LocalClient:
                     self._resolve(sequence)
                 await asyncio.sleep(0)  # other tasks run: environments answer, new requests arrive
         except Exception as error:
-            # The engine is broken for all requests: each must fail, or its caller would wait for ever.
+            # The engine is broken for all requests: each must fail, or its caller would wait forever.
             for future in self._open.values():
                 if not future.done():
                     future.set_exception(error)
@@ -122,6 +122,6 @@ class LocalClient:
         if not stop:
             return lambda sampled: False
         # A token is at least one byte, and a character has at most four: if the newest token completes a stop string,
-        # the string lies within this many tokens. Decoding all of them every time would take quadratic time.
+        # the string lies within this many tokens. Decoding all tokens every time would take quadratic time.
         tail = 4 * max(map(len, stop)) + 4
         return lambda sampled: any(text in self._decode(sampled[-tail:]) for text in stop)

@@ -1,10 +1,10 @@
 """Prompt lookup decoding: guesses a sequence's next tokens by finding its last two tokens earlier in it.
 
 A policy that quotes, sorts or reverses a part of the prompt repeats pieces of it. The engine feeds the guessed tokens
-together with the last one and samples behind each of them; while a sampled token equals the guess, the next sample is
-valid too. Every token is drawn from the model's own distribution with the same random number as without guessing. So
+together with the last one and samples after each of them; while a sampled token equals the guess, the next sample is
+valid, too. Every token is drawn from the model's own distribution with the same random number as without guessing. So
 guessing changes neither the distribution nor (up to the rounding of a forward over other rows) the tokens of a seed,
-but only how many tokens one forward yields.
+only the number of tokens per forward.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ class Lookup:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._length = limit
-        self._follower: dict[tuple[int, int], int] = {}  # a pair of tokens -> the index behind its latest occurrence
+        self._follower: dict[tuple[int, int], int] = {}  # a pair of tokens -> the index after its latest occurrence
         self._known = 2  # the next index to enter
 
     def guess(self, tokens: Sequence[int], room: int) -> list[int]:
-        """At most `room` tokens that may come next; empty if the last two tokens have not occurred together before."""
+        """Return up to `room` likely next tokens; empty if the last two tokens have not occurred together before."""
         for place in range(self._known, len(tokens)):
-            # The last two tokens are not entered yet, so that they find an earlier occurrence and not themselves.
+            # The last two tokens are entered later, so that they find an earlier occurrence instead of themselves.
             self._follower[tokens[place - 2], tokens[place - 1]] = place
         self._known = max(self._known, len(tokens))
         found = self._follower.get((tokens[-2], tokens[-1])) if len(tokens) > 1 else None
         return [] if found is None else list(tokens[found : found + min(self._length, room)])
 
     def learn(self, guessed: int, right: int) -> None:
-        """Double the length of guesses after one that was all right, and halve it after one that was all wrong.
+        """Double the length of guesses after a completely right one, and halve it after a completely wrong one.
 
         A wrong guess costs a row of the forward for each of its tokens.
         """

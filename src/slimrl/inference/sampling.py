@@ -16,8 +16,8 @@ from slimrl.models.device import to_device
 from slimrl.models.native import ops
 from slimrl.types import SamplingParams
 
-MIN_TEMPERATURE = 1e-20  # a logit over a smaller one overflows; at this one sampling is greedy already
-BLOCK = 256  # tokens whose probability mass is summed first
+MIN_TEMPERATURE = 1e-20  # a logit divided by less overflows; sampling is already greedy at this one
+BLOCK = 256  # tokens in a block of the vocabulary
 
 Top = tuple[tuple[int, float], ...]  # the likeliest tokens with their log-probabilities, the likeliest first
 
@@ -34,7 +34,7 @@ class ScoredToken:
 def sample_tokens(
     logits_BV: Tensor, params_B: Sequence[SamplingParams], uniform_B: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """One token per row, and its log-probability under the distribution that it was drawn from.
+    """Draw one token per row, and return its log-probability under the distribution that it was drawn from, too.
 
     `uniform_B`, one number in [0, 1) per row, decides the draw: the same number and logits give the same token. Rows
     with temperature 0 take the largest logit and report its log-probability at temperature 1.
@@ -47,19 +47,19 @@ def sample_tokens(
         return token_B.tolist(), logprob_B.tolist()
     scaled_BV, mass_BV = _masses(logits_BV, params_B)
     total_B, token_B = _inverse_cdf(mass_BV, uniform)
-    # Greedy rows were drawn at temperature 1 with the others; here they are replaced.
+    # Replace the greedy rows, which were drawn at temperature 1 with the others.
     greedy = [p.temperature == 0.0 for p in params_B]
     if any(greedy):
         greedy_B = to_device(greedy, torch.bool, device)
         token_B = torch.where(greedy_B, scaled_BV.argmax(-1), token_B)
     logprob_B = scaled_BV.gather(-1, token_B[:, None])[:, 0] - total_B.log()
-    # Read together, because each reading waits for a GPU; float64 holds all token ids and float32 numbers exactly.
+    # Read both together, because each read waits for a GPU; float64 represents all token ids and float32 numbers.
     tokens, logprobs = torch.stack([token_B.double(), logprob_B.double()]).tolist()
     return [int(token) for token in tokens], logprobs
 
 
 def top_tokens(logits_BV: Tensor, params_B: Sequence[SamplingParams], num: int) -> list[Top]:
-    """The `num` likeliest tokens of each row under the distribution of `sample_tokens`; fewer if it is truncated."""
+    """Return the `num` likeliest tokens per row under `sample_tokens`' distribution; fewer if it is truncated."""
     scaled_BV, mass_BV = _masses(logits_BV, params_B)
     masses_BK, ids_BK = mass_BV.topk(min(num, mass_BV.shape[1]), dim=-1)
     logprobs_BK = scaled_BV.gather(-1, ids_BK) - mass_BV.sum(-1, dtype=torch.float64).log().float()[:, None]
@@ -68,7 +68,7 @@ def top_tokens(logits_BV: Tensor, params_B: Sequence[SamplingParams], num: int) 
 
 
 def score_tokens(logits_NV: Tensor, tokens_N: Tensor, num: int) -> list[ScoredToken]:
-    """The scores of given tokens under the plain softmax, with the `num` likeliest tokens at each position."""
+    """Return the scores of given tokens under the plain softmax, with the `num` likeliest tokens at each position."""
     logprobs_NV = logits_NV.float().log_softmax(-1)
     own_N1 = logprobs_NV.gather(-1, tokens_N[:, None])
     rank_N = (logprobs_NV > own_N1).sum(-1) + 1
@@ -78,12 +78,12 @@ def score_tokens(logits_NV: Tensor, tokens_N: Tensor, num: int) -> list[ScoredTo
 
 
 def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
-    """The logits over the temperature, with a maximum of 0, and the unnormalised probability mass after truncation."""
+    """Return the logits over the temperature, with maximum 0, and the probability mass (unnormalised, truncated)."""
     scaled_BV = logits_BV.float()
     if any(p.temperature not in (0.0, 1.0) for p in params_B):
         temperature_B = to_device([_temperature(p) or 1.0 for p in params_B], torch.float32, logits_BV.device)
         scaled_BV = scaled_BV / temperature_B[:, None]
-    # With a maximum of 0 the exponentials cannot overflow, and the largest is 1.
+    # With maximum 0 the exponentials cannot overflow, and the largest is 1.
     scaled_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
     mass_BV = scaled_BV.exp()
     truncated = [row for row, p in enumerate(params_B) if p.temperature > 0 and _truncates(p)]
@@ -94,7 +94,7 @@ def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tens
 
 
 def _temperature(params: SamplingParams) -> float:
-    """The temperature, by which a logit can be divided in float32; 0 for greedy sampling."""
+    """Return a temperature by which a float32 logit can be divided; 0 for greedy sampling."""
     return max(params.temperature, MIN_TEMPERATURE) if params.temperature else 0.0
 
 
@@ -103,7 +103,7 @@ def _truncates(params: SamplingParams) -> bool:
 
 
 def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
-    """The mass (B, V), set to 0 outside top-k, then outside top-p of the rest, then below min-p times the largest."""
+    """Return the mass (B, V) with zeros outside top-k, outside top-p of the rest, and below min-p times the largest."""
     device, V = mass_BV.device, mass_BV.shape[1]
     top_k = to_device([p.top_k or V for p in params_B], torch.long, device)[:, None]
     top_p = to_device([p.top_p for p in params_B], torch.float32, device)[:, None]
@@ -111,28 +111,28 @@ def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
     sorted_BV, order_BV = mass_BV.sort(dim=-1, descending=True, stable=True)
     keep_BV = torch.arange(V, device=device)[None] < top_k
     kept_BV = sorted_BV * keep_BV
-    # A token belongs to top-p if the mass before it has not reached p yet; so the first one always does.
+    # A token belongs to top-p if the mass before it has not reached p yet, so the first one always does.
     before_BV = kept_BV.cumsum(-1) - kept_BV
     # `top_p` 1 must keep everything, even if rounding makes the cumulative sum reach the total early.
     keep_BV &= (before_BV < top_p * kept_BV.sum(-1, keepdim=True)) | (top_p >= 1.0)
     keep_BV &= sorted_BV >= min_p * sorted_BV[:, :1]
     keep_BV[:, 0] = True  # a `top_p` below 1e-45 is 0 in float32
-    # Back from sorted order to the order of token ids.
+    # Restore the order of token ids.
     return torch.zeros_like(mass_BV).scatter_(-1, order_BV, sorted_BV * keep_BV)
 
 
 def _inverse_cdf(mass_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
-    """The total mass and the drawn token of each row; a token without mass is never drawn, whatever the rounding."""
+    """Return the total mass and the drawn token of each row. Rounding never draws a token without mass."""
     B, V = mass_BV.shape
     if V % BLOCK:
         mass_BV = F.pad(mass_BV, (0, BLOCK - V % BLOCK))
     blocks = mass_BV.view(B, -1, BLOCK)
     block_sum = blocks.sum(-1)
-    # Sums of blocks in float64: float32 could not tell tokens apart at the end of a long cumulative sum.
+    # Sum blocks in float64: float32 could not separate tokens at the end of a long cumulative sum.
     block_cdf = block_sum.double().cumsum(-1)
     total_B = block_cdf[:, -1]
     target_B = uniform_B * total_B
-    # First the block, by the sums of blocks; then the token inside, by what is left of the target.
+    # First choose the block by the sums of blocks, then the token inside by the rest of the target.
     block_B = _first_above(block_cdf, block_sum, target_B)
     rows = torch.arange(B, device=mass_BV.device)
     inside = blocks[rows, block_B]
@@ -142,8 +142,9 @@ def _inverse_cdf(mass_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _first_above(cdf: Tensor, mass: Tensor, target_B: Tensor) -> Tensor:
-    """The index of the first entry whose cumulative mass exceeds the target; the heaviest if rounding missed it."""
-    # Counting entries not above the target finds it without a search per row; the clamp covers a target at the total.
+    """Return the index of the first entry whose cumulative mass exceeds the target, or, after rounding, the
+    heaviest."""
+    # Count the entries not above the target, instead of a search per row. The clamp is for a target at the total.
     index_B = (cdf <= target_B[:, None]).sum(-1).clamp_max(cdf.shape[-1] - 1)
     hit_B = mass.gather(-1, index_B[:, None])[:, 0] > 0
     return torch.where(hit_B, index_B, mass.argmax(-1))

@@ -1,6 +1,6 @@
-"""Schedules sequences: which one gets which slot, and what each has yet to compute. No tensors, no text.
+"""Schedules sequences: the slot of each, and its tokens that are yet to compute. No tensors, no text.
 
-A sequence is a list of token ids, the first `computed` of which have their keys and values in its slot. Prefill raises
+A sequence is a list of token ids. Its slot holds the keys and values of the first `computed` tokens. Prefill raises
 `computed` to all but the last token; decoding feeds that last token and samples the next one. A new sequence reuses the
 longest prefix that any slot holds, and waits for a longer one that is being prefilled. So a group's prompt, and the
 conversation so far, are computed once.
@@ -33,13 +33,13 @@ from slimrl.types import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """Rare options of a request, beyond `SamplingParams`; they cost nothing where they are not set.
+    """Rare options of a request, beyond `SamplingParams`; unset ones cost nothing.
 
-    `stop_ids` end the sequence in addition to the engine's own, which `ignore_eos` switches off; before `min_tokens`
-    tokens neither kind can be drawn, and no stop string ends the sequence. `top_logprobs` is how many of the likeliest
-    tokens are recorded with each sampled one. `prompt_logprobs` is the same for the prompt's tokens, and -1 does not
-    score them. A scored prompt is computed in full, whatever the cache holds. `shaping` changes the logits; its grammar
-    ends the sequence by the engine's own `stop_ids`, so it goes with neither `ignore_eos` nor `min_tokens`.
+    `stop_ids` end the sequence in addition to the engine's own, which `ignore_eos` switches off. Before `min_tokens`
+    tokens, neither kind can be drawn, and no stop string ends the sequence. `top_logprobs` is the number of likeliest
+    tokens to record with each sampled one. `prompt_logprobs` is the same for the prompt's tokens; -1 does not score
+    them. A scored prompt is always computed completely, without the cache. `shaping` changes the logits. Its grammar
+    ends the sequence by the engine's own `stop_ids`, so it excludes `ignore_eos` and `min_tokens`.
     """
 
     stop_ids: frozenset[int] = frozenset()
@@ -61,12 +61,12 @@ PLAIN = RequestOptions()
 class Request:
     """A prompt to continue, and the sequence so far. Requests are compared by identity.
 
-    `finished` is called with the sampled tokens after each of them, and returns whether the sequence ends. `logprobs`,
-    `top` (if asked for) and `versions` have one entry per sampled token. `versions` is appended to last, so that
+    `finished` is called with the sampled tokens after each of them, and returns True to end the sequence. `logprobs`,
+    `top` (if requested) and `versions` have one entry per sampled token. `versions` is appended to last, so that
     another thread may read as many entries of each list as there are versions. `scored` are the prompt's tokens after
-    the first, if asked for. `computed` and `slot` are the scheduler's, `held` is the cache's record of the slot,
+    the first, if requested. `computed` and `slot` are the scheduler's, `held` is the cache's record of the slot,
     `cached` the number of prompt tokens found in the cache, `lookup` guesses the next tokens, and `shaper` changes the
-    logits. `failure` is the reason of an "abort" that the request itself is to blame for.
+    logits. `failure` is the reason of an "abort" that the request itself has caused.
     """
 
     prompt: list[int]
@@ -98,8 +98,8 @@ class Request:
             self.shaper = Shaper(self.options.shaping, self.prompt)
 
     def uniforms(self, num: int) -> list[float]:
-        """The random numbers in [0, 1) for the next `num` tokens; the n-th token of a seed always gets the same one."""
-        # Numbers for guesses that turn out wrong are not used up: the next tokens get them.
+        """Return random numbers in [0, 1) for the next `num` tokens; the n-th token of a seed always gets the same."""
+        # Numbers for wrong guesses are not used up: the next tokens get them.
         sampled = len(self.logprobs)
         while len(self._drawn) < sampled + num:
             self._drawn.append(self.rng.random())
@@ -112,17 +112,17 @@ class Request:
 
     @property
     def ready(self) -> bool:
-        """Whether only the last token is left to compute, so that the next forward samples."""
+        """True if only the last token is left to compute, so that the next forward samples."""
         return self.computed == len(self.tokens) - 1
 
     @property
     def needs_logits(self) -> bool:
-        """Whether a step needs this sequence's logits for more than sampling; nothing is guessed ahead then."""
+        """True if a step needs this sequence's logits for more than sampling; then nothing is guessed ahead."""
         return self.options.top_logprobs > 0 or self.options.min_tokens > 0 or self.shaper is not None
 
 
 class Scheduler:
-    """The waiting and running sequences of one cache. `num_needing_logits` counts those with `needs_logits`."""
+    """The waiting and running sequences of one cache. `num_needing_logits` counts sequences with `needs_logits`."""
 
     def __init__(self, cache: SlotCache) -> None:
         self._cache = cache
@@ -138,12 +138,12 @@ class Scheduler:
         self.num_needing_logits += sequence.needs_logits
 
     def admit(self) -> int:
-        """Give free slots to waiting sequences in order of arrival; return how many prompt tokens the cache had.
+        """Give free slots to waiting sequences in order of arrival; return the number of cached prompt tokens.
 
-        A sequence that shares a longer prefix with one still in prefill than with any slot's record keeps its place in
-        the queue until that prefill is done; those behind it may overtake it.
+        If a sequence shares a longer prefix with one in prefill than with any slot's record, it stays in the queue
+        until that prefill is done; later sequences may overtake it.
         """
-        # After an update of the weights, what a running sequence computes is no longer a source of prefixes.
+        # After an update of the weights, a running sequence is no longer a source of prefixes.
         in_prefill = [s.prompt for s in self.running.values() if not s.ready and self._reusable(s)]
         held_back: list[Request] = []
         num_cached = 0
@@ -151,7 +151,7 @@ class Scheduler:
             while self.waiting and len(self.running) < self._cache.num_slots:
                 sequence = self.waiting[0]
                 source, length = self._source(sequence)
-                # The last prompt token is always fed by decoding, so it is no part of a prefix.
+                # Decoding always feeds the last prompt token, so it is not part of a prefix.
                 to_compute = sequence.tokens[:-1]
                 if source >= 0 and any(common_prefix_length(prompt, to_compute) > length for prompt in in_prefill):
                     held_back.append(self.waiting.popleft())
@@ -166,10 +166,10 @@ class Scheduler:
         return num_cached
 
     def prefill_spans(self, budget: int) -> list[Span]:
-        """The next tokens to prefill, at most `budget`, in order of admission; empty if all sequences are ready.
+        """Return the next tokens to prefill, at most `budget`, in order of admission; empty if all sequences are ready.
 
-        The order of slots would be unfair: sequences that enter a low slot again and again would starve a long prompt
-        in a high one.
+        The order of slots would be unfair: sequences that repeatedly enter a low slot would starve a long prompt in a
+        high one.
         """
         spans, left = [], budget
         for slot, sequence in self.running.items():
@@ -186,7 +186,7 @@ class Scheduler:
         sequence.computed = end
 
     def decode_batch(self) -> list[Request]:
-        """The sequences whose next forward samples a token, by slot."""
+        """Return the sequences whose next forward samples a token, by slot."""
         return [sequence for _, sequence in sorted(self.running.items()) if sequence.ready]
 
     def remove(self, sequence: Request) -> None:
@@ -199,19 +199,19 @@ class Scheduler:
             self._last_used[sequence.slot] = next(self._clock)
 
     def clear(self) -> None:
-        """Make no slot a source of prefixes any more, because the weights have changed.
+        """Stop using the slots as sources of prefixes, because the weights have changed.
 
-        Running sequences go on with the keys and values that they have. They extend their old record, `Request.held`,
-        while the cache has a new, empty one for the slot; so what is computed from mixed weights is never reused.
+        Running sequences continue with their keys and values. They extend their old record, `Request.held`, while the
+        cache has a new, empty one for the slot. So results of mixed weights are never reused.
         """
         self._cache.clear()
 
     def _reusable(self, sequence: Request) -> bool:
-        """Whether a running sequence was computed with the present weights alone."""
+        """Return True if a running sequence was computed with the present weights alone."""
         return sequence.held is self._cache.tokens[sequence.slot]
 
     def _source(self, sequence: Request) -> tuple[int, int]:
-        """The slot with the longest prefix and its length; slot -1 if the whole prompt must be computed."""
+        """Return the slot with the longest prefix, and its length; slot -1 if the whole prompt must be computed."""
         if sequence.options.prompt_logprobs >= 0:
             return -1, 0
         tokens = sequence.tokens[:-1]
@@ -220,11 +220,11 @@ class Scheduler:
         return best, lengths[best]
 
     def _place(self, sequence: Request, source: int, length: int) -> None:
-        # Continue in place only if the slot's whole record is the prefix. A longer record may be wanted by others: the
-        # second sample of a group must not cut off the first one's conversation.
+        # Continue in place only if the slot's whole record is the prefix. Others may want a longer record: the second
+        # sample of a group must not truncate the first one's conversation.
         free = [slot for slot in range(self._cache.num_slots) if slot not in self.running]
         continues = length > 0 and source in free and length == len(self._cache.tokens[source])
-        # Else an empty slot, or the one that was used least recently.
+        # Otherwise use an empty slot, or the least recently used one.
         empty = [slot for slot in free if not self._cache.tokens[slot]]
         slot = source if continues else (empty or sorted(free, key=self._last_used.__getitem__))[0]
         self._cache.copy_prefix(source if length else slot, slot, length)

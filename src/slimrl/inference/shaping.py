@@ -1,8 +1,8 @@
-"""Changes the logits of sequences that ask for it, before their next token is drawn.
+"""Changes the logits of sequences that request it, before their next token is drawn.
 
 In this order, which is vLLM's: `bias` is added; logits of tokens in the prompt or the reply are divided by `repetition`
 if positive, else multiplied by it; `frequency` times the number of occurrences in the reply is subtracted, and
-`presence` once for each token that occurs there; tokens that the grammar does not allow get no probability.
+`presence` once for each token that occurs there; tokens that the grammar forbids get no probability.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from slimrl.models.device import to_device
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """How the logits of a request are changed; by default they are not. `bias` has a number for each of its tokens."""
+    """The changes to the logits of a request; none by default. `bias` has a number for each of its tokens."""
 
     frequency: float = 0.0
     presence: float = 0.0
@@ -31,10 +31,10 @@ UNSHAPED = Shaping()
 
 @dataclass(slots=True, eq=False)
 class Shaper:
-    """The shaping of one sequence, and what it depends on: the tokens so far, and the place in the grammar.
+    """The shaping of one sequence, and its inputs: the tokens so far, and the place in the grammar.
 
-    Tokens are counted where the logits are: to list those of a long prompt at each token would cost more than decoding
-    it. `uncounted` are those of the reply that came since the last count.
+    Tokens are counted on the logits' device: listing a long prompt at each token would cost more than decoding.
+    `uncounted` are the reply's tokens since the last count.
     """
 
     shaping: Shaping
@@ -49,17 +49,17 @@ class Shaper:
 
     @property
     def depends_on_tokens(self) -> bool:
-        """Whether a penalty depends on the tokens so far."""
+        """True if a penalty depends on the tokens so far."""
         return self.shaping.repetition != 1.0 or self.shaping.frequency != 0.0 or self.shaping.presence != 0.0
 
     @property
     def is_complete(self) -> bool:
-        """Whether the grammar allows nothing but the end."""
+        """True if the grammar allows only the end."""
         return self.matcher is not None and self.matcher.is_complete
 
     @property
     def error(self) -> str:
-        """The reason why the sequence cannot go on; empty if it can."""
+        """The reason why the sequence cannot continue; empty if it can."""
         return self.matcher.error if self.matcher is not None else ""
 
     def accept(self, token: int) -> None:
@@ -70,7 +70,8 @@ class Shaper:
             self.matcher.accept(token)
 
     def counts(self, num_tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """How often each token occurs in the reply, and whether in reply or prompt, both `[num_tokens]`."""
+        """Return the number of occurrences of each token in the reply, and True for each in reply or prompt,
+        `[num_tokens]` both."""
         if self._counts is None:
             self._counts = torch.zeros(num_tokens, device=device), torch.zeros(num_tokens, device=device).bool()
             self._counts[1][to_device(self.prompt, torch.long, device)] = True
@@ -84,17 +85,17 @@ class Shaper:
 
 
 def shape_logits(logits_NV: Tensor, shapers: Sequence[Shaper]) -> Tensor:
-    """The changed logits, in float32: the steps between bfloat16's numbers are larger than many a penalty."""
+    """Return the changed logits, in float32: the steps between bfloat16's numbers are larger than many penalties."""
     shaped_NV = logits_NV.float() if logits_NV.dtype != torch.float32 else logits_NV.clone()
     _add_biases(shaped_NV, shapers)
-    # The penalties come before the mask: subtracting from what has no probability would change nothing.
+    # Apply the penalties before the mask: subtracting from -inf would change nothing.
     _apply_penalties(shaped_NV, shapers)
     masked = [row for row, shaper in enumerate(shapers) if shaper.matcher is not None]
     if masked:
         matchers = [matcher for shaper in shapers if (matcher := shaper.matcher) is not None]
         allowed = token_masks(matchers, shaped_NV.shape[1], shaped_NV.device)
         rows = to_device(masked, torch.long, shaped_NV.device)
-        # Sampling normalises what is left, so log-probabilities are those of the allowed tokens.
+        # Sampling normalises the rest, so log-probabilities refer to the allowed tokens.
         shaped_NV[rows] = shaped_NV[rows].masked_fill(~allowed, -torch.inf)
     return shaped_NV
 

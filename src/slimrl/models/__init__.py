@@ -1,1 +1,1 @@
-"""The policy: found by name, loaded once, spoken to in token ids. `load.load_policy` is the way in."""
+"""The policy: found by name, loaded once, used by token ids. Start at `load.load_policy`."""

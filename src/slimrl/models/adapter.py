@@ -25,12 +25,12 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MAX_CONFIG_BYTES = 2**20
 FORMATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 MAX_RANK = 2**14
-MAX_ALPHA = 1e9  # anything near it is a mistake
+MAX_ALPHA = 1e9  # any larger number is a mistake
 START = r"base_model\.model\.(?P<layer>.+?)"
 PAIR = re.compile(rf"{START}\.lora_(?P<part>(embedding_)?[AB])(\.default)?(\.weight)?")
-# A weight that PEFT saves whole: of `modules_to_save`, or the embeddings and the head beside an adapter of theirs.
+# A whole weight in PEFT's file: from `modules_to_save`, or the embeddings and the head beside an adapter of theirs.
 WHOLE = re.compile(rf"{START}(\.base_layer|\.modules_to_save(\.default)?)?\.(?P<kind>weight|bias)")
-# Settings of PEFT that merging W + scale B A cannot express, with the values that leave them off.
+# Settings of PEFT that merging W + scale B A cannot express, with the values that switch them off.
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "use_dora": (False, None),
     "bias": ("none", None),
@@ -48,14 +48,14 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "use_bdlora": (None,),
     "alora_invocation_tokens": (None, []),
 }
-# PEFT's initialisations that leave the base model's weights as they are; all others subtract something from them.
+# PEFT's initialisations that keep the base model's weights; all others subtract something from them.
 PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """The pair (A, B) of every adapted weight, by the weight's name, the scale of their product, and the fingerprint of
-    the base model's weights, which is empty if nobody has told it."""
+    the base model's weights; empty if unknown."""
 
     scale: float
     pairs: dict[str, tuple[Tensor, Tensor]]
@@ -63,33 +63,33 @@ class Adapter:
 
 
 def is_adapter(directory: Path) -> bool:
-    """Whether a directory holds an adapter alone, without the weights of a model."""
+    """Return True if a directory holds an adapter without the weights of a model."""
     return (directory / CONFIG).is_file() and not (directory / "config.json").exists()
 
 
 def base_model_name(directory: Path) -> str | None:
-    """The name of the base model of an adapter; None if the directory holds no adapter."""
+    """Return the name of an adapter's base model; None if the directory holds no adapter."""
     if not is_adapter(directory):
         return None
     check_sums(directory)
     name: Any = _read_config(directory).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise UserError(f"{directory / CONFIG} does not say which model it adapts: set base_model_name_or_path in it.")
-    # slimrl's own adapters name a path there, for PEFT; on another machine the name that the user gave counts.
+    # slimrl's own adapters store a path there, for PEFT. On another machine use the name that the user gave.
     given = "" if Path(name).expanduser().exists() else TensorFile(directory / WEIGHTS).metadata.get(GIVEN_NAME, "")
     return given or name
 
 
 def read_adapter(directory: Path, module: nn.Module, base: Mapping[str, Tensor] | None = None) -> Adapter:
-    """The adapter in a directory. Raises UserError if it does not fit the module.
+    """Read the adapter in a directory. Raises UserError if it does not fit the module.
 
-    `base` are the weights of the base model that another adapter has changed in the module, by name.
+    `base` are the base model's weights, by name, that another adapter has changed in the module.
     """
     path = directory / WEIGHTS
     check_sums(directory, [CONFIG, WEIGHTS])
     config = _read_config(directory)
     rank, alpha = _read_numbers(directory, config)
-    # rsLoRA (2312.03732) scales by the root of the rank.
+    # rsLoRA (2312.03732) divides by the root of the rank.
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
     file = TensorFile(path)
     form = AdapterForm(rank, scale, file.metadata.get(FINGERPRINT, ""))
@@ -97,7 +97,7 @@ def read_adapter(directory: Path, module: nn.Module, base: Mapping[str, Tensor] 
 
 
 def known_weights(module: nn.Module, base: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """The weights that an adapter may change, by all of their names: a tied one has several, and is one tensor."""
+    """Return the weights that an adapter may change, by all of their names: a tied weight has several."""
     return {**dict(module.named_parameters(remove_duplicate=False)), **(base or {})}
 
 
@@ -108,8 +108,8 @@ def make_adapter(
     read: Callable[[], Iterable[tuple[str, Tensor]]],
     known: Mapping[str, Tensor],
 ) -> Adapter:
-    """The adapter whose tensors, by PEFT's names, are of these `kinds`; they are read once these were found to fit the
-    `known` weights. `source` is what messages call it. Raises UserError if it does not fit."""
+    """Build an adapter from tensors of these `kinds`, by PEFT's names. They are read only if the kinds fit the `known`
+    weights. Messages call the adapter `source`. Raises UserError if it does not fit."""
     places = {name: _place(source, name, kind, known, form.rank) for name, kind in kinds.items()}
     if len(set(places.values())) < len(places):
         raise UserError(f"{source} has a tensor of the same weight twice.")
@@ -130,7 +130,7 @@ def make_adapter(
 
 @torch.no_grad()
 def merge(adapter: Adapter, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The adapted weights by name, merged with the base model's, which stay as they are."""
+    """Return the adapted weights by name, merged with the base model's, which stay unchanged."""
     merged = {}
     for name, (A, B) in adapter.pairs.items():
         merged[name] = merge_weight(base[name], A, B, adapter.scale)
@@ -157,10 +157,10 @@ def _read_config(directory: Path) -> dict[str, Any]:
 
 
 def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
-    """The rank and alpha of an adapter's configuration."""
+    """Return the rank and alpha of an adapter's configuration."""
     rank: Any = config.get("r")
     alpha: Any = config.get("lora_alpha")
-    known = type(rank) is int and type(alpha) in (int, float)  # a boolean is an `int` to `isinstance`
+    known = type(rank) is int and type(alpha) in (int, float)  # for `isinstance` a boolean is an `int`
     if not known or not (1 <= rank <= MAX_RANK and 0 < alpha < MAX_ALPHA):
         raise UserError(
             f"{directory / CONFIG} has r = {rank} and lora_alpha = {alpha}; both must be positive, r at most "
@@ -170,9 +170,10 @@ def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
 
 
 def _place(source: Path | str, name: str, kind: Kind, known: Mapping[str, Tensor], rank: int) -> tuple[str, str]:
-    """The weight that a tensor of the file adapts, and which matrix of its pair it is; no matrix if it is the whole.
+    """Return the weight that a tensor of the file adapts, and the name of the matrix in its pair; empty for a whole
+    weight.
 
-    Raises UserError if it is none of the model's, or takes more memory than what it adapts allows.
+    Raises UserError if the model lacks the weight, or if the tensor does not fit it and the rank.
     """
     pair, whole = PAIR.fullmatch(name), WHOLE.fullmatch(name)
     weight = f"{pair['layer']}.weight" if pair else f"{whole['layer']}.{whole['kind']}" if whole else ""
@@ -195,7 +196,7 @@ def _place(source: Path | str, name: str, kind: Kind, known: Mapping[str, Tensor
 
 
 def _pair_shapes(weight: tuple[int, ...], rank: int) -> dict[str, tuple[int, int]]:
-    """The shapes of the matrices that PEFT has beside a weight: of a linear layer, or of embeddings."""
+    """Return the shapes of PEFT's matrices beside a weight: of a linear layer, or of embeddings."""
     rows, columns = weight
     return {
         "A": (rank, columns),
@@ -206,7 +207,7 @@ def _pair_shapes(weight: tuple[int, ...], rank: int) -> dict[str, tuple[int, int
 
 
 def _check_whole(source: Path | str, name: str, tensor: Tensor, own: Tensor) -> None:
-    """Raise UserError if a weight that was saved whole is not the base model's, which alone needs no merging."""
+    """Raise UserError if a whole saved weight differs from the base model's. Only an equal one needs no merging."""
     if tensor.shape != own.shape or not torch.equal(tensor.to(own.device, own.dtype), own):
         raise UserError(
             f"{source} has the tensor {name}, a whole weight that differs from the base model's: only pairs of "
@@ -216,9 +217,9 @@ def _check_whole(source: Path | str, name: str, tensor: Tensor, own: Tensor) -> 
 
 
 def _cannot_change(source: Path | str, weight: str, found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> bool:
-    """Whether a pair may be left out, since it is that of a tied weight and changes nothing.
+    """Return True if a pair belongs to a tied weight and changes nothing, so that it can be dropped.
 
-    Raises UserError for one that would change the weight's other use too, or that is one of the embeddings.
+    Raises UserError for a pair that would also change the weight's other use, or that adapts embeddings.
     """
     layer = weight.removesuffix(".weight")
     others = [name for name, tensor in known.items() if tensor is known[weight] and name != weight]

@@ -1,16 +1,16 @@
 """Tunes glibc's malloc for tensors: freed memory is reused, and the heap is trimmed before it grows without bound.
 
-By default glibc serves every large block by `mmap` and returns it to the operating system when it is freed; the next
-tensor gets it back one zeroed page at a time. For tensors that live for one operation, such as logits, that costs
+By default glibc serves every large block by `mmap`, and returns it to the operating system when it is freed; the next
+tensor receives it one zeroed page at a time. For tensors that live for one operation, such as logits, this costs
 several times the operation itself. `keep_freed_memory` makes malloc take such blocks from its heap (arena) and keep
 them there.
 
-A heap that is never given back gets fragmented: every training step has tensors of other sizes, small blocks that
-outlive a step lie between them, and what does not fit the gaps makes the heap longer (measured: 3 to 7 GB in 40 steps
-of a model of 135 million parameters). `HeapTrimmer` calls `malloc_trim`, which returns the free pages in between to
-the operating system without moving anything. Many of the blocks that outlive a step are oneDNN's: it caches the machine
-code of 1,024 matrix products, one for each number of tokens that it has met, at 0.3 to 0.7 MB each. So that cache is
-made smaller too. Knows nothing of models.
+A heap that is never returned becomes fragmented: every training step has tensors of other sizes, small blocks that
+outlive a step lie between them, and larger blocks that do not fit the gaps extend the heap (measured: 3 to 7 GB in 40
+steps of a model of 135 million parameters). `HeapTrimmer` calls `malloc_trim`, which returns the free pages in between
+to the operating system without moving anything. Many of the blocks that outlive a step are oneDNN's: it caches the
+machine code of 1,024 matrix products, one for each number of tokens so far, at 0.3 to 0.7 MB each. So that cache is
+made smaller too. This module knows nothing of models.
 """
 
 import ctypes
@@ -18,24 +18,24 @@ import os
 import platform
 from pathlib import Path
 
-# Parameters of `mallopt`, from <malloc.h>. Blocks below the mmap threshold come from the heap, and the heap's unused
-# end is returned when it is longer than the trim threshold.
+# Parameters of `mallopt`, from <malloc.h>. Blocks below the mmap threshold use the heap. The heap's unused end is
+# returned when it exceeds the trim threshold.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 NEVER = 2**31 - 1
-# Larger blocks stay with `mmap`: they are few, and smaller blocks would split the gaps that they leave in the heap, so
-# that the next large block would not fit.
+# Larger blocks still use `mmap`: they are few, and smaller blocks would split the gaps that they leave in the heap, so
+# the next large block would not fit.
 LARGE = 1 << 26
 RETURNED = 1 << 20  # nearly all gathered layers and activations are larger
-# Products for a few numbers of tokens: all layers of a step use the same one, and later steps hardly ever do again.
+# Products for a few numbers of tokens: all layers of a step use the same one, and later steps rarely use it again.
 MOST_PRODUCTS = 128
-_returns = False  # whether `return_freed_memory` was called
+_returns = False  # True once `return_freed_memory` was called
 GROWTH = 1.2  # trim when a process has grown by this factor
 
 
 def keep_freed_memory() -> bool:
-    """Whether malloc was told to keep freed memory: true with glibc. Call it before the first matrix product.
+    """Make malloc keep freed memory; True on success. Needs glibc. Call it before the first matrix product.
 
-    Elsewhere nothing changes, and after `return_freed_memory` large blocks are still returned.
+    Without glibc nothing changes. After `return_freed_memory`, large blocks are still returned.
     """
     if not _is_glibc():
         return False
@@ -45,11 +45,11 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> None:
-    """Undo `keep_freed_memory` for blocks of a megabyte or more, for good, and return what is free now.
+    """Undo `keep_freed_memory` permanently for blocks of a megabyte or more, and return the memory that is free now.
 
-    A sharded module gathers and frees every layer twice a step, and one that recomputes its activations frees them
-    layer by layer. Kept in the heap, between blocks that stay, such blocks take more memory than is to be saved. Call
-    it before a module is loaded that will be sharded: the holes that it leaves in the heap would be filled again.
+    A sharded module gathers and frees every layer twice a step; with recomputed activations, layers free them one by
+    one. Kept in the heap, between long-lived blocks, such blocks take more memory than the method saves. Call this
+    before loading a module that will be sharded: otherwise loading leaves gaps that the heap fills again.
     """
     global _returns
     _returns = True
@@ -62,15 +62,15 @@ def return_freed_memory() -> None:
 class HeapTrimmer:
     """Returns free heap pages to the operating system when the process has grown by a fifth.
 
-    Call `trim` after every step. The first call, and the first after each trim, only measures how much memory a step
-    takes; growth is counted from there. Trimming is rare, since the next step must fault its pages in again.
+    Call `trim` after every step. The first call, and the first after each trim, only measures the memory of a step;
+    growth is relative to it. Trimming is rare, because the next step must fault its pages in again.
     """
 
     def __init__(self) -> None:
-        self._limit = 0.0  # bytes of resident memory; 0 means that the next call measures it
+        self._limit = 0.0  # bytes of resident memory; 0: the next call measures it
 
     def trim(self) -> bool:
-        """Whether the heap was trimmed now."""
+        """Trim the heap if the process has grown. Return True if it did."""
         if not _is_glibc():
             return False
         resident = _resident_bytes()
@@ -79,7 +79,7 @@ class HeapTrimmer:
         if resident <= self._limit:
             return False
         ctypes.CDLL(None).malloc_trim(0)
-        # Measured after the next step, not now: that step takes back most of what was returned.
+        # Measured after the next step, because that step takes most of the returned memory back.
         self._limit = 0.0
         return True
 
@@ -89,6 +89,6 @@ def _is_glibc() -> bool:
 
 
 def _resident_bytes() -> int:
-    # The second field is the resident set, in pages; `getrusage` only knows its peak.
+    # The second field is the resident set, in pages; `getrusage` reports only its peak.
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

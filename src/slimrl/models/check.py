@@ -1,8 +1,8 @@
 """Checks on a few tokens whether slimrl can sample and train an architecture, when a model is loaded.
 
-Sampling and training lay many sequences end to end in one row, and only the attention plan keeps them apart. A model
-that mixes tokens anywhere else (a convolution, a recurrence) would leak one sequence into the next without any error,
-so it is refused.
+Sampling and training concatenate many sequences in one row, and only the attention plan separates them. A model that
+mixes tokens anywhere else (a convolution, a recurrence) would leak one sequence into the next without any error, so it
+is refused.
 """
 
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ from slimrl.models.forward.training import apply_norm, layer_output
 
 # Tokens in each of the two sequences: as many as the convolutions of hybrid models span.
 LENGTH = 4
-# The largest difference, relative to a token's logits, that can be rounding: in float32, and in 16-bit dtypes.
+# The largest difference, relative to a token's logits, that rounding can cause: in float32, and in 16-bit dtypes.
 TOLERANCE, TOLERANCE_HALF = 1e-3, 0.03
 
 
 class _EndToEnd:
-    """The simplest plan for two sequences laid end to end; `layers` records which layers called it."""
+    """The simplest plan for two concatenated sequences. `layers` records the layers that called it."""
 
     def __init__(self) -> None:
         self.layers: list[int] = []
@@ -38,7 +38,7 @@ class _EndToEnd:
 
 
 def check_attention(config: Any) -> None:
-    """Raise UserError for a configuration whose attention the cache cannot hold: latent attention has keys and values
+    """Raise UserError for a configuration whose attention does not fit the cache: latent attention has keys and values
     of different sizes (DeepSeek-V2, 2405.04434)."""
     text = config.get_text_config()
     if text.to_dict().get("kv_lora_rank"):
@@ -50,15 +50,15 @@ def check_attention(config: Any) -> None:
 
 @torch.inference_mode()
 def check_forward(module: nn.Module) -> None:
-    """Compare slimrl's forward with the model's own, and two sequences in one row with the same in the other order.
+    """Compare slimrl's forward with the model's own, and two sequences in one row with the same two in the other order.
 
     Raises UserError if they differ by more than rounding, or if a layer does not call the attention plan. Compared
-    tensors always have the same shape, because other shapes round in another way.
+    tensors always have the same shape, because rounding depends on the shape.
     """
     check_attention(module.config)
     rows = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
     device = next(module.parameters()).device
-    # Token ids spread over the vocabulary, all different.
+    # Distinct token ids, spread over the vocabulary.
     token_ids_T = torch.arange(1, 2 * LENGTH + 1, device=device) * (rows // (4 * LENGTH))
     swapped_T = token_ids_T.roll(LENGTH)
     positions_T = torch.arange(2 * LENGTH, device=device)
@@ -79,7 +79,7 @@ def check_forward(module: nn.Module) -> None:
     num_layers = module.config.get_text_config().num_hidden_layers  # type: ignore[union-attr,operator]
     if sorted(plan.layers[:num_asked]) != list(range(num_layers)):
         raise _refusal(module, f"{num_asked} of its {num_layers} layers use the attention of slimrl")
-    # If nothing leaks, each sequence has the same logits behind the other one as before it.
+    # If nothing leaks, a sequence has the same logits after the other one as before it.
     if gap := _gap(swapped.roll(LENGTH, dims=0), packed):
         raise _refusal(module, f"two sequences in one row change each other's logits (relative difference {gap:.2g})")
     if can_fuse(module):
@@ -87,11 +87,11 @@ def check_forward(module: nn.Module) -> None:
 
 
 def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: _EndToEnd) -> None:
-    """Compare the forward for training with the module's own, layer by layer and each on the module's own input.
+    """Compare the training forward with the module's own, layer by layer, each on the module's own input.
 
-    Over all layers together rounding grows, by a factor that depends on the weights, until it cannot be told from a
-    mistake: test tokens are no real text, and for some of them a trained model's logits change altogether with it.
-    Raises UserError if a layer or the last norm differs by more than rounding.
+    Over all layers together, rounding grows by a factor that depends on the weights, until it looks like a mistake:
+    test tokens are not real text, and rounding can change a trained model's logits for them completely. Raises
+    UserError if a layer or the last norm differs by more than rounding.
     """
     causal: Any = module
     decoder = causal.get_decoder()
@@ -104,7 +104,7 @@ def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
             ours_TD, change_TD = apply_norm(before_TD, part), theirs_TD
         else:
             ours_TD, change_TD = layer_output(part, causal.config, before_TD, rotary, plan), theirs_TD - before_TD
-        # What a layer adds is compared; the sum with what was there before is rounded once or twice more.
+        # Compare the layer's own contribution; adding it to the layer's input rounds once or twice more.
         allowed_T = _tolerance(theirs_TD) * _norms(change_TD) + 2 * torch.finfo(theirs_TD.dtype).eps * _norms(theirs_TD)
         ratio_T = _norms(ours_TD.float() - theirs_TD.float()) / allowed_T
         if (ratio := ratio_T.nanmean().item()) > 1.0:
@@ -117,7 +117,7 @@ def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
 
 @contextmanager
 def _recorded(parts: list[nn.Module]) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """A context in which the hidden states (T, D) before and after each part are recorded, in the parts' order."""
+    """Context manager: record the hidden states (T, D) before and after each part, in the parts' order."""
     recorded: list[tuple[Tensor, Tensor]] = []
 
     def record(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -139,9 +139,9 @@ def _norms(x_TD: Tensor) -> Tensor:
 
 
 def _gap(ours: Tensor, theirs: Tensor) -> float:
-    """The mean over tokens of the relative difference of the logits (T, V); 0 if it can be rounding."""
+    """Return the mean over tokens of the relative difference of the logits (T, V); 0 if rounding can explain it."""
     gap_T = _norms(ours.float() - theirs.float()) / _norms(theirs)
-    gap = gap_T.nanmean().item()  # a padding token's embedding can be zero, and so can its logits
+    gap = gap_T.nanmean().item()  # a padding token may have a zero embedding, and thus zero logits
     return 0.0 if gap <= _tolerance(theirs) else gap
 
 

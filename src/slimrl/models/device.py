@@ -10,25 +10,25 @@ from torch import Tensor
 
 from slimrl.errors import UserError
 
-# The matrix product that is timed: 512 tokens through an MLP projection of a 135M-parameter model, 0.9 GFLOP.
+# The timed matrix product: 512 tokens through an MLP projection of a 135M-parameter model, 0.9 GFLOP.
 TOKENS, WIDE, NARROW = 512, 1536, 576
 BUDGET_S = 0.04
 # Another process can hide the hardware's speed for a while: bfloat16 is timed again until it leads.
 ROUNDS = 5
-# bfloat16 costs precision, and is 3 times as fast or more where the hardware has it: a smaller lead may be noise.
+# bfloat16 costs precision, and is 3 times as fast or more if the hardware supports it. A smaller lead may be noise.
 CLEARLY_FASTER = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class DtypeChoice:
-    """The dtype to compute in, and the GFLOP/s of each dtype that was timed (empty if none was)."""
+    """The dtype to compute in, and the GFLOP/s of each timed dtype (empty without timing)."""
 
     dtype: torch.dtype
     gflops: Mapping[str, float] = field(default_factory=dict)
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of this name; `auto` is the first GPU, or else the CPU.
+    """Return the device of this name; `auto` is the first GPU, or else the CPU.
 
     Raises UserError for a device that this machine lacks.
     """
@@ -50,43 +50,43 @@ def choose_device(name: str) -> torch.device:
 
 
 def to_device(values: Sequence[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The numbers as a tensor on the device, without waiting for it.
+    """Return the numbers as a tensor on the device, without waiting for it.
 
-    A GPU copies from pinned memory while the program goes on. From other memory a copy first waits until all earlier
-    work on the GPU is done.
+    A GPU copies from pinned memory while the program continues. A copy from other memory first waits for all earlier
+    work on the GPU.
     """
     tensor = torch.tensor(values, dtype=dtype)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def memory_of(device: torch.device) -> int:
-    """The bytes of a GPU's memory; 0 for a CPU."""
+    """Return the bytes of a GPU's memory; 0 for a CPU."""
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The name of a number format as the settings have it, such as `bfloat16`."""
+    """Return the name of a dtype as in the settings, such as `bfloat16`."""
     return str(dtype).removeprefix("torch.")
 
 
 def set_threads(num_threads: Literal["auto"] | int) -> None:
-    """Set the number of CPU threads; `auto` keeps PyTorch's default, one for each physical core."""
+    """Set the number of CPU threads; `auto` keeps PyTorch's default, one per physical core."""
     if num_threads != "auto":
         torch.set_num_threads(num_threads)
 
 
 def choose_dtype(device: torch.device) -> DtypeChoice:
-    """The faster of bfloat16 and float32 for a linear layer of training size.
+    """Return the faster of bfloat16 and float32 for a linear layer of training size.
 
-    On a CPU both are timed in turn: up to 0.5 s, or 0.1 s where bfloat16 leads at once. On a GPU it is bfloat16
-    wherever the hardware supports it, without timing.
+    On a CPU both are timed in turn: up to 0.5 s, or 0.1 s if bfloat16 leads at once. On a GPU it is bfloat16 if the
+    hardware supports it, without timing.
     """
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         return DtypeChoice(torch.bfloat16 if native else torch.float32)
     if device.type != "cpu":
         return DtypeChoice(torch.float32)
-    # By measurement, not by CPU flags: emulated bfloat16 is slower than float32, and flags do not tell how fast.
+    # Measure instead of reading CPU flags: emulated bfloat16 is slower than float32, and flags do not reveal the speed.
     bfloat16 = float32 = 0.0
     for _ in range(ROUNDS):
         bfloat16, float32 = max(bfloat16, _gflops(torch.bfloat16)), max(float32, _gflops(torch.float32))
@@ -98,7 +98,7 @@ def choose_dtype(device: torch.device) -> DtypeChoice:
 
 @torch.inference_mode()
 def _gflops(dtype: torch.dtype) -> float:
-    """The speed of the fastest run within the time budget; other processes can only slow a run down."""
+    """Return the speed of the fastest run within the time budget; other processes can only slow a run down."""
     inputs = torch.ones(TOKENS, WIDE, dtype=dtype)
     weight = torch.ones(NARROW, WIDE, dtype=dtype)
     torch.nn.functional.linear(inputs[:32], weight)  # the first call prepares kernels

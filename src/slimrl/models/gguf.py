@@ -1,7 +1,7 @@
 """Converts a `.gguf` file to a directory in Hugging Face format, once, in the cache. Knows nothing of chat or training.
 
 `gguf_header.py`, `gguf_metadata.py` and `gguf_tokenizer.py` read the file; the package gguf names and dequantizes the
-tensors. Nothing here depends on how transformers reads such files, which changes from one version to the next.
+tensors. Nothing here depends on transformers' own reader of such files, which differs between versions.
 """
 
 import contextlib
@@ -23,25 +23,26 @@ from slimrl.models.gguf_metadata import ROPE_TENSORS, build_config
 from slimrl.models.gguf_tokenizer import build_tokenizer, stop_ids
 from slimrl.models.quiet import no_progress_bars
 
-# The version of the conversion: cache entries that another version built are rebuilt.
+# The version of the conversion: cache entries of other versions are rebuilt.
 RECIPE = "gguf-3"
 
 GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
-# A tensor of transformers that is two in the file, one above the other for each expert.
+# A tensor of transformers that is two in the file, stacked for each expert.
 EXPERTS = ("mlp.experts.gate_up_proj", ("ffn_gate_exps", "ffn_up_exps"))
 
 
 def convert(path: Path) -> Path:
-    """The cached directory with this `.gguf` file in Hugging Face format; the file is converted if it is missing.
+    """Return the cached directory with this `.gguf` file in Hugging Face format, after converting the file if
+    necessary.
 
-    Raises UserError if the file is not a complete GGUF file, or of a kind that cannot be read here.
+    Raises UserError if the file is incomplete, not GGUF, or of an unsupported kind.
     """
     directory = cache_root() / "models" / f"{path.stem}-{file_sha256(path)[:16]}"
     return build_once(directory, lambda temporary: _convert_into(path, temporary), RECIPE)
 
 
 def gguf_config(path: Path) -> Any:
-    """The config of the model in a `.gguf` file, read from its header alone. Raises UserError as `convert` does."""
+    """Read the config of the model in a `.gguf` file, from its header alone. Raises UserError like `convert`."""
     header = read_header(path)
     with _explain_failure(path):
         return _config(path, header)
@@ -64,8 +65,8 @@ def _convert_into(path: Path, directory: Path) -> None:
 
 @contextlib.contextmanager
 def _explain_failure(path: Path) -> Iterator[None]:
-    """A context that turns any exception into a UserError: transformers raises many kinds, always by the file's
-    fault."""
+    """Context manager: convert any exception to a UserError. transformers raises many kinds, always because of the
+    file."""
     try:
         yield
     except Exception as error:
@@ -83,17 +84,17 @@ def _config(path: Path, header: GgufHeader) -> Any:
 
 
 def _module(path: Path, header: GgufHeader) -> Any:
-    """The model with the file's tensors, dequantized, in the dtype that it is saved in.
+    """Return the model with the file's tensors, dequantized, in the dtype in which it is saved.
 
-    Quantized files become bfloat16: 4 or 8 bits lost far more than bfloat16's rounding does, the models were published
-    in bfloat16, it halves disk space and loading time, and the policy at step 0 is then the same on machines that
-    compute in bfloat16 and in float32. Files with matrices that are not quantized become float32, to lose nothing.
+    Quantized files become bfloat16: 4 or 8 bits have lost far more than bfloat16's rounding, the models were published
+    in bfloat16, it halves disk space and loading time, and the policy at step 0 is the same on machines that compute in
+    bfloat16 and in float32. Files with unquantized matrices become float32, to lose nothing.
     """
     config = _config(path, header)
-    # On the meta device: no memory is allocated and nothing initialised before the tensors are assigned.
+    # On the meta device, no memory is allocated or initialised before the tensors are assigned.
     with torch.device("meta"):
         module: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    # Matrices decide: norms and biases are float32 even in quantized files.
+    # The matrices decide: norms and biases are float32 even in quantized files.
     matrices = [tensor for tensor in header.tensors.values() if len(tensor.shape) > 1]
     exact = any(tensor.type in (GGML_F32, GGML_F16) for tensor in matrices)
     dtype = torch.float32 if exact else torch.bfloat16
@@ -103,7 +104,7 @@ def _module(path: Path, header: GgufHeader) -> Any:
         found, wanted = list(tensors[wrong[0]].shape), list(own[wrong[0]].shape)
         raise ValueError(f"{wrong[0]} has the shape {found}, and by its metadata it should have {wanted}")
     module.load_state_dict(tensors, strict=False, assign=True)
-    # A file with tied embeddings lacks the LM head; what is still on the meta device now is really missing.
+    # A file with tied embeddings lacks the LM head. Any other tensor still on the meta device is really missing.
     module.tie_weights()
     if missing := [name for name, parameter in module.named_parameters() if parameter.is_meta]:
         raise ValueError(f"{len(missing)} of the architecture's tensors are not in it, such as {missing[0]}")
@@ -113,7 +114,7 @@ def _module(path: Path, header: GgufHeader) -> Any:
 
 
 def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str, list[GgufTensor]]:
-    """The tensors of the file that each tensor of the model is made of; the model's are left out that it lacks.
+    """Map each tensor of the model to its source tensors in the file. Tensors that the file lacks are left out.
 
     Raises ValueError if a tensor of the file has no place in the model.
     """
@@ -142,7 +143,7 @@ def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str,
 def _tensors(
     path: Path, header: GgufHeader, sources: Mapping[str, Sequence[GgufTensor]], dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """The model's tensors as transformers has them."""
+    """Return the model's tensors in transformers' form."""
     heads = {"q_proj": "attention.head_count", "k_proj": "attention.head_count_kv"}
     tensors = {}
     for name, parts in sources.items():
@@ -152,22 +153,22 @@ def _tensors(
             all_heads = header.metadata["llama.attention.head_count"]
             values = _halves(values, header.metadata.get(f"llama.{heads[kind]}", all_heads))
         elif header.architecture.startswith("gemma") and name.endswith("norm.weight"):
-            values = values - 1  # where llama.cpp multiplies by a weight, transformers does by one plus a weight
+            values = values - 1  # llama.cpp multiplies by a weight, transformers by one plus a weight
         tensors[name] = torch.from_numpy(values).to(dtype)
     return tensors
 
 
 def _halves(values: np.ndarray, num_heads: int) -> np.ndarray:
-    """The rows of Llama's queries or keys in the order of Hugging Face.
+    """Return the rows of Llama's queries or keys in Hugging Face's order.
 
-    It rotates a row with the one half a head away, and llama.cpp with its neighbour.
+    Hugging Face rotates a row with the row half a head away, llama.cpp with its neighbour.
     """
     rows, columns = values.shape
     return values.reshape(num_heads, -1, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
 def _read_tensor(path: Path, tensor: GgufTensor) -> np.ndarray:
-    """The numbers of a tensor, dequantized to float32."""
+    """Read the numbers of a tensor, dequantized to float32."""
     # Slow to import, as in `gguf_header.py`.
     from gguf import GGMLQuantizationType, dequantize
 

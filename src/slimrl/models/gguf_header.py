@@ -1,7 +1,7 @@
 """Reads the header of a GGUF file: its metadata, and the place of each tensor. Reads no weights.
 
-Written after the format's specification (ggml, docs/gguf.md). `gguf.GGUFReader` takes twenty times as long, since it
-makes an array of each word of a vocabulary, and never ends where a damaged file claims 2^60 values.
+Written after the format's specification (ggml, docs/gguf.md). `gguf.GGUFReader` takes twenty times as long, because it
+makes an array of each word of a vocabulary. And it never stops if a damaged file claims 2^60 values.
 """
 
 import mmap
@@ -15,9 +15,9 @@ from typing import Any
 from slimrl.errors import UserError
 
 VERSIONS = (2, 3)
-ALIGNMENT = 32  # bytes, unless the file says otherwise
+ALIGNMENT = 32  # bytes, unless the file has another value
 STRING, ARRAY = 8, 9
-# The other types of values, as the `struct` module names them.
+# The other types of values, by their letters in the `struct` module.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
@@ -47,8 +47,8 @@ class GgufHeader:
 def read_header(path: Path) -> GgufHeader:
     """Parse the header.
 
-    Raises UserError if the file is of another format, cut off or damaged: if the header cannot be read, or lists a
-    tensor that lies outside the file or on another.
+    Raises UserError if the file has another format, or is truncated or damaged: its header is unreadable, or lists a
+    tensor outside the file or overlapping another.
     """
     with path.open("rb") as file:
         magic = file.read(4)
@@ -83,7 +83,7 @@ class _Cursor:
 
     def __init__(self, content: mmap.mmap) -> None:
         self.content = content
-        self.position = 4  # behind the magic
+        self.position = 4  # after the magic
 
     def read_header(self) -> GgufHeader:
         version, num_tensors, num_keys = self._unpack("IQQ")
@@ -135,7 +135,7 @@ class _Cursor:
 
 
 def _num_bytes(name: str, kind: int, shape: tuple[int, ...]) -> int:
-    # The package is slow to import and only needed where a GGUF file is read: only here, and where weights are read.
+    # The package is slow to import, and only GGUF files need it: import it only here and where weights are read.
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
     try:

@@ -13,11 +13,11 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from slimrl.models.gguf_header import GgufHeader
 
-# Tensors that hold no weights: a divisor for every rotary frequency, for all positions or for short and long contexts.
+# Tensors without weights: a divisor for every rotary frequency, for all positions or for short and long contexts.
 FREQUENCIES, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 ROPE_TENSORS = frozenset({FREQUENCIES, LONG, SHORT})
 
-# llama.cpp's architectures that can be read, to the `model_type` of transformers.
+# Supported architectures of llama.cpp -> `model_type` in transformers.
 MODEL_TYPES = {
     "llama": "llama",
     "qwen2": "qwen2",
@@ -27,7 +27,7 @@ MODEL_TYPES = {
     "gemma3": "gemma3_text",
     "phi3": "phi3",
 }
-# Keys that every file has, to the settings of a config.
+# Keys that every file has -> settings of a config.
 SHAPE = {
     "block_count": "num_hidden_layers",
     "context_length": "max_position_embeddings",
@@ -36,7 +36,7 @@ SHAPE = {
     "attention.head_count": "num_attention_heads",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
 }
-# Keys that a file may leave out, and those of one architecture.
+# Optional keys, and keys of one architecture.
 OPTIONAL = {
     "attention.head_count_kv": "num_key_value_heads",
     "attention.key_length": "head_dim",
@@ -54,23 +54,23 @@ OWN = {
         "expert_feed_forward_length": "moe_intermediate_size",
     },
 }
-FIXED = {"qwen3moe": {"norm_topk_prob": True}}  # settings that are no keys: llama.cpp, src/models/qwen3moe.cpp
-# The roles of tokens in a config, and in a file.
+FIXED = {"qwen3moe": {"norm_topk_prob": True}}  # settings without a key: llama.cpp, src/models/qwen3moe.cpp
+# The roles of tokens in a config -> in a file.
 TOKENS = {"bos": "bos", "eos": "eos", "pad": "padding"}
 # Keys that describe the file and change no number.
 DESCRIPTIVE = ("tensor_data_layout", "rope.scaling.finetuned", "pooling_type")
-# The settings of every published Llama with `rope_type = "llama3"`, besides a factor of its own.
+# The settings of every published Llama with `rope_type = "llama3"`; only the factor varies.
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-# llama.cpp knows these by their number of layers, and scales their queries by another width than the head's.
+# llama.cpp recognises these by their number of layers, and scales their queries by the model's width per head.
 LARGEST = {("gemma2", 46), ("gemma3", 62)}
 
-_Keys = dict[str, Any]  # the architecture's metadata; what is read is taken out
+_Keys = dict[str, Any]  # the architecture's metadata; each key is removed when it is read
 
 
 def build_config(header: GgufHeader, rope_tensors: Mapping[str, list[float]]) -> PreTrainedConfig:
-    """The config of the model in a file with these tensors of rotary factors.
+    """Return the config of the model in a file with these tensors of rotary factors.
 
-    Raises ValueError for a file in parts, of an unknown architecture, or with a key that would be lost.
+    Raises ValueError for a file in parts, an unknown architecture, or a key that would be lost.
     """
     metadata, architecture = header.metadata, header.architecture
     if (count := metadata.get("split.count", 0)) > 1:
@@ -89,7 +89,7 @@ def build_config(header: GgufHeader, rope_tensors: Mapping[str, list[float]]) ->
     if architecture.startswith("gemma"):
         largest = (architecture, settings["num_hidden_layers"]) in LARGEST
         settings["query_pre_attn_scalar"] = width if largest else head
-    # A missing id is none: a default of the config's class would be another model's.
+    # A missing id stays None: the default of the config's class would be another model's id.
     ids = {f"{role}_token_id": metadata.get(f"tokenizer.ggml.{name}_token_id") for role, name in TOKENS.items()}
     config = AutoConfig.for_model(
         MODEL_TYPES[architecture],
@@ -106,7 +106,7 @@ def build_config(header: GgufHeader, rope_tensors: Mapping[str, list[float]]) ->
 
 
 def _read_keys(header: GgufHeader) -> _Keys:
-    """The keys of the file's architecture that may change a number; a number 0 switches off what it belongs to."""
+    """Return the keys of the file's architecture that may change a number. A number 0 switches its feature off."""
     architecture = header.architecture
     if architecture not in MODEL_TYPES:
         raise ValueError(f"its architecture {architecture:.40} is not known here (known: {', '.join(MODEL_TYPES)})")
@@ -125,8 +125,9 @@ def _read_keys(header: GgufHeader) -> _Keys:
 
 
 def _read_layers(architecture: str, keys: _Keys) -> dict[str, Any]:
-    """The setting for the layers that see a window only: each has a mark, or every so manieth is without."""
-    # A window as long as the context cuts nothing off.
+    """Return the layer types of a model whose layers partly use a window: a mark for each layer, or every n-th without
+    one."""
+    # A window as long as the context hides nothing.
     if keys.get("attention.sliding_window", 0) >= keys["context_length"]:
         del keys["attention.sliding_window"]
     if not architecture.startswith("gemma") or "attention.sliding_window_pattern" not in keys:
@@ -139,9 +140,9 @@ def _read_layers(architecture: str, keys: _Keys) -> dict[str, Any]:
 
 
 def _read_rope(fields: dict[str, Any], keys: _Keys, width: int, tensors: Mapping[str, list[float]]) -> None:
-    """Take over the base, the width and the scaling of the rotary positions in heads of this width."""
+    """Read the base, width and scaling of the rotary positions in heads of this width into `fields`."""
     rope = fields["rope_parameters"]
-    # Models whose layers differ have a setting for each kind, and only those without a window are scaled.
+    # Models whose layers differ have a setting for each kind. Only layers without a window are scaled.
     full = rope.get("full_attention", rope)
     full["rope_theta"] = keys.pop("rope.freq_base", 10000.0)
     if "sliding_attention" in rope:
@@ -150,7 +151,7 @@ def _read_rope(fields: dict[str, Any], keys: _Keys, width: int, tensors: Mapping
     rotary = keys.pop("rope.dimension_count", width)
     if "partial_rotary_factor" in full:
         full["partial_rotary_factor"] = rotary / width
-        if "partial_rotary_factor" in fields:  # transformers 5.0 takes this one
+        if "partial_rotary_factor" in fields:  # transformers 5.0 reads this one
             fields["partial_rotary_factor"] = rotary / width
     elif rotary != width:
         raise ValueError(f"only {rotary} of the {width} dimensions of a head are rotated (rope.dimension_count)")
@@ -160,7 +161,7 @@ def _read_rope(fields: dict[str, Any], keys: _Keys, width: int, tensors: Mapping
 def _read_scaling(
     fields: dict[str, Any], rope: Mapping[str, Any], keys: _Keys, tensors: Mapping[str, list[float]]
 ) -> dict[str, Any]:
-    """The scaling of the rotary positions; empty if they are as they are."""
+    """Return the scaling of the rotary positions; empty without scaling."""
     kind, factor = keys.pop("rope.scaling.type", "linear"), keys.pop("rope.scaling.factor", 1.0)
     original = keys.pop("rope.scaling.original_context_length", fields["max_position_embeddings"])
     if tensors:
@@ -173,7 +174,7 @@ def _read_scaling(
             "rope_type": "yarn",
             "factor": factor,
             "original_max_position_embeddings": original,
-            # As llama.cpp has it: the file's factor comes on top of YaRN's own.
+            # As in llama.cpp, the file's factor multiplies YaRN's own.
             "attention_factor": keys.pop("rope.scaling.attn_factor", 1.0) * (1.0 + 0.1 * math.log(factor)),
             **{name: beta for name, beta in betas.items() if beta is not None},
         }
@@ -185,14 +186,14 @@ def _read_scaling(
 def _read_factors(
     fields: dict[str, Any], rope: Mapping[str, Any], tensors: Mapping[str, list[float]], original: int, attention: float
 ) -> dict[str, Any]:
-    """The scaling that divides every rotary frequency by a factor of its own."""
+    """Return a scaling that divides every rotary frequency by its own factor."""
     if set(tensors) not in ({FREQUENCIES}, {LONG, SHORT}):
         raise ValueError(f"of the tensors of rotary factors it has {', '.join(sorted(tensors))} only")
     short, long = (tensors.get(name, tensors.get(FREQUENCIES, [])) for name in (SHORT, LONG))
     if FREQUENCIES in tensors and attention == 1.0:
         if all(factor == 1.0 for factor in short):
             return {}
-        # By its name where it has one, for other programs to know it; else any factors are a LongRoPE's.
+        # Use the name `llama3` if it fits, for other programs; any other factors are expressed as a LongRoPE.
         llama3 = {"rope_type": "llama3", "factor": max(short), **LLAMA3}
         config = PreTrainedConfig(**fields | {"rope_parameters": {**rope, **llama3}})
         scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))

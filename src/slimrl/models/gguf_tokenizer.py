@@ -1,6 +1,6 @@
-"""Builds the tokenizer of a GGUF file from its metadata, so that text is split as llama.cpp splits it.
+"""Builds the tokenizer of a GGUF file from its metadata. It splits text like llama.cpp.
 
-Raises ValueError for a tokenizer that would split text otherwise.
+Raises ValueError for a tokenizer that would split text differently.
 """
 
 import re
@@ -15,12 +15,12 @@ from transformers import PreTrainedTokenizerFast
 SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
 # ... these split like GPT-2 ...
 PLAIN_GPT2 = frozenset({"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "trillion", "granite-docling"})
-# ... these begin with the BOS token unless the file says no, and take a word that is a token as it stands ...
+# ... these start with the BOS token unless the file forbids it, and leave a word unsplit if it is a token ...
 LIKE_LLAMA3 = frozenset(
     {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
 )
-# ... and each of these splits by a pattern, which is also in the `tokenizer.json` of the models. Any other would be
-# split wrongly without a warning, so it is refused.
+# ... and each of these splits by a pattern, which is also in the models' `tokenizer.json`. Any other value is refused,
+# because text would be split wrongly without a warning.
 WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -39,19 +39,20 @@ PATTERNS = {
 CONTROL, USER_DEFINED = 3, 4  # types of tokens that are never cut: markers, and words like `<think>`
 
 TEMPLATE = "tokenizer.chat_template"
-# Keys that are read here, or that change nothing for these kinds of tokenizers. A false switch does nothing either.
+# Keys that are read here, or that change nothing for these kinds of tokenizers. A switch that is false changes nothing
+# either.
 KNOWN = re.compile(
     r"tokenizer\.(chat_templates?(\..+)?|huggingface\.json|ggml\.(model|pre|tokens|token_type|token_type_count|scores|"
     r"merges|add_(bos|eos|sep)_token|add_space_prefix|\w+_token_id|remove_extra_whitespaces|precompiled_charsmap))"
 )
-# The roles of tokens, as transformers and GGUF name them.
+# The roles of tokens in transformers -> in GGUF.
 ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
-# The tokens that end a reply: the end of the text, of a turn, and of a message.
+# The tokens that end a reply: end of text, of turn, and of message.
 STOPS = ("eos", "eot", "eom")
 
 
 def build_tokenizer(metadata: Mapping[str, Any]) -> Any:
-    """The tokenizer that a file's metadata describes, with its chat templates."""
+    """Build the tokenizer that a file's metadata describes, with its chat templates."""
     for key, value in sorted(metadata.items()):
         if key.startswith("tokenizer.") and not KNOWN.fullmatch(key) and value is not False:
             raise ValueError(f"its metadata has {key} = {value!r:.80}, which would be lost")
@@ -81,13 +82,13 @@ def build_tokenizer(metadata: Mapping[str, Any]) -> Any:
 
 
 def stop_ids(metadata: Mapping[str, Any]) -> list[int]:
-    """The tokens at which llama.cpp ends a reply, the end-of-sequence token first."""
+    """Return the tokens at which llama.cpp ends a reply, the end-of-sequence token first."""
     found = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in STOPS]
     return list(dict.fromkeys(token for token in found if token is not None))
 
 
 def _byte_level(metadata: Mapping[str, Any]) -> tuple[Tokenizer, bool]:
-    """BPE over bytes, and whether a text begins with the BOS token if the file does not say."""
+    """Build BPE over bytes. Also return True if a text starts with the BOS token by default."""
     kind = metadata.get("tokenizer.ggml.pre", "gpt-2")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     if kind in PATTERNS:
@@ -108,12 +109,12 @@ def _byte_level(metadata: Mapping[str, Any]) -> tuple[Tokenizer, bool]:
 
 
 def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
-    """BPE over characters, in which a space is `▁` and an unknown character is cut into bytes."""
+    """Build BPE over characters: a space is `▁`, and an unknown character is cut into bytes."""
     architecture = str(metadata["general.architecture"])
     gemma = architecture.startswith("gemma")
-    # Gemma's files have runs of spaces as they are.
+    # Gemma's files contain runs of spaces as they are.
     tokens = [token.replace(" ", "▁") if not token.strip(" ") else token for token in metadata["tokenizer.ggml.tokens"]]
-    # The better of two merges is that of the higher score; for Gemma, that of the earlier token.
+    # The merge with the higher score wins; for Gemma, the earlier token.
     scores = [-float(index) for index in range(len(tokens))] if gemma else metadata["tokenizer.ggml.scores"]
     unknown = metadata.get("tokenizer.ggml.unknown_token_id")
     backend = Tokenizer(
@@ -125,7 +126,7 @@ def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
             byte_fallback=True,
         )
     )
-    # Gemma has no space in front, whatever the file says.
+    # Gemma never has a space in front, even if the file asks for one.
     prefixed = not gemma and metadata.get("tokenizer.ggml.add_space_prefix", True)
     if architecture == "phi3" and prefixed:  # it puts one in front of spaces, too
         backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
@@ -144,7 +145,7 @@ def _vocabulary(tokens: Sequence[str]) -> dict[str, int]:
 
 
 def _merges(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, str]]:
-    """Every cut of a token into two others, the best first."""
+    """Return every cut of a token into two others, the best first."""
     known = frozenset(tokens)
     cuts = (
         (-score, token[:cut], token[cut:])
@@ -157,7 +158,7 @@ def _merges(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, s
 
 
 def _add_whole_tokens(backend: Tokenizer, metadata: Mapping[str, Any]) -> None:
-    """Add the tokens that are found in a text before anything is split."""
+    """Add the tokens that are found in a text before it is split."""
     tokens, kinds = metadata["tokenizer.ggml.tokens"], metadata.get("tokenizer.ggml.token_type", [])
     for token, kind in zip(tokens, kinds, strict=False):
         added = AddedToken(token, normalized=False, special=kind == CONTROL)

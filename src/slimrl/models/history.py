@@ -1,4 +1,4 @@
-"""The history of weights: the training they have had in slimrl, and their run. A small file beside them has it."""
+"""The history of weights: their training in slimrl, and their run. It is in a small file beside them."""
 
 import json
 import os
@@ -17,8 +17,8 @@ SUPERVISED = "sft"  # a run of `sft`, or the warm-up of `rl`
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The trainings in their order, such as ("sft", "rl"), the name that the directory had when it was saved, and the
-    id of the run that saved it (`trainer/records.py`); empty if unknown."""
+    """The trainings in their order, such as ("sft", "rl"), the directory's name when it was saved, and the id of the
+    run that saved it (`trainer/records.py`); empty if unknown."""
 
     trained: tuple[str, ...] = ()
     name: str = ""
@@ -26,8 +26,8 @@ class History:
 
 
 def read_history(directory: Path) -> History:
-    """The history of the weights in a directory; an empty one if no run of slimrl has saved them. Raises UserError if
-    the file is not as slimrl wrote it."""
+    """Return the history of the weights in a directory; empty unless a run of slimrl saved them. Raises UserError if
+    its checksum is wrong."""
     path = directory / FILE_NAME
     check_sums(directory, [FILE_NAME])
     if not os.path.lexists(path):
@@ -35,7 +35,7 @@ def read_history(directory: Path) -> History:
     text = read_regular(path, MAX_BYTES)
     try:
         found: Any = json.loads(text)
-    except (ValueError, RecursionError):  # it has no checksum, so another program may have written it
+    except (ValueError, RecursionError):  # without a checksum, another program may have written it
         return History()
     match found:
         case {"trained": [*trained]}:
@@ -44,6 +44,6 @@ def read_history(directory: Path) -> History:
 
 
 def write_history(directory: Path, trained: Sequence[str], name: str, run: str = "") -> None:
-    """Write the file. `name` is the name of the weights' directory, and `run` the id of its run. Raises OSError."""
+    """Write the file. `name` is the name of the weights' directory, `run` the id of its run. Raises OSError."""
     text = json.dumps({"trained": list(trained), "name": name, **({"run": run} if run else {})})
     (directory / FILE_NAME).write_text(f"{text}\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """Loads and saves the policy: one module for sampling and training, its tokenizer, and its chat format.
 
-Knows nothing of optimizers: the module is in the compute dtype, and the trainer keeps float32 masters of its own.
+Knows nothing of optimizers: the module is in the compute dtype, and the trainer keeps its own float32 masters.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 class Policy:
     """A loaded model.
 
-    `source` is its name as the user gave it; `gflops` are the speeds that were measured to choose the dtype.
+    `source` is its name as given by the user; `gflops` are the measured speeds that decided the dtype.
     """
 
     module: nn.Module
@@ -59,10 +59,10 @@ class Policy:
 
 
 def load_policy(config: ModelConfig) -> Policy:
-    """The policy of this configuration: a causal LM without dropout and without a KV cache of its own.
+    """Load the policy of this configuration: a causal LM without dropout and without its own KV cache.
 
-    The model is downloaded or converted first if necessary. Sets the process's number of threads, and makes malloc keep
-    freed memory. Raises UserError if the model cannot be found, read, or trained by slimrl.
+    The model is downloaded or converted first if necessary. This sets the process's number of threads, and makes malloc
+    keep freed memory. Raises UserError if the model cannot be found, read, or trained by slimrl.
     """
     set_threads(config.num_threads)
     keep_freed_memory()
@@ -78,7 +78,7 @@ def load_policy(config: ModelConfig) -> Policy:
     if config.lora.rank > 0:
         adapt(module, config.lora, loadable_name(config.name, directory))
     module.to(device)
-    # After moving to the device, where the merged matrices are to lie; only the fused forwards read them.
+    # After moving to the device, so that the merged matrices are there, too. Only the fused forwards read them.
     if config.lora.rank > 0 and can_fuse(module):
         keep_merged(module)
     check_forward(module)
@@ -87,13 +87,13 @@ def load_policy(config: ModelConfig) -> Policy:
             f"The tokenizer in {directory} has {len(tokenizer)} tokens, but the model only "
             f"{module.get_input_embeddings().num_embeddings} embeddings: they do not belong together."
         )
-    with explain_failure("tokenizer", directory):  # which may be used here for the first time
+    with explain_failure("tokenizer", directory):  # it may be used here for the first time
         chat = ChatFormat(tokenizer, _as_ids(module.generation_config.eos_token_id), date_of(config))
     return Policy(module, tokenizer, chat, config.name, choice.dtype, device, choice.gflops)
 
 
 def load_chat(config: ModelConfig) -> ChatFormat:
-    """The chat format of a model, without its weights: for a process that samples from a server."""
+    """Load the chat format of a model without its weights: for a process that samples from a server."""
     directory = resolve(_base_name(config))
     with explain_failure("tokenizer", directory):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
@@ -105,7 +105,7 @@ def load_chat(config: ModelConfig) -> ChatFormat:
 
 
 def date_of(config: ModelConfig) -> date | None:
-    """The date that the settings name; None for `auto`."""
+    """Return the date in the settings; None for `auto`."""
     return None if config.date == "auto" else date.fromisoformat(config.date)
 
 
@@ -114,11 +114,11 @@ def save_policy(
 ) -> None:
     """Save weights, config, generation config, tokenizer and chat template, for transformers to load.
 
-    The tensors are those of the module, in the compute dtype: exactly the policy that was sampled and evaluated. A LoRA
-    adapter is merged into them, and also saved on its own in `adapter/`, in PEFT's format. `history` names the
+    The tensors are the module's, in the compute dtype: exactly the policy that was sampled and evaluated. A LoRA
+    adapter is merged into them, and also saved separately in `adapter/`, in PEFT's format. `history` names the
     trainings so far, and `run` is the id of the run. The directory appears in one rename, with checksums of its files
-    (`io/checksums.py`), and replaces an older one. Processes that share a sharded module must all call this, and the
-    one that `leads` writes. Raises OSError if it cannot be written.
+    (`io/checksums.py`), and replaces an older one. All processes that share a sharded module must call this; the one
+    that `leads` writes. Raises OSError if it cannot write.
     """
     module: Any = policy.module
     state = _state_to_save(module, leads)
@@ -135,14 +135,14 @@ def save_policy(
         if adapter:
             (temporary / "adapter").mkdir()
             save_adapter(module, adapter, temporary / "adapter", policy.source)
-            seal(temporary / "adapter")  # it is also used on its own
+            seal(temporary / "adapter")  # it is also used alone
         write_history(temporary, history, directory.name, run)
 
 
 def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter: AdapterForm | None = None) -> None:
-    """Save what `save_policy` does of the weights alone, for samplers that load them at once; of those with an
-    `adapter`, which is told by its form, that alone. The directory appears in one rename, without checksums, and may
-    not outlive a power cut. Raises OSError if it cannot be written."""
+    """Save only the weights of `save_policy`, for samplers that load them at once; with the form of an `adapter`, only
+    that adapter. The directory appears in one rename, without checksums, and may be lost in a power cut. Raises OSError
+    if it cannot write."""
     module: Any = policy.module
     state = adapter_tensors(module) if adapter else _state_to_save(module, leads)
     if not leads:
@@ -155,17 +155,17 @@ def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter: A
 
 
 def _state_to_save(module: nn.Module, leads: bool) -> dict[str, Tensor]:
-    """The tensors of a sharded or whole module in the compute dtype, with adapters merged."""
-    # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
+    """Return the tensors of a module, sharded or not, in the compute dtype, with adapters merged."""
+    # By parameter, not by `state_dict()`: tied weights then appear once, as transformers expects.
     state, buffers = merge_parameters(module, keep=leads, device="cpu"), dict(module.named_buffers())
     return state | {name: tensor for name, tensor in module.state_dict().items() if name in buffers}
 
 
 @contextlib.contextmanager
 def explain_failure(what: str, directory: Path) -> Iterator[None]:
-    """A context that turns any exception into a UserError that names the files.
+    """Context manager: convert any exception to a UserError that names the files.
 
-    transformers raises many kinds here, and tokenizers plain `Exception`; in every case the files are at fault.
+    transformers raises many kinds here, and tokenizers plain `Exception`; the files are always the cause.
     """
     try:
         yield
@@ -182,7 +182,7 @@ def explain_failure(what: str, directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refuse_fixed_attention() -> Iterator[None]:
-    """A context that raises UserError for an architecture whose attention cannot be replaced, such as Falcon."""
+    """Context manager: raise UserError for an architecture whose attention cannot be replaced, such as Falcon."""
     try:
         yield
     except KeyError as error:
@@ -195,7 +195,8 @@ def refuse_fixed_attention() -> Iterator[None]:
 
 
 def _base_name(config: ModelConfig) -> str:
-    """The name of the base model: that in the adapter if `config.name` is an adapter's directory, else `config.name`.
+    """Return the name of the base model: the adapter's base if `config.name` is an adapter's directory, else
+    `config.name`.
 
     Raises UserError if another adapter is to be trained on top.
     """
@@ -223,7 +224,7 @@ def _load_module(directory: Path, dtype: torch.dtype) -> Any:
             dtype=dtype,
             attn_implementation=ATTENTION,
             output_loading_info=True,
-            trust_remote_code=False,  # left out, transformers asks on a terminal
+            trust_remote_code=False,  # otherwise transformers would ask on a terminal
             weights_only=True,
         )
     if missing := sorted(report["missing_keys"]):
@@ -236,5 +237,5 @@ def _load_module(directory: Path, dtype: torch.dtype) -> Any:
 
 
 def _as_ids(ids: int | list[int] | None) -> tuple[int, ...]:
-    """The end-of-sequence tokens of a config, which may be one id, several, or none."""
+    """Return the end-of-sequence tokens of a config, which may be one id, several, or none."""
     return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)

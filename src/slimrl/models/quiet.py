@@ -1,4 +1,4 @@
-"""Keeps the progress bars of transformers out of the console."""
+"""Hides the progress bars of transformers."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from transformers.utils import logging as transformers_logging
 
 @contextlib.contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """A context without the progress bars of transformers, which break up our console output."""
+    """Context manager: hide the progress bars of transformers, which break up our console output."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:

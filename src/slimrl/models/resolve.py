@@ -1,7 +1,7 @@
 """Resolves the name of a model to a local directory in Hugging Face format. Loads no weights.
 
-A name is that of the packaged model, a directory, a `.gguf` file, or the id of a model on the Hub. `resolve` downloads
-or converts the model if necessary, and checks that all files are complete before anything slow begins.
+A name means the packaged model, a directory, a `.gguf` file, or the id of a model on the Hub. `resolve` downloads or
+converts the model if necessary, and checks that all files are complete before any slow work.
 """
 
 import contextlib
@@ -33,16 +33,16 @@ from slimrl.models.weight_files import weight_files
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
 MAX_JSON_BYTES = 128 * 2**20  # a tokenizer of a large vocabulary has 35 MB
-# Settings of a config that give tensors their lengths, and those that count parts of which each has tensors.
+# Settings of a config that are lengths of tensors, and settings that count parts with their own tensors.
 LENGTHS = ("hidden_size", "intermediate_size", "vocab_size", "head_dim", "n_embd", "n_inner", "n_positions", "d_model")
 COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 
 
 def resolve(name: str) -> Path:
-    """The local directory with this model's config, weights and tokenizer.
+    """Return the local directory with this model's config, weights and tokenizer.
 
-    Raises UserError if there is no such model, if a file is missing or truncated, or if it cannot be downloaded.
+    Raises UserError if the model does not exist, if a file is missing or truncated, or if the download fails.
     """
     match kind_of(name):
         case ModelKind.PACKAGED:
@@ -56,9 +56,9 @@ def resolve(name: str) -> Path:
 
 
 def find_config(name: str) -> Path:
-    """The directory with the `config.json` of a model in a directory or on the Hub, of which nothing else is looked at
-    or downloaded. Raises UserError if there is none."""
-    # Not by `hf_hub_download`, which asks for a file that is not in the cache five times more if there is no network.
+    """Return the directory with the `config.json` of a model in a directory or on the Hub. Nothing else is read or
+    downloaded. Raises UserError if the file is missing."""
+    # Not `hf_hub_download`: without a network, it repeats the request for an uncached file five times.
     is_on_hub = kind_of(name) is ModelKind.HUB
     directory = _download(name, ("config.json",)) if is_on_hub else Path(os.path.expanduser(name))
     if not (directory / "config.json").is_file():
@@ -68,15 +68,15 @@ def find_config(name: str) -> Path:
 
 
 def loadable_name(name: str, directory: Path) -> str:
-    """A name by which transformers loads a model too: the id on the Hub, or the directory that `resolve` gave."""
+    """Return a name that transformers can load, too: the id on the Hub, or the directory from `resolve`."""
     return name if kind_of(name) is ModelKind.HUB else str(directory.resolve())
 
 
 def check_directory(directory: Path) -> Path:
-    """The directory itself, if it holds a model.
+    """Return the directory if it holds a model.
 
-    Raises UserError unless its config is readable, its weights are complete, and it has a tokenizer, and unless its
-    files are as slimrl wrote them, if it did.
+    Raises UserError if its config is unreadable, its weights are incomplete, or it has no tokenizer. Also raises if
+    slimrl wrote its files and they have changed.
     """
     found = ", ".join(sorted(path.name for path in directory.iterdir())[:12]) or "nothing"
     if not (directory / "config.json").is_file():
@@ -107,7 +107,8 @@ def check_directory(directory: Path) -> Path:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
-    """The settings in a JSON file of a model. Raises UserError if it has none; an interrupted copy shows here first."""
+    """Return the settings in a model's JSON file. Raises UserError if it has none; an interrupted copy shows here
+    first."""
     settings = read_json(path, MAX_JSON_BYTES)
     if not isinstance(settings, dict) or is_too_deep(settings):
         raise UserError(f"{path} is no JSON object, or one that is nested too deep. Copy or download it again.")
@@ -115,9 +116,9 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 
 def _read_shapes(path: Path) -> list[tuple[int, ...]]:
-    """The shapes of the tensors in a file of weights; none for a pickled one, which is not opened here.
+    """Return the shapes of the tensors in a file of weights; empty for a pickled file, which is not opened here.
 
-    Raises UserError if it is not whole.
+    Raises UserError if the file is incomplete.
     """
     if not path.is_file() or path.stat().st_size == 0:
         raise UserError(f"The weights are incomplete: {path} is missing or empty. Copy or download the model again.")
@@ -127,8 +128,7 @@ def _read_shapes(path: Path) -> list[tuple[int, ...]]:
 
 
 def _check_sizes(config: Mapping[str, Any], shapes: Sequence[tuple[int, ...]], directory: Path) -> None:
-    """Raise UserError for a size that none of the weights has: the model that is made by it would take any amount of
-    memory."""
+    """Raise UserError for a size that no tensor has: a model built with it could need any amount of memory."""
     longest = max((length for shape in shapes for length in shape), default=0)
     for names, most in ((LENGTHS, longest), (COUNTS, len(shapes))):
         for name in names:
@@ -140,16 +140,16 @@ def _check_sizes(config: Mapping[str, Any], shapes: Sequence[tuple[int, ...]], d
 
 
 def _better_names(directory: Path) -> str:
-    """A hint at models below the directory, such as a run's `weights/step_N`; empty if there are none."""
+    """Return a hint at models below the directory, such as a run's `weights/step_N`; empty if there are none."""
     below = [path.parent for pattern in ("*/config.json", "*/*/config.json") for path in directory.glob(pattern)]
     candidates = sorted(str(path) for path in [*below, *directory.glob("*.gguf")])
     return f" Perhaps you mean {' or '.join(candidates[-3:])}." if candidates else ""
 
 
 def _from_hub(name: str) -> Path:
-    """The directory of a model from the Hub, or from Hugging Face's cache; an interrupted download resumes.
+    """Return the directory of a model from the Hub, or from Hugging Face's cache. An interrupted download resumes.
 
-    Pickled weights are only downloaded if there are no safetensors.
+    Pickled weights are only downloaded for models without safetensors.
     """
     directory = _download(name, (*SMALL_FILES, *SAFETENSORS))
     if not weight_files(directory):
@@ -164,7 +164,7 @@ def _download(name: str, patterns: Sequence[str]) -> Path:
 
 @contextlib.contextmanager
 def _explain_hub(name: str) -> Iterator[None]:
-    """A context in which a failed download becomes a UserError that says what can be done."""
+    """Context manager: convert a failed download to a UserError with advice."""
     packaged = f"The packaged model does without the Hub: --model.name {next(iter(PACKAGED))}."
     try:
         yield

@@ -1,8 +1,8 @@
-"""Reads safetensors files that may change meanwhile into memory of their own.
+"""Reads safetensors files into memory of its own, because the files may change in the meantime.
 
-The library `safetensors` checks the header, and would map the numbers: a program that truncates the file then kills
-this process with SIGBUS, and one that writes into it changes numbers that were checked already. Here each tensor is
-read once, after the caller has checked what the header says. Raises UserError for a file that cannot be used.
+The library `safetensors` checks the header, but would map the numbers. Then a program that truncates the file kills
+this process with SIGBUS, and a program that writes into it changes numbers after their check. Here each tensor is read
+once, after the caller has checked the header. Raises UserError for an unusable file.
 """
 
 import io
@@ -40,15 +40,15 @@ DTYPES = {
 
 
 class Kind(NamedTuple):
-    """A tensor as the header describes it."""
+    """Shape and dtype of a tensor in the header."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
 
 class TensorFile:
-    """A safetensors file whose header has been read: `kinds` has its tensors by name in the order of their bytes, which
-    fill the file behind the header, and `metadata` is the free text in it."""
+    """A safetensors file with a parsed header. `kinds` maps names to tensors in the order of their bytes, which fill
+    the file after the header. `metadata` is the header's free text."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,8 +68,8 @@ class TensorFile:
         self.kinds = {name: Kind(shape, DTYPES[dtype]) for name, (shape, dtype) in said.items()}
 
     def read(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the tensors with their names. Raises UserError if the file is another than when its header was read,
-        at the end too: the tensors before must not be used then."""
+        """Yield the tensors with their names. Raises UserError, possibly after the last tensor, if the file has changed
+        since its header was read; then the yielded tensors must not be used."""
         with open_regular(self.path) as file:
             file.seek(self._start)
             reader = io.BufferedReader(file)
@@ -90,6 +90,6 @@ class TensorFile:
 
 
 def _identity(file: io.FileIO) -> tuple[int, ...]:
-    """A value that changes when somebody writes to a file or puts another in its place."""
+    """Return a value that changes when a file is written to or replaced."""
     found = os.fstat(file.fileno())
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

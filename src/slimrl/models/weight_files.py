@@ -1,12 +1,12 @@
-"""Finds the weights in a model directory. Needs neither PyTorch nor transformers: slimrl's vLLM plug-in uses it."""
+"""Finds the weights in a model directory. Imports neither PyTorch nor transformers, for slimrl's vLLM plug-in."""
 
 from pathlib import Path
 
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_json
 
-VLLM_ENGINE = "slimrl"  # the weight transfer engine of the plug-in for vLLM, which reads such directories
-# In the order in which transformers looks for them: it takes the first, whatever else lies there.
+VLLM_ENGINE = "slimrl"  # weight transfer engine of the vLLM plug-in, which reads such directories
+# In transformers' order of search: it takes the first one that exists.
 WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -17,7 +17,8 @@ MAX_INDEX_BYTES = 16 * 2**20
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The weight files that transformers loads: a whole one, or all that an index lists; none if there is neither.
+    """Return the weight files that transformers loads: a single file, or all files of an index; empty if there is
+    neither.
 
     Raises UserError if the index cannot be read.
     """

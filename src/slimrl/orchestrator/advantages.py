@@ -1,10 +1,10 @@
 """Advantages from the rewards of a group: pure functions of lists, each with its formula and its paper.
 
 Two choices make an algorithm. The estimator (`grpo`, `rloo`, ...) turns rewards into advantages by comparing them with
-one another. The credit says which rewards are compared: those of whole episodes, of turns with the same number, or of
-turns that faced the same state.
+one another. The credit selects the rewards to compare: of whole episodes, of turns with the same number, or of turns
+that faced the same state.
 
-Index suffixes: _G the rollouts of one group, that is of one task; _K the turns of a rollout. R = reward, l = number of
+Index suffixes: _G the rollouts of one group, all on one task; _K the turns of a rollout. R = reward, l = number of
 sampled tokens.
 """
 
@@ -50,8 +50,8 @@ def opo(rewards_G: Sequence[float], lengths_G: Sequence[int]) -> list[float]:
 
 
 def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss: ResolvedLoss) -> list[float]:
-    """The advantages of rewards that are compared, by the estimator that the loss names. Equal rewards give exactly 0,
-    except with `reinforce`, whose constant baseline compares no rollouts. `rae` arrives here as `reinforce` with the
+    """Return the advantages of rewards that are compared, by the loss's estimator. Equal rewards give exactly 0, except
+    with `reinforce`, whose constant baseline compares no rollouts. `rae` is passed here as `reinforce` with the
     baseline of a role (`roles.py`); `gae` belongs to the trainer."""
     if loss.advantage == "reinforce":
         return reinforce(rewards_G, loss.baseline)
@@ -63,14 +63,14 @@ def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss:
 
 
 def turn_advantages(rollouts_G: Sequence[Rollout], loss: ResolvedLoss) -> list[list[float]]:
-    """The advantage of every turn of every rollout, (G, K), by the credit that the loss names.
+    """Return the advantage of every turn of every rollout, (G, K), by the loss's credit.
 
     episode: the advantage of the episode, for all of its turns.
-    turn: the return from that turn on, compared with the group's other rollouts at the same turn.
-    state: the advantage of the episode, plus `state_weight` times that of the turn's return among all turns of the
-    group that faced the same messages (GiGPO, 2505.10978).
+    turn: the return from this turn on, compared with the group's other rollouts at the same turn.
+    state: the advantage of the episode, plus `state_weight` times the advantage of the turn's return among all turns of
+    the group that faced the same messages (GiGPO, 2505.10978).
 
-    With a value head (`gae`) all are 0, because the trainer works them out from the rewards.
+    With a value head (`gae`) all are 0, because the trainer computes them from the rewards.
     """
     if loss.has_critic:
         return [[0.0] * len(rollout.turn_rewards) for rollout in rollouts_G]
@@ -89,7 +89,7 @@ def turn_advantages(rollouts_G: Sequence[Rollout], loss: ResolvedLoss) -> list[l
 
 
 def token_advantages(rollout: Rollout, advantages_K: Sequence[float]) -> tuple[float, ...]:
-    """The advantages (T,) of tokens: every sampled token has its turn's, all others have 0."""
+    """Return the advantages (T,) of tokens: a sampled token has its turn's advantage, all others have 0."""
     advantages_T = [0.0] * len(rollout.token_ids_T)
     for turn, advantage in zip(rollout.turns, advantages_K, strict=True):
         for t in turn:
@@ -98,7 +98,7 @@ def token_advantages(rollout: Rollout, advantages_K: Sequence[float]) -> tuple[f
 
 
 def token_rewards(rollout: Rollout) -> tuple[float, ...]:
-    """The rewards (T,) of tokens, for a value head: what a turn earned is the reward of its last token."""
+    """Return the rewards (T,) of tokens, for a value head: a turn's reward belongs to its last token."""
     rewards_T = [0.0] * len(rollout.token_ids_T)
     for turn, reward in zip(rollout.turns, rollout.turn_rewards, strict=True):
         rewards_T[turn[-1]] = reward
@@ -106,7 +106,7 @@ def token_rewards(rollout: Rollout) -> tuple[float, ...]:
 
 
 def returns(rewards_K: Sequence[float], gamma: float) -> list[float]:
-    """The discounted return of each turn: sum over k' >= k of gamma^(k' - k) r_k'."""
+    """Return the discounted return of each turn: sum over k' >= k of gamma^(k' - k) r_k'."""
     values, later = list[float](), 0.0
     for reward in reversed(rewards_K):
         later = reward + gamma * later
@@ -115,21 +115,22 @@ def returns(rewards_K: Sequence[float], gamma: float) -> list[float]:
 
 
 def states(rollout: Rollout) -> list[Hashable]:
-    """The state that the policy faced at each turn: the messages since its last reply. States are compared by equality.
+    """Return the state that the policy faced at each turn: the messages since its last reply. States are compared by
+    equality.
 
     For the turns "A" and "B" of the rollout in `types.py`: [(("user", "q"),), (("user", "wrong"),)].
     """
     runs = groupby(rollout.messages, key=lambda message: message["role"] == "assistant")
     faced = [tuple((message["role"], message["content"]) for message in run) for spoke, run in runs if not spoke]
-    # An opening may contain an example conversation, whose assistant messages are no turns: take the last states.
+    # The assistant messages of an example conversation in the opening are not turns: take the last states.
     return list(faced[max(0, len(faced) - len(rollout.turn_rewards)) :])
 
 
 def _compare_turns(
     rollouts_G: Sequence[Rollout], keys_GK: Sequence[Sequence[Hashable]], loss: ResolvedLoss
 ) -> list[list[float]]:
-    """The advantages (G, K) of the turns' returns, each compared with those of all turns with the same key."""
-    # For each key: (rollout, turn, return, number of tokens) of the turns that are compared with one another.
+    """Return the advantages (G, K) of the turns' returns, each compared with all turns with the same key."""
+    # key -> (rollout, turn, return, number of tokens) of the turns that are compared with one another
     turns: dict[Hashable, list[tuple[int, int, float, int]]] = defaultdict(list)
     for g, (rollout, keys_K) in enumerate(zip(rollouts_G, keys_GK, strict=True)):
         returns_K = returns(rollout.turn_rewards, loss.gamma)

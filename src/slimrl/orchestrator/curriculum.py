@@ -1,6 +1,6 @@
-"""The order of the training tasks: the tasksets take turns, and each is shuffled anew every epoch.
+"""The order of the training tasks: the tasksets take turns, and each is shuffled again every epoch.
 
-The order is a function of the seed alone, so a checkpoint needs to keep nothing but a position in it.
+The order is a function of the seed alone, so a checkpoint stores only a position in it.
 """
 
 import random
@@ -21,9 +21,9 @@ class Shuffle:
         self._epoch, self._order = -1, list[int]()
 
     def at(self, position: int) -> int:
-        """The index at a 0-based position."""
+        """Return the index at a 0-based position."""
         epoch, place = divmod(position, self._length)
-        if epoch != self._epoch:  # shuffled once an epoch, and not at every call
+        if epoch != self._epoch:  # shuffle once per epoch, not at every call
             order = random.Random(f"{self._seed}/{epoch}").sample(range(self._length), self._length)
             self._epoch, self._order = epoch, order
         return self._order[place]
@@ -40,7 +40,7 @@ class Draw:
 
 
 class Curriculum:
-    """An endless sequence of training tasks. `seed` is any text, and different texts give unrelated orders."""
+    """An endless sequence of training tasks. `seed` is any text; different texts give unrelated orders."""
 
     def __init__(self, tasksets: Sequence[Taskset], seed: str) -> None:
         self._tasksets = [(taskset, tasks_of(taskset, "train")) for taskset in tasksets]
@@ -50,8 +50,8 @@ class Curriculum:
         self._shuffles = [Shuffle(len(tasks), f"{seed}/{n}") for n, (_, tasks) in enumerate(self._tasksets)]
 
     def draw(self, position: int) -> Draw:
-        """The task at a 0-based position of the order."""
-        # Positions go round the tasksets, so that each batch has about equally many tasks of each.
+        """Return the task at a 0-based position of the order."""
+        # Positions cycle through the tasksets, so that each batch has about equally many tasks of each.
         round_number, number = divmod(position, len(self._tasksets))
         taskset, tasks = self._tasksets[number]
         return Draw(position, number, taskset, tasks[self._shuffles[number].at(round_number)])

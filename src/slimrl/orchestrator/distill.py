@@ -4,13 +4,12 @@ The student S sees x, the teacher T sees x and perhaps a context c, and S has sa
 
     A'_t = adv_tau A_t + teacher_tau log p_T(y_t | c, x, y_<t) - student_tau log p_S(y_t | x, y_<t)
 
-takes the place of the advantage, with no gradient through either log-probability. With adv_tau = 0 and the other two
+replaces the advantage, with no gradient through either log-probability. If adv_tau = 0 and the other two taus are
 equal, its expectation under S is -KL(S || T) times their value. student_tau alone is an entropy bonus.
 
-From the last two terms a baseline is subtracted: their mean over the other rollouts that agree on all tokens up to t
-(`subtract_baseline`). The expected gradient stays the same. Without a baseline nearly every token is pushed down,
-because the teacher's probability of what a student samples is mostly lower than the student's own, and what rises
-instead is chance.
+A baseline is subtracted from the last two terms: their mean over the other rollouts that agree on all tokens up to t
+(`subtract_baseline`). The expected gradient stays the same. Without a baseline nearly every token would be pushed down,
+because the teacher mostly finds a sampled token less probable than the student does; chance would decide what rises.
 
 This module knows nothing of how a teacher computes.
 """
@@ -29,28 +28,28 @@ from slimrl.rollout.episode import EpisodeSpec, RolloutContext, read_opening
 from slimrl.rollout.loop import run_episodes
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams, Taskset
 
-# A token that the teacher forbids has log-probability -inf, and an infinite advantage would spoil the step. This is
-# less than float32 can express as a probability.
+# A token that the teacher forbids has log-probability -inf, and an infinite advantage would spoil the step. A
+# probability of e^-100 is too small for float32.
 LOWEST_LOGPROB = -100.0
-UNUSED = SamplingParams(max_tokens=1)  # an episode of which only the opening is read samples nothing
+UNUSED = SamplingParams(max_tokens=1)  # for an episode of which only the opening is read: it samples nothing
 
 Opening = tuple[int, ...] | None
-"""The token ids that a teacher reads before the first sampled one; None where it reads the student's own prompt."""
+"""The token ids that a teacher reads before the first sampled one; None if it reads the student's own prompt."""
 
 
 class Teacher(Protocol):
     """A model that scores tokens."""
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
-        """The log-probability of every trained token of every sample, in their order. Raises UserError if the teacher
-        cannot compute them."""
+        """Return the log-probability of every trained token of every sample, in their order. Raises UserError if the
+        teacher cannot compute them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """A teacher, and what it reads: the openings of `tasksets`, which give the student's tasks more context, one for
-    each taskset of the student. Without `tasksets` the teacher reads what the student does. It reads rollouts of at
-    most `seq_len` tokens."""
+    """A teacher, and its input. `tasksets`, one per taskset of the student, add context to the student's tasks by their
+    openings. Without `tasksets` the teacher reads the student's input. It reads rollouts of at most `seq_len`
+    tokens."""
 
     teacher: Teacher
     tasksets: Sequence[Taskset]
@@ -58,7 +57,8 @@ class Distillation:
     seq_len: int
 
     def openings(self, draws: Sequence[Draw]) -> list[Opening | RolloutError]:
-        """The opening that the teacher reads for each draw, or the error that kept its environment from starting."""
+        """Return the opening that the teacher reads for each draw, or the error that kept its environment from
+        starting."""
         if not self.tasksets:
             return [None] * len(draws)
         slots = asyncio.Semaphore(self.context.num_concurrent)
@@ -77,7 +77,7 @@ class Distillation:
         return run_episodes(read_all())
 
     def check_readable(self, rollout: Rollout, opening: Opening | RolloutError) -> Rollout:
-        """The rollout, marked as failed if the teacher cannot read it."""
+        """Return the rollout, marked as failed if the teacher cannot read it."""
         if rollout.failure:
             return rollout
         if isinstance(opening, RolloutError):
@@ -92,7 +92,7 @@ class Distillation:
     def apply(
         self, samples: Sequence[Sample], openings: Sequence[Opening], loss: ResolvedLoss, temperature: float
     ) -> tuple[tuple[Sample, ...], Metrics]:
-        """The samples with A' for advantages, and the `distill/` metrics. `openings` has one entry for each sample."""
+        """Return the samples with A' as advantages, and the `distill/` metrics. `openings` has one entry per sample."""
         if not samples:
             return (), {}
         read = [as_read(sample, opening) for sample, opening in zip(samples, openings, strict=True)]
@@ -111,35 +111,36 @@ class Distillation:
 
 
 def teacher_term(teacher: float, student: float, loss: ResolvedLoss) -> float:
-    """teacher_tau log p_T - student_tau log p_S of one token: exactly 0 for equal log-probabilities and equal taus.
+    """Return teacher_tau log p_T - student_tau log p_S of a token, exactly 0 for equal log-probabilities and equal
+    taus.
 
-    It is 0, too, where the sampler could not give a finite log-probability: the trainer masks such a token, and its
-    value must not spoil the mean of the others.
+    Also return 0 if the sampler's log-probability is not finite: the trainer masks such a token, and its value must not
+    spoil the mean of the others.
     """
     return loss.teacher_tau * teacher - loss.student_tau * student if math.isfinite(student) else 0.0
 
 
 def teacher_terms(sample: Sample, teacher_N: Sequence[float], loss: ResolvedLoss) -> list[float]:
-    """The teacher term of every trained token of a sample, given the teacher's log-probabilities of them."""
+    """Return the teacher term of every trained token of a sample, given the teacher's log-probabilities."""
     student_N = _select_trained(sample.logprobs_T, sample.loss_mask_T)
     return [teacher_term(teacher, student, loss) for teacher, student in zip(teacher_N, student_N, strict=True)]
 
 
 def subtract_baseline(samples: Sequence[Sample], values_BN: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Each trained token's value less a baseline: the mean value of the other samples' tokens at the same place, where
-    the same place means that all tokens before it are equal. Without other samples there, the value itself.
+    """Return each trained token's value less a baseline: the mean value of the other samples' tokens at the same place.
+    Two tokens have the same place if all tokens before them are equal. Without other samples there, the baseline is 0.
 
-    A baseline that does not depend on the token itself leaves the expected gradient as it is (leave-one-out, as in
+    A baseline that does not depend on the token itself leaves the expected gradient unchanged (leave-one-out, as in
     RLOO, 2402.14740).
     """
-    # The samples' tokens form a trie. Its nodes are numbered in `nodes`, by their parent's number and the token that
-    # leads to them, so that finding a token's node costs one look-up and not a comparison of whole prefixes. The root
-    # of a trie stands for a prompt: its key is the tuple of all tokens before the first trained one.
+    # The samples' tokens form a trie. `nodes` numbers its nodes by their parent's number and the token that leads to
+    # them. So finding a token's node costs one look-up, not a comparison of whole prefixes. The root of a trie stands
+    # for a prompt: its key is the tuple of all tokens before the first trained one.
     #
-    # For example, samples that answer the prompt (5, 6) with "7 8" and "7 9" go through these nodes, which stand for
-    # what has been read before a token is sampled:
+    # For example, samples that answer the prompt (5, 6) with "7 8" and "7 9" pass these nodes, named by the tokens that
+    # are read before a token is sampled:
     #     0 = (5, 6)   1 = (5, 6, 7)   2 = (5, 6, 7, 8)   3 = (5, 6, 7, 9)
-    # The values at 7 are compared in node 0, and those at 8 and 9 in node 1.
+    # The values at 7 are compared in node 0, the values at 8 and 9 in node 1.
     nodes: dict[tuple[object, int], int] = {}
     nodes_BN: list[list[int]] = []
     for sample in samples:
@@ -156,14 +157,14 @@ def subtract_baseline(samples: Sequence[Sample], values_BN: Sequence[Sequence[fl
     for node, value in chain.from_iterable(pairs_BN):
         sums[node] += value
         counts[node] += 1
-    # A token that is alone in its node has the sum of the others 0, hence the baseline 0.
+    # For a token alone in its node, the sum of the others is 0, hence the baseline 0.
     return [
         [value - (sums[node] - value) / max(1, counts[node] - 1) for node, value in pairs_N] for pairs_N in pairs_BN
     ]
 
 
 def with_advantages(sample: Sample, values_N: Sequence[float], loss: ResolvedLoss) -> Sample:
-    """The sample with adv_tau A_t plus the value of each trained token as its advantages."""
+    """Return the sample with adv_tau A_t plus the value of each trained token as its advantages."""
     values, advantages_T = iter(values_N), [0.0] * len(sample.token_ids_T)
     for t, trained in enumerate(sample.loss_mask_T):
         if trained:
@@ -173,8 +174,8 @@ def with_advantages(sample: Sample, values_N: Sequence[float], loss: ResolvedLos
 
 
 def without_teacher(sample: Sample, loss: ResolvedLoss) -> Sample:
-    """The sample with A' for advantages where there is no teacher: `adv_tau` weighs the reward's, `student_tau` adds an
-    entropy bonus."""
+    """Return the sample with A' as advantages when there is no teacher: `adv_tau` weights the reward's advantage,
+    `student_tau` adds an entropy bonus."""
     if loss.adv_tau == 1.0 and not loss.student_tau:
         return sample
     nothing = [0.0] * sum(sample.loss_mask_T)
@@ -184,8 +185,8 @@ def without_teacher(sample: Sample, loss: ResolvedLoss) -> Sample:
 def with_opening(
     token_ids_T: Sequence[int], loss_mask_T: Sequence[bool], opening: Opening
 ) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    """The tokens and the mask of a rollout with the teacher's opening in place of the student's, which ends before the
-    first sampled token."""
+    """Return the tokens and the mask of a rollout with the teacher's opening in place of the student's. An opening is
+    all tokens before the first sampled one."""
     if opening is None:
         return tuple(token_ids_T), tuple(loss_mask_T)
     first = list(loss_mask_T).index(True)
@@ -193,15 +194,15 @@ def with_opening(
 
 
 def as_read(sample: Sample, opening: Opening) -> Sample:
-    """The sample as the teacher reads it. Its log-probabilities and advantages are unknown, and given as 0."""
+    """Return the sample as the teacher reads it. Its log-probabilities and advantages are unknown and set to 0."""
     token_ids_T, loss_mask_T = with_opening(sample.token_ids_T, sample.loss_mask_T, opening)
     nothing = (0.0,) * len(token_ids_T)
     return Sample(token_ids_T, loss_mask_T, nothing, nothing, sample.version)
 
 
 def check_scores(scores_BN: Sequence[Sequence[float]], samples: Sequence[Sample]) -> list[list[float]]:
-    """The teacher's scores with a floor of LOWEST_LOGPROB. Raises UserError unless each trained token has exactly one
-    log-probability."""
+    """Return the teacher's scores with a floor of LOWEST_LOGPROB. Raises UserError unless each trained token has
+    exactly one log-probability."""
     for scores_N, sample in zip(scores_BN, samples, strict=True):
         if len(scores_N) != sum(sample.loss_mask_T):
             raise UserError(

@@ -1,4 +1,4 @@
-"""Adds what rollouts earn in comparison with one another (`Taskset.group_rewards`)."""
+"""Adds the rewards that compare the rollouts of a group with one another (`Taskset.group_rewards`)."""
 
 import copy
 import math
@@ -15,8 +15,8 @@ FAILURE = "group_reward_error"
 
 
 def add_group_rewards(rollouts_G: Sequence[Rollout], draw: Draw) -> tuple[Rollout, ...]:
-    """The rollouts of a group, each with its group rewards in its last turn and in its metrics. Those that failed take
-    no part. If the comparison fails, so does the whole group."""
+    """Return the rollouts of a group, with their group rewards in the last turn and in the metrics. Failed rollouts
+    take no part. If the comparison fails, so does the whole group."""
     taskset = draw.taskset
     kept = [rollout for rollout in rollouts_G if not rollout.failure]
     if not taskset.group_reward_names or not kept:
@@ -35,7 +35,7 @@ def _fail(rollout: Rollout, detail: str) -> Rollout:
 
 
 def _rows(given: object, num: int) -> list[dict[str, float]]:
-    """The rewards of each rollout by name. Raises RolloutError for anything but finite numbers, one for each."""
+    """Return the rewards of each rollout by name. Raises RolloutError unless there is one finite number per rollout."""
     if not isinstance(given, Mapping):
         raise RolloutError(FAILURE, f"group_rewards() must give lists by name, not {given!r:.100}")
     for name, values in given.items():

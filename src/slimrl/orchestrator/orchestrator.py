@@ -1,9 +1,9 @@
 """From tasks to a training batch: draw tasks, play a group of episodes on each, turn rewards into advantages.
 
-A group whose advantages are all 0, as when its rewards are equal, carries no signal. Such a group is counted, not
-trained on, and replaced by one on a fresh task up to a bound (dynamic sampling, DAPO, 2503.14476). A value head and
-distillation learn from every rollout, so with these each group carries a signal. Every rollout that was started is
-accounted for: it is trained on, or dropped with a reason.
+A group whose advantages are all 0, for example because its rewards are equal, carries no signal. Such a group is
+counted, not trained on, and replaced by a group on a new task, up to a bound (dynamic sampling, DAPO, 2503.14476). With
+a value head or distillation, every group carries a signal, because these learn from every rollout. Every started
+rollout is accounted for: it is trained on, or dropped with a reason.
 """
 
 import hashlib
@@ -39,10 +39,10 @@ Record = Callable[[int, Sequence[RolloutRecord]], None]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rollouts of one task that did not fail, and the advantages (G, K) of their turns.
+    """The successful rollouts of one task, and the advantages (G, K) of their turns.
 
-    `position` is the task's number in the curriculum, and `version` the policy's when the group was issued. `opening`
-    is what a teacher reads in place of their opening.
+    `position` is the task's number in the curriculum, `version` the policy's version when the group was issued. A
+    teacher reads `opening` instead of the rollouts' own opening.
     """
 
     position: int
@@ -55,7 +55,7 @@ class Group:
 
 @dataclass
 class Orchestrator:
-    """Collects the batches of a run. `record` is given all rollouts of each step, and `distillation` adds a teacher's
+    """Collects the batches of a run. `record` receives all rollouts of each step; `distillation` adds a teacher's
     log-probabilities to the advantages. No batch has a group that was issued more than `max_async_level` versions ago.
     Raises UserError if the rollouts of a group cannot be compared."""
 
@@ -78,12 +78,12 @@ class Orchestrator:
         self._watched = WatchedClient(self.context.client)
         largest = max(len(taskset.roles) for taskset in self.tasksets)
         self._pool = Pool(replace(self.context, client=self._watched), self.max_async_level, largest)
-        self._collected_s = 0.0  # when the last batch was made
-        self._to_replay: Sequence[int] = ()  # what was in flight when the checkpoint was made
+        self._collected_s = 0.0  # time of the last batch
+        self._to_replay: Sequence[int] = ()  # groups in flight at the time of the checkpoint
 
     @property
     def state(self) -> dict[str, Any]:
-        """All that a run needs to go on from here, as JSON."""
+        """The state that a run needs to continue from here, as JSON."""
         return OrchestratorState(
             data_position=self._num_drawn,
             num_environments=len(self.tasksets),
@@ -93,8 +93,8 @@ class Orchestrator:
         ).as_json()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`; an empty one is that of a new run. Groups of other settings, which cannot be used, are
-        played again with the present ones. Raises UserError if it is none."""
+        """Continue from a `state`, empty in a new run. Groups that do not fit the present settings are played again.
+        Raises UserError if the state is malformed."""
         restored = read_state(state)
         self._num_drawn, self._role_means = restored.data_position, dict(restored.role_means)
         G, has_same_tasks = self.config.rollouts_per_example, restored.num_environments == len(self.tasksets)
@@ -104,14 +104,14 @@ class Orchestrator:
         self._to_replay = (*other, *restored.in_flight)
 
     def close(self) -> Metrics:
-        """End the episodes in flight. Returns how many rollouts were started and will not be trained on."""
+        """Stop the episodes in flight. Return the numbers of rollouts that were started and will not be trained on."""
         lengths = self._lengths()
         self._pool.close()
         return lengths
 
     def collect(self, step: int) -> Batch:
-        """Play until the batch is full of groups with a signal, or the resampling bound is reached. Raises UserError
-        if every rollout failed."""
+        """Play until the batch is full of groups with a signal, or the resampling bound is reached. Raises UserError if
+        every rollout failed."""
         began, waited_s = time.perf_counter(), 0.0
         wanted = self.config.batch_size // self.config.rollouts_per_example
         bound = wanted * self.config.resample_factor
@@ -132,7 +132,7 @@ class Orchestrator:
             played += read
             groups += self._grade(read, openings)
         rollouts = [rollout for group in played for rollout in group.rollouts]
-        self.record(step, self._records(groups, played))  # before an error, so that the failures can be looked at
+        self.record(step, self._records(groups, played))  # before an error, so that users can read the failures
         if not groups:
             raise UserError(_all_failed(rollouts))
         G, with_signal = self.config.rollouts_per_example, [group for group in groups if group.has_signal]
@@ -146,13 +146,13 @@ class Orchestrator:
         return Batch(samples, self.config.sampling.temperature, metrics | more, self.state)
 
     def _begin_step(self, step: int) -> None:
-        """Seed the tasksets' generators; while episodes are in flight, these go on with those that they have."""
+        """Seed the tasksets' generators; while episodes are in flight, the generators stay unchanged."""
         for taskset in (*self.tasksets, *(self.distillation.tasksets if self.distillation else ())):
             taskset.begin_step(None if self._pool.in_flight else f"rl/{self.seed}/{step}")
 
     def _replay(self, step: int) -> int:
-        """Issue again the groups that an earlier process had in flight, and those that are too old by now, which are
-        dropped. Returns the number of the latter."""
+        """Issue again the groups that were in flight in an earlier process or are now too old. The old ones are
+        dropped; return their number."""
         for position in self._to_replay:
             self._issue(position)
         self._to_replay = ()
@@ -162,8 +162,8 @@ class Orchestrator:
         return len(stale)
 
     def _fill(self, step: int, num: int) -> int:
-        """Issue new groups, so that there are `num` for this batch and as many batches more as can be trained before
-        what is issued now becomes too old. Returns how many were issued."""
+        """Issue new groups, and return their number. Afterwards there are `num` groups for this batch, and groups for
+        as many further batches as can be trained before the new groups become too old."""
         lag = max(0, step - self._watched.version)
         assert lag <= self.max_async_level, f"the sampler is {lag} versions behind step {step}"
         wanted = self.config.batch_size // self.config.rollouts_per_example
@@ -174,7 +174,7 @@ class Orchestrator:
         return max(0, room)
 
     def _issue(self, position: int) -> None:
-        """Begin a group: `rollouts_per_example` rollouts of one task."""
+        """Start a group: `rollouts_per_example` rollouts of one task."""
         draw = self._curriculum.draw(position)
         games: Games = [
             self_play_specs(EpisodeSpec(draw.taskset, draw.task, self._sampling(position, number)))
@@ -183,14 +183,14 @@ class Orchestrator:
         self._pool.issue(position, games)
 
     def _compare(self, group: PlayedGroup) -> PlayedGroup:
-        """The group with what its rollouts earn in comparison with one another."""
+        """Return the group with the rewards that compare its rollouts."""
         if not any(one.group_reward_names for one in self.tasksets):
             return group
         return replace(group, rollouts=add_group_rewards(group.rollouts, self._curriculum.draw(group.position)))
 
     def _read(self, taken: Sequence[PlayedGroup]) -> tuple[list[PlayedGroup], list[Opening]]:
-        """The groups, and the opening that a teacher reads for each. A rollout that the teacher cannot read is marked
-        as failed."""
+        """Return the groups, and for each the opening that a teacher reads. Rollouts that the teacher cannot read are
+        marked as failed."""
         if not self.distillation:
             return list(taken), [None] * len(taken)
         openings = self.distillation.openings([self._curriculum.draw(group.position) for group in taken])
@@ -202,20 +202,20 @@ class Orchestrator:
         return readable, [None if isinstance(opening, RolloutError) else opening for opening in openings]
 
     def _sampling(self, position: int, number: int) -> SamplingParams:
-        """The sampling parameters of an episode. Its seed depends on the run's seed and its own number alone, so that
-        a resumed run samples the same tokens."""
+        """Return the sampling parameters of an episode. Its seed depends only on the run's seed and the episode's
+        number, so a resumed run samples the same tokens."""
         digest = hashlib.sha256(f"{self.seed}/{position}/{number}".encode()).digest()
         seed = int.from_bytes(digest[:6], "big")
         return self.config.sampling.params(self.config.sampling.temperature, seed)
 
     def _grade(self, taken: Sequence[PlayedGroup], openings: Sequence[Opening]) -> list[Group]:
-        """A graded group for each of those taken of which at least one rollout did not fail."""
+        """Return a graded group for each group in which at least one rollout succeeded."""
         num_envs = len(self.tasksets)
         groups = []
         for group, opening in zip(taken, openings, strict=True):
             kept = tuple(rollout for rollout in group.rollouts if not rollout.failure)
             if kept:
-                env = str(group.position % num_envs)  # the curriculum goes round the environments
+                env = str(group.position % num_envs)  # the curriculum cycles through the environments
                 advantages_GK = tuple(role_advantages(kept, self.loss, self._role_means, env))
                 has_signal = every_rollout_has_signal(self.loss) or any(
                     value != 0.0 for values in advantages_GK for value in values
@@ -224,8 +224,8 @@ class Orchestrator:
         return groups
 
     def _samples(self, groups: Sequence[Group], step: int) -> tuple[tuple[Sample, ...], Metrics]:
-        """The samples of the groups with a signal, and the metrics of distillation if there is a teacher."""
-        # The groups' rollouts come first in the step's file, in this order.
+        """Return the samples of the groups with a signal, and the metrics of distillation if there is a teacher."""
+        # In the step's file, the groups' rollouts come first, in this order.
         first_rows = accumulate((len(group.rollouts) for group in groups), initial=0)
         placed = [(group, row) for group, row in zip(groups, first_rows, strict=False) if group.has_signal]
         samples = [sample for group, row in placed for sample in _samples(group, self.loss, row)]
@@ -239,29 +239,29 @@ class Orchestrator:
         return distilled, metrics | {"time/teacher_s": time.perf_counter() - began}
 
     def _speed(self, played: Sequence[Rollout], began: float) -> Metrics:
-        """How long the trainer has waited for the batch since `began`, and the speed at which it was sampled: above
-        level 0 that began with the batch before."""
+        """Return how long the trainer has waited for the batch since `began`, and the sampling speed. Above level 0,
+        sampling started with the previous batch."""
         now, sampled = time.perf_counter(), sum(rollout.num_sampled for rollout in played)
         since = (self._collected_s or began) if self.max_async_level else began
         self._collected_s = now
         return {"time/rollout_s": now - began, "perf/tokens_sampled_per_s": sampled / (now - since)}
 
     def _measure(self, played: Sequence[PlayedGroup]) -> Metrics:
-        """What the monitors of the run's health watch."""
+        """Return the metrics that the run's health monitors watch."""
         if not self.monitors.enabled:
             return {}
         tasks: dict[tuple[int, str, str], list[Rollout]] = {}
         for group in played:
-            env = group.position % len(self.tasksets)  # two environments may call a task the same
+            env = group.position % len(self.tasksets)  # two environments may have tasks of the same name
             for rollout in (rollout for rollout in group.rollouts if not rollout.failure):
                 tasks.setdefault((env, rollout.task_id, rollout.role), []).append(rollout)
         try:
             return measure(list(tasks.values()), self.monitors.right_metric)
-        except (ArithmeticError, ValueError):  # rewards whose squares are no numbers: nothing can be watched in them
+        except (ArithmeticError, ValueError):  # rewards whose squares are not finite cannot be monitored
             return {}
 
     def _lengths(self) -> Metrics:
-        """The rollouts that were started and that no batch has used or dropped so far."""
+        """Return the numbers of started rollouts that no batch has used or dropped so far."""
         G = self.config.rollouts_per_example
         return {
             "async/in_flight": float(G * len(self._pool.in_flight)),
@@ -269,7 +269,7 @@ class Orchestrator:
         }
 
     def _reward_by_environment(self, groups: Sequence[Group]) -> Metrics:
-        """With several environments, the mean reward of each of those that have rollouts in this step."""
+        """Return the mean reward of each environment with rollouts in this step; empty for a single environment."""
         if len(self.tasksets) == 1:
             return {}
         rewards: dict[str, list[float]] = {}
@@ -299,13 +299,13 @@ class Orchestrator:
         ]
 
     def _label(self, position: int) -> str:
-        """What the environment of a task is called."""
+        """Return the name of a task's environment."""
         labels = self.config.labels
-        return labels[position % len(labels)]  # the curriculum goes round the environments
+        return labels[position % len(labels)]  # the curriculum cycles through the environments
 
 
 def every_rollout_has_signal(loss: ResolvedLoss) -> bool:
-    """Whether a rollout is worth training on even where all rollouts of its group earned the same."""
+    """Return True if a rollout is worth training on even if all rollouts of its group have equal rewards."""
     return loss.has_critic or loss.teacher_tau > 0 or loss.student_tau > 0
 
 
@@ -319,7 +319,7 @@ def _all_failed(played: Sequence[Rollout]) -> str:
 
 
 def _samples(group: Group, loss: ResolvedLoss, first_row: int) -> list[Sample]:
-    """A group's rollouts as the trainer sees them; `first_row` is the line of the first."""
+    """Return a group's rollouts as the trainer sees them. `first_row` is the line of the first."""
     return [
         Sample(
             token_ids_T=rollout.token_ids_T,

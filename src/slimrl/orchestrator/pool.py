@@ -1,8 +1,8 @@
-"""The groups of episodes in flight, and those that have finished and that no batch has used yet.
+"""The groups of episodes in flight, and the finished groups that no batch has used yet.
 
-At level 0 groups are played in rounds: whoever waits plays all of them to their end, and nothing goes on afterwards. At
-a level above 0 they are played in a thread of their own, and go on while the trainer trains. That thread only plays;
-which groups there are is decided and written down by the thread that calls the pool's methods.
+At level 0 groups are played in rounds: the caller of `take` plays all of them until they finish. At a level above 0
+they are played in a thread of their own, also while the trainer trains. This thread only plays. The thread that calls
+the pool's methods issues groups, drops them and records their results.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from slimrl.rollout.places import Places, run_groups
 from slimrl.types import Rollout
 
 Games = list[list[EpisodeSpec]]
-ALIVE_S = 1.0  # between two looks at whether the thread still lives
+ALIVE_S = 1.0  # seconds between two checks that the thread is alive
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedGroup:
-    """The rollouts of one task, some of which may have failed. `position` is the task's number in the curriculum, and
-    `version` the policy's when the group was issued."""
+    """The rollouts of one task, some possibly failed. `position` is the task's number in the curriculum, `version` the
+    policy's version when the group was issued."""
 
     position: int
     version: int
@@ -35,7 +35,7 @@ class PlayedGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Flight:
-    """A group that is being played. Without a thread nothing plays it yet."""
+    """A group in flight. `playing` is None if the pool has no thread; the next round then plays it."""
 
     position: int
     version: int
@@ -56,16 +56,16 @@ class Pool:
 
     @property
     def in_flight(self) -> list[int]:
-        """The positions of the groups that are being played, in the order in which they were issued."""
+        """The positions of the groups in flight, in the order of their issue."""
         return list(self._in_flight)
 
     @property
     def waiting(self) -> list[PlayedGroup]:
-        """The groups that have finished, in the order in which they did."""
+        """The finished groups that no batch has used, in the order of their finish."""
         return list(self._finished)
 
     def issue(self, position: int, games: Games) -> None:
-        """Begin a group."""
+        """Start a group."""
         playing = self._thread.start(self._play(games)) if self._thread else None
         flight = _Flight(position, self._context.client.version, games, playing)
         self._in_flight[position] = flight
@@ -73,11 +73,11 @@ class Pool:
             playing.add_done_callback(lambda _: self._arrived.put(flight))
 
     def restore(self, groups: Sequence[PlayedGroup]) -> None:
-        """Take up groups that finished in an earlier process."""
+        """Add groups that finished in an earlier process."""
         self._finished.extend(groups)
 
     def drop_before(self, version: int) -> list[int]:
-        """Drop the groups that were issued before a version, finished or not. Returns their positions."""
+        """Drop the groups that were issued before `version`, finished or not. Return their positions."""
         self._file_arrived()
         late = [flight for flight in self._in_flight.values() if flight.version < version]
         for flight in late:
@@ -89,17 +89,17 @@ class Pool:
         return [group.position for group in old] + [flight.position for flight in late]
 
     def take(self, num: int) -> list[PlayedGroup]:
-        """At most `num` finished groups, and at least one, for which it waits: those of the oldest version first, which
-        would else become too old, and of these the first that have finished."""
+        """Wait for at least one finished group, and return up to `num`. Older versions are first, because they would
+        soonest be too old; equal versions are in the order of their finish."""
         self._file_arrived()
         while not self._finished:
             self._wait()
-        self._finished.sort(key=lambda group: group.version)  # which keeps the order of equal ones
+        self._finished.sort(key=lambda group: group.version)  # a stable sort
         taken, self._finished = self._finished[:num], self._finished[num:]
         return taken
 
     def close(self) -> None:
-        """Cancel what is in flight, and end the thread."""
+        """Cancel the groups in flight, and stop the thread."""
         self._in_flight.clear()
         if self._thread:
             self._thread.close()
@@ -108,7 +108,7 @@ class Pool:
         return list(await asyncio.gather(*(self._places.play(game, self._context) for game in games)))
 
     def _wait(self) -> None:
-        """Wait until a group has finished, at level 0 until all have. Raises what playing has raised."""
+        """Wait until a group has finished, at level 0 until all have. Raise the error of a failed group."""
         assert self._in_flight, "nothing is in flight that could finish"
         if not self._thread:
             self._play_round()
@@ -121,7 +121,7 @@ class Pool:
                 self._check_not_held(self._thread.ident)
 
     def _check_not_held(self, thread: int) -> None:
-        """Raise UserError if an environment holds the thread of the episodes, where nothing can interrupt it."""
+        """Raise UserError if an environment blocks the thread of the episodes, where nothing can interrupt it."""
         if (seconds := hold_s(thread)) > max(HELD_S, 2 * self._context.limits.timeout_s):
             raise UserError(f"{describe_held(thread, seconds)}, and continue with `--resume`.")
 
@@ -137,7 +137,7 @@ class Pool:
             self._file(self._arrived.get())
 
     def _file(self, flight: _Flight) -> None:
-        """Write down that a group has finished. One that was dropped meanwhile is in flight no longer."""
+        """Record a finished group, unless it was dropped in the meantime."""
         if self._in_flight.get(flight.position) is flight:
             assert flight.playing
             played = flight.playing.result()

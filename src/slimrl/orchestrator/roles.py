@@ -1,7 +1,7 @@
 """Advantages in self-play: the roles of a game may earn unequally, so rollouts are compared within their role.
 
-The advantage `rae` compares a rollout with a running mean of what its role earned before (role-conditioned advantage
-estimation, SPIRAL, 2506.24119). It needs no group, so it works for a single rollout of each role, too.
+The advantage `rae` compares a rollout with a running mean of its role's earlier rewards (role-conditioned advantage
+estimation, SPIRAL, 2506.24119). It needs no group, so it also works for a single rollout of each role.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -18,15 +18,15 @@ Means = MutableMapping[str, float]
 def role_advantages(
     rollouts_G: Sequence[Rollout], loss: ResolvedLoss, means: Means, game: str
 ) -> list[tuple[float, ...]]:
-    """The advantages (G, K) of the rollouts' turns, by `turn_advantages` within each role. `rae` reads and updates the
-    `means`, whose keys are `game/role`."""
+    """Return the advantages (G, K) of the rollouts' turns, by `turn_advantages` within each role. `rae` reads and
+    updates the `means`, whose keys are `game/role`."""
     advantages_GK: list[tuple[float, ...]] = [()] * len(rollouts_G)
-    # dict.fromkeys keeps the order of the roles, where that of a set would differ from run to run.
+    # dict.fromkeys keeps the order of the roles; a set's order would differ between runs.
     for role in dict.fromkeys(rollout.role for rollout in rollouts_G):
         places = [place for place, rollout in enumerate(rollouts_G) if rollout.role == role]
         same = [rollouts_G[place] for place in places]
         chosen = loss
-        # A running mean is a constant baseline for the rollouts at hand, so `reinforce` does the rest.
+        # A running mean is a constant baseline for these rollouts, so `reinforce` computes the rest.
         if loss.advantage == "rae":
             baseline = update_mean(means, f"{game}/{role}", [rollout.reward for rollout in same], loss.decay)
             chosen = replace(loss, advantage="reinforce", baseline=baseline)
@@ -36,10 +36,10 @@ def role_advantages(
 
 
 def update_mean(means: Means, key: str, rewards: Sequence[float], decay: float) -> float:
-    """Update a running mean, b <- decay b + (1 - decay) R for each reward R, and return its value from before.
+    """Update a running mean, b <- decay b + (1 - decay) R for each reward R, and return its previous value.
 
-    The value from before does not depend on the rewards that are compared with it, so the gradient stays unbiased. The
-    first rewards of a role have no mean before them, and are compared with their own.
+    The previous value does not depend on the rewards that are compared with it, so the gradient stays unbiased. The
+    first rewards of a role have no previous mean, and are compared with their own.
 
     >>> means = {}
     >>> update_mean(means, "seller", [1.0, 0.0], 0.5), update_mean(means, "seller", [1.0, 1.0], 0.5), means["seller"]
@@ -55,7 +55,8 @@ def update_mean(means: Means, key: str, rewards: Sequence[float], decay: float) 
 
 
 def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss) -> None:
-    """Raise UserError if a group is no whole number of games, or if a role would have one rollout to compare."""
+    """Raise UserError if a group is not a whole number of games, or if a role would have a single rollout to
+    compare."""
     num_roles = max(1, len(taskset.roles))
     if rollouts_per_example % num_roles:
         raise UserError(
@@ -71,5 +72,5 @@ def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss
 
 
 def num_games(taskset: Taskset, rollouts_per_example: int) -> int:
-    """The number of games that give so many rollouts on a task: a game gives one for each role."""
+    """Return the number of games that yield `rollouts_per_example` rollouts: a game yields one per role."""
     return rollouts_per_example // max(1, len(taskset.roles))

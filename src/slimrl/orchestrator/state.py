@@ -1,6 +1,6 @@
-"""What a run needs of its orchestrator to go on, as JSON that a checkpoint keeps.
+"""The state that an orchestrator needs to continue a run, as JSON in a checkpoint.
 
-Numbers keep all their bits: JSON's floats are written so that they read back the same, and nan and infinity as text.
+Numbers keep all their bits: JSON's floats read back unchanged, and nan and infinity are written as text.
 """
 
 import json
@@ -15,7 +15,7 @@ from slimrl.errors import UserError
 from slimrl.orchestrator.pool import PlayedGroup
 from slimrl.types import Message, Rollout, StopReason
 
-Number = Annotated[float, Field(strict=False)]  # also "NaN", as JSON has no such number
+Number = Annotated[float, Field(strict=False)]  # also "NaN", because JSON has no such number
 Position = Annotated[int, Field(ge=0)]
 
 
@@ -39,39 +39,39 @@ class SavedRollout(_Saved):
     failure_detail: str
     role: str
     stop_reason: StopReason
-    env_s: tuple[float, ...] = ()  # checkpoints from before these two were kept lack them
+    env_s: tuple[float, ...] = ()  # missing in checkpoints of earlier versions, like the next field
     task_data: dict[str, Any] = {}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        self.rollout()  # which asserts that the fields go together
+        self.rollout()  # asserts that the fields are consistent
         return self
 
     def rollout(self) -> Rollout:
-        """The rollout."""
+        """Return the rollout."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return Rollout(**fields | {"messages": cast(tuple[Message, ...], self.messages)})
 
 
 class SavedGroup(_Saved):
-    """A group that has finished, and that no batch has used yet."""
+    """A finished group that no batch has used yet."""
 
     position: Position
     version: int
     rollouts: tuple[SavedRollout, ...]
 
     def group(self) -> PlayedGroup:
-        """The group."""
+        """Return the group."""
         return PlayedGroup(self.position, self.version, tuple(rollout.rollout() for rollout in self.rollouts))
 
 
 class OrchestratorState(_Saved):
-    """All that a run needs to go on.
+    """The state that a run needs to continue.
 
-    These are the number of tasks drawn so far, which is a position in the curriculum; the number of environments, which
-    decides the task of each position; the running means of the roles'
-    rewards (`orchestrator/roles.py`); the groups that wait for a batch; and the positions of those that were being
-    played, which are played again from the start, with the same seeds.
+    `data_position` is the number of tasks drawn so far, and thus a position in the curriculum; `num_environments`
+    decides the task of each position. `role_means` are the running means of the roles' rewards
+    (`orchestrator/roles.py`). `waiting` are the groups that wait for a batch. `in_flight` are the positions of
+    unfinished groups, which are played again from the start with the same seeds.
     """
 
     data_position: Position = 0
@@ -81,19 +81,19 @@ class OrchestratorState(_Saved):
     in_flight: tuple[Position, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The state as JSON can hold it."""
+        """Return the state as JSON values."""
         content: dict[str, Any] = json.loads(self.model_dump_json())
         return content
 
 
 def save_group(group: PlayedGroup) -> SavedGroup:
-    """The group as a checkpoint holds it."""
+    """Convert a group to the form of a checkpoint."""
     rollouts = tuple(SavedRollout(**asdict(rollout)) for rollout in group.rollouts)
     return SavedGroup(position=group.position, version=group.version, rollouts=rollouts)
 
 
 def read_state(content: Mapping[str, Any]) -> OrchestratorState:
-    """The state in a checkpoint; an empty one is that of a new run. Raises UserError if it is none."""
+    """Parse the state in a checkpoint; it is empty in a new run. Raises UserError if it is malformed."""
     try:
         return OrchestratorState.model_validate_json(json.dumps(dict(content)))
     except ValidationError as error:

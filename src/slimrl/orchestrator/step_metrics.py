@@ -1,4 +1,4 @@
-"""The metrics of a step's rollouts: what became of them, what they earned, how old they were."""
+"""The metrics of a step's rollouts: their outcomes, rewards and ages."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Usage:
 
 
 def rollout_metrics(played: Sequence[Rollout], usage: Usage) -> Metrics:
-    """The metrics of the rollouts that were played for a step, failed ones among them."""
+    """Return the metrics of the rollouts that were played for a step, failed ones included."""
     good = [rollout for rollout in played if not rollout.failure]
     metrics: Metrics = {
         "rollout/started": float(usage.started),
@@ -26,9 +26,9 @@ def rollout_metrics(played: Sequence[Rollout], usage: Usage) -> Metrics:
         "rollout/num_trained": float(usage.trained),
         "rollout/tokens_sampled": float(sum(rollout.num_sampled for rollout in played)),
     }
-    # Rollouts used up = trained + dropped, always: those without a signal are dropped with a reason of their own.
+    # Rollouts used up = trained + dropped, always. Rollouts without a signal are dropped with their own reason.
     drops = Counter(rollout.failure for rollout in played if rollout.failure)
-    drops += Counter(zero_signal=len(good) - usage.trained, stale=usage.stale)  # the sum leaves out what is 0
+    drops += Counter(zero_signal=len(good) - usage.trained, stale=usage.stale)  # the sum of counters omits zeros
     metrics |= {f"drop/{reason}": float(count) for reason, count in drops.items()}
     rewards = [rollout.reward for rollout in good]
     mean, means = sum(rewards) / len(rewards), mean_metrics(good)
@@ -41,12 +41,12 @@ def rollout_metrics(played: Sequence[Rollout], usage: Usage) -> Metrics:
         "rollout/truncated": means.pop("truncated"),
         "rollout/turns_mean": means.pop("turns"),
     }
-    # The means that are left are those of the environment, and `unfinished` and `context_full` of the agent loop.
+    # The remaining means are the environment's, and the agent loop's `unfinished` and `context_full`.
     return metrics | {f"env/{name}": mean for name, mean in means.items()}
 
 
 def age_metrics(ages: Sequence[int]) -> Metrics:
-    """The ages of a batch's groups, in versions, as a histogram."""
+    """Return the ages of a batch's groups, in versions, as a histogram."""
     if not ages:
         return {}
     shares = {f"async/age_{age}": count / len(ages) for age, count in sorted(Counter(ages).items())}

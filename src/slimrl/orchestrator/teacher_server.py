@@ -1,8 +1,8 @@
 """A teacher behind HTTP: a server whose `/v1/completions` echoes a prompt of token ids with its log-probabilities.
 
-vLLM and `slimrl inference` do that. Each rollout is one request. It samples one token, because servers insist on that,
-and the token is thrown away. Tokens are sent as ids. Where the server reports ids, they must be the ids that were sent:
-text is never compared or tokenised.
+vLLM and `slimrl inference` can do this. Each rollout is one request. It samples one token, because servers require
+that, and drops it. Tokens are sent as ids. If the server reports ids, they must equal the sent ids: text is never
+compared or tokenised.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from slimrl.types import Sample, SamplingParams
 
 AGAIN = "The run stops before the update; once the server is well, it continues with `--resume`."
 ID = "token_id:"
-# These are sent because vLLM takes settings that are missing from the model's generation_config.json.
+# Send these, because vLLM reads missing settings from the model's generation_config.json.
 WHOLE_DISTRIBUTION = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-MALFORMED = (ValueError, LookupError, TypeError, AttributeError)  # what reading a reply of another form raises
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError)  # raised when a reply has an unexpected form
 
 
 class ServerTeacher:
     """A `distill.Teacher` that sends up to `num_concurrent` requests at once. With `sample` the teacher also plays
     episodes, for the probe."""
 
-    version = 0  # the teacher's weights stay as they are
+    version = 0  # the teacher's weights never change
 
     def __init__(self, config: ServerTeacherConfig) -> None:
         self._config = config
@@ -39,11 +39,11 @@ class ServerTeacher:
 
     @property
     def num_concurrent(self) -> int:
-        """The number of requests at once."""
+        """The maximum number of requests at once."""
         return self._config.num_concurrent
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
-        """The log-probabilities; see `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
+        """Return the log-probabilities; see `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
         return run_in_thread("teacher", self._score_all(samples))
 
     async def _score_all(self, samples: Sequence[Sample]) -> list[list[float]]:
@@ -57,12 +57,12 @@ class ServerTeacher:
             return list(await asyncio.gather(*map(score, samples)))
 
     def check_vocabulary(self, texts: Mapping[int, str]) -> None:
-        """Raise UserError if the server's texts of these token ids are other texts: it would score other words. A
-        server that reports ids alone cannot be checked."""
+        """Raise UserError if the server's texts of these token ids differ: it would score other words. A server that
+        reports only ids cannot be checked."""
         names = run_in_thread("teacher", self._names(list(texts)))
         named = [(name, text) for name, text in zip(names, texts.values(), strict=True) if not name.startswith(ID)]
         other = [f"{name!r} for {text!r}" for name, text in named if _word(name) != _word(text)]
-        # A few may differ between equal vocabularies, as servers have their own ways to show a token.
+        # Equal vocabularies may differ in a few texts, because servers display tokens in their own ways.
         if len(other) > len(named) / 2:
             raise UserError(
                 f"the teacher at {self._url} has another vocabulary than the policy ({', '.join(other[:3])}): it would "
@@ -76,7 +76,7 @@ class ServerTeacher:
         return list(map(str, reply["choices"][0]["logprobs"]["tokens"][: len(token_ids)]))
 
     def _client(self) -> HttpClient:
-        """A new client: a connection belongs to the event loop that it was opened in, so none is kept."""
+        """Return a new client. Connections belong to the event loop that opened them, so none is kept."""
         return HttpClient(self._peer, self._config.num_concurrent)
 
     async def _score(self, client: HttpClient, sample: Sample) -> list[float]:
@@ -97,7 +97,8 @@ class ServerTeacher:
         }
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """A reply of the teacher itself; see `inference.client.Client`. Its log-probabilities are unused, and 0."""
+        """Return a reply of the teacher itself; see `inference.client.Client`. Its log-probabilities are unused, and
+        0."""
         body = {
             "model": self._config.model,
             "prompt": prompt,
@@ -125,7 +126,7 @@ class ServerTeacher:
         return Completion(token_ids, (0.0,) * len(token_ids), (0,) * len(token_ids), finish)
 
     async def _ask(self, client: HttpClient, body: dict[str, Any], length: int) -> Any:
-        """The reply to a request. A server that is away or busy is asked again until the time is over."""
+        """Send a request and return its reply. While the server is down or busy, retry until the time limit."""
         try:
             return await ask_again(self._peer, lambda _: client.send("POST", self._url, body), self._limits)
         except HttpError as error:
@@ -141,12 +142,12 @@ class ServerTeacher:
             ) from error
 
     def _logprobs(self, reply: Any, token_ids: Sequence[int]) -> list[float]:
-        """The log-probabilities of the prompt's tokens. The first token has none, and 0 is given for it. Raises
-        UserError for a response of any other shape."""
+        """Return the log-probabilities of the prompt's tokens, 0 for the first token, which has none. Raises UserError
+        for a response of any other form."""
         try:
             found = reply["choices"][0]["logprobs"]
             names, logprobs = found["tokens"], found["token_logprobs"]
-            # The last entries are those of the token that the server has sampled.
+            # The last entries belong to the token that the server has sampled.
             of_prompt = [0.0, *(float(value) for value in logprobs[1 : len(token_ids)])]
             ids = [int(name.removeprefix(ID)) for name in names[: len(token_ids)] if name.startswith(ID)]
         except MALFORMED as error:
@@ -168,5 +169,5 @@ class ServerTeacher:
 
 
 def _word(name: str) -> str:
-    """A token's text without the space before it, in any of the ways that tokenizers write a space."""
+    """Return a token's text without the space before it, in any of the ways that tokenizers write a space."""
     return name.lstrip(" \u0120\u2581")

@@ -1,4 +1,4 @@
-"""A client that notes for how long nobody asks it anything."""
+"""A client that records its idle time."""
 
 import threading
 import time
@@ -29,12 +29,12 @@ class WatchedClient:
             self._change(-1)
 
     def idle_s(self) -> float:
-        """The seconds so far in which no request was open."""
+        """Return the total seconds in which no request was open."""
         self._change(0)
         return self._idle_s
 
     def idle_share(self) -> float:
-        """The share of the time since the last call of this in which no request was open."""
+        """Return the share of time, since the last call, in which no request was open."""
         idle_s = self.idle_s()
         share = (idle_s - self._idle_before) / max(self._since - self._began, 1e-9)
         self._began, self._idle_before = self._since, idle_s

@@ -1,9 +1,9 @@
 """Attention within a packed row: a plan that keeps its sequences apart (see `models/forward/attention.py`).
 
-There are four ways. On a GPU, FlexAttention computes the blocks of the row in which something is seen
-(`trainer/attention_blocks.py`). On a CPU with AMX or AVX512-BF16 our own kernel reads the row as it is. On other CPUs,
+There are four ways. On a GPU, FlexAttention computes only the blocks of the row in which a query sees a key
+(`trainer/attention_blocks.py`). On a CPU with AMX or AVX512-BF16, our own kernel reads the row as it is. On other CPUs,
 PyTorch's kernel computes long sequences part by part (`trainer/attention_parts.py`), and short segments of similar size
-are gathered into padded batches. These are cheap to make and large to keep, so the backward pass makes them again.
+are gathered into padded batches. These batches are fast to build but large, so the backward pass builds them again.
 """
 
 import functools
@@ -22,14 +22,14 @@ from slimrl.trainer.attention_blocks import BlockAttention
 from slimrl.trainer.attention_parts import Part, attend_by_parts, parts_of
 from slimrl.trainer.packing import Pack, Segment
 
-# A bucket of segments is padded to its longest one. A new bucket starts where the padded area would be more than this
-# multiple of the area without padding.
+# Segments of similar size share a bucket, padded to the longest. A segment starts a new bucket if the padded area would
+# otherwise exceed this multiple of the unpadded area.
 MAX_PADDING = 1.5
-# With fewer keys per query than this, padded batches are faster on a CPU than one call per part: with 53 keys they take
-# 0.8 of the time, with 459 1.3 times as long, with 954 1.7 times (one core, AVX2).
+# Below this mean number of keys per query, padded batches are faster on a CPU than one call per part: with 53 keys they
+# take 0.8 of the time, with 459 keys 1.3 times and with 954 keys 1.7 times as long (one core, AVX2).
 MANY_KEYS = 128
-# Up to this many queries per sequence, a CPU computes attention and its gradient faster in float32, because PyTorch's
-# bfloat16 kernel spends most of the backward pass on rearranging small blocks (29 sequences of 63: 36 against 17 ms).
+# Up to this many queries per sequence, a CPU computes attention and its gradient faster in float32: PyTorch's bfloat16
+# kernel spends most of the backward pass on rearranging small blocks (29 sequences of 63: 36 against 17 ms).
 SHORT = 256
 
 
@@ -37,9 +37,9 @@ SHORT = 256
 class _Bucket:
     """Segments of similar size as a padded batch of S sequences.
 
-    `query_index` (S, Lq) and `key_index` (S, Lk) are positions in the row; `query_order` and `key_order` are the same
-    tokens' positions in their sequence, from which the causal mask is made. `real_key` marks keys that are not padding.
-    In the flat padded output, the entries `gather` belong to the row's tokens `scatter`.
+    `query_index` (S, Lq) and `key_index` (S, Lk) are positions in the row. `query_order` and `key_order` are the
+    positions of the same tokens in their sequence; the causal mask is built from them. `real_key` is False for padding.
+    Entry `gather[i]` of the flat padded output belongs to token `scatter[i]` of the row.
     """
 
     query_index: Tensor
@@ -63,7 +63,7 @@ class PackedPlan:
             return self._blocks.attend(inputs)
         if ops.blocks_fit(inputs.query):
             return self._by_kernel(inputs)
-        # The parts have no way to hide keys that a sliding window has left behind.
+        # A part cannot hide the keys outside a sliding window.
         sees_all = not inputs.window or inputs.window >= self._longest
         if sees_all and self._sees_many:
             heads = inputs.query[0], inputs.key[0], inputs.value[0]
@@ -76,11 +76,11 @@ class PackedPlan:
         attended: Tensor = _Attention.apply(query, key, value, segments)
         return attended[None]
 
-    # Every layer of the model calls the same plan, and needs one of these forms: each is made once, when first needed.
+    # Every layer of the model calls the same plan and needs one of these forms. Each is built once, on first use.
 
     @functools.cached_property
     def _rows(self) -> Tensor:
-        """The segments in the form that the kernel reads: (start, length, parent, position) each."""
+        """Return a row (start, length, parent, position) per segment, as the kernel reads them."""
         rows = [(s.start, s.num_queries, s.parent, s.position) for s in self._pack.segments]
         return torch.tensor(rows, dtype=torch.int32)
 
@@ -121,15 +121,15 @@ class _Buckets:
         device = pack.token_ids_T.device
         self._num_tokens = len(pack.token_ids_T)
         self._buckets = [_make_bucket(similar, pack.segments, device) for similar in _group_by_size(pack.segments)]
-        # The buckets' outputs, one behind the other, are in this order of the row's tokens. Its inverse permutation
-        # brings them back into the order of the row.
+        # The outputs of all buckets, concatenated, are in this order of the row's tokens. The inverse permutation
+        # restores the order of the row.
         order = torch.cat([bucket.scatter for bucket in self._buckets])
         self._restore_T = torch.empty_like(order)
         self._restore_T[order] = torch.arange(self._num_tokens, device=device)
         self._masks: dict[tuple[int, int], Tensor] = {}
 
     def attend(self, inputs: LayerInputs) -> Tensor:
-        # The checkpoint keeps query, key and value as they are in the row, and gathers them again in the backward pass.
+        # The checkpoint stores query, key and value as they are in the row; the backward pass gathers them again.
         heads = inputs.query, inputs.key, inputs.value
         attended: Tensor = checkpoint(self._attend, inputs, *heads, use_reentrant=False, preserve_rng_state=False)
         return attended
@@ -150,23 +150,23 @@ class _Buckets:
         if (number, window) not in self._masks:
             bucket = self._buckets[number]
             mask = visible(bucket.query_order[:, :, None], bucket.key_order[:, None], window) & bucket.real_key[:, None]
-            # A padding query sees no key. It is given one, because the softmax of nothing is nan, and nan times the
-            # zero gradient of its unused output would still be nan.
+            # A padding query sees no key, and the softmax over no keys is nan. Even with a zero gradient from its
+            # unused output, nan would reach the other gradients. So it sees the first key.
             mask[:, :, 0] |= ~mask.any(-1)
             self._masks[number, window] = mask[:, None]
         return self._masks[number, window]
 
 
 def _rows(x_THD: Tensor, index: Tensor) -> Tensor:
-    """A padded batch (S, H, L, D), gathered from the row (T, H, D)."""
+    """Gather a padded batch (S, H, L, D) from the row (T, H, D)."""
     return x_THD.index_select(0, index.flatten()).view(*index.shape, *x_THD.shape[1:]).transpose(1, 2)
 
 
 def _group_by_size(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """The segments in buckets, in each of which the padded area, queries times keys, is at most `MAX_PADDING` times
-    the area without padding."""
-    # Sorted by size, neighbours need the least padding. Queries are sorted, so the newest segment has the most of them,
-    # but the keys' longest may be any of the bucket's. `area` is that of the newest bucket without padding.
+    """Group segments into buckets of similar size. The padded area of a bucket, queries times keys, is at most
+    `MAX_PADDING` times its unpadded area."""
+    # Neighbours in the order of size need the least padding. The newest segment has the most queries of its bucket, but
+    # any segment of the bucket may have the most keys. `area` is the unpadded area of the newest bucket.
     buckets: list[list[Segment]] = []
     area = 0
     for segment in sorted(segments, key=lambda s: (s.num_queries, s.num_keys)):
@@ -200,8 +200,8 @@ def _make_bucket(segments: Sequence[Segment], row: Sequence[Segment], device: to
 
 
 def _keys(segment: Segment, row: Sequence[Segment]) -> list[int]:
-    """The row positions of all tokens that the segment sees, in their order."""
-    # What a segment continues comes first: the keys are then in the order of the sequence, from its first token on.
+    """Return the row positions of all tokens that the segment sees, in the order of the sequence."""
+    # The keys of the parent come first: the sequence starts there.
     own = list(range(segment.start, segment.end))
     return own if segment.parent < 0 else _keys(row[segment.parent], row) + own
 

@@ -1,9 +1,9 @@
 """Attention within a packed row on a GPU, by PyTorch's FlexAttention: no (T, T) mask, no padding and no copies.
 
-What continues a segment lies behind it in one piece, up to an end that the pack knows. So the query q sees the key k if
-k <= q < end[k], within the window if there is one. FlexAttention asks for this rule in the form of a function, which it
-compiles into its kernel, and for a map of blocks of the (T, T) plane: a block in which no query sees a key is never
-computed, and in a block in which every query sees every key the rule is not asked.
+All tokens that continue a segment lie directly behind it, up to an end that the pack knows. So query q sees key k if k
+<= q < end[k], within the window if there is one. FlexAttention takes this rule as a function, which it compiles into
+its kernel, and a map of blocks of the (T, T) plane. It skips blocks in which no query sees a key, and does not evaluate
+the rule in blocks in which every query sees every key.
 """
 
 import functools
@@ -17,8 +17,8 @@ from slimrl.models.device import to_device
 from slimrl.models.forward.attention import LayerInputs
 from slimrl.trainer.packing import Pack, ends_of_trees
 
-BLOCK = 128  # queries and keys in a block of the map, as FlexAttention's kernels have it
-# Left to itself, PyTorch takes its kernel for decoding for rows of less than a block, which lacks blocks of this size.
+BLOCK = 128  # queries and keys per block of the map, as in FlexAttention's kernels
+# For rows shorter than a block, PyTorch would choose its decoding kernel, which does not support blocks of this size.
 KERNEL = {"BACKEND": "TRITON"}
 
 
@@ -28,7 +28,7 @@ class BlockAttention:
     def __init__(self, pack: Pack) -> None:
         self._positions_T = pack.positions_T
         tree_ends = zip(pack.segments, ends_of_trees(pack.segments), strict=True)
-        # The segments of a pack are in no order, and the row has no gaps.
+        # The segments of a pack are unordered; the row has no gaps.
         in_order = sorted((segment.start, segment.num_queries, end) for segment, end in tree_ends)
         ends = [end for _, num, end in in_order for _ in range(num)]
         self._ends_T = to_device(ends, torch.long, pack.positions_T.device)
@@ -44,7 +44,7 @@ class BlockAttention:
         return attended
 
     def _mask(self, window: int) -> BlockMask:
-        """The map of blocks and the rule for those that are seen in part."""
+        """Build the map of blocks, with the rule for the partly visible ones."""
         some, full = self._blocks(window)
         positions_T, ends_T = self._positions_T, self._ends_T
 
@@ -63,8 +63,8 @@ class BlockAttention:
         )
 
     def _blocks(self, window: int) -> tuple[Tensor, Tensor]:
-        """For each block of queries and each of keys, (B, B) both: may any of the queries see any of the keys; and do
-        all of them see all."""
+        """Return two maps (B, B) of query blocks and key blocks: True if any query sees any key, and True if every
+        query sees every key."""
         length = len(self._ends_T)
         number_B = torch.arange(-(-length // BLOCK), device=self._ends_T.device)
         first_B1, last_B1 = BLOCK * number_B[:, None], (BLOCK * (number_B[:, None] + 1)).clamp_max(length) - 1
@@ -80,15 +80,15 @@ class BlockAttention:
 
 
 def _bounds(numbers_T: Tensor) -> tuple[Tensor, Tensor]:
-    """The least and the greatest number in each block."""
-    # The last block is filled with copies of the last number, which change neither.
+    """Return the smallest and the largest number of each block, (B,) both."""
+    # Fill the last block with copies of the last number: they change neither.
     filled = torch.cat([numbers_T, numbers_T[-1:].expand(-len(numbers_T) % BLOCK)])
     low_B, high_B = filled.view(-1, BLOCK).aminmax(dim=1)
     return low_B, high_B
 
 
 def _listed(blocks_BB: Tensor) -> tuple[Tensor, Tensor]:
-    """The number of marked blocks in each row, (1, 1, B), and their indices in front of the others, (1, 1, B, B)."""
+    """Return the number of marked blocks per row, (1, 1, B), and their indices, before all others, (1, 1, B, B)."""
     count_B = blocks_BB.sum(-1, dtype=torch.int32)
     order_BB = blocks_BB.byte().argsort(dim=-1, descending=True, stable=True).int()
     return count_B[None, None], order_BB[None, None]
@@ -96,8 +96,8 @@ def _listed(blocks_BB: Tensor) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def _compiled() -> Any:
-    # With dynamic shapes one kernel serves rows of all lengths. Others are for windows, for forwards without a gradient
-    # and for other models: there must be no limit to them, since beyond it the scores would be computed as (T, T).
+    # With dynamic shapes, one kernel serves rows of all lengths. Windows, forwards without a gradient and other models
+    # need kernels of their own, so the limit must be out of reach: beyond it PyTorch computes the scores as (T, T).
     return torch.compile(flex_attention, dynamic=True, fullgraph=True, recompile_limit=64)  # type: ignore[call-overload]
 
 

@@ -1,10 +1,10 @@
 """Attention within a packed row on a CPU, without padding and without copies.
 
-A segment attends causally to itself. All segments that continue it attend to all of it, and they lie behind it in one
-piece, so a prefix that many samples share is one large product for all of them. A query's attention is thus computed in
-parts, each with a softmax over its own keys. Their outputs are combined by the log-sum-exp of each part (lse), as in
-Hydragen (2402.05099). The gradient of a part needs only the combined output and lse (FlashAttention, 2205.14135), so
-the backward pass computes no part a second time.
+A segment attends causally to itself. All segments that continue it attend to all of it. They lie directly behind it, so
+a prefix that many samples share needs one large product for all of them. A query's attention is thus computed in parts,
+each with a softmax over its own keys. Their outputs are combined by the log-sum-exp of each part (lse), as in Hydragen
+(2402.05099). The gradient of a part needs only the combined output and lse (FlashAttention, 2205.14135), so the
+backward pass computes no part a second time.
 """
 
 from collections.abc import Sequence
@@ -17,35 +17,36 @@ from torch.autograd.function import once_differentiable
 
 from slimrl.trainer.packing import Segment, ends_of_trees
 
-# The kernels behind `scaled_dot_product_attention` on a CPU. That function does not return the lse, and these do.
+# The CPU kernels behind `scaled_dot_product_attention`. Unlike that function, they return the lse.
 _attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _attend_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The row positions of queries and of the keys that they attend to: those of one segment for both, or all tokens
-    that continue a segment, and the segment."""
+    """Row positions of queries and of the keys that they attend to. Either both are one segment, or the keys are a
+    segment and the queries are all tokens that continue it."""
 
     queries: slice
     keys: slice
 
     @property
     def is_own(self) -> bool:
-        """Whether a segment attends to itself, which is causal; the other parts are not."""
+        """Return True if a segment attends to itself. Only such a part is causal."""
         return self.queries == self.keys
 
 
 def parts_of(segments: Sequence[Segment]) -> list[Part]:
-    """The parts of a row: first each segment with itself, then, for each segment that is continued, the tokens that
-    continue it."""
+    """Return the parts of a row: each segment with itself, then each continued segment with the tokens that continue
+    it."""
     own = [Part(slice(s.start, s.end), slice(s.start, s.end)) for s in segments]
     continued = [(s, end) for s, end in zip(segments, ends_of_trees(segments), strict=True) if end > s.end]
     return own + [Part(slice(s.end, end), slice(s.start, s.end)) for s, end in continued]
 
 
 def attend_by_parts(query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Part], scale: float) -> Tensor:
-    """The attention output (T, H, D) of `query` (H, T, D) with `key` and `value` (K, T, D), K groups of query heads.
+    """Return the attention output (T, H, D) of `query` (H, T, D) with `key` and `value` (K, T, D), where each of the K
+    key heads serves H / K query heads.
 
     It is computed in float32 or wider, because PyTorch's bfloat16 kernel spends most of the backward pass on
     rearranging small blocks.
@@ -56,8 +57,8 @@ def attend_by_parts(query: Tensor, key: Tensor, value: Tensor, parts: Sequence[P
 
 
 class _ByParts(torch.autograd.Function):
-    """The attention by parts as a differentiable function. Suffixes: T row positions, K key heads, G query heads for
-    each key head, D numbers per head."""
+    """Attention by parts as a differentiable function. Suffixes: T row positions, K key heads, G query heads per key
+    head, D numbers per head."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Part], scale: float) -> Tensor:
@@ -68,8 +69,8 @@ class _ByParts(torch.autograd.Function):
             queries, keys = part.queries, part.keys
             inputs = query_KGTD[:, :, queries], key_KGTD[:, :, keys], value_KGTD[:, :, keys]
             out, lse = _attend(*inputs, 0.0, part.is_own, scale=scale)
-            # Parts with themselves come first, so that every query has an output when another part is added to it. The
-            # new part's share of the softmax is exp(lse) / (exp(lse) + exp(before)) = sigmoid(lse - before).
+            # Parts with themselves come first, so every query already has an output when another part is added to it.
+            # The new part's share of the softmax is exp(lse) / (exp(lse) + exp(before)) = sigmoid(lse - before).
             if part.is_own:
                 out_KGTD[:, :, queries], lse_KGT[:, :, queries] = out, lse
             else:
@@ -92,18 +93,18 @@ class _ByParts(torch.autograd.Function):
         for part in ctx.parts:
             queries, keys = part.queries, part.keys
             inputs = query_KGTD[:, :, queries], key_KGTD[:, :, keys], value_KGTD[:, :, keys]
-            # With the combined output and lse the kernel's probabilities are those of the whole softmax, restricted to
-            # this part's keys: the gradients of the parts simply add up.
+            # With the combined output and lse, the kernel computes the probabilities of the whole softmax for this
+            # part's keys. So the gradients of the parts simply add up.
             whole = out_KGTD[:, :, queries], lse_KGT[:, :, queries]
             grads = _attend_backward(grad_KGTD[:, :, queries], *inputs, *whole, 0.0, part.is_own, scale=ctx.scale)
             query_grad_KGTD[:, :, queries] += grads[0]
-            # The G query heads of a key head share it, so its gradient is the sum over them.
+            # The G query heads of a key head share its keys and values: sum their gradients.
             key_grad[:, keys] += grads[1].sum(1)
             value_grad[:, keys] += grads[2].sum(1)
         return query_grad, key_grad, value_grad, None, None
 
 
 def _by_key_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value as (K, G, T, D) each. They are views: `expand` repeats the keys without a copy."""
+    """Return views of query, key and value, (K, G, T, D) each. `expand` repeats the keys without a copy."""
     query_KGTD = query.unflatten(0, (len(key), -1))
     return query_KGTD, key[:, None].expand_as(query_KGTD), value[:, None].expand_as(query_KGTD)

@@ -1,7 +1,7 @@
-"""Auxiliary losses beside the policy loss: a KL divergence from a reference, and a value head that makes advantages.
+"""Auxiliary losses beside the policy loss: a KL divergence from a reference, and a value head that computes advantages.
 
-An auxiliary loss is called once for every micro-batch. It gives each token a loss, which has the same weight as that of
-the policy, and may change what the policy loss sees. To add another one, write a class here and a line in
+An auxiliary loss is called once per micro-batch. It returns a loss per token, weighted like the policy loss, and may
+change the tokens before the policy loss reads them. To add another one, write a class here and a line in
 `build_aux_losses`.
 """
 
@@ -24,8 +24,8 @@ from slimrl.types import Metrics
 
 @dataclass(frozen=True, slots=True)
 class LossContext:
-    """The input of an auxiliary loss: the micro-batch, the hidden states (N, D) that its trained tokens were predicted
-    from, what each of these tokens earned (N,), and the sampling temperature."""
+    """The input of an auxiliary loss: the micro-batch, the hidden states (N, D) from which its trained tokens are
+    predicted, the reward of each of these tokens (N,), and the sampling temperature."""
 
     pack: Pack
     hidden_ND: Tensor
@@ -34,26 +34,26 @@ class LossContext:
 
 
 class AuxLoss(Protocol):
-    """A loss that is added to the policy loss. `heads` are its own modules, trained with the policy, by name."""
+    """A loss that is added to the policy loss. `heads` are its own modules by name, trained with the policy."""
 
     heads: Mapping[str, Head]
 
     def __call__(self, context: LossContext, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
-        """The tokens as the policy loss will see them, and this loss of each token (N,)."""
+        """Return the tokens as the policy loss will see them, and this loss per token (N,)."""
 
     def metrics(self, ranks: Ranks) -> Metrics:
-        """The metrics of the micro-batches of all processes since the last call."""
+        """Return the metrics over the micro-batches of all processes since the last call."""
 
 
 @dataclass(slots=True)
 class _Mean:
-    """The running mean of numbers that come in batches."""
+    """The running mean of numbers that arrive in batches."""
 
     total: Tensor | float = 0.0
     count: int = 0
 
     def add(self, values_N: Tensor) -> None:
-        # It stays a tensor until the step is over, so that nothing waits for a GPU in between.
+        # The sum stays a tensor until the step is over, so nothing waits for a GPU in between.
         self.total = self.total + values_N.detach().double().sum()
         self.count += len(values_N)
 
@@ -86,8 +86,8 @@ class ReferenceKL:
 
 @dataclass(slots=True)
 class Critic:
-    """The loss of a value head. It replaces the tokens' advantages by those that GAE gives from their rewards and the
-    head's values (1506.02438)."""
+    """The loss of a value head. It replaces the tokens' advantages by GAE's, computed from their rewards and the head's
+    values (1506.02438)."""
 
     head: ValueHead
     loss: ResolvedLoss
@@ -101,12 +101,12 @@ class Critic:
         self.heads = {"value_head": Head(self.head, self.loss.value_lr)}
 
     def __call__(self, context: LossContext, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
-        # The hidden states carry a gradient, so the value loss trains the model, too, and not the head alone.
+        # The hidden states carry a gradient, so the value loss trains the model, not only the head.
         value_N = self.head(context.hidden_ND)
         gamma, gae_lambda = self.loss.gamma, self.loss.gae_lambda
         advantage_N, return_N = gae(context.reward_N, value_N, tokens.sequence_N, gamma, gae_lambda)
         loss_N = value_loss(value_N, return_N)
-        # Means and squares, and not variances, because these can be summed over micro-batches and processes.
+        # Means and squares can be summed over micro-batches and processes; variances cannot.
         for mean, values_N in (
             (self._error, loss_N),
             (self._value, value_N),
@@ -118,7 +118,7 @@ class Critic:
 
     def metrics(self, ranks: Ranks) -> Metrics:
         error, returned = self._error.take(ranks), self._return.take(ranks)
-        # The share of the returns' variance that the values explain; the 2, because `value_loss` has half the square.
+        # The share of the returns' variance that the values explain; times 2, because `value_loss` is half the square.
         variance = self._square.take(ranks) - returned**2
         explained = 1 - 2 * error / variance if variance > 1e-12 else 0.0
         return {"loss/value": error, "loss/value_mean": self._value.take(ranks), "loss/value_explained": explained}
@@ -127,7 +127,7 @@ class Critic:
 def build_aux_losses(
     loss: ResolvedLoss, module: nn.Module, load_reference: Callable[[], nn.Module]
 ) -> tuple[AuxLoss, ...]:
-    """The auxiliary losses that the loss settings ask for. `load_reference` is called only if one of them needs it."""
+    """Build the auxiliary losses of the loss settings. `load_reference` is called only if one of them needs it."""
     aux_losses: list[AuxLoss] = []
     if loss.kl_beta:
         aux_losses.append(ReferenceKL(load_reference(), loss.kl_beta))

@@ -1,11 +1,11 @@
 """Checkpoints, from which a killed run continues exactly: weights, optimizer, orchestrator, random generators.
 
-A checkpoint is a directory `output_dir/checkpoints/step_N` that appears whole or not at all: it is written under
+A checkpoint is a directory `output_dir/checkpoints/step_N`. It appears complete or not at all: it is written under
 another name, synced to disk with the checksums of its files, and renamed. `step` counts finished training steps, so a
-run resumed from step_N begins with step N. `trainer/recovery.py` checks it before it is used.
+run resumed from step_N continues with step N. `trainer/recovery.py` checks a checkpoint before use.
 
-The optimizer's tensors are in `state.pt`, or, where several processes share them, in `optimizer/`, to which each writes
-its own shards (`trainer/fsdp.py`). Any number of processes resumes from either.
+The optimizer's tensors are in `state.pt`. If several processes share them, they are in `optimizer/`, where each process
+writes its own shards (`trainer/fsdp.py`). Any number of processes can resume from either.
 """
 
 import json
@@ -57,11 +57,11 @@ DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands, and the choices measured at its start that a resumed run must not measure again.
+    """The progress of a run, and the choices measured at its start, which a resumed run must not measure again.
 
-    `step` training steps are done, and the run has taken `seconds`. `date` is the one in the prompts, and empty if the
-    chat template writes none. `orchestrator_state` is that of the last batch
-    (`transport/base.py`), kept for the orchestrator and never read here.
+    `step` training steps are finished, after `seconds` of the run. `date` is the date in the prompts, empty if the chat
+    template writes none. `orchestrator_state` belongs to the last batch (`transport/base.py`); it is stored for the
+    orchestrator and never read here.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -75,18 +75,19 @@ class Progress:
 
 
 def step_directories(parent: Path) -> list[Path]:
-    """The finished `step_N` directories in `parent`, oldest first."""
+    """Return the finished `step_N` directories in `parent`, oldest first."""
     found = [path for path in parent.glob("step_*") if STEP.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=step_of)
 
 
 def step_of(directory: Path) -> int:
-    """The number of steps after which a directory `step_N` was saved."""
+    """Return the number of training steps in the name of a directory `step_N`."""
     return int(directory.name.removeprefix("step_"))
 
 
 def prune(directories: list[Path]) -> None:
-    """Delete old checkpoints or weights. One that cannot be deleted, as where its files are open on NFS, is logged."""
+    """Delete old checkpoints or weights. Log those that cannot be deleted, for example because a file is open on
+    NFS."""
     for old in directories:
         try:
             shutil.rmtree(old)
@@ -95,17 +96,17 @@ def prune(directories: list[Path]) -> None:
 
 
 def read_progress(output_dir: Path) -> Progress | None:
-    """The progress that the newest checkpoint holds, read without its tensors; None if there is no checkpoint."""
+    """Return the progress in the newest checkpoint, without reading its tensors; None without a checkpoint."""
     found = step_directories(output_dir / "checkpoints")
     return progress_in(found[-1]) if found else None
 
 
 def progress_in(directory: Path) -> Progress:
-    """The progress in a checkpoint. Raises UserError if it cannot be read or is of another step."""
+    """Return the progress in a checkpoint. Raises UserError if it cannot be read or belongs to another step."""
     path = directory / PROGRESS
     try:
         content = json.loads(read_regular(path, MAX_PROGRESS_BYTES))
-        # Older files have the orchestrator's state beside the trainer's own keys.
+        # Older files mix the orchestrator's state with the trainer's own keys.
         own = {name: content.pop(name) for name in ("step", "dtype", "num_threads", "seconds")}
         own["date"] = content.pop("date", "")
         rest = content if "orchestrator_state" in content else {"orchestrator_state": content}
@@ -123,7 +124,7 @@ def progress_in(directory: Path) -> Progress:
 
 @contextmanager
 def report_write_errors(directory: Path) -> Iterator[None]:
-    """Convert a failed write inside to a UserError. torch raises RuntimeError for one, safetensors its own error."""
+    """Convert a failed write inside the block to a UserError: torch raises RuntimeError, safetensors its own error."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -136,10 +137,10 @@ def report_write_errors(directory: Path) -> Iterator[None]:
 def save_checkpoint(
     output_dir: Path, optimizer: MasterAdamW, progress: Progress, keep: int, ranks: Ranks = ALONE
 ) -> Path:
-    """Write `checkpoints/step_N`, and delete all but the newest `keep`. Returns the new directory.
+    """Write `checkpoints/step_N`, delete all but the newest `keep` checkpoints, and return the new directory.
 
-    All processes that share the optimizer's state must call this. Raises UserError in all of them when one cannot
-    write; earlier checkpoints stay.
+    All processes that share the optimizer's state must call this. Raises UserError in all of them if one cannot write;
+    earlier checkpoints stay.
     """
     directory = output_dir / "checkpoints" / f"step_{progress.step}"
     state = optimizer.state_dict()
@@ -168,7 +169,7 @@ def _progress_bytes(directory: Path, progress: Progress) -> bytes:
 
 @contextmanager
 def _new_shared_directory(directory: Path, ranks: Ranks) -> Iterator[Path]:
-    """Yields to all processes the temporary directory that the leading one makes and seals (`new_directory`)."""
+    """Yield to all processes the temporary directory that the leading process creates and seals (`new_directory`)."""
     with ExitStack() as held:
         temporary = Path()
         with ranks.united(), report_write_errors(directory):
@@ -182,15 +183,15 @@ def _new_shared_directory(directory: Path, ranks: Ranks) -> Iterator[Path]:
 
 
 def fresh_progress(dtype: torch.dtype, day: date | None = None) -> Progress:
-    """The progress of a run before its first step; `day` is the date in its prompts."""
+    """Return the progress of a run before its first step. `day` is the date in its prompts."""
     written = day.isoformat() if day else ""
     name: Any = dtype_name(dtype)
     return Progress(step=0, dtype=name, num_threads=torch.get_num_threads(), seconds=0.0, date=written)
 
 
 def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None:
-    """Load the newest checkpoint into the optimizer, its module and the process's random generators. Returns its
-    progress, or None if there is no checkpoint. Raises UserError if it cannot be read."""
+    """Load the newest checkpoint into the optimizer, its module and the process's random generators. Return its
+    progress, None without a checkpoint. Raises UserError if it cannot be read."""
     found = step_directories(output_dir / "checkpoints")
     if not found:
         return None
@@ -219,13 +220,13 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
 
 
 def read_state(directory: Path) -> dict[str, Any]:
-    """The optimizer's state, that of the random generators, and the step. The tensors are read from the disk when they
-    are used, and not here if they are in shards. Raises one of `DAMAGED`."""
+    """Return the optimizer's state, the state of the random generators, and the step. Tensors are read from the disk on
+    first use; tensors in shards are not part of it. Raises one of `DAMAGED`."""
     if not is_zipfile(directory / STATE):
         raise ValueError("not a checkpoint, or cut off")
-    # `weights_only` loads tensors and plain data: a checkpoint from elsewhere can run no code.
+    # `weights_only` loads tensors and plain data, so a foreign checkpoint cannot run code.
     state: dict[str, Any] = torch.load(directory / STATE, map_location="cpu", weights_only=True, mmap=True)
-    # Checkpoints of an earlier version do not have the step.
+    # Checkpoints of an earlier version lack the step.
     if (step := state.get("step", step_of(directory))) != step_of(directory):
         raise ValueError(f"it is of step {step}")
     if "parameters" not in state["optimizer"]:
@@ -234,15 +235,15 @@ def read_state(directory: Path) -> dict[str, Any]:
 
 
 def explain_unreadable(error: Exception) -> str:
-    """A phrase for an error of `read_state`."""
-    # torch advises to load such a file unsafely.
+    """Return a phrase that explains an error of `read_state`."""
+    # torch's own message advises loading such a file unsafely.
     return "not a checkpoint" if isinstance(error, UnpicklingError) else f"{type(error).__name__}: {error}"
 
 
 def rng_state() -> dict[str, Any]:
-    """The state of every global random generator. slimrl's own are derived from the seed; environments may use
+    """Return the state of every global random generator. slimrl derives its own from the seed; environments may use
     these."""
-    # numpy's and Python's states become tensors and lists, which `torch.load` accepts with `weights_only`.
+    # numpy's and Python's states become tensors and lists, because `torch.load` accepts these with `weights_only`.
     name, keys, position, has_gauss, cached = np.random.get_state()
     version, internal, gauss = random.getstate()
     return {
@@ -254,7 +255,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: Mapping[str, Any]) -> None:
-    """Set every global random generator to a state that `rng_state` gave."""
+    """Set every global random generator to a state from `rng_state`."""
     torch.set_rng_state(state["torch"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,6 +1,6 @@
 """The value head of `advantage = "gae"`, generalised advantage estimation, and the value loss.
 
-Index suffix _N: the trained tokens of a micro-batch, laid end to end, as in `losses.py`.
+Index suffix _N: the trained tokens of a micro-batch, concatenated, as in `losses.py`.
 """
 
 import torch
@@ -12,7 +12,7 @@ from slimrl.models.device import to_device
 class ValueHead(nn.Module):
     """A linear layer from hidden states (N, D) to the expected return (N,), in float32. Its weights start at zero.
 
-    The hidden state that a token is predicted from holds what the policy knew when it sampled that token.
+    The hidden state that predicts a token holds the policy's knowledge when it sampled that token.
     """
 
     def __init__(self, hidden_size: int, device: torch.device) -> None:
@@ -30,12 +30,12 @@ class ValueHead(nn.Module):
 def gae(
     reward_N: Tensor, value_N: Tensor, sequence_N: Tensor, gamma: float, gae_lambda: float
 ) -> tuple[Tensor, Tensor]:
-    """The advantages and returns (N,) of the sampled tokens, computed in each sequence by itself (1506.02438):
+    """Return the advantages and returns (N,) of the sampled tokens, computed within each sequence (1506.02438):
 
     delta_t = r_t + gamma V_{t+1} - V_t;  A_t = delta_t + gamma lambda A_{t+1};  return_t = A_t + V_t, with V = A = 0
-    behind the last token. t counts sampled tokens only: the environment's tokens between two turns take no time.
+    after the last token. t counts sampled tokens only: the environment's tokens between two turns take no time.
     """
-    # A loop over Python floats: A_t depends on A_{t+1}, so the tokens cannot be computed at once.
+    # A_t depends on A_{t+1}, so this is a loop, over Python floats.
     rewards, values, sequences = reward_N.tolist(), value_N.tolist(), sequence_N.tolist()
     advantages = [0.0] * len(rewards)
     later_value = later_advantage = 0.0
@@ -51,5 +51,6 @@ def gae(
 
 
 def value_loss(value_N: Tensor, return_N: Tensor) -> Tensor:
-    """(V - return)^2 / 2. It needs no clip, as PPO's often has: a batch is used for one update, so V has not moved."""
+    """Return (V - return)^2 / 2. Unlike PPO's it needs no clip: a batch is used for one update, so V has not
+    changed."""
     return 0.5 * (value_N - return_N).square()

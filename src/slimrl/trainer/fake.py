@@ -6,8 +6,8 @@ from slimrl.config.data import FakeDataConfig
 from slimrl.transport.base import Batch
 from slimrl.types import Sample
 
-# The guard compares only tokens that were sampled from the current weights. No weights have this version, so it skips
-# these tokens, which were sampled from none.
+# The guard compares only tokens sampled from the current weights. No weights have this version, so it skips these
+# tokens.
 STALE = -1
 
 
@@ -34,7 +34,7 @@ class FakeBatches:
         return Sample(
             token_ids_T=(*prompt, *self._tokens(rng, length)),
             loss_mask_T=(False,) * len(prompt) + (True,) * length,
-            # About the log-probability of a random token under an untrained model, so that importance ratios stay
+            # Close to the log-probability of a random token under an untrained model, so that importance ratios stay
             # within a few orders of magnitude of 1.
             logprobs_T=(0.0,) * len(prompt) + (-10.0,) * length,
             advantages_T=(rng.gauss(0.0, 1.0),) * (len(prompt) + length),

@@ -1,8 +1,8 @@
 """Log-probabilities of the trained tokens, computed without ever holding the logits of all tokens, a (T, V) tensor.
 
-After one forward of the packed row, the LM head runs on the trained positions alone, a chunk at a time. For the
-backward pass a chunk keeps one number per token and computes its logits a second time. Within a chunk the softmax is
-computed a few rows at a time, so that its float32 numbers stay in the processor's cache.
+After one forward of the packed row, the LM head runs on the trained positions only, a chunk at a time. For the backward
+pass, a chunk stores one number per token and computes its logits a second time. Within a chunk, the softmax is computed
+a few rows at a time, so that its float32 numbers stay in the processor's cache.
 """
 
 from collections.abc import Iterator
@@ -19,17 +19,18 @@ from slimrl.trainer.attention import PackedPlan
 from slimrl.trainer.packing import Pack
 
 CHUNK = 512
-# The float32 numbers in one block of rows, 4 MiB: larger blocks leave the cache, smaller ones cost more calls.
+# float32 numbers in one block of rows, 4 MiB: larger blocks leave the cache, smaller ones cost more calls.
 BLOCK = 1 << 20
 
 
 def target_logprobs(
     module: nn.Module, pack: Pack, temperature: float, recompute: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The log-probabilities (N,) of the pack's targets under softmax(logits / temperature) and the entropies (N,) of
-    that distribution, in nats and float32; and the hidden states (N, D) they were predicted from, in the module's
-    dtype. The entropies carry no gradient. With `recompute` the layers' inner activations are not kept for the backward
-    pass.
+    """Return the log-probabilities (N,) of the pack's targets under softmax(logits / temperature), the entropies (N,)
+    of this distribution, and the hidden states (N, D) that predict the targets.
+
+    Log-probabilities and entropies are in nats and float32, hidden states in the module's dtype. The entropies carry no
+    gradient. With `recompute`, the backward pass computes the layers' inner activations again instead of storing them.
     """
     results: tuple[Tensor, Tensor, Tensor] = call_as_forward(module, _target_logprobs, pack, temperature, recompute)
     return results
@@ -65,12 +66,12 @@ class _ChunkLogprobs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_N: Tensor, _grad_entropy_N: Tensor) -> tuple[Tensor | None, None, None, None]:
         hidden_ND, target_N, logsumexp_N = ctx.saved_tensors
-        # Autograd is off in a backward pass. It is needed here for the head alone, from a fresh leaf on.
+        # Autograd is off in a backward pass. Enable it for the head only, starting at a fresh leaf.
         with torch.enable_grad():
             hidden_ND = hidden_ND.detach().requires_grad_()
             logits_NV = head_logits(ctx.module, hidden_ND)
-        # The gradient is written over the logits, which nothing needs any more: a second (N, V) tensor would double the
-        # peak memory. Detaching keeps autograd from seeing that.
+        # The gradient overwrites the logits, which nothing reads any more: a second (N, V) tensor would double the peak
+        # memory. Detaching hides this from autograd.
         gradient_NV = logits_NV.detach()
         differentiate = ops.logprobs_backward if ops.available(gradient_NV) else _logprobs_backward
         differentiate(gradient_NV, target_N, grad_N / ctx.temperature, ctx.temperature, logsumexp_N)
@@ -80,17 +81,17 @@ class _ChunkLogprobs(torch.autograd.Function):
 
 
 def _logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The result of `ops.logprobs` on devices that have no kernel for it."""
+    """Compute the result of `ops.logprobs` on devices without a kernel for it."""
     logsumexp_N, logprob_N, entropy_N = (torch.empty(len(target_N), device=logits_NV.device) for _ in range(3))
     for rows in _blocks(logits_NV):
         scaled = _scale(logits_NV[rows], temperature)
-        # The maximum is subtracted before `exp`, which then cannot overflow.
+        # Subtract the maximum, so that `exp` cannot overflow.
         top = scaled.amax(-1)
         scaled.sub_(top[:, None])
         weight = scaled.exp()
         total = weight.sum(-1)
         logprob_N[rows] = scaled.gather(-1, target_N[rows, None])[:, 0] - total.log()
-        # A forbidden token has logit -inf and weight 0. The clamp makes their product 0, where 0 * inf would be nan.
+        # A forbidden token has logit -inf and weight 0. The clamp makes their product 0; 0 * inf would be nan.
         entropy_N[rows] = total.log() - torch.linalg.vecdot(weight, scaled.clamp_min_(-1e30)) / total
         logsumexp_N[rows] = total.log() + top
     return logsumexp_N, logprob_N, entropy_N
@@ -99,7 +100,7 @@ def _logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[
 def _logprobs_backward(
     logits_NV: Tensor, target_N: Tensor, weight_N: Tensor, temperature: float, logsumexp_N: Tensor
 ) -> None:
-    """Do as `ops.logprobs_backward` does, on devices that have no kernel for it."""
+    """Overwrite the logits with their gradient, like `ops.logprobs_backward`, on devices without a kernel for it."""
     for rows in _blocks(logits_NV):
         weight_N1 = weight_N[rows, None]
         gradient = _scale(logits_NV[rows], temperature)
@@ -109,13 +110,13 @@ def _logprobs_backward(
 
 
 def _scale(logits: Tensor, temperature: float) -> Tensor:
-    """The logits divided by the temperature, as a float32 copy that the caller may overwrite."""
+    """Return the logits divided by the temperature, as a float32 copy that the caller may overwrite."""
     exact = logits.to(torch.float32, copy=True)
     return exact if temperature == 1.0 else exact.div_(temperature)
 
 
 def _blocks(logits_NV: Tensor) -> Iterator[slice]:
-    """Slices that cover all rows, of a few rows each on a CPU."""
+    """Return slices that cover all rows; on a CPU each has only a few rows."""
     N, V = logits_NV.shape
     size = max(1, BLOCK // V) if logits_NV.device.type == "cpu" else N
     return (slice(start, start + size) for start in range(0, N, size))

@@ -3,9 +3,9 @@
 Notation, per trained token: `new` = log-probability under the weights being trained, `old` = log-probability under the
 sampler when the token was drawn, rho = exp(new - old), A = advantage (without a gradient), sg = stop gradient.
 
-Index suffix _N: the trained tokens of a micro-batch, laid end to end; `sequence_N` is the number of each token's
-rollout. Every policy loss returns (L_N, clipped_N): the loss of each token, which the caller multiplies by its weight
-from `token_weights` and sums, and whether a clip or cap decided that loss.
+Index suffix _N: the trained tokens of a micro-batch, concatenated; `sequence_N` is the number of each token's rollout.
+Every policy loss returns (L_N, clipped_N). L_N is the loss of each token; the caller multiplies it by the token's
+weight from `token_weights` and sums. clipped_N is True if a clip or cap decided that loss.
 
 Differences of log-probabilities are clamped before `exp`: e^20 is far beyond every cap, and no product overflows.
 """
@@ -19,12 +19,12 @@ from torch import Tensor
 from slimrl.config.loss import Aggregation, ResolvedLoss
 
 MAX_LOG_RATIO = 20.0
-LOWEST_LOGPROB = -1e4  # stands for -inf, the log-probability of a token that a reference forbids
+LOWEST_LOGPROB = -1e4  # replaces -inf, the log-probability of a token that a reference forbids
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """The arguments of a policy loss: tensors (N,), of which `new_N` alone carries a gradient."""
+    """The arguments of a policy loss, tensors (N,). Only `new_N` carries a gradient."""
 
     new_N: Tensor
     old_N: Tensor
@@ -44,8 +44,8 @@ def policy_loss(function: PolicyLoss) -> PolicyLoss:
 
 
 def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
-    """log rho (N,), clamped to +-20. A clamped token has no gradient. Its ratio is beyond every cap, and where there is
-    no cap (`clip` with A < 0 and without `dual_clip`) its gradient, scaled by e^20, would drown that of all others."""
+    """Return log rho (N,), clamped to +-20. A clamped token has no gradient. Its ratio is beyond every cap. Where there
+    is no cap (`clip` with A < 0 and without `dual_clip`), its gradient, scaled by e^20, would drown all others."""
     return (new_N - old_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
@@ -65,16 +65,16 @@ def clip(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
 
 @policy_loss
 def gspo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
-    """The loss of `clip` with the ratio of the whole sequence, s = exp(mean(new - old)). Each token's ratio is
-    sg(s) exp(new - sg(new)), so all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
-    # One place for each token: how many sequences there are is known on the GPU alone, and asking would wait for it.
+    """The loss of `clip` with the ratio of the whole sequence, s = exp(mean(new - old)). Each token's ratio is sg(s)
+    exp(new - sg(new)), so all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
+    # One entry per token: only the GPU knows the number of sequences, and reading it would wait for the GPU.
     places_N = torch.zeros_like(tokens.sequence_N, dtype=torch.float64)
-    # In float64, because index_add sums a sequence one token after the other, and there may be tens of thousands.
+    # Use float64: index_add sums a sequence token by token, and it may have tens of thousands.
     difference_N = (tokens.new_N - tokens.old_N).detach().double()
     sums = places_N.index_add(0, tokens.sequence_N, difference_N)
     counts = places_N.index_add(0, tokens.sequence_N, torch.ones_like(difference_N)).clamp_min(1)
     mean_N = (sums / counts).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).to(tokens.new_N.dtype)[tokens.sequence_N]
-    # The second factor is exactly 1: it is there for its gradient.
+    # The second factor is exactly 1 and adds only its gradient.
     rho_N = mean_N.exp() * (tokens.new_N - tokens.new_N.detach()).exp()
     return _clip_ratio(rho_N, tokens.advantage_N, loss)
 
@@ -90,8 +90,8 @@ def cispo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
 
 @policy_loss
 def reinforce(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
-    """L = -A new (Williams 1992). With `max_weight` = c it is multiplied by the truncated importance weight
-    sg(min(rho, c)), which corrects for stale data (Ionides 2008)."""
+    """L = -A new (Williams 1992). With `max_weight` = c it is multiplied by the truncated importance weight sg(min(rho,
+    c)), which corrects for stale data (Ionides 2008)."""
     if not loss.max_weight:
         return -tokens.advantage_N * tokens.new_N, torch.zeros_like(tokens.new_N, dtype=torch.bool)
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
@@ -99,31 +99,31 @@ def reinforce(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
 
 
 def _clip_ratio(rho_N: Tensor, advantage_N: Tensor, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
-    """-min(rho A, clip(rho) A), and whether the clipped ratio was taken."""
+    """Return -min(rho A, clip(rho) A), and a mask that is True where the clip decided it."""
     plain_N = rho_N * advantage_N
     clipped_N = rho_N.clamp(1 - loss.eps_low, 1 + loss.eps_high) * advantage_N
     objective_N = torch.minimum(plain_N, clipped_N)
-    if loss.dual_clip:  # max(objective, c A) where A < 0 (1912.09729) bounds the loss of tokens with A < 0, too
+    if loss.dual_clip:  # max(objective, c A) for A < 0 (1912.09729) bounds these losses, too
         bounded_N = torch.maximum(objective_N, loss.dual_clip * advantage_N)
         objective_N = torch.where(advantage_N < 0, bounded_N, objective_N)
     return -objective_N, objective_N != plain_N
 
 
 def kl_to_reference(new_N: Tensor, reference_N: Tensor) -> Tensor:
-    """exp(ref - new) - (ref - new) - 1, the k3 estimate of KL(new || ref) at tokens drawn from `new` (2402.03300;
-    Schulman, "Approximating KL Divergence", 2020). It is never negative.
+    """Return exp(ref - new) - (ref - new) - 1, the k3 estimate of KL(new || ref) at tokens drawn from `new`
+    (2402.03300; Schulman, "Approximating KL Divergence", 2020). It is never negative.
 
-    A token that the reference finds e^20 times more probable has no gradient. A token that it forbids has gradient 1,
-    as every token has that it finds very improbable.
+    A token that the reference finds e^20 times more probable has no gradient. A token that the reference forbids, or
+    finds very improbable, has gradient 1.
     """
     difference_N = (reference_N.clamp_min(LOWEST_LOGPROB) - new_N).clamp_max(MAX_LOG_RATIO)
     return difference_N.expm1() - difference_N  # expm1, because exp(x) - 1 loses all digits for small x
 
 
 def token_weights(lengths_B: list[int], aggregation: Aggregation, seq_len: int) -> list[float]:
-    """The weight of each token of rollout b, from the numbers of trained tokens of all rollouts.
+    """Return the weight of each token of rollout b, from the numbers of trained tokens of all rollouts.
 
-    The lengths are those of the whole batch, over all ranks and micro-batches, so splitting a batch never changes its
+    `lengths_B` covers the whole batch, over all ranks and micro-batches, so splitting a batch never changes its
     gradient.
 
     token: 1 / all trained tokens (DAPO, 2503.14476); sequence: 1 / (own length x rollouts) (GRPO, 2402.03300);

@@ -1,13 +1,13 @@
 """AdamW on float32 master weights, for a module that computes in bfloat16 or float32.
 
 A bfloat16 weight near 1 moves in steps of 1/128, so small updates would be lost. The optimizer therefore keeps float32
-masters and rounds them into the module after each step. Rounding to nearest would leave all weights in place for many
+masters and rounds them into the module after each step. Rounding to nearest would leave all weights unchanged for many
 steps, because the weights of a bfloat16 checkpoint start exactly on a multiple of the step. So each weight is rounded
-at a random threshold of its own (dithering): from the first update on, the right share of the weights moves.
+at its own random threshold (dithering): from the first update on, the right share of the weights moves.
 
-The memory for each weight is the module's own number, the 16 bits that its master has beyond it, two float32 moments,
-and the gradient: in the dtype it was computed in, or in float32 once a second micro-batch has added to it. A step reads
-all of that once, in pieces that stay in the processor's cache.
+The memory per weight is the module's own number, 16 more bits for its master, two float32 moments, and the gradient.
+The gradient has the dtype it was computed in, or float32 once a second micro-batch has added to it. A step reads all of
+this once, in pieces that stay in the processor's cache.
 """
 
 import math
@@ -27,12 +27,12 @@ from slimrl.models.shards import own_part, own_rows
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.types import Metrics
 
-# The numbers updated at a time: 1 MiB of float32 on a CPU. On a GPU calls cost more and there is no such cache.
+# Numbers updated at a time: 1 MiB of float32 on a CPU. A GPU has no such cache, and its calls cost more.
 PIECE, DEVICE_PIECE = 1 << 18, 1 << 24
 
 
 def schedule_factor(step: int, max_steps: int, config: ScheduleConfig) -> float:
-    """The learning rate of the 0-based `step` as a multiple of the peak: a linear warm-up, then the chosen shape."""
+    """Return the learning rate of the 0-based `step`, relative to the peak: a linear warm-up, then the chosen shape."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
     if config.type == "constant":
@@ -52,7 +52,7 @@ class Head:
 
 class MasterAdamW:
     """AdamW over the trainable parameters of a module and of `heads`, with float32 masters. Call `step` after the
-    backward passes of all micro-batches; gradients are summed over them and over `ranks`."""
+    backward passes of all micro-batches. Gradients are summed over micro-batches and over `ranks`."""
 
     def __init__(
         self, module: nn.Module, config: OptimConfig, heads: Mapping[str, Head] | None = None, ranks: Ranks = ALONE
@@ -73,9 +73,9 @@ class MasterAdamW:
 
     @torch.no_grad()
     def step(self, lr_factor: float) -> Metrics:
-        """Clip the gradient, update masters and module, and clear gradients. Returns the `optim/...` metrics.
+        """Clip the gradient, update masters and module, and clear gradients. Return the `optim/...` metrics.
 
-        The logged norm is that before clipping. If it is not finite, the update is skipped.
+        The logged norm is the norm before clipping. If it is not finite, the update is skipped.
         """
         lr, config = self._config.lr * lr_factor, self._config
         self._sum_over_ranks()
@@ -83,22 +83,22 @@ class MasterAdamW:
         skipped = not math.isfinite(norm)
         if not skipped:
             self._updates += 1
-            # The clip is applied piece by piece within the update: scaling all gradients first would be one more pass.
+            # The update clips piece by piece: scaling all gradients first would be one more pass.
             clip = min(1.0, config.max_grad_norm / (norm + 1e-6))
             for trained in self._trained.values():
                 trained.update(config, lr, clip, self._updates)
-            refresh_merged(self._module)  # matrices that were merged with an adapter are made from the new weights
+            refresh_merged(self._module)  # merge the adapter again, from the new weights
         self.discard()
         return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
 
     def _sum_over_ranks(self) -> None:
-        """Replace the gradients of parameters that every process holds whole by their sums over the processes."""
+        """Replace each gradient that every process holds completely by its sum over the processes."""
         for trained in self._trained.values():
             if self._ranks.num > 1 and not trained.is_sharded:
                 self._ranks.add(trained.float_gradient())
 
     def _gradient_norm(self) -> float:
-        """The norm of the whole gradient, the same number in all processes."""
+        """Return the norm of the whole gradient, the same number in all processes."""
         squares = {True: 0.0, False: 0.0}
         for sharded in squares:
             found = [t.gradient for t in self._trained.values() if t.is_sharded == sharded and t.gradient is not None]
@@ -119,17 +119,17 @@ class MasterAdamW:
         self.discard()
 
     def state_dict(self) -> dict[str, Any]:
-        """The masters and moments by name, all that a resumed run needs. The next step changes these tensors.
+        """Return the masters and moments by name: all that a resumed run needs. The next step changes these tensors.
 
-        They are sharded as the parameters are.
+        They are sharded like the parameters.
         """
         states = {name: trained.state() for name, trained in self._trained.items()}
         return {"updates": self._updates, "parameters": states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load masters and moments, whole or sharded as here. Weight decay, betas and eps stay those of this config.
+        """Load masters and moments, sharded or not. Weight decay, betas and eps stay as in this optimizer's config.
 
-        Raises KeyError, ValueError or RuntimeError if the state is of another model.
+        Raises KeyError, ValueError or RuntimeError if the state belongs to another model.
         """
         if unknown := state["parameters"].keys() - self._trained.keys():
             raise KeyError(f"the model has no {min(unknown)}")
@@ -152,7 +152,7 @@ class _Trained:
         self._parameter = parameter
         self._weight = own_part(parameter.detach()).view(-1)
         self._shape = parameter.shape
-        # A shard has the thresholds that its weights have in the whole parameter, so that it is rounded alike.
+        # A shard uses the thresholds of its weights' places in the whole parameter, so it is rounded like the whole.
         size, offset = len(threshold) // 2, own_rows(parameter).start * math.prod(self._shape[1:])
         self._threshold = threshold[offset % size :][:size]
         self._lr_ratio = lr_ratio
@@ -165,11 +165,11 @@ class _Trained:
         self.hook = parameter.register_post_accumulate_grad_hook(self._collect)
 
     def update(self, config: OptimConfig, lr: float, clip: float, t: int) -> None:
-        """Make the t-th AdamW update (1711.05101) with the gradient times `clip`. Only matrices decay."""
+        """Apply AdamW's update t (1711.05101) with the gradient times `clip`. Only matrices decay."""
         if self.gradient is None:
             return
         lr *= self._lr_ratio
-        # Vectors, that is biases and norms, are not decayed, as is usual.
+        # As usual, vectors (biases and norms) do not decay.
         decay = config.weight_decay if len(self._shape) >= 2 else 0.0
         # The kernel reads and writes each number once. PyTorch's AdamW needs float32 copies of master and gradient. It
         # gets them a piece at a time, so that they stay in the processor's cache.
@@ -187,7 +187,7 @@ class _Trained:
                 [self._mean[piece]],
                 [self._square[piece]],
                 [],
-                # `adamw` adds 1 before it uses the count. Not `torch.tensor`, whose copy to a GPU waits for the GPU.
+                # `adamw` adds 1 before it uses the count. Not `torch.tensor`: its copy to a GPU waits for the GPU.
                 [torch.full((), t - 1.0, device=self._weight.device)],
                 lr=lr,
                 beta1=config.beta1,
@@ -201,21 +201,21 @@ class _Trained:
             self._write(piece, master)
 
     def float_gradient(self) -> Tensor:
-        """The gradient in float32, which the caller may change in place; zeros if there is none."""
+        """Return the gradient in float32, zeros if there is none. The caller may change it in place."""
         if self.gradient is None:
             self.gradient = torch.zeros_like(self._weight, dtype=torch.float32)
         self.gradient = self.gradient.float()
         return self.gradient
 
     def state(self) -> dict[str, Tensor]:
-        """The master and the moments, in the parameter's shape."""
+        """Return the master and the moments, in the parameter's shape."""
         master = torch.cat([self._weight.new_empty(0, dtype=torch.float32), *map(self._read, self._pieces())])
         tensors = {"master": master, "mean": self._mean, "square": self._square}
         return {name: self._shaped(tensor) for name, tensor in tensors.items()}
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor]) -> None:
-        """Load what `state` gave, and round the master into the module."""
+        """Load a result of `state`, and round the master into the module."""
         for name, tensor in state.items():
             if tensor.shape != self._shape:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the parameter {tuple(self._shape)}")
@@ -228,29 +228,29 @@ class _Trained:
             self._write(piece, master[piece])
 
     def _collect(self, parameter: Tensor) -> None:
-        """Move the new gradient out of the parameter, and add it to those of earlier micro-batches, in float32.
+        """Move the new gradient out of the parameter, and add it in float32 to the sum of earlier micro-batches.
 
-        As a hook this runs right after a parameter's gradient is computed, so that the gradients of one micro-batch
-        never exist twice.
+        This hook runs right after a parameter's gradient is computed, so the gradients of a micro-batch never exist
+        twice.
         """
         assert parameter.grad is not None
-        # With `grad` empty, autograd stores the next micro-batch's gradient as it is. To a gradient that is there it
-        # would add in the parameter's dtype, and round.
+        # If `grad` is empty, autograd stores the next micro-batch's gradient unchanged. Otherwise it would add in the
+        # parameter's dtype, and round.
         fresh, parameter.grad = own_part(parameter.grad).contiguous().view(-1), None
         if self.gradient is None:
             self.gradient = fresh
             return
         self.gradient = self.gradient.float()
-        for piece in self._pieces():  # in pieces, because `add_` first makes a float32 copy of what it adds
+        for piece in self._pieces():  # in pieces, because `add_` first makes a float32 copy of its argument
             self.gradient[piece].add_(fresh[piece])
 
     @property
     def is_sharded(self) -> bool:
-        """Whether this process holds a part of the parameter only."""
+        """Return True if this process holds only a part of the parameter."""
         return isinstance(self._parameter, DTensor)
 
     def _shaped(self, flat: Tensor) -> Tensor:
-        """A tensor of this process's numbers as the parameter's shape has them; sharded, if the parameter is."""
+        """Return this process's numbers in the parameter's shape, sharded if the parameter is."""
         like = self._parameter
         part = flat.view(own_part(like).shape)
         if not isinstance(like, DTensor):
@@ -262,20 +262,20 @@ class _Trained:
         return (slice(start, start + size) for start in range(0, len(self._weight), size))
 
     def _read(self, piece: slice) -> Tensor:
-        """The master's float32 numbers: a view of a float32 weight, or made from the two halves of its bits."""
+        """Return the master's float32 numbers: a view of a float32 weight, or the two halves of its bits joined."""
         weight = self._weight[piece]
         if self._low is None:
             return weight
-        # The lower half comes first in memory (little-endian), so that two int16 are read as the right int32.
+        # The lower half is first in memory (little-endian), so two int16 are read as the right int32.
         halves = torch.stack((self._low[piece], weight.view(torch.int16)), -1)
         return halves.view(torch.int32).view(-1).sub_(self._threshold[: len(weight)]).view(torch.float32)
 
     def _write(self, piece: slice, master: Tensor) -> None:
-        """Set master and weight. The weight is the master, rounded at the threshold and not at the half.
+        """Set master and weight. The weight is the master, rounded at the threshold instead of at one half.
 
         The master's lower 16 bits are a number in [0, 65536). Adding a threshold from the same range carries into the
-        upper bits with the right probability, which makes them the next bfloat16 number away from zero. A master that
-        bfloat16 can represent has lower bits 0, so that nothing carries, and its weight is exact.
+        upper bits with the right probability, and the carry makes them the next bfloat16 number away from zero. If
+        bfloat16 can represent the master, its lower bits are 0: nothing carries, and the weight is exact.
         """
         weight = self._weight[piece]
         if self._low is None:

@@ -1,16 +1,16 @@
-"""Packing: samples laid end to end in one row of tokens, without padding, in which a shared prefix stands once.
+"""Packing: samples concatenated into one row of tokens, without padding. A shared prefix appears once.
 
-Samples that begin with the same tokens share them, however many turns these span: the instructions of an environment,
-the prompt of a group, the calls and results that several of its rollouts began with. So the row is a tree of segments,
-and its length is the number of unique tokens. A shared token may be trained by several samples, each with its own
-advantage. The samples "1 2 3 4" and "1 2 5" become the row 1 2 3, as last tokens are only predicted:
+Samples that start with the same tokens share them, over any number of turns: the instructions of an environment, the
+prompt of a group, the first calls and results of several of its rollouts. So the row is a tree of segments, and its
+length is the number of unique tokens. Several samples may train a shared token, each with its own advantage. The
+samples "1 2 3 4" and "1 2 5" become the row 1 2 3, because last tokens are only predicted:
 
     Segment(start=0, end=2, parent=-1, position=0)     1 2    shared
     Segment(start=2, end=3, parent=0, position=2)      3      the rest of the first sample
 
 A `Pack` is the input of one forward. The model's matrices see the flat row (T,). Only attention needs to know that the
 row consists of sequences: a segment's queries attend to all segments that it continues, and causally to itself
-(`trainer/attention.py`). The gradient equals that of separate, padded sequences.
+(`trainer/attention.py`). The gradient equals the gradient of separate, padded sequences.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from slimrl.types import Sample
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The tokens from `start` up to `end` of the row, which continue the segment with the number `parent` (-1: none).
+    """The tokens from `start` up to `end` of the row. They continue the segment with the number `parent` (-1: none).
     `position` is the first token's position in its sequence."""
 
     start: int
@@ -40,7 +40,7 @@ class Segment:
 
     @property
     def num_keys(self) -> int:
-        """The number of tokens that the last one attends to: those of all segments before, and the segment's own."""
+        """The number of tokens that the last one attends to: all before it in its sequence, and itself."""
         return self.position + self.num_queries
 
 
@@ -48,8 +48,8 @@ class Segment:
 class Pack:
     """The samples of one forward. _T: positions in the row; _N: trained tokens in the order of the samples.
 
-    `source_N` is the row position whose hidden state predicts trained token n, `target_N` that token, and `sample_N`
-    the index of its sample in the batch. A position that G samples share may predict G tokens.
+    The hidden state at row position `source_N` predicts the token `target_N`; `sample_N` is the index of its sample in
+    the batch. A position that G samples share may predict G tokens.
     """
 
     token_ids_T: Tensor
@@ -66,18 +66,19 @@ class Pack:
 
     @property
     def mean_keys(self) -> float:
-        """The mean number of keys per query, counting a segment's own keys as if each of its queries saw them all."""
+        """The mean number of keys per query, as if each query saw all of its segment's own keys."""
         pairs = sum(segment.num_queries * segment.num_keys for segment in self.segments)
         return pairs / len(self.token_ids_T)
 
 
 def ends_of_trees(segments: Sequence[Segment]) -> list[int]:
-    """For each segment, the position in the row behind the last token that continues it, or behind its own last one.
+    """Return for each segment the end of its tree: the row position after the last token that continues it, or its own
+    end.
 
-    What continues a segment lies behind it in one piece, so a token is seen by those from itself to that end.
+    All tokens that continue a segment lie directly behind it, so a token is seen from itself up to this end.
     """
     ends = [segment.end for segment in segments]
-    # From the last segment to the first, so that the children of a segment are done before it passes its own end on.
+    # Visit the last segment first: a segment's children are complete before its parent reads its end.
     for number in sorted(range(len(segments)), key=lambda n: -segments[n].start):
         if (parent := segments[number].parent) >= 0:
             ends[parent] = max(ends[parent], ends[number])
@@ -87,9 +88,9 @@ def ends_of_trees(segments: Sequence[Segment]) -> list[int]:
 class _Row:
     """A pack under construction.
 
-    Samples are added in sorted order, so a new one shares most with the one before it: only that one is remembered.
-    `latest` are its tokens, `places` their positions in the row, and `path` the numbers of the segments they are in,
-    from the root on.
+    Samples are added in sorted order, so a new one shares its longest prefix with the previous one, and only that one
+    is stored. `latest` are its tokens, `places` their positions in the row, and `path` the numbers of their segments,
+    starting at the root.
     """
 
     def __init__(self) -> None:
@@ -100,7 +101,7 @@ class _Row:
         self.places, self.path = list[int](), list[int]()
 
     def num_shared(self, token_ids: Sequence[int]) -> int:
-        """The length of the longest common prefix with the latest sample."""
+        """Return the length of the longest common prefix with the latest sample."""
         pairs = zip(token_ids, self.latest, strict=False)
         different = (t for t, (ours, theirs) in enumerate(pairs) if ours != theirs)
         return next(different, min(len(token_ids), len(self.latest)))
@@ -138,7 +139,7 @@ class _Row:
         )
 
     def _cut(self, length: int) -> None:
-        """Shorten the path to `length` tokens. A segment that reaches beyond them is split in two there."""
+        """Shorten the path to `length` tokens. A longer segment is split in two."""
         del self.places[length:]
         while self.path and self.segments[self.path[-1]].position >= length:
             self.path.pop()
@@ -148,8 +149,8 @@ class _Row:
         cut = self.segments[number]
         middle = cut.start + length - cut.position
         if middle < cut.end:
-            # The first half keeps the segment's number, so the segments that continued the whole one now belong to the
-            # second half, which gets a new number.
+            # The first half keeps the segment's number. Segments that continued the whole one now continue the second
+            # half, which gets a new number.
             rest = len(self.segments)
             self.segments = [replace(s, parent=rest) if s.parent == number else s for s in self.segments]
             self.segments[number] = replace(cut, end=middle)
@@ -157,17 +158,17 @@ class _Row:
 
 
 def empty_pack(device: torch.device) -> Pack:
-    """A pack of one token that trains none."""
+    """Return a pack of one token that trains nothing."""
     row = _Row()
     row.token_ids, row.positions, row.segments = [0], [0], [Segment(0, 1, -1, 0)]
     return row.finish(device)
 
 
 def pack_samples(samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
-    """All samples in packs of at most `max_tokens` row tokens; a longer sample gets a pack of its own.
+    """Return all samples in packs of at most `max_tokens` row tokens; a longer sample gets its own pack.
 
-    Samples are sorted by their tokens, so that those with the longest common prefixes are neighbours. Packs share
-    nothing with each other.
+    Samples are sorted by their tokens, so samples with long common prefixes are neighbours. Packs share no tokens with
+    each other.
     """
     packs: list[Pack] = []
     row = _Row()

@@ -1,8 +1,8 @@
 """Data parallelism: processes that share one policy divide the packs of a batch and sum their results.
 
-Every process is given the whole batch and packs it in the same way. Token weights are computed from the whole batch
-(`losses.token_weights`), so its gradient is the plain sum of the processes' gradients. How parameters are shared is
-in `trainer/fsdp.py`. This module knows nothing of losses, nor of how processes are started (`launch/ranks.py`).
+Every process gets the whole batch and packs it in the same way. Token weights are computed from the whole batch
+(`losses.token_weights`), so its gradient is the plain sum of the processes' gradients. `trainer/fsdp.py` shares the
+parameters. This module knows nothing of losses, nor of how processes are started (`launch/ranks.py`).
 """
 
 import math
@@ -23,21 +23,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The place of this process, `rank`, among the `num` processes of PyTorch's default process group. A process that
-    is alone exchanges nothing."""
+    """The place of this process, `rank`, among the `num` processes of PyTorch's default process group. A single process
+    exchanges nothing."""
 
     rank: int = 0
     num: int = 1
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the one that logs and saves."""
+        """Return True if this process is the one that logs and saves."""
         return self.rank == 0
 
     def packs(self, samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
-        """The packs that this process computes, as many as every other one; some may be empty. Packs are made
-        smaller than `max_tokens` where there would otherwise be fewer packs than processes."""
-        # All processes compute the same packs and the same division, so they need not talk about it.
+        """Return the packs that this process computes, some possibly empty; every process gets the same number. If
+        there are fewer packs than processes, the packs are made smaller than `max_tokens`."""
+        # All processes compute the same packs and the same division, so they need no messages for it.
         packs = pack_samples(samples, max_tokens, device)
         if len(packs) < self.num:
             num_tokens = sum(len(pack.token_ids_T) for pack in packs)
@@ -52,27 +52,27 @@ class Ranks:
         self._exchange(tensor, distributed.ReduceOp.SUM)
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """The sum of each number over the processes."""
-        # In float64, so that counts stay exact and a sum hardly depends on the number of processes.
+        """Return the sum of each number over the processes."""
+        # Use float64: counts stay exact, and a sum hardly depends on the number of processes.
         totals = torch.tensor(values, dtype=torch.float64)
         self.add(totals)
         return [float(total) for total in totals]
 
     def maxima(self, values: Sequence[float]) -> list[float]:
-        """The maximum of each number over the processes."""
+        """Return the maximum of each number over the processes."""
         highest = torch.tensor(values, dtype=torch.float64)
         self._exchange(highest, distributed.ReduceOp.MAX)
         return [float(value) for value in highest]
 
     def of_first(self, value: T) -> T:
-        """The value that the leading process has, in all of them."""
+        """Return the leading process's value in all processes."""
         values = [value]
         if self.num > 1:
             distributed.broadcast_object_list(values, 0)
         return values[0]
 
     def all_of(self, value: T) -> list[T]:
-        """The values that the processes have, in the order of their ranks."""
+        """Return the values of all processes, in the order of their ranks."""
         values = [value] * self.num
         if self.num > 1:
             distributed.all_gather_object(values, value)
@@ -80,8 +80,8 @@ class Ranks:
 
     @contextmanager
     def united(self) -> Iterator[None]:
-        """If the body raises UserError in one process, all raise. Nothing that waits for the others may stand in it
-        behind what can raise in one alone."""
+        """If the body raises UserError in one process, raise it in all. In the body, nothing that waits for the other
+        processes may follow a statement that can fail in one process alone."""
         failure: UserError | None = None
         try:
             yield
@@ -103,8 +103,8 @@ ALONE = Ranks()
 
 
 def divide(sizes: Sequence[int], num: int) -> list[list[int]]:
-    """A division of the indices of `sizes` into `num` parts of about equal sums. It is greedy: each index, in order of
-    falling size, goes to the part with the smallest sum."""
+    """Divide the indices of `sizes` greedily into `num` parts of about equal sums: each index, by falling size, joins
+    the part with the smallest sum."""
     parts: list[list[int]] = [[] for _ in range(num)]
     loads = [0] * num
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):

@@ -1,7 +1,7 @@
-"""The small files of a run that a resumed run reads, or that end up in its result: a checkpoint keeps copies of them.
+"""The small files of a run that a resumed run reads, or that belong to its result. Every checkpoint stores copies.
 
-A run adds to `metrics.jsonl` at every step, and reads the held-out results of its start again. What is damaged of them
-before a checkpoint can be had back from the copies, in `checkpoints/step_N/run`.
+A run appends to `metrics.jsonl` at every step, and reads the held-out results of its start again. If such a file was
+damaged before a checkpoint, it can be restored from the copies in `checkpoints/step_N/run`.
 """
 
 import re
@@ -19,19 +19,19 @@ RUN_ID = "run_id"
 MAX_ID_BYTES = 100
 METRICS = "metrics.jsonl"
 WELL_FORMED = re.compile(r"[0-9a-f]{32}")
-# The ids of the run, its own and that at Weights & Biases, and what the stages before training have left.
+# The run's own id, its id at Weights & Biases, and the files of the stages before training.
 OF_THE_START = (RUN_ID, "wandb_run_id", "held_out/base.json", "held_out/start.json", f"warmup/{METRICS}")
 
 
 def run_id(output_dir: Path) -> str:
-    """The id of the run, which a file of its directory holds; made at the first call. Raises OSError."""
+    """Return the run's id, which a file in its directory stores; the first call creates it. Raises OSError."""
     if not (known := kept_id(output_dir)):
         replace_file(output_dir / RUN_ID, [f"{(known := uuid.uuid4().hex)}\n".encode()])
     return known
 
 
 def kept_id(directory: Path) -> str:
-    """The id in the file of a run's directory or of its copies; empty if there is none, or it is damaged."""
+    """Return the id in a run's directory or in its copies; empty if it is missing or damaged."""
     try:
         text = read_regular(directory / RUN_ID, MAX_ID_BYTES).decode("ascii").strip()
     except (UserError, ValueError):
@@ -40,9 +40,9 @@ def kept_id(directory: Path) -> str:
 
 
 def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
-    """Copies the files that the run has after `step` steps to `checkpoint/run`. Raises OSError if that fails."""
+    """Copy the files that the run has after `step` steps to `checkpoint/run`. Raises OSError if that fails."""
     run_id(output_dir)
-    # An evaluation named after a step that is not behind us would be made again by a resumed run.
+    # A resumed run repeats evaluations of later steps, so their files are not copied.
     for name in (METRICS, *OF_THE_START, *(f"held_out/step_{before}.json" for before in range(step))):
         if (output_dir / name).is_file():
             copy = checkpoint / COPIES / name
@@ -51,15 +51,15 @@ def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
 
 
 def share_metrics(output_dir: Path, checkpoint: Path) -> bool:
-    """Whether the run's metrics and the checkpoint's copy have a line in common, or one of them has no line."""
+    """Return True if the run's metrics and the checkpoint's copy share a line, or if one of them is empty."""
     files = [path / METRICS for path in (output_dir, checkpoint / COPIES)]
     own, copied = ({*path.read_bytes().splitlines()} if path.is_file() else set() for path in files)
     return not own or not copied or bool(own & copied)
 
 
 def restore_records(output_dir: Path, checkpoint: Path, note: Callable[[str], None]) -> None:
-    """Makes the files what they were at the checkpoint, and notes each that was missing or damaged. The run's own
-    metrics may have gone on since: these lines are dropped, as the steps are done again."""
+    """Restore the files to their state at the checkpoint, and log each that was missing or damaged. Newer lines of the
+    run's own metrics are dropped, because their steps are repeated."""
     for copy in sorted(path for path in (checkpoint / COPIES).rglob("*") if path.is_file()):
         path, wanted = output_dir / copy.relative_to(checkpoint / COPIES), copy.read_bytes()
         found = path.read_bytes() if path.is_file() else None

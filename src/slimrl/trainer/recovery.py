@@ -1,7 +1,7 @@
-"""What a resumed run does before it reads anything: it finds the newest checkpoint that is whole.
+"""The first task of a resumed run: find the newest complete checkpoint.
 
-A checkpoint that is damaged, or of another run, is named and set aside, so that from here on the newest one by its name
-can be used. One of an earlier version, without checksums, is only checked as far as it can be read.
+A checkpoint that is damaged, or belongs to another run, is reported and set aside. From then on the checkpoint with the
+highest number is usable. Without checksums, as in earlier versions, a checkpoint is only checked for readability.
 """
 
 import shutil
@@ -30,17 +30,17 @@ OTHER_METRICS = "this run has no run_id, and its metrics.jsonl has other lines, 
 
 
 def remove_leftovers(output_dir: Path) -> None:
-    """Delete checkpoints and weights that a killed process left half written."""
+    """Delete checkpoints and weights that a killed process left incomplete."""
     for name in ("checkpoints", "weights"):
         remove_unfinished(output_dir / name)
 
 
 def recover(output_dir: Path, note: Note) -> bool:
-    """Make the newest checkpoint of a run one that is whole, and the files that go with it. Returns whether there is
-    one. `note` receives a line about everything that was damaged.
+    """Make sure that a run's newest checkpoint, and the files that belong to it, are complete. Return True if there is
+    one. `note` receives a line about each damaged file.
 
-    Damaged checkpoints are renamed to `damaged_step_N` and kept. Raises UserError if there are checkpoints, but no
-    whole one; nothing is renamed then.
+    Damaged checkpoints are renamed to `damaged_step_N` and kept. If all checkpoints are damaged, raises UserError and
+    renames nothing.
     """
     found = step_directories(output_dir / "checkpoints")
     damaged: list[tuple[Path, str]] = []
@@ -72,7 +72,7 @@ def recover(output_dir: Path, note: Note) -> bool:
 
 
 def _fault_of(directory: Path, output_dir: Path) -> str:
-    """A phrase that names the damage of a checkpoint, or the other run that it is of; empty if it can be used."""
+    """Return a phrase that names the damage of a checkpoint, or its foreign run; empty if it can be used."""
     if is_sealed(directory) and (damage := find_damage(directory)):
         return damage
     try:
@@ -90,7 +90,7 @@ def _fault_of(directory: Path, output_dir: Path) -> str:
 
 
 def _fault_of_weights(directory: Path, output_dir: Path) -> str:
-    """A phrase that names the damage of saved weights; empty if they are whole, and of this step and run."""
+    """Return a phrase that names the damage of saved weights; empty if they are complete and of this step and run."""
     if damage := find_damage(directory):
         return damage
     history = read_history(directory)
@@ -100,12 +100,12 @@ def _fault_of_weights(directory: Path, output_dir: Path) -> str:
 
 
 def _differ(one: str, other: str) -> bool:
-    """Whether both ids are known and differ. Runs of an earlier version have none."""
+    """Return True if both ids are known and differ. Runs of an earlier version have none."""
     return "" not in (one, other) and one != other
 
 
 def _set_aside(directory: Path) -> Path:
-    """Rename a damaged directory, in place of an earlier one of the same step. Returns its new path."""
+    """Rename a damaged directory, replacing an earlier one of the same step. Return its new path."""
     aside = directory.with_name(f"damaged_{directory.name}")
     with explain_write_errors(aside):
         shutil.rmtree(aside, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The state of a training run, how it is saved, and how a resumed run gets it back. Shared by RL and SFT."""
+"""The state of a training run, and how to save and restore it. Shared by RL and SFT."""
 
 import resource
 import sys
@@ -29,9 +29,9 @@ from slimrl.trainer.weights import keep_newest, weights_directory
 
 @dataclass(slots=True)
 class TrainState:
-    """All that a checkpoint holds (the policy, its optimizer, the progress), and the auxiliary losses, whose trained
-    modules belong to the optimizer, too. `ranks` are the processes that share the state; `history` is what training
-    the weights have had, this one included."""
+    """The content of a checkpoint (policy, optimizer, progress), and the auxiliary losses, whose trained modules belong
+    to the optimizer, too. `ranks` are the processes that share the state; `history` lists the training of these
+    weights, this run included."""
 
     policy: Policy
     optimizer: MasterAdamW
@@ -42,7 +42,7 @@ class TrainState:
     history: Sequence[str] = ()
 
     def advance(self, seconds: float, orchestrator_state: Mapping[str, Any] | None = None) -> None:
-        """Count one more finished step, which took `seconds`, and return memory that it left unused."""
+        """Count one more finished step, which took `seconds`, and return its unused memory to the system."""
         self.progress = replace(
             self.progress,
             step=self.progress.step + 1,
@@ -52,7 +52,7 @@ class TrainState:
         self.heap_trimmer.trim()
 
     def spend(self, seconds: float) -> None:
-        """Add to the time that the run has taken, in a step or outside of steps."""
+        """Add to the run's total time, in a step or outside of steps."""
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
 
 
@@ -64,7 +64,7 @@ def start(
     aux_losses: Sequence[AuxLoss] = (),
     ranks: Ranks = ALONE,
 ) -> TrainState:
-    """The state of a new run, or with `resume` that of the newest checkpoint, if there is one."""
+    """Return the state of a new run, or with `resume` the state of the newest checkpoint, if there is one."""
     heads = {name: head for aux_loss in aux_losses for name, head in aux_loss.heads.items()}
     optimizer = MasterAdamW(policy.module, optim, heads, ranks)
     progress = fresh_progress(policy.dtype, policy.chat.date)
@@ -78,7 +78,7 @@ def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptC
     processes that share the state must call this."""
     step = state.progress.step
     if step == max_steps or (ckpt.interval_steps > 0 and step % ckpt.interval_steps == 0):
-        # Weights first: a checkpoint says that a step is done, and then its weights must be there.
+        # Save weights first: a checkpoint marks its step as finished, and its weights must exist by then.
         _save_weights(state, output_dir)
         save_checkpoint(output_dir, state.optimizer, state.progress, ckpt.keep, state.ranks)
         if state.ranks.leads:
@@ -86,9 +86,9 @@ def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptC
 
 
 def save_missing_weights(state: TrainState, output_dir: Path) -> None:
-    """Save the weights of the step that a run goes on from, if they are gone (`trainer/recovery.py`)."""
+    """Save the weights of the step at which a run resumes, if they are missing (`trainer/recovery.py`)."""
     step = state.progress.step
-    # The leading process looks, because all must take part or none.
+    # The leading process checks, because all must take part or none.
     if state.ranks.of_first(step > 0 and not weights_directory(output_dir, step).exists()):
         _save_weights(state, output_dir)
 
@@ -101,7 +101,7 @@ def _save_weights(state: TrainState, output_dir: Path) -> None:
 
 
 def peak_memory_gb(device: torch.device) -> float:
-    """The peak memory so far, in GB: of the process, or on a GPU of its tensors."""
+    """Return the peak memory so far, in GB: the process's, or on a GPU its tensors'."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux KiB

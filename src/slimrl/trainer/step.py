@@ -1,9 +1,9 @@
 """One optimizer step on a batch of samples: pack, forward, loss, backward, guard, update.
 
-The guard compares the trainer's log-probability of every token with the one that the sampler logged for the same
-weights. If they differ by more than rounding, the gradient is not that of the distribution sampled from, and the run
-stops before the update. It also stops when too many tokens have no finite log-probability: these are masked, so a
-policy of NaNs would seem to agree.
+The guard compares the trainer's log-probability of every token with the sampler's, logged for the same weights. If they
+differ by more than rounding, the gradient belongs to another distribution than the sampled one, and the run stops
+before the update. It also stops if too many tokens have no finite log-probability: these are masked, so a policy of
+NaNs would seem to agree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,15 +26,15 @@ from slimrl.trainer.token_log import TokenLog
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample
 
-# A single token may be left out even of a batch of a few dozen, for example one that a mask on the vocabulary forbids.
-# Weights or activations that are not finite, however, spoil whole sequences: all tokens, or all after the first one.
+# A single token may be masked even in a batch of a few dozen, for example one that a mask on the vocabulary forbids.
+# But weights or activations that are not finite spoil whole sequences: all tokens, or all after the first one.
 MAX_NONFINITE_SHARE = 0.05
-# The totals of a batch that are not sums over its packs.
+# The totals of a batch that are maxima over its packs; all others are sums.
 MAXIMA = ("gap_max", "ratio_max")
 
 
 class StepRefusedError(UserError):
-    """The refusal to update the weights with a batch. `metrics` says what was found, for the log."""
+    """The trainer refuses to update the weights with a batch. `metrics` holds the batch's metrics, for the log."""
 
     def __init__(self, text: str, metrics: Metrics) -> None:
         super().__init__(text)
@@ -43,7 +43,7 @@ class StepRefusedError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class _SampleTensors:
-    """Numbers of each trained token of the whole batch, sample after sample; `offset_B` is where sample b begins."""
+    """Numbers of each trained token of the whole batch, sample by sample. Sample b starts at `offset_B[b]`."""
 
     old: Tensor
     advantage: Tensor
@@ -54,7 +54,7 @@ class _SampleTensors:
 
 @dataclass(slots=True)
 class _Totals:
-    """Sums and extremes over the trained tokens of a batch, gathered pack by pack."""
+    """Sums and maxima over the trained tokens of a batch, accumulated pack by pack."""
 
     loss: float = 0.0
     entropy: float = 0.0
@@ -68,7 +68,7 @@ class _Totals:
     row_tokens: float = 0.0
 
     def over(self, ranks: Ranks) -> "_Totals":
-        """The totals over all processes. With equal totals the processes log, refuse and update alike."""
+        """Return the totals over all processes. With equal totals, the processes log, refuse and update alike."""
         mine = asdict(self)
         highest = {name: mine.pop(name) for name in MAXIMA}
         sums = zip(mine, ranks.sums([*mine.values()]), strict=True)
@@ -97,20 +97,20 @@ class TrainStep:
         self._ranks = ranks
         self._device = next(module.parameters()).device
         if config.activation_checkpointing:
-            return_freed_memory()  # kept, what each layer frees would cost what is saved
+            return_freed_memory()  # otherwise the memory that each layer frees would use up the saving
 
-    @torch.inference_mode(False)  # whatever an environment in this process has switched off
+    @torch.inference_mode(False)  # an environment in this process may have switched it on, or gradients off
     @torch.enable_grad()
     def __call__(self, batch: Batch, lr_factor: float, version: int, token_log: TokenLog | None = None) -> Metrics:
-        """Update the weights with the batch. Returns the metrics of the step; `version` is that of the weights before.
-        `token_log` is given the numbers of each token.
+        """Update the weights with the batch, and return the metrics of the step. `version` is the version of the
+        weights before the step. `token_log` receives the numbers of each token.
 
-        Raises StepRefusedError, before the update, when the batch's log-probabilities cannot be trusted.
+        Raises StepRefusedError, before the update, if the batch's log-probabilities cannot be trusted.
         """
         if not batch.samples:
             return {}
         tensors = self._tensors(batch.samples)
-        # The losses of the packs are weighed by the whole batch, so their gradients add up to the batch's gradient.
+        # The packs' losses are weighted by the whole batch, so their gradients add up to the batch's gradient.
         packs = self._ranks.packs(batch.samples, self._config.micro_batch_tokens, self._device)
         found = [self._backward(pack, tensors, batch.temperature, token_log) for pack in packs]
         if token_log:
@@ -122,11 +122,11 @@ class TrainStep:
             token_log.write(version, batch.samples)
         try:
             check_finite(metrics)
-            # Only tokens from the current weights must agree: stale ones have other log-probabilities by right.
+            # Only tokens from the current weights must agree: stale ones rightly have other log-probabilities.
             if all(sample.version == version for sample in batch.samples):
                 check_agreement(metrics, self._config.guard)
         except StepRefusedError:
-            # The backward passes are done by now, and their gradients must not go into a later step.
+            # The backward passes are done; their gradients must not leak into a later step.
             self._optimizer.discard()
             raise
         return metrics | self._optimizer.step(lr_factor)
@@ -135,7 +135,7 @@ class TrainStep:
         lengths = [sum(sample.loss_mask_T) for sample in samples]
         weights = token_weights(lengths, self._loss.aggregation, self._seq_len)
         offsets = [sum(lengths[:b]) for b in range(len(samples))]
-        # Samples have one number for each token, and `_SampleTensors` one for each trained token.
+        # Samples have one number per token, `_SampleTensors` one per trained token.
         trained = [[t for t, mask in enumerate(sample.loss_mask_T) if mask] for sample in samples]
         pairs = list(zip(samples, trained, strict=True))
         old = [sample.logprobs_T[t] for sample, ts in pairs for t in ts]
@@ -161,7 +161,7 @@ class TrainStep:
         index_N = _token_index(pack, tensors.offset_B)
         old_N = tensors.old[index_N]
         finite_N = torch.isfinite(new_N.detach()) & torch.isfinite(old_N)
-        # Both become 0 before the loss, and the loss is selected again below: a product of nan with 0 would be nan.
+        # Both become 0 before the loss, and the loss is masked again below, because nan * 0 is nan.
         new_N, old_N = torch.where(finite_N, new_N, 0.0), torch.where(finite_N, old_N, 0.0)
         tokens = TokenBatch(new_N, old_N, tensors.advantage[index_N], _sequence_numbers(pack))
         auxiliary_N = torch.zeros_like(old_N)
@@ -174,12 +174,12 @@ class TrainStep:
         loss_N = policy_N + auxiliary_N
         loss = torch.where(finite_N, loss_N * tensors.weight[index_N], 0.0).sum()
         loss.backward()
-        if not len(new_N):  # an empty pack, which others had to compute with
+        if not len(new_N):  # an empty pack, which only the other processes needed
             return {}
-        # From here on only metrics. The guard reads its numbers from them.
+        # The rest computes metrics only. The guard reads its numbers from them.
         with torch.no_grad():
             gap_N = (tokens.new_N - tokens.old_N).abs()
-            # In float64, because near 0 the terms of rho - log rho - 1 cancel.
+            # Use float64: near 0 the terms of rho - log rho - 1 cancel.
             log_rho_N = log_ratio(tokens.new_N, tokens.old_N).double()
             if token_log:
                 found = log_rho_N, entropy_N, tokens.advantage_N
@@ -197,12 +197,12 @@ class TrainStep:
 
 
 def _total(packs: Sequence[Pack], found: Sequence[Mapping[str, Tensor]]) -> _Totals:
-    """The totals of several packs, from those of each that `found` has."""
+    """Return the totals of several packs from the numbers of each pack in `found`."""
     pairs = [(pack, row) for pack, row in zip(packs, found, strict=True) if row]  # an empty pack has none
     if not pairs:
         return _Totals()
     packs, found = zip(*pairs, strict=True)
-    # All numbers are read at once: a GPU computes one pack after the other, and reading waits for it.
+    # Read all numbers at once: a GPU computes the packs one after the other, and each read waits for it.
     table = torch.stack([torch.stack([number.double() for number in row.values()]) for row in found])
     columns = dict(zip(found[0], zip(*table.tolist(), strict=True), strict=True))
     return _Totals(
@@ -213,9 +213,9 @@ def _total(packs: Sequence[Pack], found: Sequence[Mapping[str, Tensor]]) -> _Tot
 
 
 def _token_index(pack: Pack, offset_B: Tensor) -> Tensor:
-    """The index of each of the pack's tokens in the batch's per-token tensors."""
-    # In a pack a sample's tokens stand together and in order, so a token's index is the sample's offset plus its
-    # distance from the sample's first token. cummax carries the position of that first token along to the others.
+    """Return the index of each of the pack's tokens in the batch's per-token tensors."""
+    # In a pack, a sample's tokens are contiguous and in order. So a token's index is the sample's offset plus its
+    # distance from the sample's first token. cummax copies the position of this first token to the others.
     first = torch.ones_like(pack.sample_N, dtype=torch.bool)
     first[1:] = pack.sample_N[1:] != pack.sample_N[:-1]
     position_N = torch.arange(len(first), device=first.device)
@@ -224,8 +224,8 @@ def _token_index(pack: Pack, offset_B: Tensor) -> Tensor:
 
 
 def _sequence_numbers(pack: Pack) -> Tensor:
-    """The number of each token's sample, (N,), with the pack's samples numbered from 0."""
-    # A sample's tokens stand together. Not `torch.unique`, for whose result the program would wait.
+    """Return the number of each token's sample, (N,), with the pack's samples numbered from 0."""
+    # A sample's tokens are contiguous. `torch.unique` would wait for the GPU.
     differs = torch.zeros_like(pack.sample_N)
     differs[1:] = pack.sample_N[1:] != pack.sample_N[:-1]
     return differs.cumsum(0)
@@ -247,7 +247,7 @@ def _metrics(totals: _Totals, samples: Sequence[Sample]) -> Metrics:
 
 
 def check_finite(metrics: Metrics) -> None:
-    """Raise StepRefusedError when more than a small share of the trained tokens has no finite log-probability."""
+    """Raise StepRefusedError if more than a small share of the trained tokens has no finite log-probability."""
     bad, tokens = metrics["loss/nonfinite_tokens"], metrics["loss/tokens"]
     if bad > MAX_NONFINITE_SHARE * tokens:
         raise StepRefusedError(
@@ -261,7 +261,7 @@ def check_finite(metrics: Metrics) -> None:
 
 
 def check_agreement(metrics: Metrics, guard: GuardConfig) -> None:
-    """Raise StepRefusedError when sampler and trainer disagree about fresh tokens by more than the guard allows."""
+    """Raise StepRefusedError if sampler and trainer disagree about fresh tokens by more than the guard allows."""
     bounds = (
         ("guard/max_logprob_gap", "max_logprob_gap", guard.max_logprob_gap),
         ("guard/mismatch_kl", "max_mismatch_kl", guard.max_mismatch_kl),

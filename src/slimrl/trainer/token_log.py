@@ -1,4 +1,4 @@
-"""What the trainer found for each trained token of a step, as a file beside the step's rollouts, for viewers.
+"""The trainer's numbers for each trained token of a step, as a file beside the step's rollouts, for viewers.
 
     rows        (S,) int32      the line of each sample in the rollouts' file, from 0
     lengths     (S,) int32      the number of its trained tokens
@@ -6,7 +6,8 @@
     entropy     (N,) float16    entropy of the policy at the token, in nats
     advantage   (N,) float16    advantage as the policy loss read it
 
-The N tokens are those of the samples, one sample after the other. What was not finite is nan. The file is numpy's .npz.
+The N tokens are the trained tokens of all samples, sample by sample. Numbers that were not finite are nan. The file is
+numpy's .npz.
 """
 
 import io
@@ -35,13 +36,13 @@ class TokenLog:
         self.table = torch.empty(0)
 
     def add(self, index_N: Tensor, *values_N: Tensor) -> None:
-        """Keep the numbers of a pack's tokens, in the order of `NAMES`; `index_N` says which tokens of the batch they
-        are."""
+        """Store the numbers of a pack's tokens, in the order of `NAMES`. `index_N` are the tokens' indices in the
+        batch."""
         self._parts.append((index_N, torch.stack([value.detach().float() for value in values_N])))
 
     def gather(self, num_tokens: int, device: torch.device) -> None:
-        """Bring the numbers of all packs and processes together, and begin to copy them from a GPU. They are there
-        when the program has next waited for it."""
+        """Combine the numbers of all packs and processes, and start copying them from a GPU. They are complete after
+        the program's next wait for the GPU."""
         table_3N = torch.zeros(len(NAMES), num_tokens, device=device)
         for index_N, values_3N in self._parts:
             table_3N[:, index_N] = values_3N
@@ -50,8 +51,8 @@ class TokenLog:
         self.table = table_3N.half().to("cpu", non_blocking=True)
 
     def write(self, step: int, samples: Sequence[Sample]) -> None:
-        """Write what was gathered. Samples that no file of rollouts has are not written. Raises UserError if the disk
-        is full."""
+        """Write the collected numbers, unless the samples are missing in the rollouts' file. Raises UserError if the
+        disk is full."""
         if not self._ranks.leads or any(sample.row < 0 for sample in samples):
             return
         arrays = dict(zip(NAMES, self.table.numpy(), strict=True))

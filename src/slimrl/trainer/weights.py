@@ -1,4 +1,4 @@
-"""The weights that a run has saved, `weights/step_N`, and the names `latest` and `best` for two of them.
+"""The saved weights of a run, `weights/step_N`, and the names `latest` and `best` for two of them.
 
 The names are symbolic links, so that every program can use them.
 """
@@ -15,12 +15,12 @@ LATEST, BEST = "latest", "best"
 
 
 def weights_directory(output_dir: Path, step: int) -> Path:
-    """The directory of the weights after `step` steps, in Hugging Face format."""
+    """Return the directory of the weights after `step` steps, in Hugging Face format."""
     return output_dir / "weights" / f"step_{step}"
 
 
 def keep_newest(output_dir: Path, keep: int) -> None:
-    """Names the newest weights `latest`, and deletes all but the newest `keep` and the ones named `best`."""
+    """Name the newest weights `latest`, and delete all but the newest `keep` and the `best` ones."""
     found = step_directories(output_dir / "weights")
     if not found:
         return
@@ -30,8 +30,8 @@ def keep_newest(output_dir: Path, keep: int) -> None:
 
 
 def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
-    """Names the weights `best` whose step has the highest score, the later ones of equals; only those that are still
-    there count. Without scores of any there is no such name. A score of nan is none."""
+    """Name the weights of the step with the highest score `best`, or the latest of several. Only saved weights count,
+    and a score of nan counts as missing. Without any score, the name is not set."""
     known = {step for step, score in scores.items() if not math.isnan(score)}
     measured = [path for path in step_directories(output_dir / "weights") if step_of(path) in known]
     if measured:
@@ -39,7 +39,7 @@ def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
 
 
 def _link(name: Path, target: Path) -> None:
-    """Points a name at a directory beside it, in one rename. A file system without links does without the name."""
+    """Point a name at a directory beside it, in one rename. A file system without links has no such name."""
     partial = name.with_name(f".partial_{name.name}")
     with contextlib.suppress(OSError):
         partial.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""The types in which the orchestrator and the trainer meet; they share nothing else.
+"""The types by which the orchestrator and the trainer communicate; they share nothing else.
 
-In one process both directions are plain calls. `Receive` collects the batch when it is called, and publishing is a
+In one process both directions are plain calls. `Receive` collects the batch when it is called. Publishing only sends a
 version number, because the engine samples from the trainer's own module.
 """
 
@@ -13,11 +13,11 @@ from slimrl.types import Metrics, Sample
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The samples of one training step, and the temperature that they were sampled at.
+    """The samples of one training step, and the temperature at which they were sampled.
 
-    `orchestrator_state` is where the orchestrator stands after this batch, as JSON. The trainer keeps it in its
-    checkpoints and gives it back when a run is resumed; it never looks inside. A batch without samples, made when no
-    group carried a signal, leaves the weights alone.
+    `orchestrator_state` is the orchestrator's state after this batch, as JSON. The trainer stores it in its checkpoints
+    and returns it when a run is resumed; it never reads it. A batch without samples, made when no group carried a
+    signal, leaves the weights unchanged.
     """
 
     samples: tuple[Sample, ...]
@@ -27,7 +27,7 @@ class Batch:
 
 
 Receive = Callable[[int], Batch]
-"""The batch of a training step, given the step's number. The call blocks until the batch is there."""
+"""Returns the batch of a training step, given the step's number. The call blocks until the batch is there."""
 
 Publish = Callable[[int], None]
-"""A call that makes the module's weights the sampler's, under this version number."""
+"""Makes the module's weights the sampler's, under this version number."""

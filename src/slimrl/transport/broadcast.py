@@ -1,8 +1,8 @@
 """Weights by collective broadcast: rank 0 is the trainer, the other ranks are samplers. No files, no pickle.
 
-The group is one of its own, beside any that the trainer has for itself: gloo between CPUs, NCCL between GPUs (which was
-never run). Its members find one another at a port where the trainer listens. What is broadcast, and in which order, is
-no part of it: that is in the body of `/update_weights` (`slimrl_serve/transfer.py`, and the plug-in for vLLM).
+The group is separate from any group of the trainer itself: gloo between CPUs, NCCL between GPUs (which was never run).
+Its members connect to a port on which the trainer listens. The list of broadcast tensors, in their order, is in the
+body of `/update_weights` (`slimrl_serve/transfer.py`, and the plug-in for vLLM), not here.
 """
 
 import os
@@ -19,16 +19,17 @@ from torch import Tensor
 
 from slimrl.errors import UserError
 
-dist: Any = torch.distributed  # what is used here is no part of its published types
+dist: Any = torch.distributed  # parts used here are missing in its published types
 
 BLOCKING = "TORCH_NCCL_BLOCKING_WAIT"
-GROUP_S = 120.0  # how long a sampler waits for the group's other members
+GROUP_S = 120.0  # seconds that a sampler waits for the group's other members
 Kinds = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the group meets: the trainer's address, the rank of this process, and how long a step may take."""
+    """The parameters of a group: the trainer's address, the rank of this process, and the time limit of each
+    operation."""
 
     address: str
     port: int
@@ -39,14 +40,14 @@ class Meeting:
 
 
 class WeightGroup:
-    """A process group of one trainer and its samplers. Making it waits for all of them, and raises UserError if they do
-    not come within `timeout_s`."""
+    """A process group of one trainer and its samplers. Creating it waits for all members, and raises UserError if one
+    is missing after `timeout_s`."""
 
     def __init__(self, meeting: Meeting, listener: socket.socket | None = None) -> None:
         self._meeting = meeting
         timeout = timedelta(seconds=meeting.timeout_s)
         try:
-            # A socket that listens already: PyTorch's own would listen on all addresses of the machine.
+            # Pass a listening socket: PyTorch's own would listen on all addresses of the machine.
             store = dist.TCPStore(
                 meeting.address,
                 meeting.port,
@@ -57,25 +58,25 @@ class WeightGroup:
                 master_listen_fd=listener.detach() if listener else None,
             )
             self._group: Any = _group_of(meeting, store, timeout)
-            # NCCL joins its members at their first broadcast.
+            # NCCL connects its members at their first broadcast.
             self._broadcast(torch.zeros(1, dtype=torch.uint8, device=meeting.device))
         except (RuntimeError, ValueError) as error:
             raise self._failure("cannot be formed", error) from error
 
     def send(self, tensors: Iterable[Tensor]) -> None:
-        """Broadcast tensors to all samplers. Raises UserError if one is away."""
+        """Broadcast tensors to all samplers. Raises UserError if one is unreachable."""
         for tensor in tensors:
             self._broadcast(tensor.detach().to(self._meeting.device).contiguous())
 
     def receive(self, kinds: Kinds) -> Iterator[tuple[str, Tensor]]:
-        """Yield the tensors that the trainer broadcasts, by name. Raises UserError if it is away."""
+        """Yield the tensors that the trainer broadcasts, by name. Raises UserError if the trainer is unreachable."""
         for name, (shape, dtype) in kinds.items():
             tensor = torch.empty(shape, dtype=dtype, device=self._meeting.device)
             self._broadcast(tensor)
             yield name, tensor
 
     def close(self) -> None:
-        """Leave the group. What another member waits for breaks off there."""
+        """Leave the group; pending collectives of the other members fail."""
         if self._group is not None:
             self._group.abort()
             self._group = None  # gloo keeps its connections as long as the object lives
@@ -90,7 +91,7 @@ class WeightGroup:
         options = dist.BroadcastOptions()
         options.rootRank = 0
         try:
-            # As bytes: not every backend knows every dtype.
+            # Send bytes: not every backend supports every dtype.
             self._group.broadcast([tensor.reshape(-1).view(torch.uint8)], options).wait()
         except RuntimeError as error:
             raise self._failure("broke", error) from error
@@ -105,12 +106,12 @@ class WeightGroup:
 
 
 def listen(address: str) -> socket.socket:
-    """A socket that listens on a free port of the address, for the trainer's end of a group."""
+    """Return a socket that listens on a free port of the address, for the trainer's end of a group."""
     return socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
 
 
 def describe_kinds(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The names, dtypes and shapes of what will be broadcast, as `update_info` has them.
+    """Return the names, dtypes and shapes of the tensors to broadcast, as in `update_info`.
 
     >>> describe_kinds({"w": torch.zeros(2, 3)})
     {'names': ['w'], 'dtype_names': ['float32'], 'shapes': [[2, 3]]}
@@ -126,7 +127,7 @@ def _group_of(meeting: Meeting, store: Any, timeout: timedelta) -> Any:
     if meeting.device.type == "cuda":
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timeout
-        # Read when the group is made: `wait` then waits for the transfer, and raises if it breaks.
+        # NCCL reads this when the group is created: `wait` then waits for the transfer, and raises if it fails.
         before = os.environ.get(BLOCKING)
         os.environ[BLOCKING] = "1"
         try:
@@ -143,7 +144,7 @@ def _group_of(meeting: Meeting, store: Any, timeout: timedelta) -> Any:
 
 
 def _own_address(other: str) -> str:
-    """The address of this machine by which the other reaches it: on one machine the loopback address."""
+    """Return the address by which `other` reaches this machine: on the same machine the loopback address."""
     family, _, _, _, target = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(target)  # sends nothing

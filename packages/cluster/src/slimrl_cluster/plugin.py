@@ -1,4 +1,4 @@
-"""The commands and deployments of slimrl-cluster, as its entry points name them."""
+"""The commands and deployments of slimrl-cluster, for its entry points."""
 
 from slimrl.plugins import Command, Deployment
 

@@ -1,10 +1,9 @@
-"""Encodes rendered conversations, in which a message's control tokens are text, as a whole or behind what stands there.
+"""Encodes rendered conversations to token ids. Control tokens in a message are encoded as text.
 
 Control tokens are those that the tokenizer marks as special or that separate turns. Only the template and the policy
-produce them: where a message or a tool's description spells one (a web page that says `<|im_end|>`), its characters are
-encoded as text, so that no message can forge a turn. Added tokens that are part of a text (`<think>` and `<tool_call>`
-of Qwen3) are encoded as tokens everywhere. Where a template separates turns by plain text, a message can still forge
-one.
+produce them: if a message or a tool's description spells one (a web page with `<|im_end|>`), its characters are encoded
+as text, so that no message can forge a turn. Added tokens that are part of a text (`<think>` and `<tool_call>` of
+Qwen3) are encoded as tokens everywhere. If a template separates turns by plain text, a message can still forge one.
 """
 
 import re
@@ -15,30 +14,30 @@ from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
 
-# Texts that a following one hardly ever shares a token with.
+# Texts that rarely share a token with the text after them.
 NEUTRAL = ("\n", "x")
-# Private-use characters around a control token that a message spells; a message's own are removed.
+# Private-use characters around a control token in a message. If a message contains these characters, they are removed.
 OPEN, CLOSE = "\U000f0000", "\U000f0001"
 MARKS = re.compile(f"[{OPEN}{CLOSE}]")
 
 
 class TextEncoder:
-    """The token ids of texts in which `mark` has marked the control tokens that a message spells."""
+    """Encodes texts in which `mark` has marked the control tokens of messages."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self.protect([])
 
     def protect(self, tokens: Iterable[str]) -> None:
-        """Take these as the control tokens from now on."""
+        """Set the control tokens."""
         self._control = _pattern(tokens)
-        # A template can part the marks of a token; a lone mark is removed, and still separates the texts around it.
+        # A template can separate the marks of a token. A lone mark is removed, and still separates the texts around it.
         self._marked = re.compile(f"{OPEN}({self._control.pattern}){CLOSE}|{MARKS.pattern}")
 
     def mark(self, content: Any) -> Any:
-        """A text, or a structure of texts, with marks around every control token that it spells, for `encode`.
+        """Return a text, or a structure of texts, with marks around every control token in it, for `encode`.
 
-        The marks are two private-use characters, which are removed from texts that contain them.
+        The marks are two private-use characters. Texts that contain them lose them.
         """
         match content:
             case str():
@@ -50,18 +49,18 @@ class TextEncoder:
         return content
 
     def unmark(self, text: str) -> str:
-        """The text without marks."""
+        """Return the text without marks."""
         return MARKS.sub("", text)
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of a rendered text. Marked control tokens are encoded as plain text.
+        """Return the token ids of a rendered text. Marked control tokens are encoded as plain text.
 
-        No special tokens are added: the template writes them all, the first one included. Raises UserError for a
-        tokenizer that makes a control token of plain text.
+        No special tokens are added: the template writes all of them, also the first. Raises UserError if the tokenizer
+        turns plain text into a control token.
         """
         if not MARKS.search(text):
             return self._encode_rendered(text)
-        # Texts and marked tokens alternate; a lone mark leaves None in a token's place.
+        # Texts and marked tokens alternate; for a lone mark, the token is None.
         first, *pieces = self._marked.split(text)
         token_ids = self._encode_rendered(first)
         for index, piece in enumerate(pieces):
@@ -81,7 +80,7 @@ class TextEncoder:
         return cast(list[int], self._tokenizer.encode(text, add_special_tokens=False))
 
     def _encode_spelled(self, text: str) -> list[int]:
-        """The token ids of a text in which nothing counts as an added token: the steps behind those."""
+        """Return the token ids of a text without recognising added tokens: only the tokenizer's later steps."""
         backend = cast(Any, self._tokenizer).backend_tokenizer
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
@@ -91,22 +90,23 @@ class TextEncoder:
         return [token.id for word in words for token in backend.model.tokenize(word)]
 
     def encode_behind(self, before: str, text: str) -> list[int]:
-        """The token ids that the text has behind another one, whose own token ids stay as they are.
+        """Return the token ids of `text` after `before`. The token ids of `before` must stay unchanged.
 
-        Many tokenizers write a space in front of every text that they are given, which is none of a text within a
-        conversation. So both are encoded together, and the other's token ids are taken off. Where a token would reach
-        over the border, the text is encoded behind a neutral one.
+        Many tokenizers put a space in front of every text, which is wrong within a conversation. So both texts are
+        encoded together, and the token ids of `before` are removed. If a token would cross the border, the text is
+        encoded after a neutral one instead.
         """
         return _encode_behind(self.encode, (before, *NEUTRAL), text)
 
     def last_segment(self, text: str) -> str:
-        """The text from its last control token on; all that can decide about the token ids of what follows."""
+        """Return the text from its last control token on; nothing earlier affects the token ids of the text that
+        follows."""
         places = [match.start() for match in self._control.finditer(text)]
         return text[places[-1] :] if places else text
 
 
 def _encode_behind(encode: Callable[[str], list[int]], contexts: Sequence[str], text: str) -> list[int]:
-    """The token ids of the text behind the first of the contexts whose own token ids stay as they are."""
+    """Return the token ids of the text after the first context whose own token ids stay unchanged."""
     for context in contexts:
         head, both = encode(context), encode(context + text)
         if both[: len(head)] == head:
@@ -115,5 +115,5 @@ def _encode_behind(encode: Callable[[str], list[int]], contexts: Sequence[str], 
 
 
 def _pattern(tokens: Iterable[str]) -> re.Pattern[str]:
-    """A pattern that matches any of these tokens, the longest first; it never matches if there are none."""
+    """Return a pattern that matches any of these tokens, the longest first. Without tokens it never matches."""
     return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")

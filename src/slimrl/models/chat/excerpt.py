@@ -1,4 +1,4 @@
-"""Shortens a text to a number of tokens: it is cut after a sentence, and a note says how much is missing.
+"""Shortens a text to a number of tokens: it is cut after a sentence, and a note counts the missing characters.
 
 Knows nothing of tokenizers: the caller passes the function that counts a text's tokens.
 """
@@ -12,25 +12,24 @@ FIRST_GUESS = 4  # characters per token
 
 
 def shorten(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """The text, or as much of its beginning as fits `max_tokens` tokens, and a note; the note is not counted.
-
+    """Return the text, or a beginning that fits `max_tokens` tokens, and a note; the note is not counted.
     >>> shorten("One two three. Four five six.", 4, lambda text: len(text.split()))
     'One two three.\\n[14 more characters were left out]'
     """
     fitting = _longest_fit(text, max_tokens, count)
     if fitting == len(text):
         return text
-    # At the last sentence that fits, unless that would drop more than half of what fits.
+    # Cut after the last sentence that fits, unless this would drop more than half of the fitting text.
     ends = [match.end() for match in BREAK.finditer(text, 0, fitting)]
     end = ends[-1] if ends and ends[-1] > fitting // 2 else fitting
     return f"{text[:end].rstrip()}\n[{len(text) - end} more characters were left out]"
 
 
 def _longest_fit(text: str, max_tokens: int, count: Callable[[str], int]) -> int:
-    """The number of leading characters that fit `max_tokens` tokens.
+    """Return the number of leading characters that fit `max_tokens` tokens.
 
-    Doubles the prefix until it is too long, then bisects. So only prefixes near the result are ever tokenized: a page
-    may have millions of characters.
+    Double the prefix until it is too long, then bisect. So only prefixes near the result are ever tokenized: a page may
+    have millions of characters.
     """
     fits, too_long = 0, FIRST_GUESS * max_tokens
     while count(text[:too_long]) <= max_tokens:

@@ -1,8 +1,8 @@
-"""Renders whole conversations by the tokenizer's chat template, and finds out what it writes behind the last reply.
+"""Renders whole conversations by the tokenizer's chat template, and finds the text after the last reply.
 
-A template may look at anything that came before: how many results there were, whether the last reply called a tool, or
-whether tools are offered at all (then some tokenizers have a second template, `tool_use`). So nothing is rendered
-apart: a continuation is what the template writes behind the last reply of the conversation so far.
+A template may depend on anything before: the number of results, a tool call in the last reply, or whether tools are
+offered at all (some tokenizers then have a second template, `tool_use`). So nothing is rendered separately: a
+continuation is the template's text after the last reply of the conversation so far.
 """
 
 import json
@@ -22,17 +22,17 @@ Plain = dict[str, Any]  # a message in the form that templates take
 
 # Keys of our messages that templates do not know.
 NOT_FOR_TEMPLATES = ("tools", "excerpt", "weight")
-# Where a reply ends. No message can spell it, as it is another one in every process.
+# Marks the end of a reply. No message can spell it, because it differs in every process.
 END = f"{MARKER}{uuid.uuid4().hex}@"
-MAX_SHAPES = 10_000  # how many are remembered
-READER = "strftime_now"  # the function by which a template reads the clock
-# Python's directives, and glibc's and macOS's form without a leading zero. `%%` is first, so that "%%d" stays "%d".
+MAX_SHAPES = 10_000  # maximum number of cached shapes
+READER = "strftime_now"  # template function that reads the clock
+# Python's directives, and the form of glibc and macOS without a leading zero. `%%` is first, so that "%%d" stays "%d".
 _DIRECTIVES = [f"%{flag}{letter}" for flag in ("", "-") for letter in "aAbBcdeDFGhHIjlmMnpSTuUVwWxXyYzZ"]
 
 
 class Renderer:
-    """The chat template of one tokenizer. `mark` marks the control tokens that a message spells. `day` is the date that
-    a template which reads the clock writes; `reads_clock` tells whether it does."""
+    """The chat template of one tokenizer. `mark` marks the control tokens in messages. If the template reads the clock
+    (`reads_clock`), it sees the date `day`."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, mark: Callable[[Any], Any], day: date) -> None:
         self.name = tokenizer.name_or_path
@@ -44,13 +44,13 @@ class Renderer:
         self._gaps: dict[tuple[Any, ...], str] = {}
 
     def text(self, messages: Sequence[Message], generate: bool) -> str:
-        """The text of a conversation, with the generation prompt if `generate` is set. Raises UserError if the template
-        refuses it."""
+        """Return the text of a conversation, with the generation prompt if `generate` is set. Raises UserError if the
+        template refuses it."""
         return self._apply(_shown(messages), _tools(messages), generate)
 
     def behind_last_reply(self, messages: Sequence[Message]) -> str:
-        """The text behind the last reply, up to the next one. Raises UserError if the template refuses the conversation
-        or leaves the reply out."""
+        """Return the text after the last reply, up to the next one. Raises UserError if the template refuses the
+        conversation or omits the reply."""
         shown = _shown(messages)
         last = max(index for index, message in enumerate(shown) if message["role"] == "assistant")
         calls = shown[last].get("tool_calls")
@@ -67,12 +67,11 @@ class Renderer:
         return text
 
     def gap(self, messages: Sequence[Message]) -> str:
-        """The text between the last reply and the next message, or before the first message if there is no reply.
+        """Return the text between the last reply (or the start, without a reply) and the next message.
 
-        Raises UserError if the template leaves out a message or a tool of a conversation like this; some do so
-        silently.
+        Raises UserError if the template omits a message or a tool of such a conversation; some do so silently.
 
-        Numbered markers are rendered in the place of the texts, once for each sequence of roles and calls.
+        Numbered markers are rendered in place of the texts, once for each sequence of roles and calls.
         """
         roles = [(message["role"], len(message.get("tool_calls", ()))) for message in _shown(messages)]
         tools = _tools(messages)
@@ -135,8 +134,8 @@ def _tools(messages: Sequence[Message]) -> Any:
 
 
 def _shown(messages: Sequence[Message]) -> list[Plain]:
-    """The messages as the template takes them. Where tools are offered, the calls in a reply are given as calls without
-    arguments: templates decide by them what they write around a result."""
+    """Return the messages in the template's form. With tools, the calls in a reply become calls without arguments: the
+    template's text around a result depends on them."""
     shown = []
     for message in messages:
         plain: Plain = {key: value for key, value in message.items() if key not in NOT_FOR_TEMPLATES}
@@ -159,12 +158,12 @@ def reads_clock(template: str) -> bool:
 
 
 def with_date(template: str, day: date) -> str:
-    """Return the chat template with a fixed clock, at midnight of that day, if it reads the clock: a run's prompts must
-    not change from one day to the next."""
+    """Return the chat template with a fixed clock, at midnight of `day`, if it reads the clock: a run's prompts must
+    not change from day to day."""
     if not reads_clock(template):
         return template
     values = {"%%": "\0", **{name: day.strftime(name) for name in _DIRECTIVES}, "\0": "%"}
-    # A name that a template defines itself hides the function of transformers. The line break ends up in no text.
+    # A macro of this name hides the function of transformers. Its line break appears in no text.
     return (
         f"{{% macro {READER}(format) %}}{{% set clock = namespace(text=format) %}}"
         f"{{% for name, value in {json.dumps(values)}.items() %}}"

@@ -1,5 +1,5 @@
-"""Puts the results of parallel tool calls into the order of the calls. Templates do not write ids, so a model can only
-tell by the order which result is of which call."""
+"""Sorts the results of parallel tool calls into the order of the calls. Templates write no ids, so only the order shows
+a model which result belongs to which call."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -9,11 +9,11 @@ M = TypeVar("M", bound=Mapping[str, Any])
 
 
 def in_order_of_calls(messages: Sequence[M]) -> list[M]:
-    """The messages, with the results behind each reply in the order of the reply's calls.
+    """Return the messages, with the results after each reply in the order of its calls.
 
-    Without ids, results are sorted by names if each names another of the calls, and else stay as they are. Raises
-    ValueError for a result of an unknown call, for two results of one call, and for a call without a result before one
-    that has it.
+    Without ids, results are sorted by name if each names a different call; otherwise their order is unchanged. Raises
+    ValueError for a result of an unknown call, for two results of one call, and for a call without a result before a
+    call with one.
     """
     ordered: list[M] = []
     while len(ordered) < len(messages):
@@ -26,7 +26,7 @@ def in_order_of_calls(messages: Sequence[M]) -> list[M]:
 
 
 def id_text(given: Any) -> str:
-    """The id of a call as text, which is empty without an id. Files with columns may hold the number 0 as 0.0."""
+    """Return the id of a call as text, empty without an id. Columnar files may hold the number 0 as 0.0."""
     if isinstance(given, float) and given.is_integer():
         return str(int(given))
     return "" if given is None else str(given)

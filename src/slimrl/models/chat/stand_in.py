@@ -1,6 +1,6 @@
 """A chat format without a model: ChatML on single bytes, with tools in the form of Qwen's templates.
 
-It takes every text and all four roles, and nothing has to be downloaded for it. A token is a byte.
+It accepts every text and all four roles, and needs no download. A token is a byte.
 """
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -34,7 +34,7 @@ TEMPLATE = """\
 
 
 def stand_in_chat() -> ChatFormat:
-    """The chat format."""
+    """Build the chat format."""
     characters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {character: number for number, character in enumerate([END, START, *characters])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))

@@ -1,9 +1,9 @@
 """Turns a conversation into token ids piece by piece: the opening, then a continuation after every sampled turn.
 
 Sampled tokens are never tokenized again, and earlier turns are never rendered again. So the context of the next turn
-contains exactly the sampled tokens, even where the chat template would rewrite history (strip `<think>` blocks, trim
-spaces). The pieces come from the tokenizer's own chat template, which renders the whole conversation so far
-(`models/chat/render.py`) and is cut behind the last reply. Knows nothing of models or environments.
+contains exactly the sampled tokens, even if the chat template would rewrite history (strip `<think>` blocks, trim
+spaces). The tokenizer's own chat template renders the whole conversation so far (`models/chat/render.py`); each piece
+is the part after the last reply. Knows nothing of models or environments.
 """
 
 import json
@@ -28,10 +28,10 @@ REPLY: Message = {"role": "assistant", "content": MARKER}
 RESULT: Message = {"role": "tool", "content": "result"}
 CALL = f'{OPEN}{{"name": "call", "arguments": {{}}}}{CLOSE}'
 EMPTY_THOUGHTS = re.compile(rf"\s*{OPEN_THOUGHTS}\s*{CLOSE_THOUGHTS}\s*")
-# Opening tags of thoughts at the end of a prompt; of those, only `<think>` is read here.
+# Opening tags of thoughts at the end of a prompt. Only `<think>` is supported here.
 OPENING_TAG = re.compile(r"(?i)([<[◁]\|?(?:start_|begin_of_|\w+:)?(?:think(?:ing)?|thoughts?|reasoning)\|?[>\]▷])\s*\Z")
 PROMPT_END = 32  # tokens of a generation prompt that show whether it opens or closes thoughts
-# A reply with one call, with two, and one whose call cannot be read; environments answer all in the role `tool`.
+# Replies with one call, two calls, and an unreadable call. Environments answer all of them in the role `tool`.
 CALLING: list[Message] = [{"role": "assistant", "content": text} for text in (CALL, CALL + CALL, f"{OPEN}{CLOSE}")]
 
 
@@ -44,9 +44,9 @@ class ChatFormat:
         opening([q])                                      continuation([q, A, wrong], after=<end>)
 
     `end_of_turn` is the token that ends an assistant's turn in the template. `stop_ids` also contains the tokenizer's
-    end-of-sequence token and `more_stop_ids` (a model's generation config may name more). `date` is the day that the
-    template writes in every prompt, and None for a template that reads no clock. Raises UserError for a tokenizer
-    without a chat template, or one whose turns have no end token.
+    end-of-sequence token and `more_stop_ids` (a model's generation config may name more). `date` is the date that the
+    template writes in every prompt, None for a template that reads no clock. Raises UserError for a tokenizer without a
+    chat template, or without an end token for turns.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ChatFormat:
         self._encoder = encoder = TextEncoder(tokenizer)
         self._renderer = renderer = Renderer(tokenizer, encoder.mark, day)
         self.date = day if renderer.reads_clock else None
-        renderer.gap([QUESTION, REPLY, QUESTION])  # no user's message may be left out
+        renderer.gap([QUESTION, REPLY, QUESTION])  # fails if the template omits a user's message
         # The first special token after the reply ends a turn; without any, the end-of-sequence token does.
         eos: int | None = tokenizer.eos_token_id
         until_reply, _, behind = renderer.text([QUESTION, REPLY], generate=False).partition(MARKER)
@@ -79,31 +79,31 @@ class ChatFormat:
             )
         self.end_of_turn: int = end_of_turn
         self.stop_ids = frozenset({end_of_turn, *more_stop_ids, *(() if eos is None else (eos,))})
-        # What the template writes around a reply that another message follows.
+        # The template's text around a reply that another message follows.
         prompt = renderer.text([QUESTION], generate=True)
         before, _, between = renderer.text([QUESTION, REPLY, QUESTION], generate=False).partition(MARKER)
-        # Whether the template itself ends such a reply; not all do.
+        # True if the template itself ends such a reply; some do not.
         self._template_closes = self._first_special(between) == end_of_turn
         # Tokens that separate turns are control tokens, even if the tokenizer does not mark them as special.
         added = tokenizer.added_tokens_decoder
         parting = {token for token in encoder.encode(between) if token in added and not added[token].content.isspace()}
         encoder.protect(token.content for number, token in added.items() if token.special or number in parting)
-        # Some templates write spaces around every reply, which belong to it: a reply that is sampled has them, too.
+        # Some templates write spaces around every reply. They belong to it, because a sampled reply has them, too.
         self._before_reply = encoder.last_segment(prompt)
         self._lead = before[len(prompt) :] if before.startswith(prompt) else ""
-        # What closes thoughts that the prompt opens, where a reply has none.
+        # The text that closes the prompt's thoughts before a reply without thoughts.
         written = until_reply.removeprefix(prompt)
         self._no_thoughts = written if written.strip() == CLOSE_THOUGHTS else f"\n{CLOSE_THOUGHTS}\n\n"
         self._trail = between.partition(self._end_text)[0] if self._template_closes else ""
         self._other_thoughts = None if opens_thoughts(prompt) else OPENING_TAG.search(prompt)
-        # A tokenizer may leave out the closing tag as a special token: then no text shows where thoughts end.
+        # If the tokenizer drops the closing tag as a special token, no text shows the end of thoughts.
         self._shows_closing = CLOSE_THOUGHTS in self.text(encoder.encode(CLOSE_THOUGHTS))
 
     def opening(self, messages: Sequence[Message]) -> list[int]:
-        """The token ids of a conversation's first messages and of the generation prompt.
+        """Return the token ids of a conversation's first messages and of the generation prompt.
 
-        Raises UserError if the template refuses these roles or leaves a message out, or if the first message has tools
-        and the template does not support them.
+        Raises UserError if the template refuses these roles or omits a message, or if the first message has tools and
+        the template does not support them.
         """
         if messages and "tools" in messages[0]:
             self._check_tools(messages)
@@ -111,12 +111,12 @@ class ChatFormat:
         return self._encoder.encode(self._renderer.text(messages, generate=True))
 
     def continuation(self, messages: Sequence[Message], after: int) -> list[int]:
-        """The token ids between the last sampled token, `after`, and the assistant's next turn; their loss mask is 0.
+        """Return the token ids between the last sampled token, `after`, and the next reply; their loss mask is 0.
 
-        `messages` is the whole conversation so far, and those behind its last reply are new. The token ids are the end
-        of the sampled turn (without the end-of-turn token if that was sampled itself), the new messages, and the next
-        generation prompt. Raises UserError as `opening` does, and if the template does not end the reply before these
-        messages, as it does before a user's.
+        `messages` is the whole conversation so far; the messages after its last reply are new. The token ids are the
+        end of the sampled turn (without the end-of-turn token if it was sampled), the new messages, and the next
+        generation prompt. Raises UserError like `opening`, and if the template does not end the reply before these
+        messages although it does before a user's.
         """
         self._check_closed(messages)
         text = self._renderer.behind_last_reply(messages)
@@ -129,38 +129,38 @@ class ChatFormat:
         return self._encoder.encode_behind(MARKER, text)
 
     def can_fit(self, messages: Sequence[Message], num_tokens: int) -> bool:
-        """Whether the contents may fit into so many tokens. What has more characters than that many tokens can stand
-        for cannot, and need not be tokenised, which would take a minute for a text of megabytes."""
+        """Return False if the contents have more characters than `num_tokens` tokens can stand for. Such contents need
+        not be tokenised, which would take a minute for megabytes of text."""
         return sum(len(message["content"]) for message in messages) <= num_tokens * self._longest_token
 
     def cut_excerpts(self, messages: Sequence[Message]) -> list[Message]:
-        """The messages, with every excerpt cut to its maximal number of tokens."""
+        """Return the messages with every excerpt cut to its maximum number of tokens."""
         return [self._cut_excerpt(message) for message in messages]
 
     def text(self, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
-        """The text of token ids without special tokens: the reply that an environment sees. Behind a `prompt` that
-        opens thoughts it begins with the tag that opens them, as these may have no end."""
+        """Return the text of token ids without special tokens: the reply that an environment sees. After a `prompt`
+        that opens thoughts, the text starts with their opening tag, because they may have no end."""
         decoded = self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         end = self.full_text(prompt[-PROMPT_END:]) if prompt else ""
         thoughts = end[end.rindex(OPEN_THOUGHTS) :] if opens_thoughts(end) and self._shows_closing else ""
         return thoughts + cast(str, decoded)
 
     def full_text(self, token_ids: Sequence[int]) -> str:
-        """The text of token ids with special tokens, for people who read rollouts."""
+        """Return the text of token ids with special tokens, for people who read rollouts."""
         return cast(str, self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False))
 
     def tokenizer_json(self) -> str:
-        """The tokenizer in the format of `tokenizer.json`; empty for one that is written in Python."""
+        """Return the tokenizer in the format of `tokenizer.json`; empty for a tokenizer written in Python."""
         tokenizer: Any = self._tokenizer
         return str(tokenizer.backend_tokenizer.to_str()) if tokenizer.is_fast else ""
 
     def encode_conversation(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """The token ids of a whole conversation and its loss mask: true for the assistant's turns and their end tokens,
-        but for turns of weight 0.
+        """Return the token ids of a whole conversation and its loss mask: True for the assistant's turns and their end
+        tokens, except for turns of weight 0.
 
-        The pieces are those of rollouts, so that supervised training and RL see the same sequences. Raises UserError
-        unless the conversation begins with another role and ends with the assistant, and if the template does not write
-        a reply's thoughts or calls.
+        The pieces are the same as in rollouts, so supervised training and RL see the same sequences. Raises UserError
+        unless the conversation starts with another role and ends with the assistant, and if the template omits a
+        reply's thoughts or calls.
         """
         messages = self.cut_excerpts(messages)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
@@ -181,12 +181,12 @@ class ChatFormat:
         return token_ids, mask
 
     def check_thoughts(self, messages: Sequence[Message]) -> None:
-        """Raise UserError for a reply to learn that does not close the thoughts of a prompt, where these begin with
-        another tag than `<think>`: the model would learn to answer inside of them."""
+        """Raise UserError if a reply to learn does not close the prompt's thoughts, which another tag than `<think>`
+        opens: the model would learn to answer inside them."""
         if self._other_thoughts is None:
             return
         tag = self._other_thoughts[1]
-        # `<|END_THINKING|>`, `<|end_of_thought|>`, or with a stroke: `</thought>`, `[/THINK]`.
+        # `<|END_THINKING|>`, `<|end_of_thought|>`, or with a slash: `</thought>`, `[/THINK]`.
         closing = tag.replace("START_", "END_").replace("begin_of_", "end_of_")
         closing = re.sub(r"\w", r"/\g<0>", tag, count=1) if closing == tag else closing
         for reply in messages:
@@ -201,11 +201,11 @@ class ChatFormat:
                 )
 
     def encode_plain(self, prompt: str, completion: str) -> tuple[list[int], list[bool]]:
-        """The token ids of a text that the chat template does not write, and its loss mask: true for what stands behind
-        the prompt, and for the end token.
+        """Return the token ids of a text that bypasses the chat template, and its loss mask: True after the prompt and
+        for the end token.
 
-        The prompt is encoded as for a completion that is to be sampled, so no token reaches over its end. Control
-        tokens that the texts spell are control tokens. The first token is never trained: nothing predicts it.
+        The prompt is encoded as for sampling a completion, so no token crosses its end. Control tokens in the texts are
+        encoded as control tokens. The first token is never trained, because nothing predicts it.
         """
         bos, eos = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
         begins = bos is not None and self._tokenizer.encode("x")[:1] == [bos]
@@ -219,11 +219,11 @@ class ChatFormat:
         return [*head, *tail], [*[False] * len(head), bool(head), *[True] * (len(tail) - 1)]
 
     def writes_name(self, role: str) -> bool:
-        """Whether the template writes the `name` of a message in this role."""
+        """Return True if the template writes the `name` of a message in this role."""
         named = cast(Message, {"role": role, "content": "text", "name": MARKER})
         try:
             return MARKER in self._renderer.text([*((QUESTION,) if role != "system" else ()), named], generate=False)
-        except UserError:  # the conversation itself will be refused, and say why
+        except UserError:  # the conversation itself will be refused, with a reason
             return True
 
     @property
@@ -231,10 +231,10 @@ class ChatFormat:
         return cast(str, self._tokenizer.convert_ids_to_tokens(self.end_of_turn))
 
     def _reply_text(self, messages: Sequence[Message], prompt_end: str) -> str:
-        """The text between the generation prompt, which ends in `prompt_end`, and the end of the last message's turn.
+        """Return the text from the generation prompt, which ends in `prompt_end`, to the end of the last reply.
 
-        A reply that is a text alone stays as it is, within the spaces that the template writes around every reply.
-        Thoughts and calls beside the text are for the template to write.
+        A reply without thoughts and calls stays unchanged, within the spaces that the template writes around every
+        reply. The template writes thoughts and calls.
         """
         reply = messages[-1]
         beside = [key for key in ("reasoning_content", "tool_calls") if key in reply]
@@ -242,7 +242,7 @@ class ChatFormat:
             lead, content = self._lead_of(reply["content"], prompt_end)
             trail = "" if content.endswith(self._trail) else self._trail
             return f"{lead}{self._encoder.mark(content)}{trail}"
-        # Calls with results behind them: some templates write more into the very last message.
+        # Put results after the calls: some templates write more into the very last message.
         shown = [*messages, *[RESULT] * len(reply.get("tool_calls", ()))]
         prompt, whole = self._renderer.text(messages[:-1], generate=True), self._renderer.text(shown, generate=True)
         text = whole[len(prompt) :] if whole.startswith(prompt) else ""
@@ -259,10 +259,10 @@ class ChatFormat:
         return text.removesuffix(self._renderer.behind_last_reply(shown)) + self._trail
 
     def _lead_of(self, content: str, prompt_end: str) -> tuple[str, str]:
-        """The template's text before a reply, and the reply without the tags that the prompt has written already.
+        """Return the template's text before a reply, and the reply without the tags that are already in the prompt.
 
         A template may write empty thoughts before each reply: these belong to replies without thoughts. A prompt may
-        open thoughts: a reply without thoughts closes them first. Raises UserError for thoughts behind a prompt that
+        open thoughts: a reply without thoughts closes them first. Raises UserError for thoughts after a prompt that
         closes them.
         """
         begun, opens = content.lstrip().startswith(OPEN_THOUGHTS), opens_thoughts(prompt_end)
@@ -300,7 +300,7 @@ class ChatFormat:
     def _check_closed(self, messages: Sequence[Message]) -> None:
         """Raise UserError if the template does not end the last reply before the next message.
 
-        `continuation` would else take a later end-of-turn token for the reply's, and drop the message in between.
+        Otherwise `continuation` would mistake a later end-of-turn token for this one, and drop the message between.
         """
         gap = self._renderer.gap(messages)
         if self._template_closes and self.end_of_turn not in self._encoder.encode(gap):
@@ -326,7 +326,7 @@ class ChatFormat:
                 'that way. Let the environment describe its tools in words (for wiki-search, `format = "tags"`), or '
                 "take a model with such a template, as those of Qwen2.5 and Qwen3 have."
             )
-        # Now, and not when the first call or mistake happens to be sampled.
+        # Check now, before the first call or mistake is sampled.
         self._check_closed([*opening, REPLY, QUESTION])
         for reply in CALLING:
             self._check_closed([*opening, reply, RESULT])

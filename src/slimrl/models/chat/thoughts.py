@@ -4,13 +4,12 @@ import re
 
 from slimrl.models.chat.tags import CALL, CLOSE_THOUGHTS, OPEN_THOUGHTS
 
-# A call, thoughts up to their end or that of the reply, or the end of thoughts that began in the prompt.
+# A call, thoughts up to their end or the reply's, or the end of thoughts that the prompt has opened.
 _PART = re.compile(rf"{CALL.pattern}|{OPEN_THOUGHTS}.*?(?:{CLOSE_THOUGHTS}|\Z)|{CLOSE_THOUGHTS}", re.DOTALL)
 
 
 def without_thoughts(reply: str) -> str:
-    """The reply behind its reasoning. Reasoning that never ends contains no answer. Tags in a tool call are a part of
-    it.
+    """Return the reply after its reasoning; empty if the reasoning never ends. Tags in a tool call do not count.
 
     >>> without_thoughts("<think>42?</think><answer>42</answer>"), without_thoughts("<think><answer>42</answer>")
     ('<answer>42</answer>', '')
@@ -27,11 +26,12 @@ def without_thoughts(reply: str) -> str:
 
 
 def begins_in_thoughts(reply: str) -> bool:
-    """Whether a reply ends thoughts that it has not begun: some templates write the opening tag into the prompt."""
+    """Return True if a reply ends thoughts that it has not opened: some templates write the opening tag into the
+    prompt."""
     tags = (part[0] for part in _PART.finditer(reply) if part["call"] is None)
     return next(tags, "") == CLOSE_THOUGHTS
 
 
 def opens_thoughts(prompt: str) -> bool:
-    """Whether a prompt ends in the opening tag of the reasoning, so that the reply begins inside of it."""
+    """Return True if a prompt ends in the opening tag of reasoning, so that the reply starts inside it."""
     return prompt.rstrip().endswith(OPEN_THOUGHTS)

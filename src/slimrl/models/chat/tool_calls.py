@@ -1,8 +1,8 @@
 """Parses tool calls, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, in replies and in chat templates.
 
 `ToolReader` reads a reply while it grows, so that a streamed reply shows neither tags nor part of one. Anything but a
-well-formed call stays text, and so do calls that the model only considers in its thoughts. The parser does not know
-which tools exist: the caller must answer calls of unknown tools.
+well-formed call stays text, and so do calls inside thoughts. The parser does not know which tools exist: the caller
+must answer calls of unknown tools.
 """
 
 import json
@@ -19,7 +19,7 @@ from slimrl.models.chat.tags import CALL, CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOU
 from slimrl.models.chat.thoughts import begins_in_thoughts
 
 MARKER = "slimrl@marker@"
-# Exceptions that templates raise when a conversation is not as they expect it.
+# Exceptions that templates raise for unexpected conversations.
 TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -33,18 +33,18 @@ class ToolCall:
 
 
 class ToolReader:
-    """Splits a growing reply into text and tool calls, without the white space around calls. `in_thoughts` means that
-    the prompt has opened the thoughts already."""
+    """Splits a growing reply into text and tool calls, without the white space around calls. With `in_thoughts`, the
+    prompt has already opened the thoughts."""
 
     def __init__(self, in_thoughts: bool = False) -> None:
-        self._at = 0  # characters of the reply that were read
-        self._searched = 0  # characters that hold no closing tag of an open call
-        self._space = ""  # white space that is text only if text follows
+        self._at = 0  # characters of the reply read so far
+        self._searched = 0  # no closing tag of an open call is before this character
+        self._space = ""  # white space that becomes text only if text follows
         self._in_thoughts = in_thoughts
         self.num_calls = 0
 
     def read(self, reply: str, closed: bool) -> list[str | ToolCall]:
-        """The new texts and calls, in order. `reply` is the whole reply so far; `closed` means that it is complete."""
+        """Return the new texts and calls, in order. `reply` is the whole reply so far; `closed`: it is complete."""
         found: list[str | ToolCall] = []
         if closed and not self._at:
             self._in_thoughts = self._in_thoughts or begins_in_thoughts(reply)
@@ -54,7 +54,7 @@ class ToolReader:
                 ((place, tag) for tag in tags if (place := reply.find(tag, self._at)) >= 0), default=(-1, "")
             )
             if start < 0:
-                # Its last characters may be the beginning of a tag: hold them back until more text decides.
+                # The last characters may start a tag: hold them back until more text decides.
                 end = len(reply) if closed else len(reply) - partial_mark_length(reply[self._at :], tags)
                 self._take_text(reply, end, found)
                 break
@@ -64,25 +64,25 @@ class ToolReader:
                 continue
             self._take_text(reply, start, found)
             body = reply[start + len(tag) :].lstrip()
-            if body and not body.startswith("{"):  # the tag is only spoken of
+            if body and not body.startswith("{"):  # the tag is only mentioned
                 self._take_text(reply, start + len(tag), found)
                 continue
             # Only another closing tag can end an open call: other pieces do not read it again from its start.
             ends = closed or reply.find(CLOSE, max(start, self._searched)) >= 0
             match = CALL.match(reply, start) if ends else None
-            # A call without its closing tag is only known to be malformed once the reply is complete.
+            # A call without a closing tag may still be well-formed until the reply is complete.
             if match is None and not closed:
                 self._searched = max(0, len(reply) - len(CLOSE) + 1)
                 break
             self._take_call(reply, match, found)
-        # A reply without calls keeps its final white space, so that the text is exactly what was sampled.
+        # A reply without calls keeps its final white space, so that the text is exactly as sampled.
         if closed and not self.num_calls and self._space:
             found.append(self._space)
             self._space = ""
         return found
 
     def _take_call(self, reply: str, match: re.Match[str] | None, found: list[str | ToolCall]) -> None:
-        """Read the call that begins here; a malformed one is text up to its first closing tag."""
+        """Read the call that starts here. A malformed one is text up to its first closing tag."""
         call = _parse(match["call"]) if match else None
         if match is None or call is None:
             _, tag, rest = reply[self._at :].partition(CLOSE)
@@ -121,9 +121,9 @@ def _parse(text: str) -> ToolCall | None:
 
 
 def render_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """The chat template's text for a tool, a call of it and its result, all made of markers.
+    """Return the chat template's text for a tool, a call and its result, all made of markers.
 
-    None if the template raises an error or leaves any of them out.
+    None if the template raises an error or omits any of them.
     """
     function = {"name": f"{MARKER}tool", "description": "", "parameters": {"type": "object", "properties": {}}}
     call = {"name": f"{MARKER}name", "arguments": {f"{MARKER}key": "value"}}
@@ -141,7 +141,7 @@ def render_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
 
 def tool_trouble(tokenizer: PreTrainedTokenizerBase) -> str:
-    """The reason why a policy with this chat template cannot call tools, as part of a sentence; empty if it can."""
+    """Return the reason why a policy with this chat template cannot call tools, as part of a sentence; else empty."""
     text = render_tools(tokenizer)
     if text is None:
         return "does not write tools, calls of them and their results"

@@ -1,9 +1,9 @@
 """One attention function for all models, registered with transformers as `slimrl`.
 
 Each layer of the model calls it with the queries, keys and values of all tokens of one row, shape (1, H, T, D). An
-`AttentionPlan` decides what attends to what; the caller passes it to the model as the keyword `attention_plan`. The
-trainer's plan is for packed sequences (`trainer/attention.py`), the engine's for its KV cache (`inference/cache.py`),
-so sampling and training run the same module. Without a plan it is plain causal attention.
+`AttentionPlan` decides which keys each query sees; the caller passes it to the model as the keyword `attention_plan`.
+The trainer's plan is for packed sequences (`trainer/attention.py`), the engine's for its KV cache
+(`inference/cache.py`), so sampling and training run the same module. Without a plan it is plain causal attention.
 """
 
 from collections.abc import Sequence
@@ -39,26 +39,27 @@ class AttentionPlan(Protocol):
     """Decides which keys each query of one forward attends to."""
 
     def attend(self, inputs: LayerInputs) -> Tensor:
-        """The attention output (1, T, H, D) of one layer."""
+        """Return the attention output (1, T, H, D) of one layer."""
 
 
 class BlockPlan(AttentionPlan, Protocol):
-    """A plan for new tokens of cached sequences that kernels can carry out: it exposes its spans and cache."""
+    """A plan for new tokens of cached sequences. It exposes its spans and cache, so that kernels can execute it."""
 
     @property
     def spans(self) -> Tensor:
         """The new tokens (S, 4), int32, as in `ops.store`: slot, first row, number of tokens, position of the first."""
 
     def blocks(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The layer's cached keys and values, (slots, capacity, width) each, of the dtype and device of `like`."""
+        """Return the layer's cached keys and values, (slots, capacity, width) each, of the dtype and device of
+        `like`."""
 
 
 def gqa_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """Grouped-query attention (2305.13245), (S, H, Lq, D), without copying the keys for the heads that share them.
+    """Return grouped-query attention (2305.13245), (S, H, Lq, D), without copying the keys for heads that share them.
 
-    query is (S, H, Lq, D), key and value are (S, H_kv, Lk, D). `mask` is broadcastable to (S, 1, Lq, Lk): true where a
-    query may attend, or numbers that are added to the scores, or, for several queries, PyTorch's `CausalBias`. Without
-    a mask all keys are attended to.
+    query is (S, H, Lq, D), key and value are (S, H_kv, Lk, D). `mask` is broadcastable to (S, 1, Lq, Lk): True where a
+    query may attend, or numbers that are added to the scores. For several queries it may be PyTorch's `CausalBias`.
+    Without a mask, a query attends to all keys.
     """
     S, H, Lq, D = query.shape
     H_kv = key.shape[1]
@@ -72,18 +73,18 @@ def gqa_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 def attention_after_prefix(
     query: Tensor, prefix: Sequence[Tensor], own: Sequence[Tensor], mask: Tensor, scale: float
 ) -> Tensor:
-    """`gqa_attention` (S, H, 1, D) of single queries, on a CPU, where all sequences share a prefix.
+    """Return `gqa_attention` (S, H, 1, D) of single queries, on a CPU, for sequences that share a prefix.
 
-    query is (S, H, 1, D). `prefix` are the shared keys and values (1, H_kv, P, D), which are read once for all queries
-    and not once for each. `own` are the keys and values (S, H_kv, L, D) behind it, and `mask` (S, 1, 1, L) is for them.
-    The two parts are joined by their log-sum-exp, as in Hydragen (2402.05099).
+    query is (S, H, 1, D). `prefix` are the shared keys and values (1, H_kv, P, D), which are read once for all queries.
+    `own` are the keys and values (S, H_kv, L, D) after it, and `mask` (S, 1, 1, L) is for them. The two parts are
+    combined by their log-sum-exp, as in Hydragen (2402.05099).
     """
     S, H, _, D = query.shape
     H_kv = prefix[0].shape[1]
     rows = query.reshape(S, H_kv, H // H_kv, D)
     # All sequences' queries side by side, as if they were one sequence's: the prefix is then one product per key head.
     together = rows.transpose(0, 1).reshape(1, H_kv, -1, D)
-    # What `scaled_dot_product_attention` calls on a CPU: it also returns the log-sum-exp of the scores.
+    # The CPU kernel behind `scaled_dot_product_attention`: it also returns the log-sum-exp of the scores.
     attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     out, lse = attend(rows, *own, attn_mask=mask, scale=scale)
     parts = attend(together, *prefix, scale=scale)
@@ -94,7 +95,7 @@ def attention_after_prefix(
 
 
 def plain_causal(inputs: LayerInputs) -> Tensor:
-    """Causal attention (1, T, H, D) over the whole row as one sequence: what a model without a plan computes."""
+    """Return causal attention (1, T, H, D) over the whole row as one sequence, as in a model without a plan."""
     positions_T = torch.arange(inputs.query.shape[2], device=inputs.query.device)
     mask = visible(positions_T[:, None], positions_T[None, :], inputs.window)
     out = gqa_attention(inputs.query, inputs.key, inputs.value, mask[None, None], inputs.scale)
@@ -102,7 +103,7 @@ def plain_causal(inputs: LayerInputs) -> Tensor:
 
 
 def visible(query_positions: Tensor, key_positions: Tensor, window: int) -> Tensor:
-    """The causal mask of broadcastable positions: true where the key is not later, and within a `window` > 0."""
+    """Return the causal mask of broadcastable positions: True where the key is not later, and within a `window` > 0."""
     mask = key_positions <= query_positions
     if window:
         mask = mask & (query_positions - key_positions < window)
@@ -117,7 +118,7 @@ def slimrl_attention(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The attention output (1, T, H, D) of a layer, and no weights; the signature is that of `AttentionInterface`.
+    """Return the attention output (1, T, H, D) of a layer, and no weights. The signature is `AttentionInterface`'s.
 
     Raises UserError for architectures whose attention a plan cannot express (soft-capping, sinks).
     """
@@ -136,6 +137,6 @@ def slimrl_attention(
     return (plan.attend(inputs) if plan is not None else plain_causal(inputs)), None
 
 
-# No function for masks is registered: plans make their own, and transformers then neither builds one of (T, T) nor
-# looks at the positions, for which every forward would wait for the GPU.
+# No function for masks is registered, because plans make their own. So transformers neither builds a mask of (T, T) nor
+# reads the positions, which would make every forward wait for the GPU.
 AttentionInterface.register(ATTENTION, slimrl_attention)

@@ -1,11 +1,11 @@
 """Fused forward for sampling on a CPU: the module's computation in fewer, larger operations.
 
-When a few dozen rows are decoded, a layer of transformers makes some 40 small calls, and half of a step's time is
-overhead. For the common decoder layer (norm, attention with rotary positions, norm, gated MLP) this forward needs ten,
-of `models/native` and oneDNN. Linear layers with the same input are joined into one product, and their weights are
-copied into the order in which the CPU reads them, so `refresh` must follow an update of the policy.
+For a few dozen rows, a decoder layer of transformers makes some 40 small calls, and half of a step's time is overhead.
+For the common decoder layer (norm, attention with rotary positions, norm, gated MLP) this forward needs ten calls, of
+`models/native` and oneDNN. Linear layers with the same input are joined into one product, and their weights are copied
+into the order in which the CPU reads them, so `refresh` must follow an update of the policy.
 
-Knows nothing of caches: the `AttentionPlan` decides what attends to what.
+Knows nothing of caches: the `AttentionPlan` decides the attention.
 """
 
 import platform
@@ -27,7 +27,7 @@ LINEARS = tuple(f"self_attn.{x}_proj" for x in "qkvo") + tuple(f"mlp.{x}_proj" f
 
 
 def can_fuse(module: nn.Module) -> bool:
-    """Whether the module has a known architecture, plain or LoRA linear layers, and kernels for its weights."""
+    """Return True if the module has a known architecture, plain or LoRA linear layers, and kernels for its weights."""
     causal: Any = module
     if causal.config.model_type not in FUSED or causal.config.hidden_act != "silu":
         return False
@@ -40,7 +40,7 @@ def can_fuse(module: nn.Module) -> bool:
 
 
 class Copy(Protocol):
-    """A copy that a product keeps of the module's weights."""
+    """A product's copy of the module's weights."""
 
     def refresh(self) -> None: ...
 
@@ -75,7 +75,7 @@ class FusedForward(CopiedWeights):
         self._products = [self._head, *(product for layer in self._layers for product in layer.products)]
 
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
-        """The last hidden states (T, D)."""
+        """Return the last hidden states (T, D)."""
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
         rotary = rotary_factors(self._decoder, hidden_TD, positions_T)
         for layer in self._layers:
@@ -83,7 +83,7 @@ class FusedForward(CopiedWeights):
         return _apply_norm(hidden_TD, self._decoder.norm)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
-        """The logits (N, V)."""
+        """Return the logits (N, V)."""
         return self._head(hidden_ND)
 
 
@@ -110,9 +110,9 @@ class _Layer:
     def __call__(self, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
         T = len(hidden_TD)
         heads = self._qkv(_apply_norm(hidden_TD, self._before)).view(T, -1, self._head_dim)
-        # Views of the joint product; the norms and the rotation below write into it in place.
+        # Views of the joint product; the norms and the rotation below write into it.
         query, key, value = heads.split((self._num_query, self._num_key, self._num_key), 1)
-        # `strict=False`: there are no head norms in most architectures.
+        # `strict=False`: most architectures have no head norms.
         for part, norm in zip((query, key), self._head_norms, strict=False):
             ops.norm(part, norm.weight, norm.variance_epsilon, out=part)
         rotated = heads[:, : self._num_query + self._num_key]
@@ -125,7 +125,7 @@ class _Layer:
 
 
 def rotary_factors(decoder: Any, hidden_TD: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-    """The cosines and sines (T, D / 2) of every position's rotary angles."""
+    """Return the cosines and sines (T, D / 2) of every position's rotary angles."""
     # transformers repeats them for the second half of a head; the kernels need one half.
     factors = decoder.rotary_emb(hidden_TD[None], positions_T[None])
     cos, sin = (factor[0, :, : factor.shape[-1] // 2].contiguous() for factor in factors)
@@ -133,18 +133,18 @@ def rotary_factors(decoder: Any, hidden_TD: Tensor, positions_T: Tensor) -> tupl
 
 
 def window_of(config: Any, layer: int) -> int:
-    """The width of the layer's sliding attention in positions; 0 means all."""
+    """Return the width of the layer's sliding attention in positions; 0 means all."""
     sliding = config.model_type != "llama" and config.layer_types[layer] == "sliding_attention"
     return int(config.sliding_window) if sliding else 0
 
 
 def norms_of_heads(attention: Any, config: Any) -> tuple[Any, ...]:
-    """The norms of query and key heads; empty if the architecture has none."""
+    """Return the norms of query and key heads; empty if the architecture has none."""
     return (attention.q_norm, attention.k_norm) if config.model_type == "qwen3" else ()
 
 
 def head_rows(heads: Tensor) -> Tensor:
-    """The heads (T, H, D) as (1, H, T, D), without a copy."""
+    """Return the heads (T, H, D) as (1, H, T, D), without a copy."""
     return heads.transpose(0, 1)[None]
 
 
@@ -153,10 +153,10 @@ def _apply_norm(hidden: Tensor, norm: Any) -> Tensor:
 
 
 class _Product:
-    """Linear layers with the same input as one product, plus a tensor of the result's shape if one is given.
+    """Linear layers with the same input as one product, plus an optional tensor of the result's shape.
 
-    oneDNN computes it where it can, with weights that were reordered once; PyTorch's own linear layer would reorder
-    them on every call.
+    oneDNN computes it if possible, with weights that were reordered once; PyTorch's own linear layer would reorder them
+    on every call.
     """
 
     def __init__(self, linears: Sequence[Linear]) -> None:
@@ -178,7 +178,7 @@ class _Product:
         if not self._onednn:
             product = F.linear(hidden, self._weight, self._bias)  # type: ignore[arg-type]
             return product if plus is None else product.add_(plus)
-        # The overloads are named, because resolving them costs 30 us a call.
+        # Name the overloads: resolving them costs 30 us a call.
         pointwise = torch.ops.mkldnn._linear_pointwise
         result: Tensor
         if plus is None:

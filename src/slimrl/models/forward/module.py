@@ -1,6 +1,6 @@
 """Runs the two halves of a causal LM: the decoder (token ids to hidden states) and the LM head (to logits).
 
-They are separate so that the LM head, a fifth of a small model's work and nearly all of its memory, only runs on the
+They are separate so that the LM head, a fifth of a small model's work and nearly all of its memory, runs only on the
 positions that need it. Works for the architectures that `models/check.py` accepts.
 """
 
@@ -15,8 +15,8 @@ from slimrl.models.forward.attention import AttentionPlan, BlockPlan
 
 
 def call_as_forward(module: nn.Module, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The value of `function(module, *arguments)`, with the hooks that a call of the module runs. Through them a
-    sharded module gathers its parameters."""
+    """Return `function(module, *arguments)`, run with the hooks of a module call. A sharded module gathers its
+    parameters in these hooks."""
     part: Any = module
     part.forward = partial(function, module)
     try:
@@ -26,7 +26,7 @@ def call_as_forward(module: nn.Module, function: Callable[..., Any], *arguments:
 
 
 def last_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan | None) -> Tensor:
-    """The last hidden states (T, D) of one row of tokens at their positions; `plan` decides what attends to what."""
+    """Return the last hidden states (T, D) of one row of tokens at their positions. `plan` decides the attention."""
     decoder = module.get_decoder()  # type: ignore[operator]
     output = decoder(input_ids=token_ids_T[None], position_ids=positions_T[None], use_cache=False, attention_plan=plan)
     hidden: Tensor = output.last_hidden_state[0]
@@ -34,9 +34,9 @@ def last_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, pla
 
 
 def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
-    """The logits (N, V) in the module's dtype, with Gemma 2's final soft-capping where the config asks for it."""
+    """Return the logits (N, V) in the module's dtype, with Gemma 2's final soft-capping if the config asks for it."""
     logits: Tensor = module.get_output_embeddings()(hidden_ND)  # type: ignore[operator]
-    # Not `to_dict()`, which copies the config deeply: this runs once for every token that is sampled.
+    # Not `to_dict()`, which deep-copies the config: this runs once per sampled token.
     cap: float | None = vars(module.config).get("final_logit_softcapping")
     return logits if cap is None else torch.tanh(logits / cap) * cap
 
@@ -70,11 +70,11 @@ class ModuleForward:
         return head_logits(self._module, hidden_ND)
 
     def addresses(self) -> tuple[int, ...]:
-        """The memory addresses of all parameters."""
+        """Return the memory addresses of all parameters."""
         return tuple(parameter.data_ptr() for parameter in self._module.parameters())
 
     def refresh(self) -> None:
-        """Do nothing: there is no copy of the weights."""
+        """No-op: it keeps no copy of the weights."""
 
     def offload(self) -> None:
-        """Do nothing: there is no copy to free."""
+        """No-op: it keeps no copy of the weights."""

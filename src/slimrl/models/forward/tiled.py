@@ -1,6 +1,6 @@
 """Tiled forward for sampling on a CPU that multiplies bfloat16 in tiles: all layers in one call.
 
-It takes the architectures of `fused.py`, in bfloat16, on a CPU with AMX or AVX512-BF16, if the shapes of the weights
+It supports the architectures of `fused.py`, in bfloat16, on a CPU with AMX or AVX512-BF16, if the shapes of the weights
 fit tiles. The weights are copied into the order in which the CPU reads them, optionally quantized to int8, so `refresh`
 must follow an update of the policy. `sampling_forward` chooses between this forward and the others.
 """
@@ -27,11 +27,11 @@ from slimrl.models.lora import base_of, linear_of
 from slimrl.models.native import ops
 from slimrl.models.native.decoder import DecoderLayer, DecoderShape, decode
 
-Quantization = Literal["none", "int8"]  # of the weights that the engine samples with; training is never quantized
+Quantization = Literal["none", "int8"]  # of the engine's weights for sampling; training is never quantized
 
 
 def can_tile(module: nn.Module) -> bool:
-    """Whether the module `can_fuse`, and the kernels take the shapes of all weights and heads."""
+    """Return True if the module `can_fuse`, and the kernels support the shapes of all weights and heads."""
     if not can_fuse(module):
         return False
     causal: Any = module
@@ -40,14 +40,14 @@ def can_tile(module: nn.Module) -> bool:
     if not all(ops.packable(linear.weight) for linear in (*linears, causal.get_output_embeddings())):
         return False
     attention = causal.get_decoder().layers[0].self_attn
-    # The weight as heads: only the dtype, the device and the head's size matter here.
+    # View the weight as heads: only the dtype, the device and the head's size matter here.
     return ops.blocks_fit(base_of(attention.o_proj).weight.view(-1, int(attention.head_dim)))
 
 
 class TiledForward(CopiedWeights):
     """The module's hidden states and logits, up to rounding, which is coarser if the weights are `quantized`.
 
-    A token's results are bit for bit the same whatever tokens it is computed with.
+    A token's results are the same to the bit, regardless of the other tokens in the call.
     """
 
     def __init__(self, module: nn.Module, quantized: bool = False) -> None:
@@ -59,9 +59,9 @@ class TiledForward(CopiedWeights):
         self._products = (self._head, *(product for layer in self._layers for product in layer.products))
 
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor:
-        """The last hidden states (T, D)."""
+        """Return the last hidden states (T, D)."""
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
-        # Every layer's cache is allocated before the call, so that the kernel gets all pointers at once.
+        # Allocate every layer's cache before the call, so that the kernel gets all pointers at once.
         width = self._shape.key_heads * self._shape.head_dim
         caches = [plan.blocks(layer, width, hidden_TD) for layer in range(len(self._layers))]
         rotary = rotary_factors(self._decoder, hidden_TD, positions_T)
@@ -69,7 +69,7 @@ class TiledForward(CopiedWeights):
         return ops.norm(hidden_TD, self._decoder.norm.weight, self._decoder.norm.variance_epsilon)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
-        """The logits (N, V)."""
+        """Return the logits (N, V)."""
         return self._head(hidden_ND)
 
 

@@ -1,13 +1,13 @@
 """Fused forward for training on a CPU, with hand-written backward passes.
 
 Autograd saves the inputs of every operation, and a decoder layer of transformers has some 40 of them. Here a layer is
-four autograd functions (norm and projections, rotary positions, attention, gated MLP), which save only what the
-backward pass cannot cheaply recompute: a third of the memory, and half as many passes over it. The numbers are those of
-the module and of `models/forward/fused.py`; tests, the check at loading and the guard of RL steps compare all three.
+four autograd functions (norm and projections, rotary positions, attention, gated MLP). They save only the tensors that
+are expensive to recompute: a third of the memory, and half as many passes over it. The module and
+`models/forward/fused.py` compute the same numbers; tests, the check at loading and the guard of RL steps compare all
+three.
 
 A layer with a LoRA adapter (`models/lora.py`) computes with the merged matrix; only the small pair gets a gradient, and
-the gradient of the large matrix is never formed. Knows nothing of packing: the `AttentionPlan` decides what attends to
-what.
+the gradient of the large matrix is never formed. Knows nothing of packing: the `AttentionPlan` decides the attention.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,8 +33,8 @@ Scales = tuple[float, ...]  # LoRA's scale of each linear layer
 def training_hidden(
     module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan, recompute: bool = False
 ) -> Tensor:
-    """The last hidden states (T, D) of one row of tokens, with a gradient, by the fastest forward for the module. With
-    `recompute` a layer saves its input alone, and its backward pass computes the rest again."""
+    """Return the last hidden states (T, D) of one row of tokens, with a gradient, by the fastest forward for the
+    module. With `recompute` a layer saves only its input, and its backward pass computes the rest again."""
     causal: Any = module
     decoder = causal.get_decoder()
     if not can_fuse(module):
@@ -48,14 +48,14 @@ def training_hidden(
     return apply_norm(hidden_TD, decoder.norm)
 
 
-# Nothing is drawn at random in a forward, so no generator's state need be kept for the second one.
+# A forward draws no random numbers, so the second one needs no generator's state.
 _checkpoint = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 
 
 @contextmanager
 def _saving_inputs_alone(layers: Iterable[Any]) -> Iterator[None]:
-    """A context in which these layers' own forwards save nothing but their inputs for the backward pass."""
-    # transformers' own switch does nothing in a module that is not in training mode, as none is here.
+    """Context manager: for the backward pass, these layers' own forwards save only their inputs."""
+    # transformers' own switch has no effect outside of training mode, which slimrl never uses.
     for layer in layers:
         layer.forward = partial(_checkpoint, layer.forward)
     try:
@@ -68,7 +68,8 @@ def _saving_inputs_alone(layers: Iterable[Any]) -> Iterator[None]:
 def layer_output(
     layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan
 ) -> Tensor:
-    """The hidden states (T, D) after one layer, with a gradient; `rotary` are its positions' cosines and sines."""
+    """Return the hidden states (T, D) after one layer, with a gradient. `rotary` are its positions' cosines and
+    sines."""
     hidden_TD = _attend(layer, config, hidden_TD, rotary, plan)
     norm, mlp = layer.post_attention_layernorm, layer.mlp
     linears = [linear_of(part) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
@@ -77,14 +78,14 @@ def layer_output(
 
 
 def _attend(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
-    """The hidden states plus the attention output: the first half of a layer."""
+    """Return the hidden states plus the attention output: the first half of a layer."""
     attention = layer.self_attn
     query, key, value = _project_qkv(hidden_TD, layer.input_layernorm, attention)
     if config.model_type == "qwen3":
         query, key = apply_norm(query, attention.q_norm), apply_norm(key, attention.k_norm)
     rotated = _Rotate.apply(query, *rotary), _Rotate.apply(key, *rotary)
 
-    # The values are copied, because as a view they would keep the joint projection in memory until the backward pass.
+    # Copy the values: a view would keep the joint projection in memory until the backward pass.
     query, key, value = (head_rows(heads) for heads in (*rotated, value.contiguous()))
     index = int(attention.layer_idx)
     inputs = LayerInputs(index, query, key, value, float(attention.scaling), window_of(config, index))
@@ -95,7 +96,7 @@ def _attend(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Te
 
 
 def _project_qkv(hidden_TD: Tensor, norm: Any, attention: Any) -> Sequence[Tensor]:
-    """The queries (T, H, D), keys and values (T, H_kv, D) of the normed hidden states, from one product."""
+    """Return the queries (T, H, D), keys and values (T, H_kv, D) of the normed hidden states, from one product."""
     linears = [linear_of(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
     # Biases are added outside of the autograd function: autograd knows their gradient.
     biases = [linear.bias for linear in linears if linear.bias is not None]
@@ -107,7 +108,7 @@ def _project_qkv(hidden_TD: Tensor, norm: Any, attention: Any) -> Sequence[Tenso
 
 
 def apply_norm(x: Tensor, norm: Any) -> Tensor:
-    """RMSNorm by a module's weight, with a gradient."""
+    """Return RMSNorm with a module's weight, with a gradient."""
     normed: Tensor = _Norm.apply(x, norm.weight, norm.variance_epsilon)
     return normed
 
@@ -142,7 +143,7 @@ class _NormLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, inverse_rms, *parts = ctx.saved_tensors
-        # norm(x) is computed again: one pass over x costs less than keeping it for every layer.
+        # Compute norm(x) again: one pass over x costs less than storing it for every layer.
         normed, linears = ops.norm(x, weight, ctx.eps), _linears(parts, ctx.scales)
         grads = grad.split([len(linear.weight) for linear in linears], -1)
         grad_parts = [_gradients(*each, normed) for each in zip(linears, grads, strict=True)]
@@ -153,7 +154,7 @@ class _NormLinear(torch.autograd.Function):
 
 
 class _AddLinear(torch.autograd.Function):
-    """A linear layer and the residual, plus + W x. The gradient of `plus` is that of the result."""
+    """A linear layer and the residual, plus + W x. The gradient of `plus` equals the result's gradient."""
 
     @staticmethod
     def forward(ctx: Any, plus: Tensor, x: Tensor, scales: Scales, *parts: Tensor | None) -> Tensor:
@@ -188,7 +189,7 @@ class _Rotate(torch.autograd.Function):
 class _GatedMLP(torch.autograd.Function):
     """The gated MLP with norm and residual, x + down(silu(gate(n)) up(n)) with n = norm(x).
 
-    Saves x only; the inner layers, three times as wide, are computed again in the backward pass.
+    Saves only x. The backward pass computes the inner layers, three times as wide, again.
     """
 
     @staticmethod
@@ -220,7 +221,7 @@ class _GatedMLP(torch.autograd.Function):
 
 
 def _parts(linears: Sequence[Linear]) -> tuple[Tensor | None, ...]:
-    """The tensors of linear layers (weight, A, B, weight, ...), since autograd only sees arguments that are tensors.
+    """Return the tensors of linear layers (weight, A, B, weight, ...), because autograd only sees tensor arguments.
 
     `_linears` is the inverse.
     """
@@ -232,17 +233,17 @@ def _scales(linears: Sequence[Linear]) -> Scales:
 
 
 def _linears(parts: Sequence[Any], scales: Scales) -> list[Linear]:
-    """The linear layers of these tensors, without biases."""
+    """Return the linear layers of these tensors, without biases."""
     threes = zip(parts[::3], parts[1::3], parts[2::3], scales, strict=True)
     return [Linear(weight, None, A, B, scale) for weight, A, B, scale in threes]
 
 
 def _gradients(linear: Linear, grad: Tensor, x: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The gradients of the weight, of A and of B; None for those that are not trained. `grad` is the output's."""
+    """Return the gradients of the weight, of A and of B; None for untrained ones. `grad` is the output's gradient."""
     if linear.A is None or linear.B is None:
         return (grad.t() @ x if linear.weight.requires_grad else None), None, None
-    # y = x W^T + scale (x A^T) B^T. In the dtype of x, which is fast here; through r numbers a token, so cheap.
-    # d A = scale (d y B)^T x and d B = scale d y^T (x A^T): the scale is applied last, in float32.
+    # y = x W^T + scale (x A^T) B^T. In the dtype of x, which is fast here; with r numbers per token it is cheap. d A =
+    # scale (d y B)^T x and d B = scale d y^T (x A^T): the scale is applied last, in float32.
     A, B = linear.A.to(x.dtype), linear.B.to(x.dtype)
     grad_A = (grad @ B).t() @ x
     grad_B = grad.t() @ (x @ A.t())

@@ -1,1 +1,1 @@
-"""Kernels in C++ for the operations that a CPU spends its time on, compiled for it when first used."""
+"""C++ kernels for the slow operations on a CPU, compiled for it on first use."""

@@ -1,6 +1,6 @@
 """Compiles the C++ kernels in this directory for the present CPU, once, and loads them. Knows nothing of tensors.
 
-Needs a C++ compiler with OpenMP (`apt install g++`), or the package ziglang. Without one slimrl runs on PyTorch's own
+Needs a C++ compiler with OpenMP (`apt install g++`), or the package ziglang. Otherwise slimrl uses PyTorch's own
 operations: the same results, to rounding, in more time.
 """
 
@@ -23,7 +23,7 @@ from slimrl.models.native import zig
 
 HERE = Path(__file__).parent
 SOURCES = ("each_dtype.cpp", "products.cpp", "attention.cpp", "packed.cpp", "decoder.cpp")
-# No option that lets results depend on how a compiler regroups sums, or forgets what is not finite.
+# No option that lets the compiler regroup sums or ignore infinite numbers and nan.
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 TIMEOUT_S = 300
 VERSION_TIMEOUT_S = 10
@@ -34,7 +34,7 @@ REMEDY = "Install one: `uv run --extra compiler ...`, `pip install 'slimrl[compi
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The loaded library, or the reason why there is none."""
+    """The loaded library, or the reason why it is missing."""
 
     library: ctypes.CDLL | None
     fault: str = ""
@@ -42,7 +42,7 @@ class Kernels:
 
 @functools.cache
 def load() -> Kernels:
-    """Compile the kernels unless the cache has them, and load them."""
+    """Compile the kernels unless they are in the cache, and load them."""
     compiler = find_compiler()
     if compiler is None:
         return Kernels(None, f"no C++ compiler found. {REMEDY}")
@@ -53,18 +53,18 @@ def load() -> Kernels:
 
 
 def library() -> ctypes.CDLL | None:
-    """The compiled kernels; None if they cannot be compiled."""
+    """Return the compiled kernels; None if they cannot be compiled."""
     return load().library
 
 
 def why_slow() -> str:
-    """A line for the console that explains why there are no kernels, and how to get them; empty if there are."""
+    """Return a console line that explains why there are no kernels, and how to get them; empty if there are."""
     fault = load().fault
     return f"no fast CPU kernels, so steps take up to twice as long: {fault}" if fault else ""
 
 
 def first_error(error: Exception) -> str:
-    """The line in which a compiler names its first error, or the message of another exception."""
+    """Return the line with a compiler's first error, or the message of another exception."""
     if not isinstance(error, subprocess.CalledProcessError):
         return str(error)
     said: str = error.stderr
@@ -81,8 +81,8 @@ def find_compiler() -> list[str] | None:
 
 
 def compile_kernels(compiler: list[str], directory: Path) -> Path:
-    """The path below `directory` of the library for these sources, this compiler and this CPU; compiled if it is
-    missing or damaged.
+    """Return the path below `directory` of the library for these sources, this compiler and this CPU. It is compiled if
+    it is missing or damaged.
 
     Raises OSError or UserError, or SubprocessError if the compiler fails. Several processes may call it at the same
     time.
@@ -92,7 +92,7 @@ def compile_kernels(compiler: list[str], directory: Path) -> Path:
     version = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S).stdout
     digest = hashlib.sha256(repr((command, _cpu(), version)).encode())
     for path in sorted(HERE.iterdir()):
-        # Headers count as much as sources: a library is named after all that went into it.
+        # Headers count as much as sources: the library's name depends on all of its inputs.
         if path.suffix in (".cpp", ".inc", ".h"):
             digest.update(path.read_bytes())
 
@@ -104,14 +104,15 @@ def compile_kernels(compiler: list[str], directory: Path) -> Path:
         else:
             full = [*command, "-shared", *sources, "-o", str(temporary / LIBRARY)]
             subprocess.run(full, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
-        (temporary / LIBRARY).stat()  # raises for a compiler that made nothing and says that all is well
+        (temporary / LIBRARY).stat()  # raises if the compiler reports success but made nothing
 
     name = digest.hexdigest()
     return build_once(directory / name[:16], build, name) / LIBRARY
 
 
 def _platform_flags() -> list[str]:
-    """The compiler's flags for this CPU and for the OpenMP that PyTorch has loaded: two would compete for cores."""
+    """Return the compiler's flags for this CPU and for PyTorch's OpenMP: two OpenMP libraries would compete for
+    cores."""
     x86 = platform.machine() in ("x86_64", "AMD64")
     native = ["-march=native", "-mprefer-vector-width=512"] if x86 else ["-mcpu=native"]
     if platform.system() == "Darwin":
@@ -120,7 +121,7 @@ def _platform_flags() -> list[str]:
 
 
 def _cpu() -> str:
-    """The CPU's features, which `-march=native` depends on: a cache may be shared between machines."""
+    """Return the CPU's features, on which `-march=native` depends: machines may share a cache."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

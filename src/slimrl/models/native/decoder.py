@@ -26,7 +26,7 @@ class DecoderShape:
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """One layer's weights: norms (those of heads only where the architecture has them) and products.
+    """One layer's weights: products and norms. Only some architectures have norms of heads.
 
     `mix` is gate and up in halves. `window` is the width of sliding attention in positions; 0 means all.
     """
@@ -56,8 +56,8 @@ def decode(
 ) -> None:
     """Run the hidden states of T new tokens through all layers, in place, and store their keys and values.
 
-    `rotary` are the cosines and sines (T, head_dim / 2) of their positions; `spans` (S, 4) and every layer's
-    (keys, values) are as for `ops.store`. All tensors are bfloat16, and head_dim is a multiple of 64.
+    `rotary` are the cosines and sines (T, head_dim / 2) of their positions; `spans` (S, 4) and every layer's (keys,
+    values) are as for `ops.store`. All tensors are bfloat16, and head_dim is a multiple of 64.
     """
     T = len(hidden_TD)
     assert ops.blocks_fit(hidden_TD.view(T, -1, shape.head_dim)[:, :1]) and hidden_TD.is_contiguous()
@@ -80,7 +80,7 @@ def decode(
 
 
 class _Decoder(ctypes.Structure):
-    # Fields and their order are those of `Decoder` in decoder.cpp; so for `_Layer` below.
+    # The same fields, in the same order, as `Decoder` in decoder.cpp; likewise `_Layer` below.
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("hidden", "inner", "heads", "key_heads", "head_dim", "capacity")),
         *((name, ctypes.c_float) for name in ("eps", "scale")),

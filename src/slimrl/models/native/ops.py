@@ -1,7 +1,7 @@
 """The kernels as functions of tensors: each checks its arguments and calls the compiled code.
 
-Every tensor is on the CPU and has one dtype, float32 or bfloat16, unless said otherwise; matrices are contiguous. None
-of these functions may be called where `available` is false.
+Every tensor is on the CPU and has one dtype, float32 or bfloat16, unless noted; matrices are contiguous. Call these
+functions only if `available` is true.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from torch import Tensor
 from slimrl.models.native.build import library
 
 PANEL = 32  # outputs in a panel of packed weights
-INT8_INPUTS = 64  # quantised weights are padded to a multiple of this many inputs
+INT8_INPUTS = 64  # the number of inputs of quantised weights is padded to a multiple of this
 POSITIONS = 32  # positions in a block of the KV cache
 PERIOD = 4096  # the length of thresholds for `adamw` is a multiple of it
 ADD, GATE = 1, 2  # epilogues of a product, as in `team.h`; 0 is none
@@ -27,12 +27,12 @@ _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
 def available(tensor: Tensor) -> bool:
-    """Whether there are kernels for tensors of this device and dtype."""
+    """Return True if there are kernels for tensors of this device and dtype."""
     return tensor.device.type == "cpu" and tensor.dtype in _SUFFIX and library() is not None
 
 
 def has_tiles(tensor: Tensor) -> bool:
-    """Whether there are kernels for such tensors that multiply matrices in tiles, with AMX or AVX512-BF16."""
+    """Return True if there are kernels for such tensors that multiply matrices in tiles, with AMX or AVX512-BF16."""
     return available(tensor) and tensor.dtype == torch.bfloat16 and _has_tiles()
 
 
@@ -80,11 +80,11 @@ class _Copies:
 
 
 class Packed:
-    """A copy of the weights of linear layers that share their input, in the order in which tiles of them are read.
+    """A copy of the weights of linear layers with the same input, in the order in which the kernels read tiles of them.
 
-    `together` (N_i, K) are the layers' weights and `biases` (N_i) their biases, if any; both are updated in place by
-    training. `halves` means two layers, gate and up, whose product is silu(gate) up. `quantized` halves the memory that
-    is read: each output's weights become int8 (-127 to 127) with a scale, and each row of inputs int16.
+    `together` (N_i, K) are the layers' weights and `biases` (N_i) their biases, if any; training updates both in place.
+    `halves` means two layers, gate and up, whose product is silu(gate) up. `quantized` halves the memory that is read:
+    each output's weights become int8 (-127 to 127) with a scale, and each row of inputs int16.
 
     Call `refresh` after the layers' weights have changed. `offload` frees the copy until it is needed again. K is a
     multiple of 32 and every N_i a multiple of 16.
@@ -108,14 +108,14 @@ class Packed:
     def refresh(self) -> None:
         panels, scales = (self._copies.panels, self._copies.scales) if self._copies else self._allocate()
         self._copies = _Copies(panels, scales, torch.cat(list(self._biases)) if self._biases else None)
-        first = 0  # output of the joint product that the next layer begins at
+        first = 0  # first output of the next layer in the joint product
         for number, weight in enumerate(self._together):
             half = number if self._halves else -1
             call("pack", weight, len(weight), self.inputs, first, half, panels, scales)
             first += len(weight)
 
     def _allocate(self) -> tuple[Tensor, Tensor | None]:
-        # Zeros, because the kernel reads whole panels: outputs that fill the last one must be finite.
+        # Zeros, because the kernel reads whole panels: the padding of the last one must be finite.
         outputs = -(-self.outputs // PANEL) * PANEL
         if not self._quantized:
             return torch.zeros(outputs * self.inputs, dtype=torch.bfloat16), None
@@ -123,7 +123,7 @@ class Packed:
         return torch.zeros(outputs * inputs, dtype=torch.int8), torch.zeros(outputs)
 
     def weights(self) -> Weights:
-        """The struct for kernels. Its pointers are valid until the next `refresh` or `offload`."""
+        """Return the struct for kernels. Its pointers are valid until the next `refresh` or `offload`."""
         if self._copies is None:
             self.refresh()
         copies = self._copies
@@ -132,7 +132,7 @@ class Packed:
         return Weights(*(None if part is None else part.data_ptr() for part in parts), self.inputs, self.outputs)
 
     def __call__(self, x_TK: Tensor, plus: Tensor | None = None) -> Tensor:
-        """The product (T, N) plus `plus` (T, N), or plus the bias without it; of halves silu(gate) up (T, N / 2)."""
+        """Return the product (T, N) plus `plus` (T, N), or plus the bias; for halves silu(gate) up (T, N / 2)."""
         width = self.outputs // 2 if self._halves else self.outputs
         out = torch.empty(len(x_TK), width, dtype=x_TK.dtype)
         epilogue = GATE if self._halves else 0 if plus is None else ADD
@@ -141,12 +141,12 @@ class Packed:
 
 
 def packable(weight: Tensor) -> bool:
-    """Whether `Packed` takes these weights (N, K)."""
+    """Return True if `Packed` supports these weights (N, K)."""
     return has_tiles(weight) and weight.is_contiguous() and weight.shape[1] % 32 == 0 and weight.shape[0] % 16 == 0
 
 
 def norm(x: Tensor, weight: Tensor, eps: float, out: Tensor | None = None) -> Tensor:
-    """RMSNorm (1910.07467), weight x / rms(x) over the last dimension of (T, D) or (T, H, D).
+    """Return RMSNorm (1910.07467), weight x / rms(x) over the last dimension of (T, D) or (T, H, D).
 
     The stride of the first dimension is free. The result is written to `out` if given, which may be `x` itself.
     """
@@ -156,7 +156,7 @@ def norm(x: Tensor, weight: Tensor, eps: float, out: Tensor | None = None) -> Te
 
 
 def norm_forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """RMSNorm, contiguous, and 1 / rms(x) of every row (float32), which the backward pass needs."""
+    """Return RMSNorm, contiguous, and 1 / rms(x) of every row (float32), which the backward pass needs."""
     result, scales = torch.empty(x.shape, dtype=x.dtype), torch.empty(x.shape[:-1], dtype=torch.float32)
     _norm(x, weight, eps, result, scales)
     return result, scales
@@ -166,7 +166,7 @@ def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scales: Tensor | N
     *_, D = x.shape
     inner = x.shape[1] if x.dim() == 3 else 1
     rows = x.numel() // D
-    # Row r lies at r // inner * stride + r % inner * D: heads of a token are contiguous, tokens need not be.
+    # Row r is at r // inner * stride + r % inner * D: a token's heads are contiguous, tokens need not be.
     name = f"norm_{_SUFFIX[x.dtype]}"
     call(name, x, weight, eps, out, scales, rows, inner, x.stride(0), out.stride(0), D)
 
@@ -174,7 +174,7 @@ def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scales: Tensor | N
 def norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, scales: Tensor, plus: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of RMSNorm's `x`, plus `plus` if given, and of its weight. All contiguous."""
+    """Return the gradients of RMSNorm's `x`, plus `plus` if given, and of its weight. All are contiguous."""
     grad_x, grad_weight = torch.empty_like(x), torch.empty(weight.shape, dtype=torch.float32)
     D = x.shape[-1]
     name = f"norm_backward_{_SUFFIX[x.dtype]}"
@@ -183,7 +183,7 @@ def norm_backward(
 
 
 def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor, out: Tensor | None = None, back: bool = False) -> Tensor:
-    """Rotary position embedding (2104.09864): (a cos - b sin, b cos + a sin) for the halves (a, b) of every head.
+    """Return rotary positions (2104.09864): (a cos - b sin, b cos + a sin) for the halves (a, b) of every head.
 
     `cos` and `sin` are (T, D / 2). `out` may be `x_THD`. `back` rotates by the opposite angle, which is the gradient.
     """
@@ -195,24 +195,24 @@ def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor, out: Tensor | None = None, b
 
 
 def gate_mix(gate: Tensor, up: Tensor) -> Tensor:
-    """The gated activation silu(gate) up, elementwise (SwiGLU, 2002.05202)."""
+    """Return the gated activation silu(gate) up, elementwise (SwiGLU, 2002.05202)."""
     mixed = torch.empty_like(gate)
     call(f"gate_mix_{_SUFFIX[gate.dtype]}", gate, up, mixed, gate.numel())
     return mixed
 
 
 def gate_backward(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `gate` and `up`, and `gate_mix` again. The gradient of `gate` overwrites `grad`."""
+    """Return the gradients of `gate` and `up`, and `gate_mix` again. The gradient of `gate` overwrites `grad`."""
     grad_up, mixed = torch.empty_like(up), torch.empty_like(up)
     call(f"gate_backward_{_SUFFIX[gate.dtype]}", grad, gate, up, grad, grad_up, mixed, gate.numel())
     return grad, grad_up, mixed
 
 
 def sample(logits_NV: Tensor, temperature_N: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
-    """One token (int64) a row, drawn from softmax(logits / temperature), and its log-probability (float32).
+    """Draw one token (int64) per row from softmax(logits / temperature), and return its log-probability (float32), too.
 
-    `uniform_N`, float64 in [0, 1), decides the draw (inverse CDF). Where `temperature_N` (float32) is 0 the token is
-    the first of the largest logits.
+    `uniform_N`, float64 in [0, 1), decides the draw (inverse CDF). If `temperature_N` (float32) is 0, the token is the
+    first of the largest logits.
     """
     N, V = logits_NV.shape
     token_N, logprob_N = torch.empty(N, dtype=torch.int64), torch.empty(N, dtype=torch.float32)
@@ -221,7 +221,8 @@ def sample(logits_NV: Tensor, temperature_N: Tensor, uniform_N: Tensor) -> tuple
 
 
 def logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The log-sum-exp, the targets' log-probabilities and the entropy of softmax(logits / temperature), float32."""
+    """Return the log-sum-exp, the targets' log-probabilities and the entropy (float32) of softmax(logits /
+    temperature)."""
     N, V = logits_NV.shape
     results = torch.empty(3, N, dtype=torch.float32)
     logsumexp_N, logprob_N, entropy_N = results
@@ -266,14 +267,14 @@ def adamw(master: Master, gradient: Tensor, settings: AdamWSettings) -> None:
     """Update the weight and its state in place. The gradient is float32 or of the weight's dtype."""
     weight = master.weight
     assert len(master.threshold) % PERIOD == 0 and gradient.numel() == weight.numel()
-    # The kernel has a pointer for either dtype of the gradient; the other one is null.
+    # The kernel has one pointer for each dtype of the gradient; the other one is null.
     exact, rough = (gradient, None) if gradient.dtype == torch.float32 else (None, gradient)
     state = weight, master.low, master.threshold, len(master.threshold), master.mean, master.square
     call(f"adamw_{_SUFFIX[weight.dtype]}", *state, rough, exact, weight.numel(), settings)
 
 
 def blocks_fit(heads: Tensor) -> bool:
-    """Whether the attention kernels below take heads (..., D)."""
+    """Return True if the attention kernels below support heads (..., D)."""
     return has_tiles(heads) and heads.shape[-1] % 64 == 0
 
 
@@ -290,7 +291,7 @@ def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, spans: Tenso
 
 
 def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale: float, window: int) -> Tensor:
-    """Causal attention (T, H, D) of new tokens to their slots' positions, after `store` has written their own.
+    """Return causal attention (T, H, D) of new tokens to their slots' positions. Call `store` for the new tokens first.
 
     A `window` > 0 limits it to the latest positions.
     """
@@ -318,7 +319,7 @@ class Segments:
 
 
 def attend_packed(query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
-    """Attention (T, H, D) within a packed row, and the log-sum-exp (T, H) of its scores, which the backward pass needs.
+    """Return attention (T, H, D) within a packed row, and the log-sum-exp (T, H) of its scores, for the backward pass.
 
     query is (T, H, D), key and value (T, H_kv, D), all contiguous.
     """
@@ -330,7 +331,7 @@ def attend_packed(query: Tensor, key: Tensor, value: Tensor, segments: Segments)
 def attend_packed_backward(
     inputs: Sequence[Tensor], out: Tensor, logsumexp: Tensor, grad: Tensor, segments: Segments
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of the `inputs` (query, key, value), given that of `out`."""
+    """Return the gradients of the `inputs` (query, key, value), given the gradient of `out`."""
     query, key, value = inputs
     grads = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
     shape = _segment_arguments(query, key, segments)

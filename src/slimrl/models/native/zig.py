@@ -1,6 +1,6 @@
-"""ziglang, a C++ compiler from the Python package index, for machines that have none of their own.
+"""ziglang, a C++ compiler from the Python package index, for machines without a compiler.
 
-It has no OpenMP library: `openmp.cpp` stands in. Linux only, where PyTorch has loaded GNU's.
+It lacks an OpenMP library: `openmp.cpp` replaces it. Linux only, where PyTorch has loaded GNU's.
 """
 
 import importlib.util
@@ -13,12 +13,12 @@ from pathlib import Path
 
 MODULE = ["-m", "ziglang"]
 SOURCE = "openmp.cpp"
-# Clang cannot turn every loop with `omp simd` into vector instructions, and would warn of it.
+# Clang cannot vectorise every loop with `omp simd`, and would warn of it.
 FLAGS = ("-r", "-Wno-pass-failed")
 
 
 def find_zig() -> list[str] | None:
-    """The command of the C++ compiler in the package `ziglang`; None if it is not installed."""
+    """Return the command of the C++ compiler in the package `ziglang`; None if it is not installed."""
     if sys.platform != "linux" or importlib.util.find_spec("ziglang") is None:
         return None
     return [sys.executable, *MODULE, "c++"]
@@ -30,10 +30,10 @@ def is_zig(compiler: Sequence[str]) -> bool:
 
 
 def compile_and_link(command: Sequence[str], sources: Sequence[str], library: Path, timeout_s: float) -> None:
-    """Compile the sources into a shared library. Raises SubprocessError or OSError where that fails.
+    """Compile the sources into a shared library. Raises SubprocessError or OSError on failure.
 
-    The linker is called by itself: `zig c++ -shared` would first compile a C++ library of its own, for a minute or
-    more. PyTorch has loaded that of the system, and the few symbols that are needed are found there.
+    The linker is called directly: `zig c++ -shared` would first compile its own C++ library, for a minute or more.
+    PyTorch has loaded the system's library, which has the few symbols that are needed.
     """
     with tempfile.TemporaryDirectory() as scratch:
         env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch}

@@ -1,8 +1,8 @@
 """The reinforcement-learning loop: receive a batch, step, publish the weights, log, save.
 
-The loop knows nothing of environments, sampling or text. Batches come from `receive` and weights leave through
-`publish` (`transport/base.py`), whether these are calls in this process or sockets. The loss is in `trainer/losses.py`,
-the step in `trainer/step.py`.
+The loop knows nothing of environments, sampling or text. It calls `receive` for batches and `publish` for weights
+(`transport/base.py`); these may be calls in this process or sockets. The loss is in `trainer/losses.py`, the step in
+`trainer/step.py`.
 
 `torchrun src/slimrl/trainer/rl/train.py @ FILE` is the command `trainer` (`commands/trainer.py`).
 """
@@ -25,7 +25,7 @@ def train(
 ) -> None:
     """Train from the state's step to `max_steps`. Step n changes weight version n into n + 1, and is logged as n.
 
-    Raises StepRefusedError, after logging, when sampler and trainer disagree about a batch.
+    Raises StepRefusedError, after logging, if sampler and trainer disagree about a batch.
     """
     train_step = TrainStep(
         state.policy.module, state.optimizer, config.trainer, config.seq_len, state.aux_losses, state.ranks

@@ -1,5 +1,5 @@
-"""Removes the padding of columnar files. There every object has the keys of all others, with nulls, and a whole number
-may have become a decimal. JSONL that was written from columns has the same padding."""
+"""Removes the padding of columnar files. There every object has the keys of all others, with nulls, and an integer may
+have become a decimal. JSONL that was converted from columns has the same padding."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,15 +9,16 @@ Schema = Mapping[str, Any]
 
 
 def without_padding(row: Any, is_columnar: bool) -> Any:
-    """The row without keys that are null, if it comes from columns. A null argument of a call stays where the schema of
-    its function requires the argument or lets it be null; without a schema it is padding."""
+    """Return the row without null keys, if it comes from columns. A null argument of a call stays if the function's
+    schema requires or allows it; without a schema it is padding."""
     if not isinstance(row, dict) or not (is_columnar or _is_padded(row)):
         return row
     return _without_nulls(row, {name: schema for tool in _tools(row) for name, schema in _schemas(tool)})
 
 
 def _is_padded(row: Mapping[str, Any]) -> bool:
-    """Whether a row of JSONL shows the padding: calls of somebody who never calls, or an argument without a schema."""
+    """Return True if a row of JSONL is padded: null calls in another role than the assistant's, or an argument without
+    a schema."""
     others = (message for message in _messages(row) if message.get("role") != "assistant")
     if any(message.get("tool_calls", ()) is None for message in others):
         return True
@@ -42,7 +43,7 @@ def _parse(value: Any) -> Any:
 
 
 def _schemas(tool: Any) -> Iterator[tuple[str, Schema]]:
-    """The name and the parameters' schema of a tool, unless it is malformed."""
+    """Yield the name and the parameters' schema of a tool, unless it is malformed."""
     function = (tool.get("function") or tool) if isinstance(tool, dict) else {}
     if isinstance(function, dict) and isinstance(function.get("name"), str):
         schema = function.get("parameters")
@@ -64,7 +65,7 @@ def _without_nulls(value: Any, schemas: Mapping[str, Schema]) -> Any:
 
 
 def _fit(value: Any, schema: Schema) -> Any:
-    """An argument without the nulls and the decimals that its schema does not allow."""
+    """Return an argument without the nulls and decimals that its schema forbids."""
     if isinstance(value, list):
         items = schema.get("items")
         return [_fit(item, items if isinstance(items, dict) else {}) for item in value]

@@ -1,8 +1,8 @@
 """Conversations or texts to train on and to validate on, from a JSONL or parquet file or a Hub data set.
 
-A rollout that slimrl recorded (`rollouts/step_000040.jsonl`) is such a row, so a run's own episodes can be trained on.
-Rollouts that failed or were cut off are skipped. To train on good rollouts alone, remove the others from the file. What
-may be in a row is in `trainer/sft/rows.py`.
+A rollout that slimrl recorded (`rollouts/step_000040.jsonl`) is such a row, so a run can train on its own episodes.
+Failed and truncated rollouts are skipped. To train on good rollouts only, remove the others from the file.
+`trainer/sft/rows.py` describes the content of a row.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ from slimrl.trainer.sft.rows import Conversation, PlainText, RowReader
 def load_conversations(
     config: FileDataConfig | HubDataConfig, note: Callable[[str], None]
 ) -> tuple[list[Conversation | PlainText], list[Conversation | PlainText]]:
-    """What is read for training and for validation. Raises UserError naming the first bad row."""
+    """Return the data to train on and to validate on. Raises UserError naming the first bad row."""
     if isinstance(config, FileDataConfig):
         part, apart = config.path, config.val_path
     else:
@@ -27,7 +27,7 @@ def load_conversations(
     name, conversations = _load(config, part, note)
     if apart:
         return conversations, _load(config, apart, note)[1]
-    # By a hash of the conversation, so that a row stays on its side when others are added to the file.
+    # Split by a hash of the conversation, so that a row stays on its side when others are added to the file.
     held_out = [_fraction(conversation) < config.val_fraction for conversation in conversations]
     train = [c for c, out in zip(conversations, held_out, strict=True) if not out]
     validation = [c for c, out in zip(conversations, held_out, strict=True) if out]
@@ -42,7 +42,7 @@ def load_conversations(
 def first_rows(
     config: FileDataConfig | HubDataConfig, num: int, note: Callable[[str], None]
 ) -> list[Conversation | PlainText]:
-    """What is learnt from the first rows to train on. Raises UserError naming the first bad one."""
+    """Return the training targets of the first `num` rows to train on. Raises UserError naming the first bad row."""
     part = config.path if isinstance(config, FileDataConfig) else config.split
     name, rows = _open(config, part)
     return _from_rows(rows, name, config, note, num)
@@ -51,13 +51,13 @@ def first_rows(
 def _load(
     config: FileDataConfig | HubDataConfig, part: str, note: Callable[[str], None]
 ) -> tuple[str, list[Conversation | PlainText]]:
-    """The name of a file or of a data set's split, and what is learnt from its rows."""
+    """Return the name of a file or of a data set's split, and the training targets of its rows."""
     name, rows = _open(config, part)
     return name, _from_rows(rows, name, config, note)
 
 
 def _open(config: FileDataConfig | HubDataConfig, part: str) -> tuple[str, Iterator[tuple[Any, str]]]:
-    """The name of a file or of a data set's split, and its rows."""
+    """Return the name of a file or of a data set's split, and its rows."""
     if isinstance(config, FileDataConfig):
         rows, name = file_rows(Path(part), "`data.path` and `data.val_path`"), part
         is_columnar = Path(part).suffix == ".parquet"
@@ -75,7 +75,7 @@ def _from_rows(
     note: Callable[[str], None],
     num: int | None = None,
 ) -> list[Conversation | PlainText]:
-    """What is learnt from the rows, or from the first `num` that something is learnt from."""
+    """Return the training targets of the rows, at most `num`."""
     reader, read, passed_over, bad = RowReader(config.form), list[Conversation | PlainText](), 0, list[str]()
     for row, where in rows:
         if len(read) == num:
@@ -103,8 +103,8 @@ def _from_rows(
 
 
 def _is_broken(row: Any) -> bool:
-    """Whether a row is a recorded rollout that failed, or that `max_tokens` or `seq_len` cut off. A model trained on it
-    would learn to stop there."""
+    """Return True if a row is a recorded rollout that failed, or that `max_tokens` or `seq_len` cut off. A model
+    trained on it would learn to stop there."""
     if not isinstance(row, dict):
         return False
     metrics = row.get("metrics")
@@ -112,6 +112,6 @@ def _is_broken(row: Any) -> bool:
 
 
 def _fraction(read: Conversation | PlainText) -> float:
-    """A number in [0, 1) that depends on the conversation or text alone."""
+    """Return a number in [0, 1) that depends on the conversation or text alone."""
     content: Any = read.messages if isinstance(read, Conversation) else [read.prompt, read.completion]
     return hash_fraction(content)

@@ -1,6 +1,6 @@
-"""Recognises the form of a row of supervised data: which columns hold what is to be learnt, and how they are meant.
+"""Recognises the form of a row of supervised data: the columns to learn from, and their interpretation.
 
-Knows nothing of what makes a conversation good: reading it is for `rows.py`.
+It does not check the conversation; `rows.py` does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ SHAREGPT = ("from", "value")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of rows: the columns that it needs, and those that it reads besides."""
+    """A form of rows: its required and its optional columns."""
 
     name: RowForm
     needs: tuple[str, ...]
@@ -29,11 +29,11 @@ class Form:
         return (*self.needs, *self.reads)
 
     def is_in(self, row: Mapping[str, Any]) -> bool:
-        """Whether the row has these columns, and something in them."""
+        """Return True if the row has all required columns, and none of them is empty."""
         return not any(is_empty(row.get(column)) for column in self.needs)
 
 
-# In the order in which they are looked for.
+# The first form that fits is taken.
 FORMS = (
     Form("messages", ("messages",)),
     Form("prompt_completion", ("prompt", "completion")),
@@ -45,8 +45,8 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How the rows of a file are meant: their form, its name in a sentence, and what of it is learnt. `is_text` means
-    that no chat template writes them."""
+    """The interpretation of a file's rows: their form, its name in a sentence, and the part that is learnt. With
+    `is_text` the rows bypass the chat template."""
 
     form: Form
     name: str
@@ -61,8 +61,8 @@ TEXTS = "`prompt` and `completion` as texts, written without the chat template"
 
 
 def kind_of_row(row: Any, where: str, wanted: RowForm) -> Kind:
-    """The kind of a row. `wanted` is a form, or `auto`. Raises UserError if the row is in no form, or not in this
-    one."""
+    """Return the kind of a row. `wanted` is a form, or `auto`. Raises UserError if the row is in no form, or not in
+    `wanted`."""
     if not isinstance(row, dict):
         raise UserError(f"{where}: expected an object with columns such as `messages`, found: {preview(row)}")
     form = _form(row, where, wanted)
@@ -85,12 +85,12 @@ def kind_of_row(row: Any, where: str, wanted: RowForm) -> Kind:
 
 
 def other_forms(row: Mapping[str, Any], taken: Form) -> Sequence[Form]:
-    """The forms that the row has as well as the one that is taken."""
+    """Return the other forms that also fit the row."""
     return [form for form in FORMS if form is not taken and form.is_in(row)]
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a value is none, as every row of a columnar file has it for the columns of others."""
+    """Return True for an empty value, as rows of a columnar file have in the columns of other rows."""
     return value is None or value in ("", [], {})
 
 

@@ -1,7 +1,7 @@
-"""Reads one message of a row of supervised data, in the forms that OpenAI, Hugging Face, ShareGPT and axolotl know.
+"""Reads one message of a row of supervised data, in the forms of OpenAI, Hugging Face, ShareGPT and axolotl.
 
-Whatever in a message decides what is to be learnt is read, or the message is refused: thoughts and calls are for the
-template to write, a weight of 0 masks a reply.
+Every key that decides the training target is read, or the message is refused: thoughts and calls are written by the
+template, and a weight of 0 masks a reply.
 """
 
 import json
@@ -17,10 +17,10 @@ from slimrl.types import Message
 ROLES = ("system", "user", "assistant", "tool")
 KEYS = tuple(Message.__annotations__)
 TOOL_NAME = "tool_name"  # Ollama's name of a result's `name`
-# The names of a reply's thoughts, and of the switch that leaves a reply out of the loss.
+# The keys for a reply's thoughts, and for the switch that excludes a reply from the loss.
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 WEIGHTS = ("weight", "train", "training", "train_on_turn", "loss")
-# ShareGPT's names of roles. The value of `function_call` is the JSON of a call, or of a list of them.
+# ShareGPT's names of roles. The value of `function_call` is the JSON of a call, or of a list of calls.
 CALLING = "function_call"
 SHAREGPT_ROLES = {
     **dict.fromkeys(("human", "user"), "user"),
@@ -28,7 +28,7 @@ SHAREGPT_ROLES = {
     **dict.fromkeys(("observation", "function_response", "tool"), "tool"),
     "system": "system",
 }
-# What would change the meaning of a conversation and cannot be done, and what to do instead.
+# Unsupported keys that would change the meaning of a conversation, and how to replace them.
 CALLS = "Write calls as `tool_calls`, and the functions as `tools` of the row."
 TEXT = "Write what the model is to say into `content`, or remove it."
 MASKS = "Give whole messages a `weight` of 0 instead."
@@ -40,8 +40,8 @@ REFUSED = {
 
 
 def read_message(row: Mapping[str, Any], where: str) -> Message:
-    """The message in the form that the chat format takes. Columnar files have every key in every message, mostly
-    empty. Raises UserError that names the message (`where`) if it cannot be learnt from."""
+    """Return the message as the chat format takes it. In columnar files every message has all keys, mostly empty.
+    Raises UserError, prefixed with `where`, if the message cannot be learnt from."""
     given = _with_names(row, where)
     refuse(given, REFUSED, where)
     message = {key: given[key] for key in KEYS if key not in WEIGHTS and given.get(key) is not None}
@@ -70,7 +70,7 @@ def read_message(row: Mapping[str, Any], where: str) -> Message:
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text; None for a text that is none."""
+    """Parse a JSON text; None if it is malformed."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -78,13 +78,13 @@ def parse_json(text: str) -> Any:
 
 
 def refuse(found: Mapping[str, Any], refused: Mapping[str, str], where: str) -> None:
-    """Raises UserError if one of the `refused` keys is there with a value."""
+    """Raise UserError if one of the `refused` keys has a value."""
     if key := next((key for key in refused if not is_empty(found.get(key))), None):
         raise UserError(f"{where}: `{key}` would be left out, and the model would learn without it. {refused[key]}")
 
 
 def _with_names(message: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The message with `role` and `content`, which ShareGPT's form calls `from` and `value`."""
+    """Return the message with `role` and `content`; ShareGPT's form calls them `from` and `value`."""
     given = {key: value for key, value in message.items() if key not in SHAREGPT}
     if all(message.get(key) is None for key in SHAREGPT):
         return _with_role(given, given.get("role"), "role", where)
@@ -114,7 +114,7 @@ def _with_role(given: dict[str, Any], role: Any, key: str, where: str) -> dict[s
 
 
 def _text(content: Any, given: Mapping[str, Any], where: str) -> str:
-    """The text of a content, which may come as a list of parts."""
+    """Return the text of a content, which may be a list of parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
@@ -129,7 +129,7 @@ def _text(content: Any, given: Mapping[str, Any], where: str) -> str:
 
 
 def _weight(message: Mapping[str, Any], where: str) -> int | None:
-    """0 for a reply that is not to be learnt, and None for a message that says nothing about it."""
+    """Return 0 if the reply shall not be learnt, otherwise None."""
     found = {key: message[key] for key in WEIGHTS if message.get(key) is not None}
     for key, value in found.items():
         if value not in (0, 1):
@@ -142,7 +142,8 @@ def _weight(message: Mapping[str, Any], where: str) -> int | None:
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:
-    """A call, with or without `function` around it, with its arguments as an object. Its id may be empty."""
+    """Return a call, given with or without `function` around it, with its arguments as an object. Its id may be
+    empty."""
     function = (call.get("function") or call) if isinstance(call, dict) else None
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if isinstance(arguments, str):

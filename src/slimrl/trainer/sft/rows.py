@@ -1,7 +1,7 @@
-"""Reads the rows of one file or data set: a conversation, or a text that no chat template writes.
+"""Reads the rows of one file or data set: conversations, or texts that bypass the chat template.
 
-Whatever in a row decides what is to be learnt is read, or the row is refused. The other keys are told, so that nothing
-is left out without a word. The forms are in `forms.py`, the messages in `messages.py`.
+Every key that decides the training target is read, or the row is refused. All other keys are logged, so that nothing is
+dropped silently. The forms are in `forms.py`, the messages in `messages.py`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from slimrl.trainer.sft.messages import KEYS, THOUGHTS, TOOL_NAME, WEIGHTS, pars
 from slimrl.types import Message
 
 SYSTEM = ("system", "system_prompt")
-# What would change the meaning of a row and cannot be done, and what to do instead.
+# Unsupported keys that would change the meaning of a row, and how to replace them.
 REFUSED = {
     **dict.fromkeys(("function_call", "functions"), "Write calls as `tool_calls`, and the functions as `tools`."),
     "chat_template_kwargs": "Templates are rendered with their defaults: write the messages as they are to be read.",
@@ -33,7 +33,7 @@ REFUSED_OF_TEXTS = dict.fromkeys(
 # Keys of rollouts that slimrl recorded (`monitor/rollouts.py`).
 OF_ROLLOUTS = ("task_id", "loss_mask")
 READ_IN_ROW = ("tools", "failure", "metrics", *SYSTEM)
-# By this tag a system message describes tools in words, as Hermes' data does.
+# This tag marks a system message that describes tools in words, as in Hermes' data.
 TOOLS_TAG = "<tools>"
 NO_ID = "0"
 TOOLS_IN_WORDS = f"`tools` is not offered where the system message describes tools in {TOOLS_TAG} already"
@@ -41,7 +41,7 @@ TOOLS_IN_WORDS = f"`tools` is not offered where the system message describes too
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages, the last of which is the assistant's; `where` names the file and the line they were read from."""
+    """Messages that end with the assistant's. `where` names their file and line."""
 
     messages: list[Message]
     where: str
@@ -49,7 +49,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """A text that is learnt as it stands, behind a prompt that is not learnt; the prompt may be empty."""
+    """A text that is learnt as it is, after a prompt that is not learnt and may be empty."""
 
     prompt: str
     completion: str
@@ -59,7 +59,7 @@ class PlainText:
 class RowReader:
     """Reads the rows of one file, which are all of one kind. `form` is the setting `data.form`.
 
-    `notes` are the sentences about the rows so far that a user has to know, in order.
+    `notes` are sentences about the rows so far that the user must know, in order.
     """
 
     def __init__(self, form: RowForm = "auto") -> None:
@@ -70,7 +70,7 @@ class RowReader:
         self._describes_tools = False
 
     def read(self, row: Any, where: str) -> Conversation | PlainText:
-        """What is to be learnt of a row. Raises UserError that names the row (`where`) if that cannot be known."""
+        """Return the training target of a row. Raises UserError, prefixed with `where`, if it is unclear."""
         kind = kind_of_row(row, where, self._form)
         if self._kind is not None and kind != self._kind:
             raise UserError(
@@ -96,7 +96,7 @@ class RowReader:
 
     @property
     def notes(self) -> list[str]:
-        """How the rows are meant, and what of them is not read."""
+        """Sentences on how the rows are interpreted, and on the keys that are not read."""
         others = "".join(f"; `--data.form {name}` takes another column that is there" for name in self._others)
         notes = [f"rows are {self._kind.name}: {self._kind.learnt}{others}"] if self._kind else []
         notes += [TOOLS_IN_WORDS] if self._describes_tools else []
@@ -106,7 +106,7 @@ class RowReader:
 
 
 def _conversation(row: Mapping[str, Any], kind: Kind, where: str) -> tuple[Conversation, bool]:
-    """The conversation of a row, and whether its system message describes the tools already."""
+    """Return the conversation of a row, and True if its system message already describes the tools."""
     messages = _alpaca(row, where) if kind.form.name == "alpaca" else _messages(row, kind, where)
     if (system := _system(row, where)) is not None:
         _put_first(system, messages, where)
@@ -136,7 +136,7 @@ def _text(row: Mapping[str, Any], kind: Kind, where: str) -> PlainText:
 
 
 def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
-    """An instruction with its input, if there is one, and the reply."""
+    """Return an instruction, with its input if there is one, and the reply."""
     texts = {column: row.get(column) or "" for column in ("instruction", "input", "output")}
     for column, text in texts.items():
         if not isinstance(text, str):
@@ -148,7 +148,7 @@ def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
 
 
 def _messages(row: Mapping[str, Any], kind: Kind, where: str) -> list[Message]:
-    """The messages as they stand in the row. Of a prompt nothing is learnt."""
+    """Return the messages in the order of the row. Nothing in a prompt is learnt."""
     if kind.form.name == "prompt_completion" and row.get("label") is not None:
         raise _refuse_label(where)
     read = list[Message]()
@@ -166,7 +166,7 @@ def _refuse_label(where: str) -> UserError:
 
 
 def _system(row: Mapping[str, Any], where: str) -> str | None:
-    """The system prompt that has a column of its own."""
+    """Return the system prompt from a column of its own, None if there is none."""
     found = {column: row[column] for column in SYSTEM if not is_empty(row.get(column))}
     for column, text in found.items():
         if not isinstance(text, str):
@@ -177,7 +177,7 @@ def _system(row: Mapping[str, Any], where: str) -> str | None:
 
 
 def _put_first(system: str, messages: list[Message], where: str) -> None:
-    """Adds the system message, unless the messages begin with the same one."""
+    """Insert the system message, unless the messages already start with it."""
     if messages and messages[0]["role"] != "system":
         first: Message = {"role": "system", "content": system}
         if "tools" in messages[0]:
@@ -202,7 +202,8 @@ def _check_order(messages: Sequence[Message], where: str) -> None:
 
 
 def _in_order_of_calls(messages: list[Message], where: str) -> list[Message]:
-    """The messages with results in the order of their calls. Calls without ids get one: some templates ask for it."""
+    """Return the messages with results in the order of their calls. Calls without ids get one: some templates require
+    it."""
     try:
         messages = in_order_of_calls(messages)
     except ValueError as error:
@@ -222,7 +223,7 @@ def _check_learnt(messages: Sequence[Message], where: str, may_be_silent: bool) 
 
 
 def _tools_of(row: Mapping[str, Any], messages: Sequence[Message], where: str) -> list[dict[str, Any]]:
-    """The tools of the row or of its first message; none if there are none."""
+    """Return the tools of the row or of its first message; an empty list if there are none."""
     if any("tools" in message for message in messages[1:]):
         raise UserError(f"{where}: only the row or its first message has `tools`, not a later one.")
     offered = [tools for tools in (row.get("tools"), messages[0].get("tools")) if not is_empty(tools)]
@@ -232,7 +233,7 @@ def _tools_of(row: Mapping[str, Any], messages: Sequence[Message], where: str) -
 
 
 def _tools(tools: Any, where: str) -> list[dict[str, Any]]:
-    """The functions in OpenAI's form, from a list or its JSON."""
+    """Return the functions in OpenAI's form, from a list or its JSON."""
     read = parse_json(tools) if isinstance(tools, str) else tools
     functions = [parse_json(tool) if isinstance(tool, str) else tool for tool in read] if isinstance(read, list) else []
     if not isinstance(read, list) or not all(isinstance(tool, dict) for tool in functions):
@@ -254,7 +255,7 @@ def _unread_columns(row: Mapping[str, Any], kind: Kind) -> Iterator[str]:
 
 
 def _unread_keys(row: Mapping[str, Any], kind: Kind) -> Iterator[str]:
-    """The keys of messages that nothing is learnt from."""
+    """Yield the keys of messages from which nothing is learnt."""
     lists = [row[column] for column in kind.form.needs if isinstance(row[column], list)]
     for key, value in ((key, value) for messages in lists for message in messages for key, value in message.items()):
         if key not in (*KEYS, *THOUGHTS, *WEIGHTS, *SHAREGPT, TOOL_NAME) and not is_empty(value):

@@ -1,7 +1,7 @@
 """The supervised loop: raise the probability of the assistant's tokens in given conversations.
 
-The loss is the mean negative log-likelihood over the assistant tokens of the batch. Conversations come as `Sample`s
-whose mask marks those tokens, so packing, log-probabilities and the optimizer are shared with RL.
+The loss is the mean negative log-likelihood over the assistant tokens of the batch. Each conversation is a `Sample`,
+and its mask marks these tokens. So packing, log-probabilities and the optimizer are shared with RL.
 
 `python src/slimrl/trainer/sft/train.py @ FILE` is the command `sft` (`commands/sft.py`).
 """
@@ -33,12 +33,12 @@ class Conversations:
 
 
 def train(state: TrainState, config: SFTConfig, conversations: Conversations, monitor: Monitor) -> None:
-    """Train from where `state` stands to `max_steps`; validates before, after, and at the interval.
+    """Train from the state's step to `max_steps`. Validate before, after, and at the interval.
 
-    A validation loss logged as n is of the weights after n steps, that is before the training step n.
+    A validation loss logged as n belongs to the weights after n steps, before training step n.
     """
     if config.activation_checkpointing:
-        return_freed_memory()  # kept, what each layer frees would cost what is saved
+        return_freed_memory()  # otherwise the memory that each layer frees would use up the saving
     for step in range(state.progress.step, config.max_steps):
         metrics: Metrics = {}
         if step == 0 or (config.val_interval_steps and step % config.val_interval_steps == 0):
@@ -57,22 +57,22 @@ def train(state: TrainState, config: SFTConfig, conversations: Conversations, mo
 
 
 def backward(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) -> Metrics:
-    """Accumulate the gradient of the mean loss over all assistant tokens. Returns the loss and the tokens' number as
+    """Accumulate the gradient of the mean loss over all assistant tokens. Return the loss and the number of tokens as
     metrics."""
     num_tokens = sum(sum(sample.loss_mask_T) for sample in samples)
     total = torch.zeros((), device=state.policy.device, dtype=torch.float64)
     for pack in state.ranks.packs(samples, config.micro_batch_tokens, state.policy.device):
         logprob_N, *_ = target_logprobs(state.policy.module, pack, 1.0, config.activation_checkpointing)
         loss = -logprob_N.sum()
-        (loss / num_tokens).backward()  # divided by the whole batch, so that packing does not change the gradient
+        (loss / num_tokens).backward()  # divide by the whole batch, so that packing does not change the gradient
         total += loss.detach()
     (summed,) = state.ranks.sums([float(total)])
     return {"sft/loss": summed / num_tokens, "sft/tokens": float(num_tokens)}
 
 
-@torch.no_grad()  # not inference mode, whose tensors a sharded module could not train with
+@torch.no_grad()  # not inference mode: a sharded module could not train with its tensors
 def validate(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) -> float:
-    """The mean negative log-likelihood of the assistant tokens, in nats per token, without a gradient."""
+    """Return the mean negative log-likelihood of the assistant tokens, in nats per token, without a gradient."""
     packs = state.ranks.packs(samples, config.micro_batch_tokens, state.policy.device)
     sums = [-target_logprobs(state.policy.module, pack, temperature=1.0)[0].sum().double() for pack in packs]
     reshard(state.policy.module)

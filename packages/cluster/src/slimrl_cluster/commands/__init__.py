@@ -1,1 +1,1 @@
-"""The commands, one file for each, and the parts of an `rl` run that are processes of their own."""
+"""The commands, one file for each, and the parts of an `rl` run that are separate processes."""

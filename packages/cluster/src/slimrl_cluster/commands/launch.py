@@ -19,7 +19,7 @@ from slimrl_cluster.launch.slurm import BY_RAY, batch_script
 
 
 def run_launch(argv: Sequence[str]) -> int:
-    """Check the settings of a run as `rl` does, and write or print the script for it. Returns the exit status. Raises
+    """Check the settings of a run like `rl`, and write or print the script for it. Return the exit status. Raises
     UserError."""
     if {"-h", "--help"} & set(argv):
         sys.stdout.write(HELP)
@@ -43,7 +43,7 @@ def run_launch(argv: Sequence[str]) -> int:
 
 
 def _check_output_dir(config: RLConfig) -> None:
-    """Refuses a directory with another run: the script goes on with what it finds there. Raises UserError."""
+    """Raise UserError if the directory holds another run, because the script would continue it."""
     if not config.resume and any((Path(config.output_dir) / name).exists() for name in TRAINING):
         raise UserError(
             f"{config.output_dir} already holds a run. Go on with it by `--resume`, or give `--output_dir` another "

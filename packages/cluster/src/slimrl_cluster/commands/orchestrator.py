@@ -1,7 +1,7 @@
 """The `orchestrator` command: it plays episodes on a sampler's model, and makes the batches of a trainer elsewhere.
 
-It also evaluates: before training, between steps where `eval.interval_steps` asks for it, and at the end. The trainer
-waits for each result in the run's directory (`launch/elsewhere.py`).
+It also evaluates: before training, between steps if `eval.interval_steps` is set, and at the end. The trainer waits for
+each result in the run's directory (`launch/elsewhere.py`).
 """
 
 import time
@@ -42,7 +42,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         held.enter_context(roster.join("orchestrator", {}, lock_patience_s(resolved.config)))
         starts = worker_starts(config, files)
         tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s, starts)
-        trainer = files.await_part("trainer")  # which has checked the checkpoint to go on from
+        trainer = files.await_part("trainer")  # it has checked the checkpoint from which to continue
         past = read_progress(output_dir) if config.resume else None
         first = past.step if past else 0
         check_agreement(trainer, resolved.config, first)
@@ -59,9 +59,9 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         orchestrator.restore(past.orchestrator_state if past else {})
         weights = SampledWeights(files, client, config.deployment.weights == "broadcast")
 
-        # The trainer publishes its first weights after its warm-up. Until then the sampler has those of the model.
+        # The trainer publishes its first weights after its warm-up. Until then the sampler has the base model's.
         if config.warmup.max_steps and not held_out.recall(BASE):
-            client.check()  # that these are those of the model, and not of an earlier run
+            client.check()  # that these are the base model's, not an earlier run's
             held_out.measure(BASE, base_name(config))
         weights.await_version(first)
         _, before = held_out.recall(START) or held_out.measure(START, start_name(config))
@@ -71,7 +71,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
                 weights.await_version(step)
                 held_out.measure(*stage_after(step))
             began = time.perf_counter()
-            # No batch is made more than one step ahead: what is in flight is younger when it is taken later.
+            # Make each batch at most one step ahead: groups in flight are younger if they are taken later.
             weights.await_version(max(first, step - min(1, config.async_level)))
             waited: Metrics = {"time/wait_weights_s": time.perf_counter() - began}
             with weights.keep_new():

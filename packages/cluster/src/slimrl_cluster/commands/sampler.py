@@ -1,4 +1,4 @@
-"""The sampler of an `rl` run whose parts are processes of their own: slimrl's server, or vLLM's."""
+"""The sampler of an `rl` run whose parts are separate processes: slimrl's server, or vLLM's."""
 
 import os
 from pathlib import Path
@@ -17,12 +17,12 @@ from slimrl_cluster.transport.run_files import RunFiles
 from slimrl_serve.signals import until_signal
 from slimrl_serve.start import check_packages, serve
 
-MAX_QUEUE = 65536  # the only client of a run asks for no more than its episodes need
+MAX_QUEUE = 65536  # a run's only client sends no more requests than its episodes need
 
 
 def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
     """Run the `inference` command on a file of `rl`: serve that run's model to its orchestrator, until a signal. Raises
-    UserError if slimrl's own server is to sample and its extra is missing."""
+    UserError if slimrl's own server shall sample and its extra is missing."""
     if resolved.config.inference.backend == "slimrl":
         check_packages()
     console = RunConsole()
@@ -30,7 +30,7 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
     roster = Roster(Path(config.output_dir))
     with roster.reserve("inference") as entry:
         dtype: str = config.model.dtype
-        if dtype == "auto":  # the trainer measures it, since the weights come from there
+        if dtype == "auto":  # the trainer measures it, because it sends the weights
             files = RunFiles(roster.output_dir, config.deployment.timeout_s, console.note, roster, "inference")
             dtype = files.await_part("trainer")["dtype"]
 
@@ -52,7 +52,7 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
             lookup_tokens=config.inference.lookup_tokens,
             quantization=config.inference.quantization,
             grace_s=0,
-            # The trainer's adapter comes with its weights, and is merged into these.
+            # The trainer's adapter arrives with its weights, and is merged into them.
             model=config.model.model_copy(update={"dtype": dtype, "lora": LoraConfig()}),
         )
         return serve(settings, announce)

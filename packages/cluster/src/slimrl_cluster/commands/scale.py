@@ -1,4 +1,4 @@
-"""The `scale` command: more or fewer samplers for a run that goes on."""
+"""The `scale` command: more or fewer samplers for a running `rl` run."""
 
 import argparse
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ Only a run whose samplers `slimrl rl` has started itself can be scaled: --deploy
 
 
 def run_scale(argv: Sequence[str]) -> int:
-    """Runs `slimrl scale RUN NUM`. Returns the exit status. Raises UserError."""
+    """Run `slimrl scale RUN NUM`. Return the exit status. Raises UserError."""
     parser = argparse.ArgumentParser(
         prog="slimrl scale", allow_abbrev=False, description="Changes the number of samplers of a run that goes on.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,4 +1,4 @@
-"""The `status` command: who does what in a run, who waits for whom, and how far it is."""
+"""The `status` command: the parts of a run, their waits, and the progress."""
 
 import argparse
 import time
@@ -22,7 +22,7 @@ docs/deployment.md says what the parts are.
 
 
 def run_status(argv: Sequence[str]) -> int:
-    """Runs `slimrl status RUN`. Returns the exit status. Raises UserError."""
+    """Run `slimrl status RUN`. Return the exit status. Raises UserError."""
     parser = argparse.ArgumentParser(
         prog="slimrl status", allow_abbrev=False, description="Says who does what in a run, and how far it is.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,4 +1,4 @@
-"""The `rl` command where its parts are processes: starts and watches them, without loading a model itself."""
+"""The `rl` command for parts that are processes: starts and watches them, without loading a model itself."""
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig

@@ -1,4 +1,4 @@
-"""The trainer of an `rl` run whose parts are processes of their own."""
+"""The trainer of an `rl` run whose parts are separate processes."""
 
 import time
 from contextlib import ExitStack
@@ -44,7 +44,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
                 f"--nproc-per-node {num} -m slimrl.trainer.rl.train`."
             )
         if resolved.config.deployment.type != "ray":
-            quiet = placed.model_copy(update={"plan": "off" if placed.plan == "off" else "warn"})  # `rl` has spoken
+            quiet = placed.model_copy(update={"plan": "off" if placed.plan == "off" else "warn"})  # `rl` printed it
             run_on_first(ranks, lambda: begin_hooks(quiet, output_dir, lambda text, style: None))
         past = read_progress(output_dir) if config.resume else None
         entry = held.enter_context(roster.reserve("trainer", lock_patience_s(resolved.config))) if ranks.leads else None
@@ -62,7 +62,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
                 check_experts(tasksets, "rl")
                 warmup = prepare_warm_up(parts, tasksets)
             shard(policy.module, ranks)
-            # The others may begin now: nothing of an earlier process is left that they could take for this one's.
+            # Announce only now: the files of an earlier process are gone, so no part can mistake them for new ones.
             run_on_first(ranks, sampling.clear)
             if entry:
                 roster.announce(entry, announcement(resolved.config, policy, first))

@@ -1,7 +1,7 @@
-"""The client for a server that samples: slimrl's own, or vLLM, which both take token ids and give token ids.
+"""The client for a server that samples: slimrl's own, or vLLM. Both receive and return token ids.
 
-A server that was started again has lost the weights that it was given. It says so of every token: those of its first
-weights have the version `default`. They are thrown away, and the server gets the newest weights once more.
+A restarted server has lost the weights that it was sent. Each token shows this: tokens of the server's first weights
+have the version `default`. They are dropped, and the server gets the newest weights once more.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from slimrl.types import SamplingParams
 from slimrl_cluster.inference.server_link import Refused, SamplerAddress, ServerLink
 
 SEEDS = 2**63  # vLLM's are signed
-DEFAULT = "default"  # the version of weights that nobody has given
+DEFAULT = "default"  # the version of weights that nobody has sent
 FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
 ABORTED = "abort"
 
@@ -31,9 +31,9 @@ class RemoteClient:
         self._seq_len = seq_len
         self._directory: Path | None = None  # of the newest weights
         self._giving = asyncio.Lock()
-        self._has_given = False  # weights to the server
+        self._has_given = False  # True once it has sent weights to the server
         self._is_checked = False
-        self.num_processes = 1  # of the server, which share out the model; known after a check
+        self.num_processes = 1  # processes of the server that share the model; known after a check
         self.version = 0
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
@@ -42,23 +42,23 @@ class RemoteClient:
         return await self._link.run(self._sample(_request(prompt, params, self._stop_ids)))
 
     def check(self) -> None:
-        """Raises UserError unless the server is one that a run can use, without weights of another run."""
+        """Raise UserError unless a run can use the server, and it has no weights of another run."""
         self._link.wait(self._check())
 
     def check_server(self) -> None:
-        """Raises UserError unless the server is what the settings say, and was started with what a run needs."""
+        """Raise UserError unless the server matches the settings, and was started with the options that a run needs."""
         self._link.wait(self._check_server())
 
     def update_weights(self, directory: Path, version: int) -> None:
-        """Has the server sample from these weights from now on. Raises UserError if it does not."""
+        """Make the server sample from these weights. Raises UserError on failure."""
         self._link.wait(self._update(directory.resolve(), version))
 
     async def give_weights(self, directory: Path, version: int) -> None:
-        """What `update_weights` does, awaited from any event loop."""
+        """Do the same as `update_weights`, awaited from any event loop."""
         await self._link.run(self._update(directory.resolve(), version))
 
     async def held_version(self) -> str:
-        """The version of the weights that the server says it has, after the checks of `check_server`."""
+        """Return the version of the weights that the server reports, after the checks of `check_server`."""
 
         async def look() -> str:
             await self._check_server()
@@ -67,26 +67,26 @@ class RemoteClient:
         return await self._link.run(look())
 
     def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
-        """Has the server join the group of a trainer that broadcasts weights (`inference/weight_sender.py`)."""
+        """Make the server join the group of a trainer that broadcasts weights (`inference/weight_sender.py`)."""
         info = {"master_address": address, "master_port": port, "rank_offset": rank, "world_size": world_size}
         body = {"init_info": {**info, "packed": False}}
         self._link.wait(self._link.post("/init_weight_transfer_engine", body, retries=False))
 
     def start_update(self) -> None:
-        """Has the server begin an update, to which `receive_broadcast` belongs."""
+        """Make the server start an update, before `receive_broadcast`."""
         self._link.wait(self._start_update())
 
     def receive_broadcast(self, kinds: Mapping[str, Any], version: int) -> None:
-        """Has the server receive what a trainer broadcasts at the same time; `kinds` says what comes."""
+        """Make the server receive a trainer's simultaneous broadcast; `kinds` describes the tensors."""
         self._link.wait(self._finish_update(kinds, version))
         self.note_broadcast(version)
 
     def note_broadcast(self, version: int) -> None:
-        """The server has these weights by now, from the trainer itself."""
+        """Record that the server has received these weights from the trainer itself."""
         self._directory, self.version, self._has_given = None, version, True
 
     def checksums(self) -> dict[str, str]:
-        """The SHA-256 digest of every tensor that the server holds, by the server's own names."""
+        """Return the SHA-256 digest of every tensor that the server holds, by the server's own names."""
         path = "/weight_checker"
         match self._link.wait(self._link.post(path, {"action": "checksum"})):
             case {"checksums": dict() as sums}:
@@ -95,19 +95,19 @@ class RemoteClient:
                 raise self._unknown(path, reply)
 
     def close(self) -> None:
-        """Closes the connections, which ends what is being sampled."""
+        """Close the connections, which stops all sampling."""
         self._link.close()
 
     async def _sample(self, body: Mapping[str, Any]) -> Completion:
         while True:
-            oldest = self.version  # that any token of this request may have
+            oldest = self.version  # the oldest version that a token of this request may have
             try:
                 reply = await self._link.post("/inference/v1/generate", body)
             except Refused as error:
                 raise UserError(f"{error}{self._hint(error.status)}") from error
             try:
                 choice = reply["choices"][0]
-                if choice["finish_reason"] == ABORTED:  # by somebody who pauses the server, or wants its places
+                if choice["finish_reason"] == ABORTED:  # by another client that pauses the server, or takes its places
                     continue
                 completion = self._completion(choice)
             except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -130,8 +130,8 @@ class RemoteClient:
         return Completion(token_ids, logprobs, tuple(versions), FINISH[choice["finish_reason"]])
 
     def _number(self, version: str) -> int:
-        """The number of a version. Weights that nobody has given are older than all, once this client has given some.
-        Raises UserError for weights that somebody else has given."""
+        """Return the number of a version. Once this client has sent weights, the server's first ones are older than
+        all. Raises UserError for weights of another sender."""
         if version == DEFAULT:
             return -1 if self._has_given else 0
         if not self._has_given:
@@ -156,7 +156,7 @@ class RemoteClient:
             raise self._foreign(held)
 
     async def _held(self) -> str:
-        """The version that the server says it has."""
+        """Return the version that the server reports."""
         path = "/weight_info"
         match await self._link.get(path):
             case {"weight_version": str() as held}:
@@ -165,7 +165,7 @@ class RemoteClient:
                 raise self._unknown(path, reply)
 
     async def _give_again(self) -> None:
-        """Give the server the newest weights, if it has others."""
+        """Send the server the newest weights, if it has others."""
         async with self._giving:
             held = await self._held()
             if held == str(self.version):
@@ -184,7 +184,7 @@ class RemoteClient:
             self._directory, self.version, self._has_given = directory, version, True
 
     async def _give(self, directory: Path, version: int) -> None:
-        """Have the server load weights. One that was started again in between is asked from the beginning, once."""
+        """Make the server load weights. If it was restarted in between, repeat all steps once."""
         for last in (False, True):
             if not self._is_checked:
                 await self._check_server()
@@ -198,7 +198,7 @@ class RemoteClient:
                     raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
 
     async def _start_update(self) -> None:
-        # slimrl's server samples while it takes new weights; vLLM, which loads them in place, must not.
+        # slimrl's server samples while it loads new weights; vLLM, which loads them in place, must not.
         if self._backend == "vllm":
             await self._link.post("/pause?mode=keep", None)
         await self._link.post("/start_weight_update", None, retries=False)
@@ -206,7 +206,7 @@ class RemoteClient:
     async def _finish_update(self, update_info: Mapping[str, Any], version: int) -> None:
         await self._link.post("/update_weights", {"update_info": update_info}, retries=False)
         await self._link.post("/finish_weight_update", {"weight_version": str(version)}, retries=False)
-        # Not after a failure: weights that are half new must not be sampled from.
+        # Not after a failure: vLLM must not sample from half updated weights.
         if self._backend == "vllm":
             await self._link.post("/resume", None)
 
@@ -259,7 +259,7 @@ class RemoteClient:
             )
 
     def _hint(self, status: int) -> str:
-        """What a vLLM that answers with the status was started without."""
+        """Return a hint at the missing option of a vLLM that answers with this status."""
         if self._backend != "vllm" or status not in (403, 404):
             return ""
         missing = "the flag --enable-scale-out" if status == 403 else "the variable VLLM_SERVER_DEV_MODE=1"

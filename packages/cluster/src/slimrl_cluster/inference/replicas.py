@@ -1,7 +1,7 @@
-"""The client for the samplers of a run, of which there may be any number, and which may come and go.
+"""The client for the samplers of a run. There may be any number, and they may join and leave.
 
-Who is there is asked anew all the time (`find`). A sampler that comes is given the newest weights before it samples;
-what one had begun that is gone is sampled anew by another, with the same seed. With none left, requests wait.
+The list of samplers is refreshed continuously (`find`). A new sampler loads the newest weights before it samples. If a
+sampler leaves, another one samples its open requests again, with the same seeds. Without samplers, requests wait.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.routing import Router
 from slimrl_cluster.inference.server_link import SamplerAddress, Silent
 
-POLL_S = 0.25  # between two looks at who is there
-AGAIN_S = 60.0  # after which one that fell silent is asked again
+POLL_S = 0.25  # seconds between two checks for samplers
+AGAIN_S = 60.0  # seconds after which a silent sampler is tried again
 T = TypeVar("T")
 
 
 class _Gone(Exception):
-    """The sampler has left while it was asked."""
+    """The sampler has left during a request."""
 
 
 @dataclass(eq=False)
@@ -39,14 +39,14 @@ class _Member:
     is_ready: bool = False
     num_open: int = 0
     failure: UserError | None = None
-    failed_s: float = 0.0  # when it has fallen silent
+    failed_s: float = 0.0  # time of its failure
 
     def may_try_again(self) -> bool:
-        """Whether it was silent, and that is long enough ago to ask it once more."""
+        """Return True if it was silent, and `AGAIN_S` has passed since."""
         return isinstance(self.failure, Silent) and time.monotonic() - self.failed_s > AGAIN_S
 
     async def ask(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work at this sampler. Raises _Gone if it leaves before."""
+        """Return the result of work at this sampler. Raises _Gone if it leaves before."""
         if self.gone.is_set():
             work.close()
             raise _Gone
@@ -63,7 +63,7 @@ class _Member:
             left.cancel()
 
     async def close(self) -> None:
-        """Closes the connections once nothing is asked any more, which ends when the sampler is gone."""
+        """Close the connections once no request is open. All requests end when the sampler is gone."""
         while self.num_open:
             await asyncio.sleep(POLL_S)
         await asyncio.to_thread(self.client.close)
@@ -72,9 +72,10 @@ class _Member:
 class Replicas:
     """An `inference.client.Client` of all samplers of a run.
 
-    `find` gives where they are now, each process under a name of its own, and `connect` a client for one. Weights that
-    are broadcast reach them from the trainer itself; who has not got them waits until it sends again. `note` receives a
-    line about each that comes late or goes. Without a sampler for `timeout_s` seconds, requests raise UserError.
+    `find` returns the present addresses, under a unique name per process, and `connect` a client for one. The trainer
+    itself broadcasts weights to the samplers; a sampler without the new weights waits for the next broadcast. `note`
+    receives a line about each that joins late or leaves. Without a sampler for `timeout_s` seconds, requests raise
+    UserError.
     """
 
     def __init__(
@@ -87,8 +88,8 @@ class Replicas:
         self._find, self._connect, self._note, self._timeout_s = find, connect, note, timeout_s
         self._members: dict[str, _Member] = {}
         self._router = Router()
-        self._directory: Path | None = None  # of the newest weights, where they are files
-        self._has_weights = False  # some were given, or broadcast
+        self._directory: Path | None = None  # of the newest weights, if they are files
+        self._has_weights = False  # weights were sent or broadcast
         self._tasks: set[asyncio.Task[None]] = set()
         self.version, self._num_open = 0, 0
         self._thread = LoopThread("samplers")
@@ -100,30 +101,30 @@ class Replicas:
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Sample at one of the samplers until a stop token, a stop string, `max_tokens` or the end of the context.
-        Cancelling frees the place there. Raises UserError if none can be used."""
+        Cancelling frees the place there. Raises UserError if no sampler can be used."""
         return await self._thread.run(self._sample(prompt, params))
 
     def check(self) -> None:
-        """Raises UserError unless there is a sampler, and all that are there have the weights that they were started
+        """Raise UserError unless there is a sampler, and all present ones have the weights that they were started
         with."""
         self._thread.wait(self._check())
 
     def update_weights(self, directory: Path, version: int) -> None:
-        """Has all samplers take these weights at once, from which they sample when this returns. Raises UserError if
-        one refuses them."""
+        """Send these weights to all samplers at once; they sample from them when this returns. Raises UserError if one
+        refuses."""
         self._thread.wait(self._update(directory, version))
 
     def note_broadcast(self, version: int) -> None:
-        """Notes that the trainer has broadcast these weights: who was in its group has them by now."""
+        """Record that the trainer has broadcast these weights: the samplers in its group have them now."""
         self._thread.wait(self._note_broadcast(version))
 
     @property
     def num_open(self) -> int:
-        """How many sequences are being sampled, or wait for a sampler or for a place at one."""
+        """The number of sequences that are sampled, or wait for a sampler or for a place at one."""
         return self._num_open
 
     def close(self) -> None:
-        """Closes the connections, which ends what is being sampled."""
+        """Close the connections, which stops all sampling."""
         self._thread.close()
         for member in self._members.values():
             member.client.close()
@@ -136,7 +137,7 @@ class Replicas:
             self._num_open -= 1
 
     async def _sample_anew(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """Ask samplers, one after the other, until one has not gone meanwhile."""
+        """Ask samplers, one after the other, until one stays during the request."""
         while True:
             member = await self._choose(prompt)
             try:
@@ -148,9 +149,9 @@ class Replicas:
                     raise
 
     async def _choose(self, prompt: list[int]) -> _Member:
-        """A sampler that is ready, waited for if there is none. Raises UserError if none comes in time."""
+        """Return a ready sampler; wait if there is none. Raises UserError after the time limit."""
         began = time.monotonic()
-        if self._following.done():  # nobody would tell that a sampler has gone
+        if self._following.done():  # nothing would report that a sampler is gone
             self._following.result()
         while not (ready := {name: one.num_open for name, one in self._members.items() if one.is_ready}):
             self._raise_without(began)
@@ -160,7 +161,7 @@ class Replicas:
         return self._members[self._router.choose(prompt, ready)]
 
     def _raise_without(self, since: float) -> None:
-        """Raises UserError if samplers have refused what they were asked, or none has come since long ago."""
+        """Raise UserError if all samplers have failed, or if none has joined within the time limit."""
         if self._following.done():
             self._following.result()
         failures = [member.failure for member in self._members.values() if member.failure]
@@ -175,7 +176,7 @@ class Replicas:
             )
 
     def _give_up(self, member: _Member, error: Silent) -> bool:
-        """Whether others can do without a sampler that is silent, which is then asked no more until it comes anew."""
+        """Return True if other samplers can replace a silent one, which then gets no requests until it joins again."""
         others = [one for one in self._members.values() if one is not member and not one.failure]
         if others and not member.failure:
             self._note(f"{error} Others go on with its work.")
@@ -184,14 +185,14 @@ class Replicas:
         return bool(others)
 
     async def _follow(self) -> None:
-        """Looks who is there, for as long as the client is open."""
+        """Refresh the list of samplers, as long as the client is open."""
         while True:
-            found = await asyncio.to_thread(self._find)  # which may have to wait for a file server
+            found = await asyncio.to_thread(self._find)  # in a thread, because it may wait for a file server
             for name, member in [*self._members.items()]:
                 if name not in found:
                     self._dismiss(name, member)
                 elif member.may_try_again():
-                    del self._members[name]  # and it comes anew
+                    del self._members[name]  # it is added again below
                     self._start(member.close())
             for name, address in found.items():
                 if name not in self._members:
@@ -214,7 +215,7 @@ class Replicas:
         self._start(member.close())
 
     async def _admit(self, member: _Member, is_late: bool) -> None:
-        """Have a sampler that has come take the newest weights; one that is late is told of."""
+        """Make a new sampler load the newest weights. Log it if it is late."""
         try:
             while not member.is_ready:
                 held = await member.ask(member.client.held_version())
@@ -255,7 +256,7 @@ class Replicas:
                     continue
                 if not (isinstance(error, Silent) and self._give_up(member, error)):
                     raise error
-            # Only now: who looks at the version relies on it for all that is asked from then on.
+            # Update the version last: readers rely on it for all later requests.
             self._directory, self.version, self._has_weights = directory, version, True
 
     async def _note_broadcast(self, version: int) -> None:

@@ -1,15 +1,15 @@
-"""Chooses the replica that samples a prompt: the one that holds most of it in its cache, unless it has too much to do.
+"""Chooses the replica that samples a prompt: the one that holds most of it in its cache, unless it is too busy.
 
-A replica computes what two prompts begin with once, and keeps a conversation between its turns, so sending the next
-turn elsewhere costs the whole prompt. What a replica may hold is guessed from what it was sent, in blocks of tokens.
+A replica computes the common beginning of two prompts once, and keeps a conversation between its turns, so sending the
+next turn elsewhere costs the whole prompt. Its cache is estimated from the prompts that it was sent, in blocks.
 """
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-BLOCK = 32  # tokens; less in common than one block is not worth a detour
-MOST_BLOCKS = 1 << 16  # remembered of each replica: two million tokens
-SLACK = 4  # requests that a replica may have more than the idlest, and a quarter of its own besides
+BLOCK = 32  # tokens; a shorter common prefix is not worth a detour
+MOST_BLOCKS = 1 << 16  # remembered per replica: two million tokens
+SLACK = 4  # requests that a replica may have above the least busy one, in addition to a quarter of its own
 
 
 class Router:
@@ -19,7 +19,8 @@ class Router:
         self._sent: dict[str, OrderedDict[int, None]] = {}
 
     def choose(self, prompt: Sequence[int], num_open: Mapping[str, int]) -> str:
-        """The name of the replica for a prompt, of those in `num_open`, which says how many requests each has."""
+        """Return the name of the replica for a prompt. `num_open` maps all replicas to their numbers of open
+        requests."""
         blocks = _blocks(prompt)
         least = min(num_open.values())
         near = [name for name, num in num_open.items() if num <= least + SLACK + num // 4]
@@ -33,17 +34,17 @@ class Router:
         return chosen
 
     def forget(self, name: str) -> None:
-        """The replica is gone; another of its name has nothing of what it held."""
+        """Forget a replica that is gone; another one of its name starts with an empty cache."""
         self._sent.pop(name, None)
 
     def _num_held(self, name: str, blocks: Sequence[int]) -> int:
-        """How many of the first blocks the replica was sent."""
+        """Return the number of leading blocks that the replica was sent."""
         sent = self._sent.get(name, OrderedDict())
         return next((place for place, block in enumerate(blocks) if block not in sent), len(blocks))
 
 
 def _blocks(prompt: Sequence[int]) -> list[int]:
-    """A hash for each whole block of the prompt, which also covers all before it."""
+    """Return a hash for each whole block of the prompt, which also covers all blocks before it."""
     hashes, last = [], 0
     for end in range(BLOCK, len(prompt) + 1, BLOCK):
         last = hash((last, *prompt[end - BLOCK : end]))

@@ -1,8 +1,8 @@
-"""Asks a server that samples, and waits for its answers. Knows nothing of what is asked.
+"""Sends requests to a server that samples, and waits for its answers. Knows nothing of their content.
 
-Requests go through an event loop in a thread of its own, since connections outlive the loop of a step. A server that is
-away or busy is asked again; one that gives no sign of life for `timeout_s` ends the run, and is named. Only an answer
-of its engine is such a sign: what accepts connections may be the front of an engine that hangs.
+Requests use an event loop in a thread of its own, because connections outlive the loop of a step. If the server is
+unreachable or busy, requests are repeated. If it gives no sign of life for `timeout_s`, an error that names it ends the
+run. Only an answer of its engine counts: a process that accepts connections may be the front of a hanging engine.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from slimrl.io.http import PASSING, HttpClient, HttpError, Limits, Peer, ask_aga
 from slimrl.io.loop_thread import LoopThread
 
 WHO = "sampler"
-NUM_CONCURRENT, LEAST_CONCURRENT = 4096, 8  # open requests; those beyond them wait here
+NUM_CONCURRENT, LEAST_CONCURRENT = 4096, 8  # open requests; further ones wait here
 RESERVED_DESCRIPTORS = 64  # for files and pipes that the run opens later
-LOOKS, MOST_LOOK_S = 10, 10.0  # so often within `timeout_s` a server is looked at that has not answered yet
+LOOKS, MOST_LOOK_S = 10, 10.0  # probes of a silent server within `timeout_s`, and most seconds between two
 ADVICE = "Start it again, or give it more time by --inference.timeout_s, and continue with --resume."
 
 T = TypeVar("T")
@@ -27,8 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SamplerAddress:
-    """Where a sampler is, without a path, and its key; which of the two it is, and how long it may give no sign of
-    life."""
+    """The URL of a sampler without a path, its key, its backend, and the seconds that it may give no sign of life."""
 
     base_url: str
     key: str = ""
@@ -37,7 +36,7 @@ class SamplerAddress:
 
 
 class Refused(UserError):
-    """The server answered that it will not do what it was asked."""
+    """The server answered that it will not execute the request."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -57,7 +56,7 @@ class ServerLink:
         self._peer = Peer(WHO, self._url, address.key)
         self._thread = LoopThread(WHO)
         self._http = HttpClient(self._peer, _most_requests())
-        # Looks have a connection of their own, for which they never wait behind requests.
+        # Probes have their own connection, so that they never wait behind requests.
         self._looks = HttpClient(self._peer, 1)
         for client in (self._http, self._looks):
             self._thread.keep(client.aclose)
@@ -66,37 +65,37 @@ class ServerLink:
 
     @property
     def name(self) -> str:
-        """What the server is called in messages."""
+        """The name of the server in messages."""
         return f"the {WHO} at {self._url}"
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work in the thread, awaited from any event loop. It is cancelled if the caller is."""
+        """Return the result of work in the thread, awaited from any event loop. It is cancelled if the caller is."""
         return await self._thread.run(work)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work in the thread, for a caller that is not asynchronous."""
+        """Return the result of work in the thread, for a caller that is not asynchronous."""
         return self._thread.wait(work)
 
     def close(self) -> None:
-        """Cancels what is asked, and closes the connections."""
+        """Cancel open requests, and close the connections."""
         self._thread.close()
 
     async def get(self, path: str) -> Any:
-        """The JSON that a route answers with. Raises UserError as `post` does."""
+        """Return the JSON answer of a route. Raises UserError like `post`."""
         return await self._ask("GET", path, None, retries=True)
 
     async def post(self, path: str, body: Any, retries: bool = True) -> Any:
-        """The JSON that a route answers with. A failure of the server is answered by another try if it `retries`.
+        """Return the JSON answer of a route. With `retries`, the request is repeated after a failure of the server.
 
         Raises:
-            Refused: the server will not do it.
-            Silent: the server gives no sign of life.
-            UserError: something else answers at its address.
+                Refused: the server will not execute the request.
+                Silent: the server gives no sign of life.
+                UserError: another program answers at its address.
         """
         return await self._ask("POST", path, body, retries)
 
     async def _ask(self, method: str, path: str, body: Any, retries: bool) -> Any:
-        """Ask until there is an answer. Between looks at the server nothing is known to be wrong."""
+        """Repeat the request until there is an answer. Probe the server in between."""
         url, patience_s = f"{self._url}{path}", self._address.timeout_s
         limits = Limits(patience_s=patience_s, passing=PASSING if retries else frozenset())
         asked = asyncio.create_task(ask_again(self._peer, lambda _: self._http.send(method, url, body), limits))
@@ -117,13 +116,13 @@ class ServerLink:
             asked.cancel()
 
     async def _look(self) -> str:
-        """What `_find_trouble` finds, of one look for all who wait at the time."""
+        """Return the result of `_find_trouble`; all who wait at the same time share one probe."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._find_trouble())
         return await asyncio.shield(self._looking)
 
     async def _find_trouble(self) -> str:
-        """Why the server does not answer, as far as a look tells; empty if its engine is alive."""
+        """Return the reason why the server does not answer, as far as a probe shows; empty if its engine is alive."""
         try:
             async with asyncio.timeout(self._look_s):
                 reply = await self._looks.send("GET", f"{self._url}/is_paused")
@@ -138,6 +137,6 @@ class ServerLink:
 
 
 def _most_requests() -> int:
-    """How many requests may be open at once, by the files that this process may still open."""
+    """Return the maximum number of open requests, by the number of files that this process may still open."""
     num_taken = num_open_files() + RESERVED_DESCRIPTORS
     return max(LEAST_CONCURRENT, min(NUM_CONCURRENT, allow_descriptors(NUM_CONCURRENT + num_taken) - num_taken))

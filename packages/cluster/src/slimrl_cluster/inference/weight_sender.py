@@ -1,7 +1,7 @@
 """Sends a trainer's weights to samplers by broadcast, without files. `slimrl.transport.broadcast` has the group.
 
-The samplers are told by HTTP what comes, and receive it while they are told. Every step has a time-out, after which the
-error names the sampler.
+The samplers are notified by HTTP, and receive the weights during that request. Every step has a time-out; its error
+names the sampler.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,12 @@ from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup, describe_k
 from slimrl_cluster.inference.remote_client import RemoteClient
 
 T = TypeVar("T")
-CAUSE_S = 2.0  # in which a refusal comes that has broken the group
+CAUSE_S = 2.0  # seconds to wait for the refusal that has broken the group
 
 
 class WeightSender:
-    """The trainer's end. `address` is this machine's, where the samplers find it: 127.0.0.1 for those on it. The
-    clients must have been checked: each process of a sampler has a rank of its own, and vLLM may have several."""
+    """The trainer's end. `address` is this machine's, as the samplers reach it: 127.0.0.1 for samplers on it. The
+    clients must have been checked: each process of a sampler has its own rank, and vLLM may have several."""
 
     def __init__(
         self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = GROUP_S
@@ -43,10 +43,10 @@ class WeightSender:
         )
 
     def send(self, tensors: Mapping[str, Tensor], version: int, adapter: AdapterForm | None = None) -> None:
-        """Give all samplers the weights, from which they sample when this returns. With an `adapter` these are its
-        tensors by PEFT's names. Raises UserError if one does not take them."""
+        """Send the weights to all samplers, which sample from them when this returns. With an `adapter`, these are its
+        tensors by PEFT's names. Raises UserError if a sampler does not load them."""
         kinds = describe_kinds(tensors) | ({"adapter": asdict(adapter)} if adapter else {})
-        for client in self._clients:  # one that is not ready refuses here, where nothing waits for it yet
+        for client in self._clients:  # a sampler that is not ready refuses here, before anything waits for it
             client.start_update()
         self._together(
             lambda _, client: client.receive_broadcast(kinds, version), lambda: self._group.send(tensors.values())
@@ -64,8 +64,8 @@ class WeightSender:
         self.close()
 
     def _together(self, ask: Callable[[int, RemoteClient], None], own: Callable[[], T]) -> T:
-        """What this side does while every sampler does its part. A sampler's refusal is raised before the own failure,
-        which it causes."""
+        """Run this side's work while every sampler does its part. A sampler's refusal is raised instead of the own
+        failure that it causes."""
         asked = [self._pool.submit(ask, place, client) for place, client in enumerate(self._clients)]
         try:
             result = own()

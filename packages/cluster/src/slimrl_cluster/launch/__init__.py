@@ -1,1 +1,1 @@
-"""Runs of several processes: started and watched, scaled, asked how they are, written as a job for SLURM."""
+"""Runs of several processes: starting, watching and scaling them, their status, and jobs for SLURM."""

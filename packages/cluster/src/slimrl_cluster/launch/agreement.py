@@ -1,6 +1,6 @@
-"""What trainer and orchestrator must agree on before they begin: the trainer announces it, the orchestrator compares.
+"""The facts on which trainer and orchestrator must agree first: the trainer announces them, the orchestrator compares.
 
-Both read the same file as a rule; by hand they may be started with other flags, or one of them without `--resume`.
+Both normally read the same file; by hand they may be started with other flags, or one of them without `--resume`.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from slimrl_cluster.transport.roster import Facts
 
 
 def announcement(config: RLConfig, policy: Policy, first_step: int) -> Facts:
-    """What a trainer tells the other parts of a run with these settings."""
+    """Return the facts that a trainer announces to the other parts of a run with these settings."""
     day: date | None = policy.chat.date
     return {
         "dtype": dtype_name(policy.dtype),
@@ -27,7 +27,7 @@ def announcement(config: RLConfig, policy: Policy, first_step: int) -> Facts:
 
 
 def check_agreement(trainer: Facts, config: RLConfig, first_step: int) -> None:
-    """Raises UserError if a trainer was started with other settings than these, or goes on from another step."""
+    """Raise UserError if a trainer was started with other settings than these, or continues from another step."""
     if trainer["first_step"] != str(first_step):
         raise UserError(
             f"the trainer begins with step {trainer['first_step']}, and this process with step {first_step}: start "
@@ -41,12 +41,12 @@ def check_agreement(trainer: Facts, config: RLConfig, first_step: int) -> None:
 
 
 def with_announced_date(model: ModelConfig, trainer: Facts) -> ModelConfig:
-    """The model's settings with the date that the trainer has for the prompts, also on a later day."""
+    """Return the model's settings with the trainer's date for the prompts, also on a later day."""
     return model.model_copy(update={"date": trainer["date"]}) if trainer["date"] else model
 
 
 def _digest(config: RLConfig) -> str:
-    """A digest of the settings that both parts act on."""
+    """Return a digest of the settings that both parts use."""
     settings = config.model_dump(
         exclude={"output_dir": True, "resume": True, "inference": {"port"}, "deployment": {"host"}}
     )

@@ -1,5 +1,5 @@
-"""Sampling in other processes than the trainer's, which meet in the run's directory: `commands/orchestrator.py` is the
-other side."""
+"""Sampling in other processes than the trainer's, through the run's directory: `commands/orchestrator.py` is the other
+side."""
 
 import time
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from slimrl_cluster.transport.run_files import RunFiles
 
 # The messages of a trainer's first rank to the others while it waits for a file.
 IT_IS_THERE, SEND_AGAIN, WAIT_ON = "it is there", "send again", "wait on"
-PULSE_S = 60.0  # how often it sends WAIT_ON
+PULSE_S = 60.0  # seconds between two WAIT_ON
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class SamplingElsewhere:
                 path.unlink()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """The orchestrator reads its state from the checkpoint itself."""
+        """No-op: the orchestrator reads its state from the checkpoint itself."""
 
     def receive(self, step: int) -> Batch:
         began = time.perf_counter()
         self._await_file(self.files.batch_path(step), f"batch of step {step}")
         batch = self.files.receive(step)
-        if self.parts.ranks.leads:  # all have the batch of the step before: they have trained on it together
+        if self.parts.ranks.leads:  # all ranks have the previous step's batch: they have trained on it together
             self.files.drop_batches_before(step)
         return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
 
@@ -61,7 +61,7 @@ class SamplingElsewhere:
                 raise UserError(do)
 
     def _look(self, path: Path, what: str) -> str:
-        """The next action of all ranks. During a long wait the others receive WAIT_ON every PULSE_S seconds."""
+        """Return the next action of all ranks. During a long wait the others receive WAIT_ON every PULSE_S seconds."""
         sent = time.monotonic()
 
         def find() -> str | None:
@@ -82,7 +82,7 @@ class SamplingElsewhere:
 
     def publish(self, version: int) -> None:
         self.weights.publish(version)
-        # A sampler may be reading those that the orchestrator had it load last.
+        # A sampler may still be reading the weights that it loaded last.
         if self.parts.ranks.leads:
             self.files.drop_weights_before(version - self.parts.config.async_level - 1)
 
@@ -102,8 +102,8 @@ class SamplingElsewhere:
         return recall_stage(self.parts.output_dir, slug, self.parts.console.note)
 
     def make_room(self) -> None:
-        """There is nothing to free: nothing samples here."""
+        """No-op: nothing samples here, so there is nothing to free."""
 
     def close(self) -> None:
-        """The orchestrator knows itself which batch is the last; here weights are sent no more."""
+        """Stop sending weights. The orchestrator itself knows the last batch."""
         self.weights.close()

@@ -38,14 +38,14 @@ VALUES = ("--nodes", "--gpus_per_node", "--time", "--partition", "--account", "-
 REPEATED = ("--setup", "--sbatch")
 SWITCHES = ("--slurm", "--force")
 
-# What sbatch takes for a time: minutes, minutes:seconds, hours:minutes:seconds, or days with hours and what follows.
+# sbatch's forms of a time: minutes, minutes:seconds, hours:minutes:seconds, or days with hours, minutes and seconds.
 TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?", re.ASCII)
-MIN_TIME_S = 300  # a run that has two minutes less than its limit would have nothing left of a shorter one
+MIN_TIME_S = 300  # a run stops two minutes before its limit, which would leave nothing of a shorter one
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """What `launch` has beside the settings of a run; `output` is empty for the standard output."""
+    """The options of `launch` besides the settings of a run; `output` is empty for the standard output."""
 
     nodes: int
     gpus_per_node: int
@@ -59,7 +59,7 @@ class LaunchOptions:
 
 
 def read_options(argv: Sequence[str]) -> tuple[list[str], LaunchOptions]:
-    """The words that are settings of the run, and the options. Raises UserError for what is missing or no number."""
+    """Return the words that are settings of the run, and the options. Raises UserError for a missing or wrong value."""
     words, rest = list(argv), list[str]()
     given: dict[str, list[str]] = {}
     while words:

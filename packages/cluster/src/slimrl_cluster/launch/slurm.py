@@ -11,13 +11,13 @@ from slimrl_cluster.launch.options import LaunchOptions
 
 JOB = Path(__file__).with_name("slurm_job.sh")
 BY_RAY = ("--deployment.type", "ray", "--deployment.address", "auto")
-START_TIMEOUT_S = 600  # until every node has joined Ray
-GRACE_S = 120  # before the time limit: the run is ended, and the job put back into the queue
+START_TIMEOUT_S = 600  # seconds until every node must have joined Ray
+GRACE_S = 120  # seconds before the time limit at which the run is stopped and the job requeued
 
 
 def batch_script(config: RLConfig, words: Sequence[str], options: LaunchOptions, directory: Path) -> str:
-    """The text of the script that runs `slimrl rl WORDS` from a directory. Raises UserError if the nodes have too few
-    GPUs for the settings."""
+    """Return the text of the script that runs `slimrl rl WORDS` from a directory. Raises UserError if the nodes have
+    too few GPUs for the settings."""
     check_gpus(config, options)
     lines = [
         "#!/bin/bash",
@@ -36,7 +36,8 @@ def batch_script(config: RLConfig, words: Sequence[str], options: LaunchOptions,
 
 
 def sbatch_options(options: LaunchOptions, directory: Path) -> list[str]:
-    """The options for sbatch. The nodes are the job's alone, since Ray counts on what it finds on them."""
+    """Return the options for sbatch. The job has its nodes alone, because Ray uses all resources that it finds
+    there."""
     return [
         "--job-name=slimrl",
         f"--nodes={options.nodes}",
@@ -57,14 +58,14 @@ def sbatch_options(options: LaunchOptions, directory: Path) -> list[str]:
 
 
 def num_gpus(config: RLConfig) -> int:
-    """The number of GPUs that the parts of a run ask Ray for: one for each trainer, and those of each sampler."""
+    """Return the number of GPUs that the parts of a run request from Ray: one per trainer, and each sampler's."""
     deployment = config.deployment
     num_samplers = 0 if config.inference.base_url else deployment.num_samplers
     return num_samplers * deployment.gpus_per_sampler + deployment.num_trainers
 
 
 def check_gpus(config: RLConfig, options: LaunchOptions) -> None:
-    """Refuses settings that ask for more GPUs than the nodes have. Raises UserError."""
+    """Raise UserError if the settings need more GPUs than the nodes have."""
     there, needed = options.nodes * options.gpus_per_node, num_gpus(config)
     if there and needed > there:
         raise UserError(

@@ -1,6 +1,6 @@
-"""Who does what in a run, who waits for whom, and how far it is: read from the run's directory alone.
+"""The parts of a run, their waits, and the progress, read only from the run's directory.
 
-So it can be asked on any machine that sees the directory, while the run goes on or after its end.
+So it works on any machine that sees the directory, during the run and after its end.
 """
 
 import fcntl
@@ -23,16 +23,16 @@ from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
 from slimrl_cluster.transport.roster import Facts, Roster, wait_path
 
-PROGRAMS = "transport/programs.json"  # what `rl` has started where, by its own account
-RECENT = 20  # steps over which the time of a step is taken
+PROGRAMS = "transport/programs.json"  # the programs that `rl` has started, and their places
+RECENT = 20  # number of steps for the mean time of a step
 MAX_BYTES = 2**24
-SUMMARY = "summary.json"  # of a run that has come to its end
-SILENT_S = 120.0  # of silence, after which it is told
+SUMMARY = "summary.json"  # of a finished run
+SILENT_S = 120.0  # seconds of silence before it is reported
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """How a run is; each row of `parts` is a part, its process, and what it does."""
+    """The state of a run. Each row of `parts` is a part, its process, and its activity."""
 
     summary: str
     parts: list[tuple[str, str, str]]
@@ -40,18 +40,19 @@ class RunStatus:
 
 
 def write_programs(output_dir: Path, programs: Mapping[str, str], deaths: int) -> None:
-    """Keep what was started where, by name, and how many of them have died so far."""
+    """Write the started programs by name, with their places, and the number of deaths so far."""
     content = {"programs": dict(programs), "deaths": deaths, "time": time.time()}
     replace_file(output_dir / PROGRAMS, [json.dumps(content).encode()])
 
 
 def is_supervised(output_dir: Path) -> bool:
-    """Whether the run goes on, and `rl` has started its parts."""
+    """Return True if the run is running, and `rl` has started its parts."""
     return (output_dir / PROGRAMS).exists() and Roster(output_dir).find("orchestrator") is not None
 
 
 def find_status(output_dir: Path) -> RunStatus:
-    """How the run in a directory is. Raises UserError if there is none, or it is one of another command."""
+    """Return the state of the run in a directory. Raises UserError if there is none, or if it belongs to another
+    command."""
     if not (output_dir / FILE_NAME).exists() and not (output_dir / "transport").exists():
         raise UserError(f"{output_dir} holds no run: there is no {FILE_NAME}. Name the `output_dir` of one.")
     roster = Roster(output_dir)
@@ -71,13 +72,13 @@ def find_status(output_dir: Path) -> RunStatus:
 
 
 def _find_process(output_dir: Path) -> str:
-    """The process that holds the run's lock, such as "process 4711"; empty if none does."""
+    """Return the process that holds the run's lock, such as "process 4711"; empty if none does."""
     path = output_dir / LOCK
     if not path.is_file():
         return ""
     if pid := holder_of(path):
         return f"process {pid}"
-    # The holder is unknown where there is no /proc, and on another machine.
+    # The holder is unknown without /proc, and on another machine.
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # closing the file releases it
@@ -89,8 +90,8 @@ def _find_process(output_dir: Path) -> str:
 
 
 def _summary(output_dir: Path, runs: bool) -> tuple[int, int, str]:
-    """The number of finished steps, the number of all steps, and a line with both and the seconds of a step. Only while
-    the run lives does the line have the time that is left."""
+    """Return the number of finished steps, the number of all steps, and a line with both and the seconds per step.
+    While the run is alive, the line also has the remaining time."""
     path = output_dir / METRICS
     lines = [one for one in read_metrics(path) if "time/step_s" in one[1]] if path.exists() else []
     most = 0
@@ -116,7 +117,7 @@ def _summary(output_dir: Path, runs: bool) -> tuple[int, int, str]:
 
 
 def _doing(output_dir: Path, name: str, facts: Facts) -> str:
-    """What a part that lives does."""
+    """Return the activity of a living part."""
     part = next(part for part in get_args(Part) if name.startswith(part))
     wait = _read(wait_path(output_dir, part))
     if wait and str(wait.get("pid")) == facts["pid"]:
@@ -125,20 +126,20 @@ def _doing(output_dir: Path, name: str, facts: Facts) -> str:
 
 
 def _missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> Iterator[tuple[str, str, str]]:
-    """The programs that were started and have announced nothing: they load, or wait for a node."""
+    """Yield the programs that were started and have announced nothing: they load, or wait for a node."""
     there = {facts["pid"] for facts in members.values()}
     for name, process in programs.items():
         words = process.replace(";", " ").split()
-        if name not in members and not there & set(words):  # of ranks the first has announced itself
+        if name not in members and not there & set(words):  # of several ranks, the first has announced itself
             yield name, process, "is not ready: it loads, or waits for a node"
 
 
 def _notes(output_dir: Path, started: Mapping[str, Any], runs: bool) -> Iterator[str]:
-    """What a reader should know besides."""
+    """Yield further facts that a reader should know."""
     if started.get("deaths"):
         yield f"{started['deaths']} of its programs have died so far, and were started again"
     path = output_dir / METRICS
-    # A resumed run has the file of before, until its trainer has loaded.
+    # A resumed run has its earlier file until its trainer has loaded.
     last = max(path.stat().st_mtime, float(started.get("time", 0.0))) if path.exists() else time.time()
     silent_s = time.time() - last
     if runs and silent_s > SILENT_S and not (output_dir / SUMMARY).exists():

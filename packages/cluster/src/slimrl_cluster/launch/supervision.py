@@ -1,7 +1,8 @@
-"""A run of several programs: start samplers, orchestrator and trainer, watch them, mend what dies, end them together.
+"""A run of several programs: start samplers, orchestrator and trainer, watch them, restart dead ones, stop them
+together.
 
-Each is the command of its name with the words of this one, so it can as well be started by hand. Knows nothing of what
-they do, nor of where they run: as children on this host, or by Ray on the nodes of a cluster.
+Each program is its command with the arguments of this one, so it can also be started by hand. Knows nothing of their
+work, nor of where they run: as children on this host, or by Ray on the nodes of a cluster.
 """
 
 import os
@@ -26,8 +27,8 @@ from slimrl_cluster.services.ray_programs import RayPrograms
 from slimrl_cluster.transport.roster import Roster
 
 POLL_S = 0.1
-LOOK_S = 1.0  # between two looks at who is there, and how many samplers are wanted
-AFTERWARDS_S = 60.0  # in which a part that was lost is named after those that miss it
+LOOK_S = 1.0  # seconds between two checks of the parts, and of the wanted number of samplers
+AFTERWARDS_S = 60.0  # seconds to wait for the cause when a part reports that another one is missing
 LAST_LINES = 20
 LOGS = "logs"
 SLIMRL = [sys.executable, "-m", "slimrl"]
@@ -35,8 +36,7 @@ RESUME = "--resume"
 
 
 def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str], None]) -> int:
-    """Run all parts of a placed run to their end. Returns the exit status, which is 0: what goes wrong raises
-    UserError."""
+    """Run all parts of a placed run to their end. Return the exit status, 0; failures raise UserError."""
     if argv is None:
         raise UserError(
             f'deployment.type = "{config.deployment.type}" starts the command that it was called with several times, '
@@ -58,9 +58,9 @@ def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str]
 
 
 def _with_key(config: RLConfig) -> dict[str, str]:
-    """The variable by which the parts know the key of the run's own samplers, so that nobody else can give them
-    weights, and of its hosts of environments. vLLM's routes for weights have no key. That of a sampler at an address is
-    given on: the nodes of a cluster do not have it."""
+    """Return the variable with the key of the run's own samplers and hosts of environments, so that nobody else can
+    send them weights or programs. vLLM's routes for weights have no key. The key of a sampler at an address is passed
+    on, because the nodes of a cluster lack it."""
     name, deployment = config.inference.api_key_variable, config.deployment
     key = os.environ.get(name, "")
     if not key and (not config.inference.base_url or deployment.num_workers):
@@ -69,8 +69,8 @@ def _with_key(config: RLConfig) -> dict[str, str]:
 
 
 class Supervision:
-    """The programs of one run. `needs` is what a trainer needs of its machine; samplers may have more GPUs, and others
-    have none."""
+    """The programs of one run. `needs` are a trainer's resources; samplers may have more GPUs, other parts have
+    none."""
 
     def __init__(
         self,
@@ -82,8 +82,8 @@ class Supervision:
     ) -> None:
         self._config, self._programs, self._needs, self._note = config, programs, needs, note
         self._sampler_needs = replace(needs, gpus=needs.gpus * config.deployment.gpus_per_sampler)
-        # What is decided once for all parts: some may see other GPUs than this process, or start when a link such as
-        # `weights/latest` names another model.
+        # Resolved here once: a part may see other GPUs than this process, and a link such as `weights/latest` may move
+        # before it starts.
         decided = {"model.name": config.model.name, "max_async_level": config.async_level, "deployment.host": ADDRESS}
         self._argv = [*argv, *(word for key, value in decided.items() for word in (f"--{key}", str(value)))]
         self._roster = Roster(Path(config.output_dir))
@@ -93,7 +93,7 @@ class Supervision:
         self._load = LoadReader(Path(config.output_dir))
         self._queue = QueueScale(deployment.num_samplers, deployment.max_samplers, config.inference.max_slots)
         gpus = len(config.inference_gpu_ids)
-        self._share = max(1, gpus // deployment.num_samplers)  # GPUs of each sampler
+        self._share = max(1, gpus // deployment.num_samplers)  # GPUs per sampler
         self._most = gpus // self._share if gpus else sys.maxsize
         self._workers: dict[int, Program] = {}
         self._pair: tuple[Program, ...] = ()  # trainer and orchestrator
@@ -101,7 +101,7 @@ class Supervision:
         self._wanted, self._looked = 0 if config.inference.base_url else config.deployment.num_samplers, 0.0
 
     def run(self) -> None:
-        """Run all parts to their end. Raises UserError with the cause where they cannot go on."""
+        """Run all parts to their end. Raises UserError with the cause if they cannot continue."""
         clear_scale(Path(self._config.output_dir))
         self._fill_samplers()
         self._workers = {number: self._start_worker(number) for number in range(self._config.deployment.num_workers)}
@@ -113,7 +113,7 @@ class Supervision:
                 self._watch_helpers()
                 if time.monotonic() - self._looked > LOOK_S:
                     self._look()
-            # Look first and read afterwards: what has ended has written its last line.
+            # Look first and read afterwards: an ended program has written its last line.
             ended = [one.end for one in self._pair if one.end and not one.end.is_good]
             self._show()
             if ended:
@@ -128,15 +128,15 @@ class Supervision:
         return {one.name: one.process for one in (*self._pair, *self._samplers.values(), *self._workers.values())}
 
     def _keep_processes(self) -> None:
-        """Keep who runs where in the run's directory, where `slimrl status` finds it."""
+        """Write the processes and their hosts to the run's directory, for `slimrl status`."""
         now = self._processes(), self._deaths.num_all
         if now != self._kept:
             self._kept = now
             write_programs(Path(self._config.output_dir), *now)
 
     def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
-        """Trainer and orchestrator, which go on together from one step."""
-        self._roster = Roster(Path(self._config.output_dir))  # which has not seen those before them
+        """Start trainer and orchestrator, which continue together from one step."""
+        self._roster = Roster(Path(self._config.output_dir))  # a new roster, which has not seen the previous ones
         num = num_trainers(self._config)
         command = [*SLIMRL, "trainer", *self._argv, *more]
         if num == 1:
@@ -148,8 +148,8 @@ class Supervision:
         return trainer, orchestrator
 
     def _start_again(self, end: End) -> None:
-        """Start trainer and orchestrator again from the last checkpoint; samplers stay. Raises UserError where that
-        makes no sense."""
+        """Start trainer and orchestrator again from the last checkpoint; samplers stay. Raises UserError if a restart
+        cannot help."""
         end = self._find_cause(end)
         failed_at_once = (end.status or 0) > 0 and not self._deaths.has_progressed()
         for program in self._pair:
@@ -163,7 +163,8 @@ class Supervision:
         self._note_processes()
 
     def _find_cause(self, end: End) -> End:
-        """The end that caused the others: who misses another part refuses to go on, and may say so first."""
+        """Return the end that caused the others: a program that misses another one refuses to continue, and may report
+        this first."""
         deadline = time.monotonic() + AFTERWARDS_S
         while end.has_refused and time.monotonic() < deadline:
             ends = [one.end for one in self._pair if one.end and not one.end.is_good]
@@ -175,14 +176,14 @@ class Supervision:
         return end
 
     def _has_lost_a_part(self) -> bool:
-        """Whether trainer or orchestrator was there and is gone, though nothing says yet how it has ended: Ray needs a
-        while to give up a node."""
+        """Return True if trainer or orchestrator is gone although its end is not known yet: Ray needs a while to give
+        up a node."""
         parts: tuple[Part, Part] = ("trainer", "orchestrator")
         return any(self._roster.describe_end(part) for part, one in zip(parts, self._pair, strict=True) if not one.end)
 
     def _watch_helpers(self) -> None:
-        """Start samplers and hosts of environments again that have died, and have as many samplers as are wanted.
-        Raises UserError if they die too often, or refuse their settings."""
+        """Restart dead samplers and hosts of environments, and keep the wanted number of samplers. Raises UserError if
+        they die too often, or refuse their settings."""
         self._replace_dead("inference", self._samplers, self._start_sampler)
         self._replace_dead("worker", self._workers, self._start_worker)
 
@@ -194,7 +195,7 @@ class Supervision:
                 self._note(f"started {new.name} again, as {new.process}: {self._deaths.describe()}")
 
     def _look(self) -> None:
-        """See who is there, and how many samplers are wanted."""
+        """Check the parts, and the wanted number of samplers."""
         self._looked = time.monotonic()
         self._roster.find("trainer")
         self._roster.find("orchestrator")
@@ -204,8 +205,8 @@ class Supervision:
             self._fill_samplers()
 
     def _num_wanted(self) -> int:
-        """How many samplers there shall be: as many as somebody has asked for, else by their queue; and no more than
-        there are GPUs for, where these are named."""
+        """Return the wanted number of samplers: as requested by a user, else by their queue; limited by the named
+        GPUs."""
         output_dir = Path(self._config.output_dir)
         if asked := read_scale(output_dir):
             return min(asked, self._most)
@@ -214,10 +215,10 @@ class Supervision:
         return min(self._queue.num(self._wanted, num_open, time.monotonic()), self._most)
 
     def _bury(self, part: Part, program: Program, end: End) -> None:
-        """Tell how a program has ended that is started again. Raises UserError if it shall not be."""
+        """Report a dead program and free its place. Raises UserError if the restart budget is spent."""
         self._show_last(program)
-        program.stop()  # on a cluster it keeps its place until then, which the next one may need
-        for host, pid in program.members:  # where the directory is another machine's, its lock may outlive it
+        program.stop()  # on a cluster this frees its place, which the next one may need
+        for host, pid in program.members:  # if the directory is on another machine, its lock may outlive it
             for name, facts in self._roster.members(part).items():
                 if (facts["host"], facts["pid"]) == (host, str(pid)):
                     self._roster.strike(name)
@@ -238,7 +239,7 @@ class Supervision:
             self._note(f"ended {sampler.name}, which is not wanted any more")
 
     def _start_sampler(self, number: int) -> Program:
-        """Start the sampler of a number, on its share of the GPUs of this machine if these are named."""
+        """Start the sampler of a number, on its share of this machine's GPUs if these are named."""
         words, gpus = [*SLIMRL, "inference", *self._argv], self._config.inference_gpu_ids
         if gpus:
             own = gpus[number * self._share : (number + 1) * self._share]
@@ -248,7 +249,7 @@ class Supervision:
         return self._programs.start(f"sampler-{number}", words, self._sampler_needs)
 
     def _show(self) -> None:
-        """Repeat what the parts have said: the trainer's lines as they are, those of the orchestrator with its name."""
+        """Repeat the parts' output: the trainer's lines unchanged, the orchestrator's with its name."""
         trainer, orchestrator = self._pair
         for line in trainer.new_lines():
             self._note(line)
@@ -261,8 +262,8 @@ class Supervision:
 
 
 class _Deaths:
-    """Counts deaths since the run has come further than ever, of which some are allowed: one that dies of the same step
-    again and again shall end, though it has trained the steps before that one anew."""
+    """Restart budget. It is refilled whenever the run passes its furthest step, so a run that fails at the same step
+    each time ends, even if it trains the steps before it again."""
 
     def __init__(self, most: int, output_dir: Path) -> None:
         self._most = most
@@ -272,11 +273,11 @@ class _Deaths:
         self._furthest = self._num_lines()
 
     def has_progressed(self) -> bool:
-        """Whether something was trained or measured since the last death."""
+        """Return True if something was trained or measured since the last death."""
         return self._now() != self._size
 
     def allow(self) -> bool:
-        """Whether one more death is allowed, which is counted."""
+        """Count one more death. Return True if it is allowed."""
         self._size = self._now()
         if (num_lines := self._num_lines()) > self._furthest:
             self._num, self._furthest = 0, num_lines
@@ -296,12 +297,12 @@ class _Deaths:
 
 
 def num_trainers(config: RLConfig) -> int:
-    """The number of the trainer's ranks: one for each of its GPUs, if it has any."""
+    """Return the number of the trainer's ranks: one for each of its GPUs, if it has any."""
     return len(config.trainer_gpu_ids) or config.deployment.num_trainers
 
 
 def describe_parts(config: RLConfig) -> str:
-    """The parts of a run, in words."""
+    """Describe the parts of a run."""
     num, many = num_trainers(config), config.deployment.num_samplers
     trainers = "a trainer" if num == 1 else f"a trainer of {num} ranks"
     samplers = "a sampler" if many == 1 else f"{many} samplers"
@@ -314,5 +315,5 @@ def _is_done(program: Program) -> bool:
 
 
 def _is_alone(program: Program) -> bool:
-    """Whether the program is one process, which has no others that it could miss."""
+    """Return True if the program is a single process, which can miss no other rank."""
     return len(program.members) <= 1

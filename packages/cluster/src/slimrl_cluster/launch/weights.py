@@ -1,4 +1,4 @@
-"""How the weights of a trainer of its own process reach the sampler: each end, by files or by broadcast."""
+"""How the weights of a separate trainer process reach the sampler: both ends, by files or by broadcast."""
 
 import threading
 import time
@@ -24,14 +24,14 @@ from slimrl_cluster.transport.roster import Roster, describe_member
 from slimrl_cluster.transport.run_files import RunFiles
 
 POLL_S = 0.05
-END_S = 5.0  # for an update that is under way when sampling ends; its thread is a daemon
-LOOK_S = 1.0  # between two looks at who samples
-MEET_S = 60.0  # longest that samplers which have just answered may need to join a group, or to receive a tensor
+END_S = 5.0  # seconds for a running update when sampling stops; its thread is a daemon
+LOOK_S = 1.0  # seconds between two checks for samplers
+MEET_S = 60.0  # most seconds that samplers which have just answered may need to join a group, or to receive a tensor
 
 
 def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddress]:
-    """Where the run's samplers are now: at the address in the settings, or where they say themselves. Each process has
-    a name of its own, also one that has come in the place of another."""
+    """Return the present addresses of the run's samplers: from the settings, or as they have announced. Each process
+    has a unique name, also one that replaces another."""
     inference = config.inference
     key = environ.get(inference.api_key_variable, "")
     if inference.base_url:
@@ -45,19 +45,19 @@ def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddr
 
 
 def make_replicas(config: RLConfig, files: RunFiles, stop_ids: frozenset[int]) -> Replicas:
-    """The client of the run's samplers, the first of which is waited for. Raises UserError if none comes."""
+    """Create the client of the run's samplers, after waiting for the first one. Raises UserError if none starts."""
     if not config.inference.base_url:
         files.await_part("inference")
     return Replicas(
         lambda: sampler_addresses(config, files.roster),
         lambda address: RemoteClient(address, stop_ids, config.seq_len),
         files.note,
-        config.deployment.timeout_s,  # as for the first: another may have to be started, and loads its model
+        config.deployment.timeout_s,  # as for the first sampler: another one may have to start and load its model
     )
 
 
 class SampledWeights:
-    """The weights that the sampler has, of those that the trainer publishes in the run's files."""
+    """The sampler's weights, from the trainer's published versions in the run's files."""
 
     def __init__(self, files: RunFiles, client: Replicas, are_broadcast: bool) -> None:
         self._files, self._client, self._are_broadcast = files, client, are_broadcast
@@ -66,22 +66,22 @@ class SampledWeights:
         self._failure: BaseException | None = None
 
     def await_version(self, version: int) -> None:
-        """Wait until the trainer has published a version, and have the sampler take the newest one. Raises UserError if
+        """Wait until the trainer has published a version, and make the sampler load the newest one. Raises UserError if
         either fails."""
         self._files.await_weights(version)
         self._update()
 
     @contextmanager
     def keep_new(self) -> Iterator[None]:
-        """Has the sampler take each new version while the block runs, in the middle of episodes. Raises UserError at
-        its end if that has failed."""
+        """Context manager: make the sampler load each new version, also in the middle of episodes. Raises UserError at
+        its end if this has failed."""
         done = threading.Event()
         thread = threading.Thread(target=self._follow, args=(done,), name="weights", daemon=True)
         thread.start()
         try:
             yield
         except UserError as error:
-            # Weights that the sampler has refused are the cause, and what the block says of the sampler is not.
+            # If the sampler has refused weights, that is the cause, not the block's own error.
             if self._failure:
                 raise self._failure from error
             raise
@@ -109,23 +109,23 @@ class SampledWeights:
 
 
 class PublishedWeights:
-    """The trainer's end: its weights as a directory for each version, or broadcast, of which the directory is only the
-    sign. Of a model with an adapter that is the adapter alone, where the samplers have the same model under it.
-    `files.drop_weights_before` deletes old ones."""
+    """The trainer's end: its weights as a directory per version, or broadcast, with an empty directory as a sign. For a
+    model with an adapter, only the adapter is sent if the samplers have the same base model.
+    `files.drop_weights_before` deletes old directories."""
 
     def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
         self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
         self._sender: WeightSender | None = None
         self._clients: list[RemoteClient] = []  # the sender's
-        self._present: Mapping[str, SamplerAddress] = {}  # those in the sender's group
+        self._present: Mapping[str, SamplerAddress] = {}  # the samplers in the sender's group
         self._newest, self._looked = -1, 0.0
         inference = parts.config.inference
-        # What a sampler at an address has is not known, and vLLM takes whole weights.
+        # The base model of a sampler at an address is unknown, and vLLM needs whole weights.
         is_own = inference.backend == "slimrl" and not inference.base_url
         self._adapter = adapter_form(parts.policy.module) if is_own and is_adapted(parts.policy.module) else None
 
     def publish(self, version: int) -> None:
-        """Give the sampler the module's present weights, unless it has this version. Raises UserError if they cannot be
+        """Send the sampler the module's present weights, unless it has this version. Raises UserError if they cannot be
         written or sent."""
         if version == self._newest:
             return
@@ -133,8 +133,8 @@ class PublishedWeights:
         self._newest = version
 
     def lack_samplers(self) -> bool:
-        """Whether a sampler has come since the last broadcast, or one is there in the place of another. Asked of one
-        rank, as often as it likes."""
+        """Return True if a sampler has joined since the last broadcast, or has replaced another. One rank may call this
+        often."""
         is_broadcast = self._config.deployment.weights == "broadcast" and self._newest >= 0
         if not is_broadcast or time.monotonic() - self._looked < LOOK_S:
             return False
@@ -142,12 +142,11 @@ class PublishedWeights:
         return bool(sampler_addresses(self._config, self._files.roster).keys() - self._present.keys())
 
     def send_again(self) -> None:
-        """Broadcast the version that was published last once more; the module still has it."""
+        """Broadcast the last published version once more; the module still has it."""
         self._give(self._files.weights_path(self._newest), self._newest)
 
     def close(self) -> None:
-        """Leave the group that weights are broadcast in, if there is one, and break off what is being asked of its
-        samplers."""
+        """Leave the broadcast group, if there is one, and cancel all requests to its samplers."""
         sender, self._sender = self._sender, None
         if sender:
             sender.close()
@@ -158,7 +157,7 @@ class PublishedWeights:
     def _give(self, path: Path, version: int) -> None:
         leads, is_broadcast = self._ranks.leads, self._config.deployment.weights == "broadcast"
         if is_broadcast and leads:
-            self._await_samplers()  # before the others wait for this rank: samplers may need longer than they wait
+            self._await_samplers()  # before the other ranks wait for this one: samplers may need longer than they wait
         with self._ranks.united(), report_write_errors(path):
             if not is_broadcast:
                 save_weights(self._policy, path, leads=leads, adapter=self._adapter)
@@ -170,18 +169,18 @@ class PublishedWeights:
                 path.mkdir(parents=True, exist_ok=True)
 
     def _await_samplers(self) -> None:
-        """Wait until there is a sampler. Raises UserError if none comes."""
+        """Wait until there is a sampler. Raises UserError if none starts."""
         if not self._config.inference.base_url:
             self._files.await_part("inference")
 
     def _broadcast(self, tensors: Mapping[str, Tensor], version: int) -> None:
-        """Send the weights to all samplers that there are, with those that have come and without those that have gone
-        since the last time, or go meanwhile. Raises UserError if one that is there does not take them."""
+        """Send the weights to all present samplers. The group is formed again if samplers have joined or left since the
+        last time, or leave in the meantime. Raises UserError if a present sampler does not load them."""
         with ThreadPoolExecutor(1, "broadcast") as thread:
             while True:
                 self._await_samplers()
                 if not (present := sampler_addresses(self._config, self._files.roster)):
-                    continue  # the only one has gone since
+                    continue  # the only one has left in the meantime
                 sending = thread.submit(self._send_to, present, tensors, version)
                 while not wait([sending], LOOK_S).done:
                     if self._have_left(present):
@@ -189,9 +188,9 @@ class PublishedWeights:
                 try:
                     sending.result()
                     return
-                except (UserError, CancelledError, RuntimeError):  # the last of connections that were closed meanwhile
+                except (UserError, CancelledError, RuntimeError):  # the last one: connections were closed meanwhile
                     self.close()
-                    time.sleep(LOOK_S)  # for one that is about to end
+                    time.sleep(LOOK_S)  # for a sampler that is about to stop
                     if not self._have_left(present):
                         raise
 
@@ -199,7 +198,7 @@ class PublishedWeights:
         return bool(present.keys() - sampler_addresses(self._config, self._files.roster).keys())
 
     def _send_to(self, present: Mapping[str, SamplerAddress], tensors: Mapping[str, Tensor], version: int) -> None:
-        """Send the weights in a group of these samplers, which is formed anew if they are others than the last time."""
+        """Send the weights in a group of these samplers, which is formed again if they have changed."""
         if self._sender is None or present.keys() != self._present.keys():
             self.close()
             stop_ids, policy = self._policy.chat.stop_ids, self._policy

@@ -1,7 +1,7 @@
-"""A host of environments: it starts worker processes on its machine for a run elsewhere, and ends them with that.
+"""A host of environments: it starts worker processes on its machine for a run elsewhere, and stops them with that run.
 
-`remote.py` is the other side, and says what is spoken. Whoever has no key is refused. A worker is a child of the host;
-when the run closes its connection, or falls silent, its worker is killed with all that it has started.
+`remote.py` is the other side, and describes the protocol. Connections without the key are refused. A worker is a child
+of the host. When the run closes its connection, or falls silent, its worker is killed with all its descendants.
 """
 
 import hmac
@@ -15,13 +15,13 @@ from typing import Any
 from slimrl.rollout.worker.program import ChildProgram
 from slimrl.rollout.worker.wire import WireError, receive_message, send_message
 
-ACCEPT_S = 0.5  # after a connection that could not be accepted
-HELLO_S = 10.0  # for a run to say what it wants
-BEAT_S = 1.0  # between two words of how a worker is
+ACCEPT_S = 0.5  # seconds of pause after a connection that could not be accepted
+HELLO_S = 10.0  # seconds for a run to send its request
+BEAT_S = 1.0  # seconds between two reports on a worker
 
 
 class WorkerHost:
-    """Listens at `address`, which has a free port of its own then; `serve` answers until `close`."""
+    """Listens at `address`, on a free port unless one is given; `serve` answers until `close`."""
 
     def __init__(self, host: str, key: str, port: int = 0) -> None:
         self._key, self._is_closed = key, False
@@ -32,7 +32,7 @@ class WorkerHost:
         self._joining: dict[str, tuple[threading.Event, list[socket.socket]]] = {}
 
     def serve(self) -> None:
-        """Answer runs, each in threads of its own, until the host is closed."""
+        """Answer runs, each in its own threads, until the host is closed."""
         while True:
             try:
                 connection, _ = self._listening.accept()
@@ -40,12 +40,12 @@ class WorkerHost:
                 if self._is_closed:
                     return
                 print(f"a run could not be answered: {error.strerror or error}", flush=True)
-                time.sleep(ACCEPT_S)  # such as for files that others close
+                time.sleep(ACCEPT_S)  # for example until other programs close files
                 continue
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more, and end all workers with what they have started."""
+        """Stop listening, and kill all workers with their descendants."""
         self._is_closed = True
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
@@ -54,7 +54,7 @@ class WorkerHost:
             program.kill()
 
     def _answer(self, connection: socket.socket) -> None:
-        """What one connection wants: a new worker, or to be the socket of one."""
+        """Answer one connection: start a new worker, or make the connection a worker's socket."""
         try:
             connection.settimeout(HELLO_S)
             match receive_message(connection):
@@ -75,10 +75,10 @@ class WorkerHost:
         return hmac.compare_digest(*(text.encode("utf-8", "surrogatepass") for text in (key, self._key)))
 
     def _run(self, control: socket.socket, variables: dict[str, str]) -> None:
-        """Start a worker when its socket has come, and tell of it until it ends or nobody listens."""
+        """Start a worker when its socket is connected, and report on it until it ends or nobody listens."""
         ticket, arrived, theirs = secrets.token_hex(16), threading.Event(), list[socket.socket]()
         self._joining[ticket] = arrived, theirs
-        sending = threading.Lock()  # what the worker prints comes from a thread of its own
+        sending = threading.Lock()  # the worker's output is sent by a thread of its own
 
         def tell(message: dict[str, Any]) -> None:
             with sending, suppress(OSError, WireError):
@@ -89,7 +89,7 @@ class WorkerHost:
             if not arrived.wait(HELLO_S):
                 return
             theirs[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with sending:  # its number comes before what it prints
+            with sending:  # send its process id before its output
                 program = ChildProgram(theirs[0], variables, lambda text: tell({"output": text}))
                 with suppress(OSError):
                     send_message(control, {"pid": program.pid})
@@ -113,7 +113,7 @@ class WorkerHost:
 
 
 def _await_farewell(control: socket.socket, is_wanted: threading.Event) -> None:
-    """Clear the event when the run wants its worker to end, or has gone."""
+    """Clear the event when the run stops its worker, or is gone."""
     control.settimeout(None)
     with suppress(OSError, WireError):
         receive_message(control)

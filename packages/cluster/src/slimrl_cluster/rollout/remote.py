@@ -1,4 +1,4 @@
-"""The program of a worker on another machine: asked for at a host there (`host.py`), and watched as long as it runs.
+"""The program of a worker on another machine: requested from a host there (`host.py`), and watched while it runs.
 
 {"key": K, "do": "start", "variables": {...}}    the run, on the first connection, which stays to watch the program
 {"ticket": T}                                    the host
@@ -18,12 +18,12 @@ from slimrl.rollout.worker.program import CLOSE_S, LOST_STATUS, Program, Start
 from slimrl.rollout.worker.wire import WireError, receive_message, send_message
 
 CONNECT_S = 10.0
-SILENT_S = 30.0  # without a word from a host, after which its programs are taken for lost
+SILENT_S = 30.0  # seconds of silence after which a host's programs count as lost
 POLL_S = 0.5
 
 
 class HostedProgram:
-    """A program that a host has started, and tells of on the connection `control`."""
+    """A program that a host has started, and reports on the connection `control`."""
 
     def __init__(self, control: socket.socket, pid: int) -> None:
         self.pid = pid
@@ -70,8 +70,8 @@ class HostedProgram:
 
 
 def start_at(find: Callable[[], str], key: str, patience_s: float) -> Start:
-    """What starts a program at a host. `find` gives the address of one, `host:port`, or nothing while there is none,
-    which is waited for so long. The result raises UserError if none can be used."""
+    """Return a function that starts a program at a host, or raises UserError if none can be used within `patience_s`
+    seconds. `find` returns the address of a host, `host:port`; empty if there is none yet."""
 
     def start(variables: Mapping[str, str]) -> tuple[socket.socket, Program]:
         deadline, failure = time.monotonic() + patience_s, "none is there"
@@ -90,7 +90,7 @@ def start_at(find: Callable[[], str], key: str, patience_s: float) -> Start:
 
 
 def _start(address: str, key: str, variables: Mapping[str, str]) -> tuple[socket.socket, Program]:
-    """A program that the host at an address has started, and its socket. Raises OSError or WireError."""
+    """Start a program through the host at an address; return its socket and it. Raises OSError or WireError."""
     name, _, port = address.rpartition(":")
     control = socket.create_connection((name, int(port)), CONNECT_S)
     try:

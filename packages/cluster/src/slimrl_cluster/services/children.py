@@ -1,7 +1,7 @@
-"""The child processes of one that watches them: they end with it, whatever ends it.
+"""The child processes of a watching parent. They stop with it, in every case.
 
-Each child has a session of its own, so that Ctrl-C reaches the parent alone, which ends all in order. Its output goes
-to a file. On Linux the kernel ends a child whose parent has died.
+Each child has its own session, so that Ctrl-C reaches only the parent, which stops all in order. Its output goes to a
+file. On Linux, the kernel stops a child whose parent has died.
 """
 
 import ctypes
@@ -21,13 +21,13 @@ from slimrl.io.process_tree import end, find_marked, kill, start_time
 from slimrl_cluster.services.programs import ADDRESS, End, Needs, describe_status
 
 LOOPBACK = "127.0.0.1"
-PATIENCE_S = 7.0  # for children to end by themselves, before SIGKILL
+PATIENCE_S = 7.0  # seconds for children to stop by themselves, before SIGKILL
 PR_SET_PDEATHSIG = 1
 MARK = "CHILD_OF_SLIMRL"  # the variable that marks the descendants of one process
 
 
 class Child:
-    """One child process. Each start of it goes on in the same log."""
+    """One child process. Each start of it appends to the same log."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.name, self.log = name, log
@@ -50,16 +50,16 @@ class Child:
         return self._process.poll()
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
-        """The lines that the child has written since the last call, the last `most` of them."""
+        """Return the lines that the child has written since the last call, the last `most` of them."""
         with self.log.open("rb") as file:
             file.seek(self._read)
-            whole = file.read().rpartition(b"\n")[0]  # a line that is still being written waits for the next call
+            whole = file.read().rpartition(b"\n")[0]  # an incomplete line waits for the next call
         self._read += len(whole) + 1 if whole else 0
         return whole.decode("utf-8", "replace").splitlines()[-most:]
 
     @property
     def end(self) -> End | None:
-        """How the child has ended, and where its last lines stand; None while it runs."""
+        """The end of the child, with the place of its last lines; None while it runs."""
         if (status := self.status) is None:
             return None
         last = f"its last lines are above, and in {self.log}"
@@ -76,22 +76,22 @@ class Child:
         return [(platform.node(), self.pid)]
 
     def stop(self) -> None:
-        """End the child with its descendants: by SIGTERM, and after a while by SIGKILL."""
+        """Stop the child with its descendants: by SIGTERM, and after a while by SIGKILL."""
         if self.status is None:
             end({self.pid: start_time(self.pid)}, PATIENCE_S)
         self.wait()
 
     def wait(self) -> None:
-        """Wait for the process, so that it is no zombie."""
+        """Wait for the process, to leave no zombie."""
         self._process.wait()
 
 
 class Children:
-    """The children of this process, as a context: all that still run are ended when it is left."""
+    """Context manager for the children of this process: leaving it stops all that still run."""
 
     def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
         self._logs = logs
-        # Descendants are known by a mark, also when their parent has died and they are nobody's children.
+        # A mark identifies descendants, even if their parent has died.
         self._mark = uuid.uuid4().hex
         self._environment = {**(environment or {}), MARK: self._mark}
         self._all: list[Child] = []
@@ -103,8 +103,8 @@ class Children:
         needs: Needs | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Child:
-        """Start a program as the child `name`, whose output goes to `NAME.log`. A child has what this machine has,
-        whatever it `needs`. Raises UserError if the log cannot be written."""
+        """Start a program as the child `name`, whose output goes to `NAME.log`. A child has this machine's resources;
+        `needs` is ignored. Raises UserError if the log cannot be written."""
         with explain_write_errors(self._logs):
             self._logs.mkdir(parents=True, exist_ok=True)
             log = self._logs / f"{name}.log"
@@ -114,7 +114,7 @@ class Children:
         return child
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs | None = None) -> Child:
-        """Start `num` processes of a Python module as one child, by torchrun; `command` begins with `python -m`."""
+        """Start `num` processes of a Python module as one child, by torchrun. `command` starts with `python -m`."""
         python, *module = command
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num)]
         return self.start(name, [python, *torchrun, *module])
@@ -128,7 +128,7 @@ class Children:
         known = {child.pid: start_time(child.pid) for child in self._all if child.status is None}
         known |= find_marked(MARK, self._mark)
         try:
-            end(known, PATIENCE_S)  # a second Ctrl-C ends them at once
+            end(known, PATIENCE_S)  # a second Ctrl-C kills them at once
         except KeyboardInterrupt:
             kill(known, PATIENCE_S)
         for child in self._all:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-REFUSAL = 2  # the exit status of a command after a mistake of the user's
-ADDRESS = "{address}"  # stands in a command for the address of the machine that runs it
+REFUSAL = 2  # the exit status of a command after a user's mistake
+ADDRESS = "{address}"  # placeholder in a command for the address of the machine that runs it
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a program needs of the machine that it runs on, where there are several to choose from."""
+    """The resources that a program needs, if there are several machines to choose from."""
 
     cpus: float = 1.0
     gpus: int = 0
@@ -25,8 +25,8 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a program has ended: its exit status, below 0 for a signal, None if it was lost with its machine; and where,
-    in words."""
+    """The end of a program: its exit status, below 0 for a signal, None if it was lost with its machine; and a
+    description."""
 
     status: int | None
     text: str
@@ -37,46 +37,46 @@ class End:
 
     @property
     def has_refused(self) -> bool:
-        """Whether it has said itself what its user must mend."""
+        """True if the program has stopped because of a user's mistake, which it has reported."""
         return self.status == REFUSAL
 
 
 class Program(Protocol):
-    """One program that was started, or several that are one to the run, as the ranks of a trainer."""
+    """A started program, or several that are one to the run, like the ranks of a trainer."""
 
     name: str
 
     @property
     def end(self) -> End | None:
-        """How it has ended; None while it runs."""
+        """Its end; None while it runs."""
 
     @property
     def process(self) -> str:
-        """Its process and where that runs, in words, such as `4711` or `4711 on 10.0.0.2`."""
+        """Its process and host, in words, such as `4711` or `4711 on 10.0.0.2`."""
 
     @property
     def members(self) -> Sequence[tuple[str, int]]:
         """The host and the process id of each of its processes that have started."""
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
-        """The lines that it has written since the last call, the last `most` of them."""
+        """Return the lines that it has written since the last call, the last `most` of them."""
 
     def stop(self) -> None:
-        """End it, as a signal does; returns when it has ended."""
+        """Stop it like a signal, and return when it has ended."""
 
 
 class Programs(Protocol):
-    """What starts programs, which end with it."""
+    """Starts programs, and stops them when it is closed."""
 
     def start(self, name: str, command: Sequence[str], needs: Needs) -> Program:
-        """Start a program; what it writes goes to `NAME.log`."""
+        """Start a program; its output goes to `NAME.log`."""
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs) -> Program:
-        """Start `num` programs that find one another as torchrun's do; each needs as much."""
+        """Start `num` programs that connect to each other as torchrun's do. Each needs `needs`."""
 
 
 def describe_status(status: int) -> str:
-    """How a process with this exit status has ended.
+    """Describe the end of a process with this exit status.
 
     >>> describe_status(-9), describe_status(1)
     ('was ended by SIGKILL', 'has ended with status 1')
@@ -85,8 +85,8 @@ def describe_status(status: int) -> str:
 
 
 def rank_variables(rank: int, num: int, address: str, port: int) -> Mapping[str, str]:
-    """The environment variables by which one of `num` ranks, each on a machine of its own or alone on its GPU, finds
-    the others: those of torchrun."""
+    """Return the environment variables, torchrun's, by which one of `num` ranks finds the others. Each rank has its own
+    machine, or is alone on its GPU."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": "0",

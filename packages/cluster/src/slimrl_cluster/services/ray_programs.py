@@ -1,7 +1,7 @@
-"""Starts the programs of a run on the nodes of a Ray cluster, which places them and tells when a node is lost.
+"""Starts the programs of a run on the nodes of a Ray cluster, which places them and reports lost nodes.
 
-Each program is an actor with what it needs reserved for it (`ray_host.py`). Whoever reaches the ports of a cluster that
-wants no token (`RAY_AUTH_MODE=token`) can run programs on it, so these belong in a private network.
+Each program is an actor with reserved resources (`ray_host.py`). Unless a cluster requires tokens
+(`RAY_AUTH_MODE=token`), everyone who reaches its ports can run programs on it, so they belong in a private network.
 """
 
 import os
@@ -20,16 +20,16 @@ from slimrl_cluster.services.ray_host import ProgramHost, versions
 
 LOCAL = "local"  # the address for a cluster of this machine alone
 CONNECT_S = 10.0
-STOP_S = 30.0  # for a program to end by itself
-WITHOUT_NODE_S = 1.0  # for one that waits for a node, or is about to start
+STOP_S = 30.0  # seconds for a program to stop by itself
+WITHOUT_NODE_S = 1.0  # seconds for a program that waits for a node, or is about to start
 POLL_S = 0.2
-LOOK_S = 0.3  # between two looks at whether a program has answered: each costs the parts on this machine time
-SAY_S = 30.0  # of waiting, before it is told
+LOOK_S = 0.3  # seconds between two checks for an answer of a program: each costs the parts on this machine time
+SAY_S = 30.0  # seconds of waiting before it is logged
 
 
 def import_ray() -> Any:
-    """The package `ray`. Raises UserError if it is not installed."""
-    # Ray would start the programs by `uv run` if this one was, with an environment of their own each.
+    """Import the package `ray`. Raises UserError if it is not installed."""
+    # If `uv run` started this program, Ray would start each program by `uv run` in a new environment.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -43,7 +43,7 @@ def import_ray() -> Any:
 
 
 class RayProgram:
-    """One program on some node, or one rank of several. It is asked all the time how it is."""
+    """One program on some node, or one rank of several. Its state is polled continuously."""
 
     def __init__(
         self, ray: Any, name: str, actor: Any, start: Callable[[], Any], waits_for: str, note: Callable[[str], None]
@@ -58,13 +58,13 @@ class RayProgram:
 
     @property
     def end(self) -> End | None:
-        """How it has ended; None while it runs, or waits for a node."""
+        """Its end; None while it runs, or waits for a node."""
         self._advance()
         return self._end
 
     @property
     def members(self) -> Sequence[tuple[str, int]]:
-        """The host and the process id; nothing while it waits for a node."""
+        """The host and the process id; empty while it waits for a node."""
         self._advance()
         return self._members
 
@@ -78,13 +78,13 @@ class RayProgram:
         return ", ".join(f"{pid} on {self._address}" for _, pid in self._members) or "waits for a node"
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
-        """The lines since the last call, the last `most` of them."""
+        """Return the lines since the last call, the last `most` of them."""
         self._advance()
         lines, self._lines = self._lines, []
         return lines[-most:]
 
     def stop(self) -> None:
-        """End the program, if it can be reached, and give its place back."""
+        """Stop the program, if it is reachable, and free its resources."""
         self._advance()
         if self._end is None:
             patience_s = STOP_S if self._has_started else WITHOUT_NODE_S
@@ -96,7 +96,7 @@ class RayProgram:
         self._ray.kill(self._actor)
 
     def _advance(self) -> None:
-        """Take what has been answered since the last look, and ask on. Waits for nothing."""
+        """Process the answers since the last check, and send the next request. Waits for nothing."""
         if time.monotonic() - self._looked < LOOK_S:
             return
         self._looked = time.monotonic()
@@ -107,7 +107,7 @@ class RayProgram:
             self._said = time.monotonic()
             try:
                 answer = self._ray.get(self._asked)
-            except self._ray.exceptions.RayTaskError as error:  # of the code on the node
+            except self._ray.exceptions.RayTaskError as error:  # an error of the code on the node
                 self._end = End(REFUSAL, f"the {self.name} cannot be started: {error.cause}")
                 return
             except self._ray.exceptions.ActorUnavailableError:  # until Ray knows whether its node is lost
@@ -141,17 +141,17 @@ class RayProgram:
 
 
 class RayRanks:
-    """The ranks of one trainer, each an actor: they are one program, which ends when one of them has."""
+    """The ranks of one trainer, each an actor. They are one program, which ends when one of them does."""
 
     def __init__(self, name: str, ranks: Sequence[RayProgram], release: Callable[[], None]) -> None:
         self.name, self._ranks, self._release = name, ranks, release
 
     @property
     def end(self) -> End | None:
-        """The end of a rank that failed; that of the first rank once all have ended well."""
+        """The end of a rank that failed; the first rank's end once all have ended without failure."""
         ends = [rank.end for rank in self._ranks]
         failures = [end for end in ends if end and not end.is_good]
-        # Who misses another rank refuses to go on: the one that was lost is the cause.
+        # A rank that misses another one refuses to continue: the lost rank is the cause.
         failures.sort(key=lambda end: end.has_refused)
         if failures:
             return failures[0]
@@ -168,7 +168,7 @@ class RayRanks:
         return "; ".join(rank.process for rank in self._ranks)
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
-        """The lines of the first rank, and those of the others once one has failed."""
+        """Return the first rank's lines, and the lines of the others once one has failed."""
         first, *others = self._ranks
         lines = first.new_lines(most)
         if self.end and not self.end.is_good:
@@ -177,17 +177,17 @@ class RayRanks:
         return lines
 
     def stop(self) -> None:
-        """End all ranks, and give their places back."""
+        """Stop all ranks, and free their resources."""
         for rank in self._ranks:
             rank.stop()
         self._release()
 
 
 class RayPrograms:
-    """What starts programs on a cluster, as a context: they end when it is left.
+    """Context manager that starts programs on a cluster, and stops them when it is left.
 
-    `address` is of the cluster (`deployment.address`), `logs` a directory that all nodes see, and `environment` what
-    all programs are given. `note` receives a line about each wait for a node.
+    `address` is the cluster's (`deployment.address`), `logs` a directory that all nodes see, and `environment` is
+    passed to all programs. `note` receives a line about each wait for a node.
     """
 
     def __init__(
@@ -204,25 +204,26 @@ class RayPrograms:
 
     @property
     def num_gpus(self) -> int:
-        """The GPUs of the cluster."""
+        """The number of GPUs of the cluster."""
         return int(self._ray.cluster_resources().get("GPU", 0))
 
     def describe(self) -> str:
-        """The cluster, in words."""
+        """Describe the cluster in words."""
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         whole = self._ray.cluster_resources()
         parts = [f"{whole.get('CPU', 0):g} CPUs", *([f"{self.num_gpus} GPUs"] if self.num_gpus else [])]
         return f"a Ray cluster of {len(nodes)} node{'s' if len(nodes) != 1 else ''} with {' and '.join(parts)}"
 
     def start(self, name: str, command: Sequence[str], needs: Needs) -> RayProgram:
-        """Start a program on a node that has what it needs; others of the run are on other nodes if there are some."""
+        """Start a program on a node with the resources that it needs, if possible on another node than the run's other
+        programs."""
         program = self._run(name, command, self._host(needs, "SPREAD"), needs, {})
         self._programs.append(program)
         return program
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs) -> RayRanks:
-        """Start ranks that find one another, on as few nodes as have room for all of them at once, which is waited for.
-        Raises UserError if there is none in time."""
+        """Start ranks that connect to each other, on as few nodes as possible. Waits until there is room for all of
+        them at once. Raises UserError if there is none in time."""
         group = self._ray.util.placement_group([_bundle(needs)] * num, strategy="PACK")
         what = f"{num} ranks of the {name}, each with {needs}"
         try:
@@ -244,7 +245,7 @@ class RayPrograms:
         return program
 
     def _host(self, needs: Needs, strategy: Any) -> Any:
-        """An actor that holds its place on a node, once there is one."""
+        """Create an actor that reserves resources on a node, once there is one."""
         options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "scheduling_strategy": strategy, "max_restarts": 0}
         told = self._logs, os.getcwd(), self._environment, needs.cpus < 1
         return self._ray.remote(ProgramHost).options(**options).remote(*told)
@@ -258,7 +259,7 @@ class RayPrograms:
         return RayProgram(self._ray, name, actor, start, f"a node with {needs} free", self._note)
 
     def _await(self, asked: Any, what: str) -> Any:
-        """What was asked for, waited for with a word now and then. Raises UserError if it does not come in time."""
+        """Return the requested value, and log the wait now and then. Raises UserError after the time limit."""
         began = said = time.monotonic()
         while not self._ray.wait([asked], timeout=POLL_S)[0]:
             now = time.monotonic()
@@ -289,7 +290,7 @@ class RayPrograms:
 
 
 def connect(address: str) -> Any:
-    """The package `ray`, with this process connected to a cluster. Raises UserError if there is none."""
+    """Return the package `ray`, with this process connected to a cluster. Raises UserError if there is none."""
     ray = import_ray()
     _check_port(address)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
@@ -308,7 +309,7 @@ def connect(address: str) -> Any:
 
 
 def _check_port(address: str) -> None:
-    """Raises UserError if nobody listens at `host:port`, for which Ray itself would look for minutes."""
+    """Raise UserError if nobody listens at `host:port`. Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
         return

@@ -1,8 +1,8 @@
-"""How vLLM is started as the sampler of a run: its command line and its environment. Starts nothing itself.
+"""The command line and environment that start vLLM as the sampler of a run. Starts nothing itself.
 
-vLLM has an environment of its own, with another PyTorch. slimrl's plug-in for it (`vllm_plugin/`) needs no
-installation there: the path that Python searches has a directory with links to slimrl and to this package, and with the
-plug-in's entry point.
+vLLM has an environment of its own, with another PyTorch. slimrl's plug-in for it (`vllm_plugin/`) needs no installation
+there: Python's search path gets a directory with links to slimrl and to this package, and with the plug-in's entry
+point.
 """
 
 import contextlib
@@ -32,9 +32,10 @@ ENTRY_POINTS = "[vllm.general_plugins]\nslimrl = slimrl_cluster.vllm_plugin:regi
 def vllm_command(
     config: InferenceConfig, model_path: Path, seq_len: int, address: tuple[str, int], dtype: str
 ) -> list[str]:
-    """The command line of a vLLM server at an address that samples for a run. Raises UserError if there is no vLLM.
+    """Return the command line of a vLLM server at an address that samples for a run. Raises UserError if vLLM is
+    missing.
 
-    Its cache holds `max_slots` sequences of `seq_len` tokens and no more, since a trainer may share the memory.
+    Its cache holds exactly `max_slots` sequences of `seq_len` tokens, because a trainer may share the memory.
     """
     settings = {
         "--model": model_path,
@@ -45,17 +46,17 @@ def vllm_command(
         "--max-model-len": seq_len,
         "--max-num-seqs": config.max_slots,
         "--kv-cache-memory-bytes": _cache_bytes(model_path, config.max_slots, seq_len, dtype),
-        "--generation-config": "vllm",  # no sampling settings but those of a request
+        "--generation-config": "vllm",  # no sampling settings but the request's
         "--logprobs-mode": "processed_logprobs",
         "--weight-transfer-config": json.dumps({"backend": VLLM_ENGINE}),
     }
-    # Not the script `vllm` itself: that of the package for CPUs looks for a version of the package `vllm`, and ends.
+    # Not the script `vllm`: in the package for CPUs it looks for a version of the package `vllm`, and fails.
     command = [_python_of(config.vllm_program), "-m", "vllm.entrypoints.launchers.api_server.entry"]
     return [*command, "--enable-scale-out", *(str(word) for pair in settings.items() for word in pair)]
 
 
 def vllm_environment() -> dict[str, str]:
-    """The variables that a vLLM server needs besides its command line, to add to those of this process."""
+    """Return the variables that a vLLM server needs besides its command line, to add to those of this process."""
     paths = [str(_plugin_directory()), os.environ.get("PYTHONPATH", "")]
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -67,7 +68,7 @@ def vllm_environment() -> dict[str, str]:
 
 
 def _python_of(program: str) -> str:
-    """The Python beside vLLM's program."""
+    """Return the Python beside vLLM's program. Raises UserError if either is missing."""
     found = shutil.which(Path(program).expanduser())
     if found is None:
         raise UserError(
@@ -85,9 +86,9 @@ def _python_of(program: str) -> str:
 
 
 def _plugin_directory() -> Path:
-    """A directory for the path of vLLM's Python, in which it finds slimrl and the plug-in, and nothing else."""
+    """Return a directory for the path of vLLM's Python, in which it finds slimrl and the plug-in, and nothing else."""
     packages = [Path(init).resolve().parent for init in (slimrl.__file__, slimrl_cluster.__file__)]
-    # Another installation of slimrl has a directory of its own, since a run may be using this one.
+    # Another installation of slimrl has a directory of its own, because a run may be using this one.
     name = hashlib.sha256(os.pathsep.join(map(str, packages)).encode()).hexdigest()[:16]
     directory = cache_root() / f"vllm_plugin-{name}"
     metadata = directory / "slimrl_vllm-1.dist-info"
@@ -104,7 +105,7 @@ def _plugin_directory() -> Path:
 
 
 def _cache_bytes(model_path: Path, num_slots: int, seq_len: int, dtype: str) -> int:
-    """What vLLM's key-value cache takes for so many sequences."""
+    """Return the size in bytes of vLLM's key-value cache for `num_slots` sequences."""
     sizes: Any = read_json(model_path / "config.json", MAX_JSON_BYTES)
     if missing := [key for key in ("num_attention_heads", "hidden_size", "num_hidden_layers") if key not in sizes]:
         raise UserError(
@@ -113,5 +114,5 @@ def _cache_bytes(model_path: Path, num_slots: int, seq_len: int, dtype: str) -> 
     heads = sizes["num_attention_heads"]
     head_dim = sizes.get("head_dim") or sizes["hidden_size"] // heads
     per_token = 2 * sizes["num_hidden_layers"] * (sizes.get("num_key_value_heads") or heads) * head_dim
-    blocks = num_slots * math.ceil(seq_len / BLOCK) + 1  # one block is never given to a sequence
+    blocks = num_slots * math.ceil(seq_len / BLOCK) + 1  # vLLM never assigns one block to a sequence
     return int(blocks * BLOCK * per_token * DTYPE_BYTES[dtype])

@@ -1,1 +1,1 @@
-"""The files by which the parts of a run meet in its directory."""
+"""The files in a run's directory by which its parts communicate."""

@@ -1,16 +1,16 @@
-"""Batches as files, which other processes and other programs can read: one safetensors file for each training step.
+"""Batches as files that other processes and other programs can read: one safetensors file per training step.
 
     lengths_B       int64       the number of tokens of each sample
     versions_B      int64       the oldest weight version that sampled each
     rows_B          int64       the line of each in the step's file of rollouts, or -1
     token_ids_T     int64       the tokens of all samples, one after the other
-    loss_mask_T     bool        whether a token is trained
+    loss_mask_T     bool        True if a token is trained
     logprobs_T      float64     the sampler's log-probability of each token
     advantages_T    float64
     rewards_T       float64     with a value head; else it has no elements
     content_N       uint8       JSON in UTF-8: the `temperature`, `metrics` and `orchestrator_state` of the batch
 
-The metadata of the file are `format`, which is `slimrl-batch-2`. Numbers keep all their bits, and nothing is code.
+The file's metadata is `format`, "slimrl-batch-2". Numbers keep all their bits, and nothing is code.
 """
 
 import json
@@ -47,7 +47,7 @@ ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # numbers that JSON
 
 
 class Content(BaseModel, frozen=True, extra="forbid", strict=True):
-    """What a batch has besides its samples."""
+    """The part of a batch besides its samples."""
 
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     metrics: dict[str, float | str]
@@ -55,7 +55,7 @@ class Content(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 def write_batch(batch: Batch, path: Path) -> None:
-    """Writes a batch to a file, which appears whole or not at all. Raises UserError if it cannot be written."""
+    """Write a batch to a file, which appears complete or not at all. Raises UserError if it cannot be written."""
     values: dict[str, list[Any]] = {
         "lengths_B": [len(sample.token_ids_T) for sample in batch.samples],
         "versions_B": [sample.version for sample in batch.samples],
@@ -68,7 +68,7 @@ def write_batch(batch: Batch, path: Path) -> None:
         "orchestrator_state": dict(batch.orchestrator_state),
     }
     tensors = {name: torch.tensor(values[name], dtype=DTYPES[name]) for name in values}
-    # A tensor, since metadata are limited to 100 MB, and the state has all groups that no batch has used yet.
+    # A tensor, because metadata is limited to 100 MB, and the state has all groups that no batch has used yet.
     text = bytearray(json.dumps(content, allow_nan=False).encode())
     tensors["content_N"] = torch.frombuffer(text, dtype=torch.uint8)
     try:
@@ -84,10 +84,11 @@ def write_batch(batch: Batch, path: Path) -> None:
 
 
 def read_batch(path: Path) -> Batch:
-    """The batch in a file. Raises UserError if it is none, or of another format."""
+    """Read the batch in a file. Raises UserError if it is malformed, or of another format."""
     whole = read_regular(path, MAX_BYTES)
     try:
-        # Loaded from memory: the library would map the file, and whoever truncates it then ends this process.
+        # Load from memory: the library would map the file, and a program that truncates it would then kill this
+        # process.
         tensors = load(whole)
         metadata = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])["__metadata__"]
         if metadata["format"] != FORMAT:
@@ -108,7 +109,7 @@ def _check_kinds(tensors: dict[str, Tensor]) -> None:
 
 
 def _samples(tensors: dict[str, Tensor]) -> tuple[Sample, ...]:
-    """The samples of a file's tensors. Raises ValueError or AssertionError if these do not go together."""
+    """Return the samples of a file's tensors. Raises ValueError or AssertionError if these are inconsistent."""
     values = {name: one.tolist() for name, one in tensors.items()}
     lengths, sizes = values["lengths_B"], {name: len(one) for name, one in values.items()}
     wanted = dict.fromkeys(OF_SAMPLES, len(lengths)) | dict.fromkeys(OF_TOKENS, sum(lengths))

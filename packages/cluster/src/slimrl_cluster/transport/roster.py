@@ -1,11 +1,11 @@
-"""Who takes part in a run of several processes: a file for each part, in `transport/` of the run's directory.
+"""The members of a run of several processes: a file for each part, in `transport/` of the run's directory.
 
     transport/trainer.json         {"pid": 4711, "host": "desk", "dtype": "bfloat16", "first_step": "0", ...}
     transport/inference-0.json     {"pid": 4712, "host": "desk", "address": "http://127.0.0.1:8000"}
     transport/orchestrator.json    {"pid": 4713, "host": "desk"}
 
-A part holds a lock on its file while it lives. The operating system releases the lock when the process dies, however it
-dies, so a file that nobody holds says nothing. Knows nothing of what the parts do.
+A part holds a lock on its file while it lives. The operating system releases the lock when the process dies, for any
+reason, so a file without a lock is out of date. Knows nothing of the parts' work.
 """
 
 import fcntl
@@ -24,10 +24,10 @@ from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors, parse_object
 
 Facts = Mapping[str, str]
-# A run may have any number of these, each at a place with a number.
+# A run may have any number of these, each at a numbered place.
 SEVERAL: frozenset[Part] = frozenset({"inference", "worker"})
-PATIENCE_S = 1.0  # for the place of a part of which there is one
-LOOK_S = 0.1  # for one of several, as there are other places
+PATIENCE_S = 1.0  # seconds to wait for the place of a part that a run has only once
+LOOK_S = 0.1  # seconds to wait for one of several places
 POLL_S = 0.01
 
 
@@ -41,16 +41,16 @@ class Roster:
 
     @contextmanager
     def join(self, part: Part, facts: Facts, patience_s: float = 0.0) -> Iterator[None]:
-        """Takes part as `part` inside the block; the others read `facts`. Raises UserError if another process still
-        does after `patience_s`."""
+        """Context manager: take part as `part`; the others read `facts`. Raises UserError if another process still does
+        after `patience_s`."""
         with self.reserve(part, patience_s) as file:
             self.announce(file, facts)
             yield
 
     @contextmanager
     def reserve(self, part: Part, patience_s: float = 0.0) -> Iterator[IO[str]]:
-        """Keeps others from the place of `part` inside the block, or from the first free one of its places, and gives
-        the file to `announce` in. Raises UserError if another process still is this part after `patience_s`."""
+        """Context manager: lock the place of `part`, or the first free one of its places, and yield the file for
+        `announce`. Raises UserError if another process still is this part after `patience_s`."""
         with self._open_place(part, max(patience_s, PATIENCE_S)) as file:
             file.truncate(0)
             try:
@@ -59,33 +59,32 @@ class Roster:
                 file.truncate(0)
 
     def announce(self, file: IO[str], facts: Facts) -> None:
-        """Tells the others that this part is ready, and what they need to know of it."""
+        """Announce to the others that this part is ready, with the facts that they need."""
         with explain_write_errors(Path(file.name)):
             file.write(json.dumps({"pid": os.getpid(), "host": platform.node(), **facts}))
             file.flush()
 
     def find(self, part: Part) -> Facts | None:
-        """What a part that lives has announced, the first if there are several; None if there is none, or it has
-        announced nothing yet."""
+        """Return the facts that a living part has announced, the first one's if there are several; None without any."""
         facts = next(iter(self.members(part).values()), None)
         if facts:
             self._seen.setdefault(part, describe_member(facts))
         return facts
 
     def members(self, part: Part) -> dict[str, Facts]:
-        """What each of the parts of this kind has announced that live and are ready, by the name of its place."""
+        """Return the facts of all living and ready parts of this kind, by the name of their place."""
         paths = sorted(self._directory.glob(f"{part}-*.json"), key=_number) if part in SEVERAL else [self._path(part)]
         found = ((path.stem, _read_held(path)) for path in paths)
         return {name: facts for name, facts in found if facts}
 
     def strike(self, name: str) -> None:
-        """Takes a place off, so that nobody believes its part any more: it is known to be lost, and may hold its lock
-        for a while where the directory is another machine's."""
+        """Remove a place whose part is known to be lost, so that nobody trusts it any more. Its lock may last for a
+        while if the directory is on another machine."""
         (self._directory / f"{name}.json").unlink(missing_ok=True)
 
     def describe_end(self, part: Part) -> str:
-        """What to say of a part that was there and is gone, whether or not another has taken its place; empty if it is
-        there, or has not come yet. One of several is nothing to end for: others come."""
+        """Describe a part that was there and is gone, even if another has replaced it; empty if it is there, or has not
+        started yet. For one of several parts it is empty, too: others replace it."""
         if part in SEVERAL:
             return ""
         found, seen = self.find(part), self._seen.get(part)
@@ -95,7 +94,7 @@ class Roster:
 
     @contextmanager
     def _open_place(self, part: Part, patience_s: float) -> Iterator[IO[str]]:
-        """The open and locked file of the part, or of the first free place of its kind."""
+        """Yield the open and locked file of the part, or of the first free place of its kind."""
         for number in count():
             path = self._path(f"{part}-{number}" if part in SEVERAL else part)
             with explain_write_errors(path):
@@ -116,7 +115,7 @@ class Roster:
 
 
 def _read_held(path: Path) -> Facts | None:
-    """The facts that the holder of a file has written; None without a holder, or before it has written them."""
+    """Return the facts that the holder of a file has written; None without a holder, or before it has written them."""
     if not path.is_file():  # opening a pipe would wait
         return None
     try:
@@ -125,16 +124,16 @@ def _read_held(path: Path) -> Facts | None:
         return None
     with file:
         if _lock(file, fcntl.LOCK_SH):
-            return None  # nobody holds it: what it says is of the past
+            return None  # nobody holds it: its content is out of date
         try:
-            facts = parse_object(file.read().encode())  # still empty while the part prepares itself
+            facts = parse_object(file.read().encode())  # still empty while the part starts
         except ValueError:
             return None
     return {key: str(value) for key, value in facts.items()} if {"pid", "host"} <= facts.keys() else None
 
 
 def _lock_within(file: IO[str], seconds: float) -> bool:
-    """Whether the file could be locked for this process alone. Who looks at it holds the lock for a moment."""
+    """Lock the file for this process alone. Return False after `seconds`. Readers hold the lock for a moment."""
     deadline = time.monotonic() + seconds
     while not _lock(file, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
@@ -144,7 +143,7 @@ def _lock_within(file: IO[str], seconds: float) -> bool:
 
 
 def _is_at(file: IO[str], path: Path) -> bool:
-    """Whether the open file is still the one at a path, and was not struck off since."""
+    """Return True if the open file is still the one at a path, and was not removed."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -152,7 +151,7 @@ def _is_at(file: IO[str], path: Path) -> bool:
 
 
 def _lock(file: IO[str], kind: int) -> bool:
-    """Whether a lock of this kind could be had at once."""
+    """Try to lock the file. Return False if another process holds it."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -161,7 +160,7 @@ def _lock(file: IO[str], kind: int) -> bool:
 
 
 def describe_member(facts: Facts) -> str:
-    """Which process has announced this."""
+    """Describe the process that has announced these facts."""
     return f"process {facts['pid']} on {facts['host']}"
 
 
@@ -171,5 +170,5 @@ def _number(path: Path) -> int:
 
 
 def wait_path(output_dir: Path, part: Part) -> Path:
-    """The file in which a part says for whom it waits; it is there while the part waits."""
+    """Return the path of the file that names the part for which `part` waits. It exists during the wait."""
     return output_dir / "transport" / "waits" / f"{part}.json"

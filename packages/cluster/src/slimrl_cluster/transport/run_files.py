@@ -1,10 +1,10 @@
-"""The files by which trainer and orchestrator meet when they are processes of their own, in the directory of the run.
+"""The files in the run's directory by which trainer and orchestrator communicate when they are separate processes.
 
     transport/batches/step_7.safetensors    the batch of training step 7, by the orchestrator
     transport/weights/step_7/               the weights after 7 steps, by the trainer; the sampler reads them
 
-Each appears whole, in one rename, so a shared file system will do and a kill leaves nothing half written. A part that
-waits for another says so, and since when; it ends with that part's name when that has died or lets it wait too long.
+Each appears complete, in one rename, so a shared file system suffices and a kill leaves nothing half written. A part
+logs long waits for another one. If the other one dies, or the wait is too long, an error names it.
 """
 
 import json
@@ -25,9 +25,9 @@ from slimrl_cluster.transport.batch_file import read_batch, write_batch
 from slimrl_cluster.transport.roster import Facts, Roster, wait_path
 
 POLL_S = 0.02
-CHECK_S = 1.0  # between two looks at whether the other part lives
-SAY_S = 30.0  # of waiting, before it is told
-# The files that a part adds to while it works.
+CHECK_S = 1.0  # seconds between two checks that the other part lives
+SAY_S = 30.0  # seconds of waiting before it is logged
+# The files that a part writes while it works.
 SIGNS: dict[Part, tuple[str, ...]] = {
     "trainer": ("metrics.jsonl", "warmup/metrics.jsonl"),
     "orchestrator": ("held_out/*.jsonl", "transport/batches/step_*"),
@@ -54,11 +54,11 @@ class RunFiles:
         return self.output_dir / "transport" / "weights" / f"step_{version}"
 
     def send(self, step: int, batch: Batch) -> None:
-        """Give the trainer a batch. Raises UserError if it cannot be written."""
+        """Send the trainer a batch. Raises UserError if it cannot be written."""
         write_batch(batch, self.batch_path(step))
 
     def receive(self, step: int) -> Batch:
-        """The batch of a step, when the orchestrator has sent it. Raises UserError if it does not."""
+        """Return the batch of a step, once the orchestrator has sent it. Raises UserError if it does not."""
         path = self.batch_path(step)
         self.wait("orchestrator", f"batch of step {step}", lambda: path if path.exists() else None)
         return read_batch(path)
@@ -68,12 +68,12 @@ class RunFiles:
         _drop(self.batch_path(0).parent, step)
 
     def await_weights(self, version: int) -> Path:
-        """The directory of weights of a version, when the trainer has written it. Raises UserError if it does not."""
+        """Return the directory of a version's weights, once the trainer has written it. Raises UserError otherwise."""
         path = self.weights_path(version)
         return self.wait("trainer", f"weights of version {version}", lambda: path if path.exists() else None)
 
     def newest_version(self) -> int:
-        """The newest version whose weights there are; -1 if there are none."""
+        """Return the newest version with weights; -1 if there are none."""
         return max((_step(path) for path in self.weights_path(0).parent.glob("step_*")), default=-1)
 
     def drop_weights_before(self, version: int) -> None:
@@ -81,27 +81,27 @@ class RunFiles:
         _drop(self.weights_path(0).parent, version)
 
     def clear(self) -> None:
-        """Delete what an earlier process has left: a resumed run makes it again."""
+        """Delete the files of an earlier process: a resumed run writes them again."""
         for directory in (self.batch_path(0).parent, self.weights_path(0).parent):
             shutil.rmtree(directory, ignore_errors=True)
 
     def await_part(self, part: Part) -> Facts:
-        """What a part announces, when it is there. Raises UserError if it does not come."""
+        """Return a part's announcement, once it has started. Raises UserError if it does not."""
         return self.wait(part, f"start (`slimrl {part} @ FILE`)", lambda: self.roster.find(part))
 
     def _signs(self, part: Part) -> frozenset[tuple[str, int, int]]:
-        """The files that a part writes as it works, each with its size and time. That they change is a sign of work;
-        their times alone say nothing, as the clock of a file server may differ from this machine's."""
+        """Return the files that a part writes while it works, each with its size and time. A change is a sign of work.
+        The times alone are not, because the clock of a file server may differ from this machine's."""
         found = set()
         for path in (path for pattern in SIGNS[part] for path in self.output_dir.glob(pattern)):
-            with suppress(FileNotFoundError):  # it has been deleted since
+            with suppress(FileNotFoundError):  # deleted in the meantime
                 status = path.stat()
                 found.add((path.name, status.st_size, status.st_mtime_ns))
         return frozenset(found)
 
     def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
-        """What `find` gives, as soon as it gives something: the work of another part. Raises UserError if that part
-        dies, or gives no sign of work for `timeout_s`."""
+        """Return the result of `find`, the work of another part, as soon as it is not None. Raises UserError if that
+        part dies, or gives no sign of work for `timeout_s`."""
         began = checked = said = heard = time.monotonic()
         signs = self._signs(part)
         with ExitStack() as shown:
@@ -132,7 +132,7 @@ class RunFiles:
 
     @contextmanager
     def _shown(self, part: Part, what: str) -> Iterator[None]:
-        """Says in a file inside the block for whom this part waits, and since when: `slimrl status` reads it."""
+        """Context manager: write to a file which part this one waits for, and since when, for `slimrl status`."""
         path = wait_path(self.output_dir, self.own)
         replace_file(path, [json.dumps({"pid": os.getpid(), "for": part, "what": what, "since": time.time()}).encode()])
         try:

@@ -1,8 +1,8 @@
-"""slimrl's plug-in for vLLM: a weight transfer engine that reads directories of safetensors and takes broadcasts, on
+"""slimrl's plug-in for vLLM: a weight transfer engine that reads directories of safetensors and receives broadcasts, on
 every device.
 
-It runs inside of vLLM's processes, which have an environment of their own: it needs nothing but vLLM, PyTorch and those
-modules of slimrl that need no more.
+It runs inside vLLM's processes, which have their own environment: it needs only vLLM, PyTorch and those modules of
+slimrl that need no more.
 """
 
 import contextlib
@@ -11,8 +11,8 @@ from slimrl.models.weight_files import VLLM_ENGINE
 
 
 def register() -> None:
-    """Makes the engine known to vLLM, which calls this in each of its processes."""
-    from vllm.distributed.weight_transfer import WeightTransferEngineFactory  # only there: importing it takes seconds
+    """Register the engine with vLLM, which calls this in each of its processes."""
+    from vllm.distributed.weight_transfer import WeightTransferEngineFactory  # only here: importing it takes seconds
 
-    with contextlib.suppress(ValueError):  # it is known: the plug-in is installed, and on the path as well
+    with contextlib.suppress(ValueError):  # already registered: the plug-in is installed, and also on the path
         WeightTransferEngineFactory.register_engine(VLLM_ENGINE, "slimrl_cluster.vllm_plugin.engine", "WeightsEngine")

@@ -1,7 +1,7 @@
-"""The weight transfer engine that loads safetensors from a directory, or what a trainer broadcasts.
+"""The weight transfer engine that loads safetensors from a directory, or from a trainer's broadcast.
 
-vLLM imports it once it was chosen. It keeps weights in the order of its kernels, and its layerwise reload brings new
-ones into it, layer by layer.
+vLLM imports it if it is chosen. vLLM keeps weights in the order of its kernels; its layerwise reload converts new
+weights layer by layer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,8 +29,8 @@ from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup
 
 @dataclass
 class GroupInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """Where the trainer listens that broadcasts weights, the rank of vLLM's first worker, and how many there are with
-    the trainer. `packed` is a setting of vLLM's own engine, and has no other value here."""
+    """The address on which a broadcasting trainer listens, the rank of vLLM's first worker, and the size of the group
+    with the trainer. `packed` is a setting of vLLM's own engine, always False here."""
 
     master_address: str
     master_port: int
@@ -42,7 +42,7 @@ class GroupInfo(WeightTransferInitInfo):  # type: ignore[misc]
 @dataclass
 class WeightsInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     """All weights of the model, in Hugging Face format: a directory on the server's machine, or the names, dtypes and
-    shapes of what the trainer is about to broadcast."""
+    shapes of the tensors that the trainer is about to broadcast."""
 
     weight_dir: str = ""
     names: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class WeightsInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: ignore[misc]
-    """Loads weights of the names and shapes that are in the directory that vLLM was started with."""
+    """Loads weights with the names and shapes of the directory that vLLM was started with."""
 
     init_info_cls = GroupInfo
     update_info_cls = WeightsInfo
@@ -59,8 +59,8 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
     _is_broken = False
 
     def init_transfer_engine(self, init_info: GroupInfo) -> None:
-        """Join the group of a trainer that broadcasts. Directories need no preparation. Raises UserError if it does not
-        come together."""
+        """Join the group of a trainer that broadcasts. Directories need no preparation. Raises UserError if the group
+        cannot be formed."""
         self.shutdown()
         workers = self.parallel_config
         rank = init_info.rank_offset + workers.data_parallel_index * workers.world_size + workers.rank
@@ -68,17 +68,17 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
         self._group = WeightGroup(Meeting(*place, rank, init_info.world_size, self.device, GROUP_S))
 
     def start_weight_update(self) -> None:
-        """Nothing is done yet: a directory that is refused must not leave the model without weights."""
+        """No-op: if a directory is refused later, the model must still have its weights."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Load weights. vLLM's own waits for an accelerator, and a CPU is none."""
+        """Load weights. vLLM's own method waits for an accelerator, which a CPU lacks."""
         self.receive_weights(self.parse_update_info(update_info))
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: WeightsInfo) -> None:
-        """Load a directory, or what is broadcast. Raises UserError, before anything is changed, if it is not whole, or
-        not of this model. After weights that broke off while they were loaded no others are taken."""
+        """Load a directory or a broadcast. Raises UserError, before any change, if it is incomplete or of another
+        model. After an update that failed while loading, all further weights are refused."""
         if self._is_broken:
             raise UserError("An earlier update broke off, and has left the weights half loaded: start vLLM again.")
         if not update_info.weight_dir:
@@ -99,21 +99,21 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             self._check_shapes("the broadcast", {name: shape for name, (shape, _) in kinds.items()})
             self._load(self._group.receive(kinds))
         except BaseException:
-            self.shutdown()  # the trainer would else wait for what is not taken
+            self.shutdown()  # otherwise the trainer would wait for this receiver
             raise
 
     def _load(self, weights: Iterator[tuple[str, Tensor]]) -> None:
-        # A layer that has got some of its weights would take the next update's for its missing ones.
+        # A half loaded layer would take the next update's weights for its missing ones.
         self._is_broken = True
         initialize_layerwise_reload(self.model)
         self.model.load_weights(weights)
         self._is_broken = False
 
     def finish_weight_update(self) -> None:
-        """Has vLLM sample from the new weights."""
+        """Make vLLM sample from the new weights."""
         finalize_layerwise_reload(self.model, self.model_config)
-        # A head that is tied to the embedding has no tensor of its own to load, so the reload passes it over; on a CPU
-        # it would go on with the copy that its kernel made of the old weights.
+        # A head that is tied to the embedding has no tensor to load, so the reload skips it. On a CPU it would keep its
+        # kernel's copy of the old weights.
         for layer in self.model.modules():
             if isinstance(layer, ParallelLMHead) and self.model_config.hf_config.tie_word_embeddings:
                 layer.quant_method.process_weights_after_loading(layer)
@@ -125,7 +125,7 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             self._group = None
 
     def _check_shapes(self, source: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raises UserError unless these are the names and shapes of the model."""
+        """Raise UserError unless these are the model's names and shapes."""
         own, new = (self._without_copies(of) for of in (_shapes_of(_files(self._model_directory())), shapes))
         if new != own:
             name = min(name for name in own | new if own.get(name) != new.get(name))
@@ -135,14 +135,14 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             )
 
     def _model_directory(self) -> Path:
-        """The directory that vLLM was started with, or to which it has downloaded a model of the Hub."""
+        """Return the directory that vLLM was started with, or into which it has downloaded a model of the Hub."""
         name = self.model_config.model
         if Path(name).is_dir():
             return Path(name)
         return Path(snapshot_download(name, revision=self.model_config.revision, local_files_only=True))
 
     def _without_copies(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        # What is tied, or computed from the settings, some programs save and others do not.
+        # Only some programs save tensors that are tied, or computed from the settings.
         copies = {"lm_head.weight"} if self.model_config.hf_config.tie_word_embeddings else set()
         return {name: it for name, it in shapes.items() if name not in copies and not name.endswith(".inv_freq")}
 
