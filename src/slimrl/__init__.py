@@ -1,4 +1,4 @@
-"""Reinforcement learning for small language models on multi-turn tasks: what a task of your own is made of, and runs.
+"""Reinforcement learning for small language models on multi-turn tasks: the types for a task of your own, and runs.
 
 import slimrl
 
@@ -9,8 +9,8 @@ print(result.held_out["after RL"]["greedy"], result.weights)
 import os
 from typing import TYPE_CHECKING, Any
 
-# Before PyTorch is loaded, whose OpenMP reads it then. By default a thread that waits for others of its team spins
-# 300,000 times before it sleeps, and so keeps a core from the one it waits for if another program runs too: a decoding
+# Before PyTorch is loaded, whose OpenMP reads it then. By default a thread that waits for its team spins 300,000
+# times before it sleeps. If another program runs too, it keeps the core from the thread that it waits for: a decoding
 # step took thirty times as long (benchmarks/speed/contention.py).
 if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
     os.environ["GOMP_SPINCOUNT"] = "1000"
@@ -39,7 +39,7 @@ RUNS = ("EvaluationResult", "TrainingResult", "evaluate", "rl", "sft")
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what runs things when it is first asked for: it needs PyTorch, and the commands' `--help` does not."""
+    """Import the functions for runs at their first use: they need PyTorch, and `--help` of a command does not."""
     if name not in RUNS:
         raise AttributeError(f"module `slimrl` has no attribute `{name}`")
     from slimrl import api

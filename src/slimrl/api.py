@@ -1,7 +1,7 @@
 """Runs from a notebook or a script, thin over the commands: `slimrl.rl("examples/reverse_text/rl.toml", max_steps=5)`.
 
-Each function takes what its command takes: files, read from left to right, and settings as keywords. When the run is
-done, it returns what the run has written; a mistake of the user's raises `UserError`. Ctrl-C, or the stop button of a
+Each function takes the arguments of its command: files, read from left to right, and settings as keywords. It returns
+the result of the finished run; a mistake of the user raises `UserError`. Ctrl-C, or the stop button of a
 notebook, interrupts a run, and `resume=True` continues it.
 """
 
@@ -38,7 +38,7 @@ ENVIRONMENTS = (("env",), ("orchestrator", "env"))
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainingResult:
-    """What `rl` or `sft` has left in `output_dir`.
+    """The result of `rl` or `sft` in `output_dir`.
 
     Attributes:
         output_dir: the directory of the run.
@@ -60,7 +60,7 @@ class TrainingResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EvaluationResult:
-    """What `evaluate` has left in `output_dir`.
+    """The result of `evaluate` in `output_dir`.
 
     Attributes:
         output_dir: the directory of the evaluation; `report.md` in it is for people.
@@ -76,7 +76,7 @@ class EvaluationResult:
 
 
 def _lines(rewards: Mapping[str, Mapping[str, Estimate]]) -> list[str]:
-    """A line for each mean reward, for a cell of a notebook to show."""
+    """Return a line for each mean reward, for a cell of a notebook."""
     return [
         f"  {name}, {mode}: {estimate.mean:.3f} ({estimate.interval}), {estimate.num} episodes"
         for name, modes in rewards.items()
@@ -85,7 +85,7 @@ def _lines(rewards: Mapping[str, Mapping[str, Estimate]]) -> list[str]:
 
 
 def rl(*sources: Source, **settings: Any) -> TrainingResult:
-    """Trains by reinforcement learning, as the command `slimrl rl`, and returns what came out.
+    """Train by reinforcement learning, as the command `slimrl rl`, and return the result.
 
     `sources` are settings files, or one `RLConfig`; `settings` are keys of the command: `max_steps=5`,
     `trainer={"optim": {"lr": 1e-5}}`, or with dots, `**{"trainer.optim.lr": 1e-5}`. `env` is short for
@@ -93,7 +93,7 @@ def rl(*sources: Source, **settings: Any) -> TrainingResult:
     args `env={"id": "shout.py:Shout", "args": {"n": 3}}`; several are a list.
 
     Raises:
-        UserError: a setting is wrong, or the run cannot go on; the text says what to do.
+        UserError: a setting is wrong, or the run cannot continue; the text has the remedy.
     """
     if "env" in settings:
         settings["orchestrator.env"] = settings.pop("env")
@@ -101,12 +101,12 @@ def rl(*sources: Source, **settings: Any) -> TrainingResult:
 
 
 def sft(*sources: Source, **settings: Any) -> TrainingResult:
-    """Trains on given conversations, as the command `slimrl sft`, and returns what came out; see `rl`."""
+    """Train on given conversations, as the command `slimrl sft`, and return the result; see `rl`."""
     return _read_training(_run(SFTConfig, run_sft, sources, settings))
 
 
 def evaluate(*sources: Source, **settings: Any) -> EvaluationResult:
-    """Measures a model on held-out tasks, as the command `slimrl eval`, and returns what came out; see `rl`."""
+    """Evaluate a model on held-out tasks, as the command `slimrl eval`, and return the result; see `rl`."""
     output_dir = _run(EvalRunConfig, run_eval, sources, settings)
     results = json.loads((output_dir / "results.json").read_text(encoding="utf-8"))
     rewards = {
@@ -119,7 +119,7 @@ def evaluate(*sources: Source, **settings: Any) -> EvaluationResult:
 def _run(
     config_class: type[C], run: Callable[[Resolved[C]], int], sources: tuple[Source, ...], settings: dict[str, Any]
 ) -> Path:
-    """Runs a command and returns its output directory."""
+    """Run a command and return its output directory."""
     resolved = _resolve(config_class, sources, settings)
     run(resolved)
     return Path(vars(resolved.config)["output_dir"])
@@ -150,7 +150,7 @@ def _resolve(config_class: type[C], sources: tuple[Source, ...], settings: dict[
 
 
 def _plain(value: Any) -> Any:
-    """Python's values as a settings file has them: tuples as lists, paths as texts, classes of tasksets by name."""
+    """Convert Python's values to a settings file's: tuples to lists, paths to texts, classes of tasksets to names."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -179,6 +179,6 @@ def _read_training(output_dir: Path) -> TrainingResult:
 
 
 def _estimate(found: Mapping[str, Any]) -> Estimate:
-    """An estimate as JSON has it, where nan is null."""
+    """Read an estimate from JSON, in which nan is null."""
     low, high = (math.nan if found[end] is None else found[end] for end in ("low", "high"))
     return Estimate(found["mean"], low, high, found["num"])

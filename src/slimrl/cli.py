@@ -1,5 +1,6 @@
-"""The command line: `slimrl rl ...`, or `rl ...`. Finds the command, reads its settings, then hands over; does no work
-of its own. The commands are entry points (`slimrl.commands`): those of the core are in `commands/table.py`.
+"""The command line: `slimrl rl ...`, or `rl ...`. Finds the command, reads its settings, and calls it.
+
+Commands are entry points (`slimrl.commands`); the core's are in `commands/table.py`.
 """
 
 import shlex
@@ -31,7 +32,7 @@ See what a run would do, and where each of its settings comes from
 Measure what it learned
   slimrl eval @ examples/reverse_text/eval.toml --model.name OUTPUT_DIR/weights/step_N
 """
-# The order in the overview; commands of other distributions stand behind these.
+# The order in the overview; commands of other distributions follow.
 ORDER = (
     "init", "rl", "sft", "eval", "probe", "launch", "plan", "doctor", "compare", "view", "status", "scale", "plot",
     "check-curve", "push", "play", "check", "trainer", "inference", "orchestrator", "worker", "judge", "translate",
@@ -39,7 +40,7 @@ ORDER = (
 
 
 def main() -> int:
-    """The console script `slimrl`: returns the exit status."""
+    """Run the console script `slimrl` and return the exit status."""
     return _start()
 
 
@@ -54,8 +55,8 @@ inference, orchestrator = (partial(_start, name) for name in ("inference", "orch
 
 
 def run(argv: Sequence[str], is_process: bool = False) -> int:
-    """Run one command line. Returns the run's exit status, 2 after a mistake of the user's, 130 after Ctrl-C. Ctrl-C
-    may end a process that `is_process`, of this command alone, in the middle of a computation."""
+    """Run one command line. Returns the run's exit status, 2 after a mistake of the user, 130 after Ctrl-C. If this
+    process runs the command alone (`is_process`), Ctrl-C may stop it in the middle of a computation."""
     allow_any_letter()
     if not argv or argv[0] in {"help", *HELP}:
         return show(overview())
@@ -81,7 +82,7 @@ def run(argv: Sequence[str], is_process: bool = False) -> int:
 
 
 def find(name: str) -> Command:
-    """The command of a name. Raises UserError with the nearest name, or with the distribution that has it."""
+    """Return the command of this name. Raises UserError with the nearest name, or with the distribution that has it."""
     known = names(COMMANDS)
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(known)}.")
@@ -92,7 +93,7 @@ def find(name: str) -> Command:
 
 
 def overview() -> str:
-    """The page of `slimrl --help`."""
+    """Return the page of `slimrl --help`."""
     known = names(COMMANDS)
     lines = []
     for name in [*(name for name in ORDER if name in known), *(name for name in known if name not in ORDER)]:
@@ -105,7 +106,7 @@ def overview() -> str:
 
 
 def _interrupt_advice(command: Command, argv: Sequence[str]) -> str:
-    """One line for Ctrl-C, with the command that continues the run."""
+    """Return the line after Ctrl-C, with the command that continues the run."""
     again = f"{command_prefix()}slimrl {shlex.join(redact_words(argv))}"
     if command.again:
         return f"Interrupted. To {command.again}: {again}"

@@ -1,8 +1,8 @@
 """The two kinds of failure that slimrl expects. Any other exception is a bug and is not caught.
 
-A `UserError` is a mistake that the user can correct. It is printed without a traceback, and its text says what was
-found, why that cannot work, and the key, flag or command to use. A `RolloutError` spoils one rollout: it is recorded on
-that rollout and counted as `drop/<reason>`, and the run goes on.
+A `UserError` is a mistake that the user can correct. It is printed without a traceback, and its text has the
+finding, the reason, and the key, flag or command to use. A `RolloutError` spoils one rollout: it is recorded on
+that rollout and counted as `drop/<reason>`, and the run continues.
 """
 
 import difflib
@@ -14,7 +14,7 @@ from typing import Any
 
 MAX_SHOWN_CHARS = 20_000
 CUT, MAX_CUT_CHARS = re.compile(r" … \((\d[\d,]{,14}) more characters\)\Z", re.ASCII), 50
-MAX_DETAIL_CHARS = 2_000  # of what others' code says: more helps nobody who reads it
+MAX_DETAIL_CHARS = 2_000  # of a text from others' code
 
 
 class UserError(Exception):
@@ -23,7 +23,7 @@ class UserError(Exception):
 
 class RolloutError(Exception):
     """The failure of one rollout. `reason` is a slug such as `environment_error`, logged as `drop/<reason>`; `detail`
-    is for people to read, whatever an environment or a server has put into it."""
+    is a text for people, from an environment or a server."""
 
     def __init__(self, reason: str, detail: str) -> None:
         self.reason = reason
@@ -32,13 +32,13 @@ class RolloutError(Exception):
 
 
 def install_hint(extra: str) -> str:
-    """The commands that install an extra, for an installation by pip and for a checkout."""
+    """Return the commands that install an extra, by pip and in a checkout."""
     return f"`pip install 'slimrl[{extra}]'`, or in a checkout `uv sync --inexact --extra {extra}`"
 
 
 def require(module: str, extra: str, purpose: str) -> Any:
-    """The module of a package that an extra installs. Raises UserError that says what it is for, and how to install it,
-    if it is missing; what else its import raises is left to the caller."""
+    """Import and return the module of a package that an extra installs. If it is missing, raises UserError with its
+    purpose and the command that installs it. Other errors of the import are the caller's."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -46,7 +46,7 @@ def require(module: str, extra: str, purpose: str) -> Any:
 
 
 def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """A hint for an unknown name: the most similar known one, then all of them. Empty when no name is known.
+    """Return a hint for an unknown name: the most similar known one, then all. Empty if no name is known.
     Names less similar than `cutoff`, from 0 to 1, are not suggested.
 
     >>> nearest("gpro", ["grpo", "rloo"])
@@ -61,10 +61,10 @@ def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:
 
 
 def visible(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
-    """The text as it may be shown on a terminal: at most `limit` characters, and escapes for those that do not print.
+    """Make a text safe for a terminal: at most `limit` characters, and escapes for unprintable ones.
 
-    Texts of others would otherwise repaint the screen, write to the clipboard, or read in another order than they are.
-    What an earlier cut has left out is counted.
+    Otherwise a text of others could repaint the screen, write to the clipboard, or reverse the order of its letters.
+    Characters that an earlier cut left out are counted.
 
     >>> visible("a\\x1b[2Jb\\u202e"), visible("a\\tb\\r\\nc"), visible("abcd", limit=2)
     ('a\\\\x1b[2Jb\\\\u202e', 'a\\tb\\nc', 'ab … (2 more characters)')
@@ -79,22 +79,22 @@ def visible(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
 
 
 def _is_shown(char: str) -> bool:
-    # Of what Python calls not printable, line breaks, tabs, and the spaces of other scripts do no harm.
+    # Python calls line breaks, tabs and the spaces of other scripts unprintable, but they do no harm.
     return char.isprintable() or char in "\n\t" or unicodedata.category(char) == "Zs"
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error; its kind, if it has no text."""
+    """Return the first line of an error, or its class name if it has no text."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def describe(error: BaseException) -> str:
-    """An error of a user's code in words, with what to do where a package is missing."""
+    """Describe an error of a user's code, with the remedy if a package is missing."""
     try:
         text = str(error)
     except KeyboardInterrupt:
         raise
-    except BaseException as another:  # it is the user's code that makes the text
+    except BaseException as another:  # the user's code makes the text
         text = f"(its text cannot be made: {type(another).__name__})"
     said = visible(f"{type(error).__name__}: {text}", MAX_DETAIL_CHARS // 2)  # room for where it was raised
     if not isinstance(error, ModuleNotFoundError):

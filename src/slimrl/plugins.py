@@ -1,7 +1,7 @@
-"""Entry points: the parts that installed distributions add to slimrl, its own plug-ins and anybody's.
+"""Entry points: the parts that installed distributions add to slimrl, its own plug-ins and others.
 
-A group is a kind of thing, and an entry of it names one thing and its place, `module:name`. docs/plugins.md lists the
-groups. Nothing is imported before it is asked for by name, and no module of a plug-in is named here.
+A group is a kind of part. An entry has the name of a part and its place, `module:name`. docs/plugins.md lists the
+groups. A part is imported when it is requested by name, and no module of a plug-in is named here.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ PROBES = "slimrl.probes"
 INTEGRATIONS = "slimrl.integrations"
 REFERENCES = "slimrl.references"
 
-# The distributions of slimrl's own plug-ins, for the error that names the missing one.
+# The distributions of slimrl's own plug-ins, for the error about a missing one.
 _TOOLS = ("check", "check-curve", "doctor", "plan", "play", "plot", "probe", "push", "translate")
 OURS = {
     COMMANDS: {
@@ -47,7 +47,7 @@ CORE = "slimrl"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of `slimrl`, as an entry of `slimrl.commands` names it. Its module must import little: `slimrl --help`
+    """A command of `slimrl`, an entry of `slimrl.commands`. Its module must import little, because `slimrl --help`
     loads all of them."""
 
     about: str
@@ -88,19 +88,19 @@ class Deployment:
 
 
 def names(group: str) -> list[str]:
-    """The names in a group, sorted."""
+    """Return the names in a group, sorted."""
     return sorted(_entries(group))
 
 
 def is_ours(group: str, name: str) -> bool:
-    """Whether an entry is of slimrl or of one of its own plug-ins."""
+    """Return True if an entry belongs to slimrl or to one of its own plug-ins."""
     found = _entries(group).get(name, [])
     return bool(found) and {_distribution(one) for one in found} <= {CORE, OURS.get(group, {}).get(name)}
 
 
 def load(group: str, name: str, what: str) -> Any:
-    """The object of an entry. Raises UserError, prefixed with `what`, if it is not installed, if two distributions have
-    the name, or if its module cannot be imported."""
+    """Return the object of an entry. Raises UserError, prefixed with `what`, if it is not installed, if two
+    distributions have the name, or if its module cannot be imported."""
     found = _entries(group).get(name, [])
     if not found:
         if distribution := OURS.get(group, {}).get(name):
@@ -119,8 +119,8 @@ def load(group: str, name: str, what: str) -> Any:
 
 
 def load_all(group: str, what: str, note: Callable[[str], None]) -> list[Any]:
-    """The objects of all entries of a group, in the order of their names. `note` receives a line about each that cannot
-    be loaded."""
+    """Return the objects of all entries of a group, in the order of their names. An entry that cannot be loaded is
+    logged by `note`."""
     loaded = []
     for name in names(group):
         try:
@@ -131,7 +131,7 @@ def load_all(group: str, what: str, note: Callable[[str], None]) -> list[Any]:
 
 
 def call(place: str, *arguments: Any) -> Any:
-    """The result of a function that is named as `module:function`, whose module is imported now."""
+    """Import the module of `module:function`, call the function and return its result."""
     module, _, function = place.partition(":")
     return vars(import_module(module))[function](*arguments)
 

@@ -1,5 +1,4 @@
-"""Means with 95% confidence intervals, differences and tests. Pure functions: the same numbers give the same
-interval."""
+"""Means with 95% confidence intervals, differences and tests. Pure functions: equal numbers give equal intervals."""
 
 import math
 from collections.abc import Sequence
@@ -99,7 +98,7 @@ def mean_of_few(values: Sequence[float]) -> Estimate:
 
 
 def difference_of_means(values: Sequence[float], others: Sequence[float]) -> Estimate:
-    """The mean of `values` less that of `others`, two independent samples, with the interval of Welch's test (1947).
+    """The difference of the means of two independent samples, `values` less `others`, with Welch's interval (1947).
 
     The interval is nan if a sample has a single value and if neither sample varies.
 
@@ -160,7 +159,7 @@ def sign_test(values: Sequence[float], others: Sequence[float]) -> float:
 
 
 def student_quantile(freedom: float, share: float = 0.975) -> float:
-    """The quantile of Student's t-distribution with so many degrees of freedom."""
+    """Return the quantile of Student's t-distribution with `freedom` degrees of freedom at `share`."""
     from scipy.special import stdtrit  # slow to import, and `slimrl view` starts without it: only here
 
     return float(stdtrit(freedom, share))

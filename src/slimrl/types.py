@@ -1,4 +1,4 @@
-"""The data types that every part of slimrl shares, and what an environment is. Standard library only.
+"""The data types that all parts of slimrl share, and the interface of an environment. Standard library only.
 
 Index suffixes, here and everywhere: _T token, _B sequence, _G rollout in a group, _K turn of a rollout, _N trained
 token, _V vocabulary, _D model dimension, _H heads.
@@ -18,7 +18,7 @@ Metrics = dict[str, float]
 
 
 class Excerpt(TypedDict):
-    """The characters `begin` to `end` of a message's content, which may take at most `max_tokens` tokens."""
+    """The characters `begin` to `end` of a message's content, limited to `max_tokens` tokens."""
 
     begin: int
     end: int
@@ -63,8 +63,8 @@ class Turn:
         Turn(done=False, messages=[{"role": "user", "content": "wrong, try again"}])
         Turn(done=True, reward=1.0, metrics={"tries": 2.0})
 
-    While `done` is false, the policy reads `messages` next. `reward` is what the last reply earned, and the reward of
-    the episode is the sum over its turns: an environment that judges whole episodes gives everything in the last turn.
+    While `done` is false, the policy reads `messages` next. `reward` is the reward of the last reply, and the
+    episode's reward is the sum over its turns: an environment that judges whole episodes rewards the last turn alone.
     The `metrics` of the last turn are averaged over rollouts and logged as `env/<name>`.
     """
 
@@ -89,10 +89,10 @@ class Environment(Protocol):
     """
 
     async def start(self) -> list[Message]:
-        """The opening messages, which end with one that the policy is to answer."""
+        """Return the opening messages; the policy answers the last one."""
 
     async def step(self, reply: str) -> Turn:
-        """The environment's answer to the policy's reply."""
+        """Return the environment's answer to the policy's reply."""
 
 
 class Taskset:
@@ -111,7 +111,7 @@ class Taskset:
         raise NotImplementedError
 
     def environment(self, task: Task) -> Environment:
-        """A fresh episode on the task."""
+        """Return a new episode on the task."""
         raise NotImplementedError
 
     @cached_property
@@ -120,14 +120,14 @@ class Taskset:
 
         Three names have a meaning. `expert` is right, and the supervised warm-up learns from it. `random` acts at
         random, and evaluation takes it as the lower bound. `constant` gives one answer to every task, and a run's
-        closing table shows what that earns. Evaluation plays any other as `script:NAME`.
+        closing table shows its reward. Evaluation plays any other as `script:NAME`.
         """
         return {}
 
     def failure_kind(self, rollout: "Rollout") -> str | None:
         """The kind of failure of a finished episode that did not earn everything, in a few words without details.
 
-        It is empty where evaluation's own words suffice (out of turns, wrong), and None where nothing failed.
+        It is empty if evaluation's own words suffice (out of turns, wrong), and None if nothing failed.
         """
         return ""
 
@@ -138,7 +138,7 @@ class Taskset:
         return ()
 
     def self_play(self, task: Task) -> Sequence[Environment]:
-        """Fresh episodes on the task, one for each role in the order of `roles`, that wait for one another."""
+        """Return new episodes on the task, one for each role in the order of `roles`. They wait for one another."""
         raise NotImplementedError
 
     @cached_property
@@ -147,22 +147,22 @@ class Taskset:
         return ()
 
     def group_rewards(self, task: Task, rollouts: Sequence["Rollout"]) -> Mapping[str, Sequence[float]]:
-        """What each finished rollout earns besides, by the reward's name. It is added to the last turn's reward, and
+        """Return additional rewards of each finished rollout, by name. They are added to the last turn's reward, and
         logged as `env/reward_NAME`."""
         return {}
 
     def prepare(self) -> None:
-        """Do what takes long before the first task, as building an index, unless it is done. It is called once, before
-        a model is loaded. Making the taskset is quick, so that its `args` can be checked at once."""
+        """Do slow work before the first task, such as building an index. It is called once, before a model is loaded.
+        The constructor must be quick, so that the `args` are checked at once."""
 
     def offload(self) -> None:
         """Free memory on the policy's device, as a judge's, until the next episode. It is called between steps, when
         no episode is being played."""
 
     def begin_step(self, seed: str | None) -> None:
-        """Set random generators that no checkpoint holds, those of another process, to a state that `seed` decides, so
-        that a resumed run draws what an uninterrupted one does. It is called before the episodes of a step or of an
-        evaluation; `seed` is None while episodes are being played, which go on with the generators as they are."""
+        """Seed random generators that no checkpoint holds, such as another process's, so that a resumed run draws the
+        same numbers as an uninterrupted one. It is called before the episodes of a step or of an evaluation. `seed`
+        is None while episodes are in flight: they continue with the present generators."""
 
     @cached_property
     def class_name(self) -> str:
@@ -171,7 +171,7 @@ class Taskset:
 
     @cached_property
     def purpose(self) -> str:
-        """The first paragraph of the docstring of the class's module: what the environment is."""
+        """The first paragraph of the docstring of the class's module: a description of the environment."""
         return module_purpose(type(self))
 
 
@@ -186,8 +186,8 @@ class SamplingParams:
     """How tokens are chosen. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 truncate nothing.
 
     The sampler logs log-probabilities of the distribution that it samples from, after temperature and truncation. For
-    greedy sampling it logs those of the softmax at temperature 1. With the same `seed` and the same logits, a request
-    gets the same tokens, whatever else is sampled at the time.
+    greedy sampling it logs the softmax at temperature 1. With the same `seed` and the same logits, a request gets the
+    same tokens, independent of other requests.
     """
 
     max_tokens: int
@@ -204,12 +204,12 @@ class SamplingParams:
 
 
 class StopReason(StrEnum):
-    """Why an episode ended."""
+    """The reason for the end of an episode."""
 
-    DONE = "done"  # the environment said so
+    DONE = "done"  # the environment has finished it
     MAX_TURNS = "max_turns"  # the policy had no turn left
     CONTEXT_FULL = "context_full"  # the next messages did not fit into `seq_len`
-    FAILED = "failed"  # something broke; `Rollout.failure` says what
+    FAILED = "failed"  # see `Rollout.failure`
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +231,8 @@ class Rollout:
     have log-probability 0.0 and weight version -1. `reward` is the sum of `turn_rewards`.
 
     `failure` is the reason why the rollout cannot be trained on (see `errors.RolloutError`), and then the reward is
-    nan. `stop_reason` is FAILED if the failure ended the episode. A rollout that is rejected afterwards, say because a
-    teacher cannot read it, keeps the reason why its episode ended. `role` names the policy's side in self-play. `env_s`
+    nan. `stop_reason` is FAILED if the failure ended the episode. A rollout that is rejected afterwards, for example
+    because a teacher cannot read it, keeps its stop reason. `role` names the policy's side in self-play. `env_s`
     are the seconds that the environment took to start and over each reply, and `task_data` is the data of its task, as
     the right answer, for those who read the rollout. Equal rollouts may differ in these two.
     """
@@ -285,7 +285,7 @@ class Sample:
         rewards_T        0   0   0    0    0    0   0   0    0    1      with a value head, else ()
 
     `advantages_T` is read only where the mask is true. A trainer with a value head computes the advantages itself from
-    `rewards_T`, what each token earned, and then `advantages_T` is all 0. `version` is the oldest weight version that
+    `rewards_T`, the rewards of tokens, and then `advantages_T` is all 0. `version` is the oldest weight version that
     any of the tokens was sampled from, and `row` the rollout's line in the step's file, from 0, or -1 if none has it.
     """
 

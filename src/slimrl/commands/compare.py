@@ -22,8 +22,8 @@ FIRST and SECOND are the output directories of `slimrl eval` or of a finished `s
 
 
 def run_compare(argv: Sequence[str]) -> int:
-    """Run the `compare` command: show how the first evaluation differs from the second, in each way of decoding.
-    Returns the exit status. Raises UserError."""
+    """Run the `compare` command: show the differences between two evaluations in each way of decoding. Returns the exit
+    status. Raises UserError."""
     if HELP & {*argv}:
         return show(PAGE)
     if len(argv) != 2 or any(word.startswith("-") for word in argv):

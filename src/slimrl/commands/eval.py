@@ -1,6 +1,6 @@
 """The `eval` command: a model and its baselines on the same held-out tasks, with intervals, comparisons and failures.
 
-Models are loaded one after the other, and only if they have episodes left to play.
+Models are loaded one after another, and only if they have episodes left to play.
 """
 
 import json
@@ -38,7 +38,7 @@ from slimrl.monitor.tables import as_markdown, for_terminal
 from slimrl.rollout.episode import RolloutContext
 
 MODEL = "eval"  # the slug of the evaluated model's files
-SCRIPTED = "scripted"  # the mode of baselines that are scripts and sample nothing
+SCRIPTED = "scripted"  # the mode of scripts, which sample nothing
 NUM_EXAMPLES = 5  # conversations of each kind of failure in failures.md
 
 
@@ -55,7 +55,7 @@ class Results:
         return self.config.model.name
 
     def in_mode(self, mode: str) -> dict[str, Evaluation]:
-        """The evaluation of every model in a mode, and of every script, which has one evaluation only."""
+        """Return the evaluation of every model in a mode, and the only evaluation of every script."""
         return {
             name: modes[mode] if mode in modes else modes[SCRIPTED]
             for name, modes in self.evaluations.items()
@@ -66,7 +66,7 @@ class Results:
         return failures_by_kind(self.tasks, evaluation.rollouts)
 
     def pairs(self, mode: str) -> dict[str, list[Pair]]:
-        """The model compared with each of the others, where both finished a task in common."""
+        """Compare the model with each of the others that finished a task in common."""
         found = {name: self._episodes(evaluation) for name, evaluation in self.in_mode(mode).items()}
         mine = found.pop(self.model)
         return {name: compare(mine, other) for name, other in found.items() if common_tasks(mine, other)}
@@ -86,7 +86,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     samplings = [config.sampling.params(temperature, config.seed) for temperature in config.temperatures]
     plan = HeldOutPlan(tasksets, config.split, config.num_examples, samplings, config.resume)
 
-    @cache  # a script needs its chat template, whether or not it has to play itself
+    @cache  # a script needs its chat template even if the model has nothing to play
     def model() -> RolloutContext:
         return _player(config, config.model.name, console)
 
@@ -108,7 +108,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
 
 
 def _check_baselines(config: EvalRunConfig, asked: HeldOutTask) -> None:
-    """Raise UserError for wrong baselines now, and not after the model has played for an hour."""
+    """Raise UserError for wrong baselines before the model plays, which may take an hour."""
     names = [config.model.name, *config.baselines]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(
@@ -126,14 +126,14 @@ def _check_baselines(config: EvalRunConfig, asked: HeldOutTask) -> None:
 
 
 def slug_of(name: str) -> str:
-    """The start of the names of a baseline's files."""
+    """Return the prefix of the names of a baseline's files."""
     return f"vs_{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('-')}"
 
 
 def _eval_policy(
     config: EvalRunConfig, name: str, model: Callable[[], RolloutContext], console: RunConsole
 ) -> Callable[[], EvalPolicy]:
-    """A function that makes the policy of that name: the model, another model, or a script."""
+    """Return a function that makes the policy of this name: the model, another model, or a script."""
 
     def make() -> EvalPolicy:
         if script := script_of(name):
@@ -150,7 +150,7 @@ def _player(config: EvalRunConfig, name: str, console: RunConsole) -> RolloutCon
 
 
 def _show(results: Results, output_dir: Path, console: RunConsole) -> None:
-    """Show the tables and write them to report.md. The conversations of failures go to failures.md alone."""
+    """Show the tables, and write them to report.md and the conversations of failures to failures.md."""
     report, failures = [f"# {results.model}", ""], ["# Failures", ""]
     for mode in results.evaluations[results.model]:
         found = results.in_mode(mode)

@@ -1,4 +1,4 @@
-"""The command `init`: the examples as files of the user's own, for whoever installed slimrl without its checkout."""
+"""The `init` command: copies the examples, for users who installed slimrl without a checkout."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ Then, from there:
 
 
 def run_init(argv: Sequence[str]) -> int:
-    """Copies the examples to where the arguments say. Returns the exit status. Raises UserError."""
+    """Run the `init` command: copy the examples to the given directory. Returns the exit status. Raises UserError."""
     parser = argparse.ArgumentParser("slimrl init", description=ABOUT, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("directory", type=Path, metavar="DIR", help="where to; `.` is here")
     parser.add_argument("--force", action="store_true", help="overwrite files of the same names")
@@ -34,7 +34,7 @@ def run_init(argv: Sequence[str]) -> int:
 
 
 def examples_root() -> Path:
-    """Return the directory that holds the examples, in a wheel's package or a checkout's root. Raises UserError."""
+    """Return the directory with the examples, in a wheel's package or a checkout's root. Raises UserError."""
     package = Path(slimrl.__file__).parent
     for root in (package / "_examples", package.parents[1]):
         if all((root / name).is_dir() for name in DIRECTORIES):
@@ -46,8 +46,8 @@ def examples_root() -> Path:
 
 
 def copy_examples(root: Path, directory: Path, force: bool = False) -> int:
-    """Copies all files below DIRECTORIES and returns their number. Raises UserError, before the first, if some are
-    there already and `force` is not set, or if they cannot be written."""
+    """Copy all files below DIRECTORIES and return their number. Raises UserError before the first copy if some exist
+    and `force` is not set, or if they cannot be written."""
     files = [path.relative_to(root) for name in DIRECTORIES for path in sorted((root / name).rglob("*"))]
     files = [path for path in files if (root / path).is_file() and "__pycache__" not in path.parts]
     there = [path for path in files if os.path.lexists(directory / path)]

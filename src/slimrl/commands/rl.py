@@ -1,6 +1,6 @@
 """The `rl` command: evaluate, warm up, train by reinforcement learning, evaluate again, report.
 
-In one process all of it happens here. Where its settings come to several, a deployment starts and watches them.
+In one process all of it happens here. For several processes a deployment starts and watches them.
 """
 
 import time
@@ -30,12 +30,12 @@ from slimrl.trainer.checkpoint import read_progress
 def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int:
     """Run the `rl` command: evaluate, warm up if the settings ask for it, train, evaluate again, plot and report.
 
-    Everything that can be refused is made first, so that a mistake in the settings shows before anything slow begins.
+    All parts are made first, so that a mistake in the settings is reported before the first slow stage.
     """
     began, console = time.monotonic(), RunConsole()
     resolved = with_pinned_model(resolved)
-    # A run in several processes starts this command again, which a call from Python lacks (`argv` is None), and needs
-    # slimrl-cluster and a server. `auto` chooses it only where all of them are there.
+    # A run in several processes starts this command again, so it needs its words (a call from Python has none), the
+    # plug-in slimrl-cluster and a server. `auto` chooses it only with all of them.
     can_be_apart = resolved.argv is not None and "processes" in names(DEPLOYMENTS) and find_spec("uvicorn") is not None
     config = place(resolved.config, console.note, can_be_apart=can_be_apart)
     config = without_needless_warm_up(config, console.note)
@@ -49,9 +49,9 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
         first = past.step if past else 0
         sinks = open_sinks(resolved, output_dir, console, first)
         with Monitor(sinks, open_watches(config, output_dir, console, first)) as monitor:
-            # Make and check everything, which loads the model, too. Without a teacher there is no distillation.
+            # Make and check all parts; this loads the model. `make_distillation` returns None without a teacher.
             parts = make_rl_parts(config, output_dir, console)
-            reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and for a KL divergence
+            reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and a KL divergence
             sampling = SamplingHere(parts, make_distillation(parts.sampling, beside_the_policy(parts, reference)))
             warmup = prepare_warm_up(parts, parts.tasksets) if config.warmup.max_steps and not past else None
             run = Run(parts, sampling, reference, past, began)

@@ -20,7 +20,7 @@ from slimrl.trainer.weights import weights_directory
 
 
 def run_sft(resolved: Resolved[SFTConfig]) -> int:
-    """Run the `sft` command: train on conversations, plot, and say where the weights are. Under torchrun, several
+    """Run the `sft` command: train on conversations, plot, and print the path of the weights. Under torchrun, several
     processes share the work of each batch."""
     console, resolved = console_of_rank(), with_pinned_model(resolved)
     config, output_dir = resolved.config, Path(resolved.config.output_dir)

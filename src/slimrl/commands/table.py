@@ -1,4 +1,4 @@
-"""The commands of the core, as the entry points in pyproject.toml name them. Imports nothing that they need."""
+"""The commands of the core, for the entry points in pyproject.toml. Imports none of their modules."""
 
 from slimrl.plugins import Command
 

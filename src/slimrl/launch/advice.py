@@ -1,5 +1,4 @@
-"""Advice on settings that are allowed, but unusual enough to be a mistake, and on a run that cannot get anywhere. It is
-printed and stops nothing."""
+"""Notes about unusual settings, which may be mistakes, and about a run that cannot learn. They stop nothing."""
 
 from collections.abc import Sequence
 
@@ -9,8 +8,8 @@ from slimrl.environments.scripts import EXPERT
 from slimrl.monitor.console import RunConsole
 from slimrl.types import Metrics, Taskset
 
-# The ranges of learning rates and of alpha / rank that draw no warning. Usual learning rates are 10 times those of full
-# fine-tuning, which are about 3e-6 to 3e-4.
+# The ranges of learning rates and of alpha / rank that draw no warning. Usual learning rates are 10 times the rates of
+# full fine-tuning, about 3e-6 to 3e-4.
 LEARNING_RATES = (3e-5, 3e-3)
 FACTORS = (1 / 32, 64.0)
 LARGEST_RANK = 128
@@ -24,7 +23,7 @@ def note_config_warnings(model: ModelConfig, key: str, lr: float, console: RunCo
 
 
 def lora_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
-    """Sentences on what is unusual about the settings; `key` is the config key of the learning rate `lr`."""
+    """Return a sentence for each unusual setting of an adapter; `key` is the config key of the learning rate `lr`."""
     if config.rank == 0:
         return []
     found, factor = [], config.alpha / config.rank
@@ -52,9 +51,9 @@ def lora_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
 
 
 def nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics) -> str:
-    """A sentence on what to do where neither a rollout of the first step nor a held-out task has earned anything; empty
-    where some did. A teacher's opinion is something to learn from without a reward."""
-    ends = "_low", "_high"  # of an interval, which is wider than what was earned
+    """Return a remedy if no rollout of the first step and no held-out task has earned anything; else an empty text.
+    With a teacher a run can learn without rewards, so there is none then."""
+    ends = "_low", "_high"  # bounds of an interval, not rewards
     held_out = [
         value for name, value in metrics.items() if name.startswith("held_out/reward_") and not name.endswith(ends)
     ]

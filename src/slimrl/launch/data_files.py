@@ -1,4 +1,4 @@
-"""Checks the files of data that a command names before a model is loaded. Needs no PyTorch, for `--dry-run`."""
+"""Checks a command's data files before a model is loaded. Needs no PyTorch, for `--dry-run`."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from slimrl.io.rows import file_rows
 
 
 def check_data_files(config: CommandConfig) -> None:
-    """Raises UserError if a file to train or validate on cannot be read as far as its first row."""
+    """Raise UserError if the first row of a training or validation file cannot be read."""
     if isinstance(config, SFTConfig) and isinstance(config.data, FileDataConfig):
         for key in ("path", "val_path"):
             if file := vars(config.data)[key]:

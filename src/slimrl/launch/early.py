@@ -1,5 +1,5 @@
-"""Refuses, before PyTorch is imported, what needs no model to be refused: a directory that cannot be used, an extra
-that is missing, a GPU that is not there. Each of these checks is made again where the thing itself is used."""
+"""Refusals before PyTorch is imported: a directory that cannot be used, a missing extra, a missing GPU. The code that
+uses these makes each check again."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from slimrl.errors import UserError, install_hint
 from slimrl.launch.run_lock import refuse_in_use, refuse_run, refuse_unwritable
 
 GPU_DEVICES = ("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg")  # of NVIDIA's driver, of AMD's, and within Windows
-Need = tuple[str, str, str]  # a module, the extra that installs it, and what needs it
+Need = tuple[str, str, str]  # a module, the extra that installs it, and its purpose
 
 
 def refuse_early(config: CommandConfig) -> None:
@@ -35,7 +35,7 @@ def refuse_early(config: CommandConfig) -> None:
 
 
 def _is_rank() -> bool:
-    """Whether this process is one of several that share a run's directory."""
+    """Return True if this process is one of several that share a run's directory."""
     return os.environ.get("WORLD_SIZE", "1") != "1"
 
 

@@ -28,13 +28,13 @@ def run_rl(resolved: Resolved[RLConfig]) -> int:
 
 
 def find(name: str) -> Deployment:
-    """The deployment of a name. Raises UserError if it is not installed."""
+    """Return the deployment of this name. Raises UserError if it is not installed."""
     found: Deployment = load(DEPLOYMENTS, name, WHAT)
     return found
 
 
 def part_of(name: str) -> Callable[[Resolved[RLConfig]], int]:
-    """A function that runs a part of an `rl` run. Raises UserError if no deployment is installed."""
+    """Return a function that runs a part of an `rl` run. Raises UserError if no deployment is installed."""
     place = find("processes").parts[name]
     return lambda resolved: int(call(place, resolved))
 
@@ -43,21 +43,21 @@ class Hook(Protocol):
     """The work of a plug-in beside a run."""
 
     def begin(self, config: RLConfig, output_dir: Path | None, note: Note) -> None:
-        """Called for `rl` with its placed settings, before the model is loaded. `output_dir` exists; it is None where
-        another process has it. Raises UserError to refuse the run."""
+        """Prepare for an `rl` run with placed settings, before the model is loaded. `output_dir` exists; it is None if
+        another process owns it. Raises UserError to refuse the run."""
 
     def end(self, output_dir: Path, step: int, console: "RunConsole") -> None:
-        """Called when the weights after the last step, and everything else, have been written."""
+        """Finish after all files of the run, the last weights included, have been written."""
 
 
 def begin_hooks(config: RLConfig, output_dir: Path | None, note: Note) -> None:
-    """Call `begin` of every hook. Raises UserError if one refuses the run."""
+    """Let every hook prepare. Raises UserError if one refuses the run."""
     for hook in _hooks(note):
         hook.begin(config, output_dir, note)
 
 
 def end_hooks(output_dir: Path, step: int, console: "RunConsole") -> None:
-    """Call `end` of every hook."""
+    """Let every hook finish."""
     for hook in _hooks(console.note):
         hook.end(output_dir, step, console)
 

@@ -17,7 +17,7 @@ from slimrl.types import Metrics
 
 
 def open_watches(config: RLConfig, output_dir: Path, console: RunConsole, first: int) -> list[HealthWatch]:
-    """The watch over a run that goes on from step `first`; none where the monitors are off."""
+    """Return the watch over a run that continues from step `first`; none if the monitors are off."""
     if not config.monitors.enabled:
         return []
     path = output_dir / METRICS
@@ -30,8 +30,8 @@ def open_watches(config: RLConfig, output_dir: Path, console: RunConsole, first:
 
 
 def unknown_right_metric(config: RLConfig, metrics: Metrics) -> str:
-    """A note for a step in which no environment reported the right answers that `monitors.right_metric` names; empty
-    otherwise. Later steps may report it, as those whose episodes come to an end."""
+    """Return a note if no environment reported the metric `monitors.right_metric` in this step; else an empty text. A
+    later step, in which episodes finish, may report it."""
     name = config.monitors.right_metric
     if not config.monitors.enabled or name == AUTO or "monitor/right" in metrics:
         return ""
@@ -70,7 +70,7 @@ class BestWeights:
 
 
 def best_weights(config: RLConfig | SFTConfig | TrainerOnlyConfig, output_dir: Path) -> list[BestWeights]:
-    """The sink for the held-out measure of a command; none for one that has no such measure."""
+    """Return the sink for the held-out metric of a command; none for a command without such a metric."""
     match config:
         case RLConfig():
             return [BestWeights(output_dir, f"held_out/reward_{mode_of(config.eval.temperatures[0])}")]

@@ -46,15 +46,15 @@ class HeldOutPlan:
 
 
 def note_short_splits(tasks: Sequence[HeldOutTask], num_examples: int, note: Callable[[str], None]) -> None:
-    """Says where an environment has fewer tasks to evaluate on than were asked for."""
+    """Log each environment that has fewer held-out tasks than the settings ask for."""
     for env, num in Counter(task.env for task in tasks).items():
         if num < num_examples:
             note(f"{env} has {num} held-out tasks; num_examples = {num_examples} asks for more")
 
 
 class HeldOut:
-    """Evaluates a policy in its present state. `eval_policy` makes the policy, and is called only when there are
-    episodes left to play; `constant` makes the one that gives the best constant answer, for a baseline. Results go to
+    """Evaluates a policy in its present state. `eval_policy` makes the policy, and is called only if episodes are left
+    to play; `constant` makes the baseline that always gives the best constant answer. Results are stored in
     `output_dir/held_out/<stage>.json`, and every rollout beside them."""
 
     def __init__(
@@ -77,16 +77,16 @@ class HeldOut:
         return self._plan.samplings
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
-        """Evaluate now, and write the result down. `slug` names the files, `name` the stage in the closing table."""
+        """Evaluate now, and store the result. `slug` names the files, `name` the stage in the closing table."""
         self._measure_constant()
         return self.record(slug, name, [self.play(slug, name, sampling) for sampling in self._plan.samplings])
 
     def _measure_constant(self) -> None:
-        """Evaluate the best constant answer once in a run, on the tasks of environments that have one."""
+        """Evaluate the best constant answer once in a run, on the tasks of environments that know one."""
         tasks = [asked for asked in self.tasks if CONSTANT in asked.taskset.scripts]
         if self._constant is None or not tasks or stage_path(self._output_dir, CONSTANT).exists():
             return
-        make, self._constant = self._constant, None  # it is not tried again if it fails
+        make, self._constant = self._constant, None  # one try, even if it fails
         rollouts = play_tasks(tasks, make(), self._plan.samplings[0], lambda _: None)
         if any(not rollout.failure for rollout in rollouts):
             self.record(CONSTANT, "the same answer to all", [evaluation_of("constant", rollouts)])
@@ -106,7 +106,7 @@ class HeldOut:
 
     def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:
         """Play every task once. `mode` names the way of decoding, by default after the temperature. Episodes of other
-        tasks that an earlier process played stay in the file, and do not count."""
+        tasks, which an earlier process played, stay in the file and do not count."""
         mode = mode or mode_of(sampling.temperature)
         path = self._output_dir / DIRECTORY / f"{slug}_{mode}.jsonl"
         past = past_episodes(path) if self._plan.keep else {}
@@ -115,7 +115,7 @@ class HeldOut:
             self._console.note(f"{len(changed)} of {len(past)} episodes in {path} are played again: tasks have changed")
         for task_id in changed:
             del past[task_id]
-        # Models load only where something is missing: a finished evaluation is read from its file.
+        # A finished evaluation is read from its file, so no model is loaded for it.
         missing = [asked for asked in self.tasks if asked.id not in past]
         if others := len(past) - len(self.tasks) + len(missing):
             self._console.note(f"{others} of {len(past)} episodes in {path} are of tasks that are not asked: left out")
@@ -134,7 +134,7 @@ class HeldOut:
 
                 played = play_tasks(missing, eval_policy, sampling, on_done)
                 rollouts |= {rollout.task_id: rollout for rollout in played}
-                # First the asked tasks in their order, then the others: equal evaluations write equal files.
+                # The requested tasks in their order, then the others: equal evaluations write equal files.
                 file.finish(({asked.id: rollouts[asked.id] for asked in self.tasks} | rollouts).values())
         evaluation = evaluation_of(mode, [rollouts[asked.id] for asked in self.tasks])
         for reason, count in evaluation.failures.items():
@@ -142,17 +142,17 @@ class HeldOut:
         return evaluation
 
     def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        """The stage and metrics that another process of this run has measured; see `recall_stage`."""
+        """Return the stage and metrics that an earlier process of this run measured; see `recall_stage`."""
         return recall_stage(self._output_dir, slug, self._console.note)
 
 
 def stage_path(output_dir: Path, slug: str) -> Path:
-    """The file with the result of a stage."""
+    """Return the path of the result of a stage."""
     return output_dir / DIRECTORY / f"{slug}.json"
 
 
 def recall_stage(output_dir: Path, slug: str, note: Callable[[str], None]) -> tuple[Stage, Metrics] | None:
-    """The stage and metrics that a run has measured; None if it has not, and after a note if the file is damaged."""
+    """Return the stored stage and metrics of a run; None if there are none, with a note if the file is damaged."""
     path = stage_path(output_dir, slug)
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""The pages of `slimrl COMMAND --help` of commands that have settings. Imports nothing that reads settings."""
+"""The pages of `slimrl COMMAND --help` for commands with settings. Imports nothing that reads settings."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -24,7 +24,7 @@ The settings are those of `rl`.
 
 
 def show_help(name: str, command: Command, argv: Sequence[str]) -> int:
-    """Print the page of a command, of the section behind `--help` if one is named. Returns the exit status."""
+    """Print the help page of a command, or of the section named after `--help`. Returns the exit status."""
     if command.settings:
         return show_settings(settings_of(command), argv)
     show(PART_HELP.format(name=name))
@@ -32,7 +32,7 @@ def show_help(name: str, command: Command, argv: Sequence[str]) -> int:
 
 
 def show_settings(config_class: type[CommandConfig], argv: Sequence[str]) -> int:
-    """Print the settings of a command, or of the section that is named behind `--help`. Returns the exit status."""
+    """Print the settings of a command, or of the section named after `--help`. Returns the exit status."""
     place = next(place for place, word in enumerate(argv) if word in HELP)
     behind = argv[place + 1 : place + 2]
     section = next((word for word in behind if not word.startswith(("-", "@"))), "")
@@ -40,7 +40,7 @@ def show_settings(config_class: type[CommandConfig], argv: Sequence[str]) -> int
 
 
 def settings_of(command: Command) -> type[CommandConfig]:
-    """The class of a command's settings, whose module is imported now."""
+    """Import and return the class of a command's settings."""
     module, _, name = command.settings.partition(":")
     found: type[CommandConfig] = vars(import_module(module))[name]
     return found

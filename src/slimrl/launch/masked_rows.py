@@ -1,4 +1,4 @@
-"""Shows the first rows of supervised data as the model will read them, with the trained tokens marked.
+"""Shows the first rows of supervised data in the form that the model reads, with the trained tokens marked.
 
 `sft --dry-run` prints them behind the settings, as comments of TOML, so that its output can still be read as settings.
 """
@@ -22,9 +22,9 @@ BEGIN, END = "⟦", "⟧"
 
 
 def show_rows(config: SFTConfig) -> str:
-    """The first rows as comments; empty for data that a dry run does not open: experts and data sets of the Hub.
+    """Return the first rows as comments; empty for experts and for data sets of the Hub, which a dry run does not open.
 
-    A model that lies in a directory writes them by its own template, and ChatML stands in for others, because a dry run
+    A model in a local directory writes them by its own template; ChatML replaces the others, because a dry run
     downloads nothing. Raises UserError naming the first bad row.
     """
     data = config.data

@@ -1,4 +1,4 @@
-"""Checks the names of a command's models before anything heavy is imported: a mistyped one is answered at once."""
+"""Checks the names of a command's models before heavy imports: a mistyped name is refused at once."""
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.check import TemplateConfig
@@ -9,7 +9,7 @@ from slimrl.models.names import kind_of
 
 
 def check_model_names(config: CommandConfig) -> None:
-    """Raises UserError if a model's name can be nothing: no packaged model, no file, and no name of the Hub."""
+    """Raise UserError if a name is neither a packaged model, nor a file or directory, nor a possible id of the Hub."""
     model = vars(config).get("model")
     if isinstance(model, ModelConfig | TemplateConfig) and model.name:
         kind_of(model.name)

@@ -1,7 +1,7 @@
 """The parts of a run, made from its settings: tasksets, policy, engine, held-out evaluation, sinks.
 
 In one process the engine samples from the trainer's own module, so the two take turns, and publishing weights costs
-nothing. A trainer of its own process has no more than `TrainerParts`.
+nothing. A trainer in a separate process has only `TrainerParts`.
 """
 
 import os
@@ -47,7 +47,7 @@ AnyTraining = Resolved[RLConfig] | Resolved[SFTConfig] | Resolved[TrainerOnlyCon
 
 @dataclass(frozen=True, slots=True)
 class TrainerParts:
-    """The parts that a trainer has, wherever its batches come from. `ranks` are the processes that share its work."""
+    """The parts of every trainer. `ranks` are the processes that share its work."""
 
     config: RLConfig
     output_dir: Path
@@ -58,7 +58,7 @@ class TrainerParts:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParts:
-    """The parts of the half that samples, wherever the trainer is."""
+    """The parts of the sampling half of a run, in this process or another."""
 
     config: RLConfig
     output_dir: Path
@@ -70,7 +70,7 @@ class SamplingParts:
 
 @dataclass(frozen=True, slots=True)
 class Parts(TrainerParts):
-    """The parts of a run in one process, which the stages of `rl` and `probe` share."""
+    """The parts of a run in one process, shared by the stages of `rl` and `probe`."""
 
     engine: Engine
     client: LocalClient
@@ -80,19 +80,19 @@ class Parts(TrainerParts):
 
     @property
     def sampling(self) -> SamplingParts:
-        """The parts of the half that samples."""
+        """The parts of the sampling half."""
         return SamplingParts(self.config, self.output_dir, self.console, self.context, self.tasksets, self.held_out)
 
 
 def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
-    """The parts of an RL run, with the model loaded. Raises UserError for settings that do not fit it."""
+    """Make the parts of an RL run and load the model. Raises UserError for settings that do not fit the model."""
     tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
     if config.warmup.max_steps and not (config.resume and read_progress(output_dir)):
-        check_experts(tasksets, "rl")  # the warm-up asks for one; to load the model may take minutes
+        check_experts(tasksets, "rl")  # before the model is loaded, which may take minutes
     policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
     limits = episode_limits(config.orchestrator, config.seq_len)
     engine = make_engine(policy.module, policy.chat, config.inference, limits)
-    # Where episodes go on while the trainer trains, they have a thread, and so has the engine, which then can pause.
+    # If episodes continue while the trainer trains, they have a thread, and so has the engine, which then can pause.
     client = LocalClient(engine, policy.chat.text, LoopThread("sampler") if config.async_level else None)
     context = RolloutContext(client, policy.chat, limits, concurrent_episodes(config))
     held_out = make_held_out(config, tasksets, context, output_dir, console)
@@ -102,7 +102,7 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
 def make_held_out(
     config: RLConfig, tasksets: Sequence[Taskset], context: RolloutContext, output_dir: Path, console: RunConsole
 ) -> HeldOut:
-    """The held-out evaluation of an RL run."""
+    """Make the held-out evaluation of an RL run."""
     samplings = [
         config.orchestrator.sampling.params(temperature, config.seed) for temperature in config.eval.temperatures
     ]
@@ -120,8 +120,8 @@ def make_held_out(
 
 
 def concurrent_episodes(config: RLConfig) -> int:
-    """The number of episodes that are played at once. At level 0 each has a slot of the engine to itself; above, many
-    wait for their environment, and those that do not share the slots."""
+    """Return the number of concurrent episodes. At level 0 each has a slot of the engine to itself; above, many wait
+    for their environment, and the others share the slots."""
     slots = config.inference.max_slots * max(config.deployment.num_samplers, config.deployment.max_samplers)
     if not config.async_level:
         return slots
@@ -129,13 +129,13 @@ def concurrent_episodes(config: RLConfig) -> int:
 
 
 def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:
-    """The limits of an episode, by the settings."""
+    """Return the limits of an episode from the settings."""
     return EpisodeLimits(config.max_turns, seq_len, config.episode_timeout_s)
 
 
 def restore_measured(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
-    """The model's settings with the dtype, the number of threads and the date that a resumed run took when it first
-    started. With others, its numbers would not be the same to the last bit."""
+    """Return the model's settings with the dtype, number of threads and date of the first start. With others, the
+    numbers of a resumed run would not be the same to the last bit."""
     progress = (read_progress(output_dir) or read_progress(warmup_directory(output_dir))) if resume else None
     if progress is None:
         return config
@@ -144,7 +144,7 @@ def restore_measured(config: ModelConfig, output_dir: Path, resume: bool) -> Mod
 
 
 def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
-    """The loaded model, after a note to the console of what it is and where it runs."""
+    """Load the model, and log its name, device and dtype."""
     policy = load_policy(config)
     measured = ", ".join(f"{name} {gflops:.0f}" for name, gflops in policy.gflops.items())
     console.note(
@@ -161,21 +161,21 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
 
 
 def make_engine(module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: EpisodeLimits) -> Engine:
-    """An engine on the module."""
+    """Make an engine on the module."""
     return Engine(module, chat.stop_ids, config.max_slots, limits.seq_len, config.lookup_tokens, config.quantization)
 
 
 def make_context(
     module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: EpisodeLimits
 ) -> tuple[Engine, RolloutContext]:
-    """An engine on the module, and the context of episodes that sample from it in turn with all else."""
+    """Make an engine on the module, and the context of episodes that sample from it in this thread."""
     engine = make_engine(module, chat, config, limits)
     return engine, RolloutContext(LocalClient(engine, chat.text), chat, limits, config.max_slots)
 
 
 def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, first: int) -> list[Sink]:
-    """The sinks of a run's metrics: its file, from step `first` on, the name of its best weights, and the trackers that
-    the settings ask for. Raises UserError if an extra is missing."""
+    """Open the sinks of a run's metrics: the file, from step `first` on, the name of the best weights, and the trackers
+    in the settings. Raises UserError if an extra is missing."""
     config = resolved.config
     sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first), *best_weights(config, output_dir)]
     settings: Resolved[TrainingRunConfig] = Resolved(config, resolved.provenance)

@@ -1,7 +1,7 @@
-"""Which devices the parts of an RL run have, and whether they are one process or several.
+"""The placement of an RL run: one process or several, and the devices of its parts.
 
-In one process sampling and training take turns, on one device. As processes they have devices of their own where there
-are several GPUs, and share the CPU or the GPU where there are not.
+In one process sampling and training take turns, on one device. As processes each has its own device if there are
+several GPUs; otherwise they share the CPU or the GPU.
 """
 
 from collections.abc import Callable
@@ -17,13 +17,13 @@ from slimrl.errors import UserError
 
 C = TypeVar("C", bound=RLConfig)
 KEYS = ("trainer_gpu_ids", "inference_gpu_ids", "teacher_gpu_ids")
-AGE = 2  # versions that a rollout may lag behind where sampling and training go on at once
+AGE = 2  # versions that a rollout may lag behind if sampling and training overlap
 
 
 def place(config: C, note: Callable[[str], None], part: Part | None = None, can_be_apart: bool = True) -> C:
-    """The settings with what `auto` and the `..._gpu_ids` come to on this machine; `note` receives a line about it
-    unless nothing was asked for. A `part` is placed as one of several processes, whatever `deployment.type` says; where
-    the parts cannot be apart, `auto` is one process.
+    """Resolve `auto` and the `..._gpu_ids` in the settings for this machine, and log the placement unless the settings
+    ask for none. A `part` is always placed as one of several processes. `auto` is one process if the parts cannot be
+    separate.
 
     Raises:
         UserError: a GPU does not exist, though this machine has some; or a part cannot be a process of its own.
@@ -34,7 +34,7 @@ def place(config: C, note: Callable[[str], None], part: Part | None = None, can_
 def place_on(
     config: C, num_gpus: int, note: Callable[[str], None], part: Part | None = None, can_be_apart: bool = True
 ) -> C:
-    """What `place` gives on a machine with so many GPUs."""
+    """Return the result of `place` on a machine with `num` GPUs."""
     is_cpu = config.model.device == "cpu"
     num = 0 if is_cpu else num_gpus
     asked = {key: vars(config)[key] for key in KEYS if vars(config)[key]}
@@ -47,7 +47,7 @@ def place_on(
                 f"{key} = {ids}, but PyTorch sees {num} GPUs here, numbered from 0. Correct it, or remove it."
             )
     if config.deployment.type == "ray" and part is None:
-        return config  # each node places its part, and Ray says which GPUs it has
+        return config  # each node places its part on the GPUs that Ray gives it
     samples_elsewhere = config.inference.backend == "vllm" or bool(config.inference.base_url)
     must_be_apart = part is not None or samples_elsewhere or config.deployment.type == "processes"
     apart = must_be_apart or (can_be_apart and _is_apart(config, num))
@@ -65,8 +65,8 @@ def place_on(
 
 
 def _is_apart(config: RLConfig, num: int) -> bool:
-    """Whether the parts had better be processes of their own."""
-    # A teacher of the trained weights is where these are.
+    """Return True if separate processes are better for the parts."""
+    # A teacher with the trained weights is in the same process as these.
     if config.deployment.type == "one-process" or isinstance(config.teacher, PolicyTeacherConfig):
         return False
     trainer, inference = set(config.trainer_gpu_ids), set(config.inference_gpu_ids)
@@ -76,7 +76,7 @@ def _is_apart(config: RLConfig, num: int) -> bool:
 
 
 def _in_one_process(config: C) -> tuple[C, str]:
-    """The settings for one process, and what that comes to."""
+    """Return the settings for one process, and a description of the placement."""
     if (num_trainers := config.deployment.num_trainers) > 1:
         raise UserError(
             f"deployment.num_trainers = {num_trainers} needs trainers that are processes: set deployment.type = "
@@ -97,7 +97,7 @@ def _in_one_process(config: C) -> tuple[C, str]:
 
 
 def _as_processes(config: C, num: int) -> tuple[C, str]:
-    """The settings for several processes, and what these come to. Raises UserError if a part cannot be one."""
+    """Return the settings for several processes, and a description. Raises UserError if a part cannot be one."""
     if isinstance(config.teacher, PolicyTeacherConfig):
         raise UserError(
             'teacher.type = "policy" scores with the weights that are trained, which only one process has: set '
@@ -114,7 +114,7 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
         return _with_type(config.model_copy(update={key: [*range(num)] for key in KEYS}), "processes"), ""
     free = [gpu for gpu in range(num) if not any(gpu in vars(config)[key] for key in KEYS)]
     needs_teacher = isinstance(config.teacher, ModelTeacherConfig)
-    # What is not named is given what is left: the sampler one, the teacher one, the trainer all others.
+    # Parts without ids share the remaining GPUs: the sampler one, the teacher one, the trainer all others.
     address = config.inference.base_url  # of a sampler that has its own already
     wanted = config.deployment.num_samplers
     inference = [] if address else config.inference_gpu_ids or free[:wanted] or [0]
@@ -144,8 +144,8 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
 
 
 def device_of(config: C, part: Part) -> C:
-    """The settings, as `place` gives them, with the device of one part of several as that of the model. Of a trainer's
-    ranks each has its own (`launch/ranks.py`)."""
+    """Return placed settings in which the model has the device of one part. Each rank of a trainer has its own
+    (`launch/ranks.py`)."""
     ids = config.inference_gpu_ids if part == "inference" else config.trainer_gpu_ids
     if not ids:
         return config
@@ -160,8 +160,8 @@ def _with_type(config: C, kind: str) -> C:
 
 
 def with_level(config: C, have_own_gpus: bool) -> C:
-    """The settings with `max_async_level` as a number: where sampling and training have GPUs of their own, both go on
-    at once if nothing else was asked for."""
+    """Return the settings with `max_async_level` as a number. By default sampling and training overlap if each has its
+    own GPUs."""
     if config.max_async_level != "auto":
         return config
     return config.model_copy(update={"max_async_level": AGE if have_own_gpus else 0})

@@ -1,4 +1,4 @@
-"""Processes that were started together: how they find one another, and what they agree on before they begin.
+"""Processes that share the work of one trainer: they join a group and agree on a dtype before the first step.
 
     uv run torchrun --nproc-per-node 2 -m slimrl trainer @ configs/debug/rl/train.toml
 
@@ -22,9 +22,9 @@ from slimrl.models.allocator import return_freed_memory
 from slimrl.models.device import choose_device, choose_dtype, dtype_name, set_threads
 from slimrl.trainer.parallel import ALONE, Ranks
 
-# How long a process waits for another one: the first one's writing to a disk is the longest wait.
+# A wait for another process: the longest is for the first one, while it writes to a disk.
 TIMEOUT = timedelta(minutes=10)
-# How long after a lost connection the process at its other end may take to be gone.
+# After a lost connection, for the end of the process at its other side.
 GRACE_S = 5.0
 
 
@@ -32,19 +32,19 @@ GRACE_S = 5.0
 def join_ranks(
     environment: Mapping[str, str], model: ModelConfig, gpus: Sequence[int] = ()
 ) -> Iterator[tuple[Ranks, ModelConfig]]:
-    """Join the processes that share this one's work, by the variables that torchrun sets, and the model's settings with
-    this process's own device, which is one of `gpus` if there are any. Without these variables the process is alone.
+    """Join the group of processes that torchrun's variables describe; without them the process is alone. Returns also
+    the model's settings with this process's own device, one of `gpus` if there are any.
 
-    Raises UserError if another of them ends before its time, or is not heard of for `TIMEOUT`.
+    Raises UserError if another process dies, or is silent for `TIMEOUT`.
     """
-    # WORLD_SIZE alone is not enough: schedulers set it, too, for processes that have nothing to do with one another.
+    # WORLD_SIZE alone is not enough: schedulers set it for unrelated processes, too.
     num = int(environment.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environment else 1
     if num == 1:
         yield ALONE, model
         return
     return_freed_memory()  # the model is not loaded yet
     device = own_device(model, int(environment["LOCAL_RANK"]), int(environment.get("LOCAL_WORLD_SIZE", num)), gpus)
-    # What the processes tell one another beside tensors of the model lies on the CPU.
+    # Messages beside the tensors of the model are on the CPU.
     distributed.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", timeout=TIMEOUT)
     ranks = Ranks(distributed.get_rank(), num)
     try:
@@ -55,8 +55,8 @@ def join_ranks(
 
 
 def own_device(model: ModelConfig, local_rank: int, num: int, gpus: Sequence[int] = ()) -> torch.device:
-    """The device of one of `num` processes of a machine: its CPU, or the GPU of the process's number, among `gpus` if
-    there are any.
+    """Return the device of one of `num` processes of a machine: the CPU, or the GPU with the number of the process,
+    among `gpus` if there are any.
 
     Raises UserError if there are fewer GPUs than processes.
     """
@@ -84,8 +84,8 @@ def run_on_first(ranks: Ranks, action: Callable[[], object]) -> None:
 
 
 def agree_on_dtype(model: ModelConfig, ranks: Ranks) -> ModelConfig:
-    """The model's settings with one dtype for all processes. With `auto` each would measure for itself, and they might
-    choose differently, so the first process's choice counts."""
+    """Return the model's settings with one dtype for all processes. With `auto` the first process measures and chooses,
+    because separate measurements may differ."""
     if ranks.num == 1 or model.dtype != "auto":
         return model
     set_threads(model.num_threads)
@@ -95,10 +95,10 @@ def agree_on_dtype(model: ModelConfig, ranks: Ranks) -> ModelConfig:
 
 @contextmanager
 def _name_who_is_gone(ranks: Ranks) -> Iterator[None]:
-    """Converts the error of an exchange that fails because another process is gone or silent to a UserError."""
+    """Convert the error of an exchange to a UserError that names the dead or silent process."""
     where = ranks.all_of((platform.node(), os.getpid()))
     with ExitStack() as held:
-        # A descriptor tells when a process has ended also where its number is given to another one.
+        # A descriptor stays valid if the number of a dead process is given to another one.
         watched = {}
         if sys.platform == "linux":
             for rank, (host, pid) in enumerate(where):

@@ -1,7 +1,7 @@
-"""The directory of a run: checks that it can be written, and that it does not hold another run or other settings.
+"""The directory of a run: checks that it is writable, and that it does not hold another run or other settings.
 
-A process that has opened a directory holds a lock on it until the `with` block ends or the process dies. A run that is
-refused before it has measured or saved anything, as for a model that cannot be loaded, leaves no directory behind.
+A process that has opened a directory holds a lock on it until it leaves the `with` block or dies. A run that is refused
+before it has measured or saved anything, such as one whose model cannot be loaded, leaves no directory behind.
 """
 
 import shutil
@@ -29,28 +29,28 @@ from slimrl.trainer.optim import schedule_factor
 from slimrl.trainer.recovery import recover, remove_leftovers
 from slimrl.trainer.weights import weights_directory
 
-LEASE_S = 150.0  # NFS gives the locks of a client that is silent away after 90 s by default
+LEASE_S = 150.0  # NFS frees the locks of a silent client after 90 s by default
 MOMENT_S = 2.0
-MAY_DIFFER = ("resume", "output_dir", "deployment.host")  # the last is the address of whatever node it runs on
-# Settings that may change when an evaluation is resumed: they decide which episodes there are, not what happens in one.
+MAY_DIFFER = ("resume", "output_dir", "deployment.host")  # the last is the address of its node
+# Settings that may change when an evaluation is resumed: they choose the episodes and do not change one.
 EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines")
 
 
 def warmup_directory(output_dir: Path) -> Path:
-    """The directory of the files of a run's warm-up."""
+    """Return the directory of a run's warm-up."""
     return output_dir / "warmup"
 
 
 def initial_weights(config: RLConfig) -> str:
-    """The name or path of the weights that RL starts from: those of the warm-up, or the base model's without one."""
+    """Return the name or path of the first weights of RL: the warm-up's, or the base model's without a warm-up."""
     if not config.warmup.max_steps:
         return config.model.name
     return str(weights_directory(warmup_directory(Path(config.output_dir)), config.warmup.max_steps))
 
 
 def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:
-    """The settings with the weights that `weights/latest` or `weights/best` stands for now: the name may stand for
-    others when the run is resumed."""
+    """Replace the link `weights/latest` or `weights/best` in the settings by its present target: the link may change
+    before the run is resumed."""
     model = getattr(resolved.config, "model", None)
     if not isinstance(model, ModelConfig) or not (path := Path(model.name)).is_symlink():
         return resolved
@@ -62,8 +62,8 @@ def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:
 def open_training_dir(
     resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]
 ) -> Iterator[Path]:
-    """Create the directory of a training run, or open it again with `resume`. Settings that differ from those of the
-    run so far are noted.
+    """Create the directory of a training run, or open it again with `resume`. Settings that differ from the
+    settings of the run so far are logged.
 
     Raises UserError if it cannot be written, if another process uses it, or if it holds a run and `resume` is not set:
     nothing is ever overwritten by accident.
@@ -87,7 +87,7 @@ def open_training_dir(
 
 
 def _recover(output_dir: Path, note: Callable[[str], None]) -> None:
-    """Check the checkpoint and the files that the run goes on from: its own, or before there is any the warm-up's."""
+    """Check the newest checkpoint of RL and its files, or of the warm-up if RL has none yet."""
     warmup = warmup_directory(output_dir)
     remove_leftovers(warmup)
     if not recover(output_dir, note):
@@ -99,7 +99,7 @@ def open_evaluation_dir(
     resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]
 ) -> Iterator[Path]:
     """Create the directory of an evaluation, or open it again with `resume`. Without `resume`, an earlier evaluation is
-    replaced, and a note says so.
+    replaced, and that is logged.
 
     Raises UserError if it cannot be written, if another process uses it, if it holds a training run, or if the earlier
     episodes of a resumed evaluation were played with other settings.
@@ -124,8 +124,8 @@ def open_evaluation_dir(
 
 
 def lock_patience_s(config: CommandConfig) -> float:
-    """How long a part waits for the place of the one before it: on a cluster a file server keeps the locks of a machine
-    that was lost, until it knows."""
+    """Return how long to wait for the lock of a lost part, in seconds: on a cluster a file server keeps the locks of a
+    lost machine for some time."""
     return LEASE_S if isinstance(config, RLConfig) and config.resume and config.deployment.type == "ray" else 0.0
 
 
@@ -146,7 +146,7 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
     try:
         yield
     except UserError:
-        # Where the parts of a run are processes of their own, the others are at work there already.
+        # If the parts of a run are separate processes, the others may already be at work there.
         if not holds(output_dir, (*TRAINING, EVALUATION)) and not (output_dir / "transport").exists():
             if new:
                 _remove(new)
@@ -158,10 +158,10 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
 
 
 def _remove(directories: Sequence[Path]) -> None:
-    """Remove a directory with all that is in it, and then those of its parents that are empty."""
+    """Remove a directory with its content, and then its parents as far as they are empty."""
     shutil.rmtree(directories[0])
     for parent in directories[1:]:
-        if any(parent.iterdir()):  # another run may have begun there
+        if any(parent.iterdir()):  # another run may have started there
             return
         parent.rmdir()
 
@@ -173,7 +173,7 @@ def _kept_settings(config: CommandConfig, output_dir: Path) -> dict[str, Any]:
 
 def _changes(before: Mapping[str, Any], resolved: Resolved[C], may_differ: Collection[str]) -> Iterator[str]:
     """Yield the differences between the settings of a run so far and the present ones, as `key: old -> new`. A default
-    that the run's version of slimrl did not have is no difference."""
+    that an older version of slimrl did not have does not count."""
     now = flat_settings(resolved.config)
     for key in sorted(before.keys() | (now.keys() & resolved.provenance.keys())):
         if key not in (*may_differ, SECRET) and before.get(key) != now.get(key):
@@ -187,7 +187,7 @@ def describe_jump(before: Mapping[str, Any], config: CommandConfig, output_dir: 
     if progress is None or progress.step == 0:
         return ""
     step, now = progress.step, flat_settings(config)
-    old = {**now, **before}  # with a default of today for a setting that the run's version did not have
+    old = {**now, **before}  # with defaults for settings that an older version did not have
     was, planned, new = _lr(old, step - 1), _lr(old, step), _lr(now, step)
     if abs(new - planned) <= 1e-9 * max(new, planned):
         return ""

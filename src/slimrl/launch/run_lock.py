@@ -1,4 +1,4 @@
-"""The lock of a run's directory, and the files by which a run is recognised. Needs no PyTorch.
+"""The lock of a run's directory, and the files that mark a run. Needs no PyTorch.
 
 The operating system releases the lock when its holder dies, so a killed run can be resumed.
 """
@@ -16,7 +16,7 @@ from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import acquire, holder_of, is_stopped
 
 METRICS = "metrics.jsonl"
-TRAINING = (METRICS, "checkpoints", "warmup")  # files of a training run that has begun
+TRAINING = (METRICS, "checkpoints", "warmup")  # files of a training run that has started
 EVALUATION = "held_out"
 LOCK = ".lock"
 
@@ -54,13 +54,13 @@ def refuse_unwritable(output_dir: Path) -> None:
     """Raise UserError if the directory cannot be used. A new one is removed again."""
     new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
     make_writable(output_dir)
-    with contextlib.suppress(OSError):  # another run may have begun there
+    with contextlib.suppress(OSError):  # another run may have started there
         for path in new:
             path.rmdir()
 
 
 def in_use(output_dir: Path) -> UserError:
-    """The error about a directory in which another process is at work."""
+    """Return the error about a directory in which another process is at work."""
     holder = holder_of(output_dir / LOCK)
     who = f"another process ({holder}{', which is stopped' * is_stopped(holder)})" if holder else "another process"
     return UserError(
@@ -69,7 +69,7 @@ def in_use(output_dir: Path) -> UserError:
 
 
 def holds(output_dir: Path, names: Collection[str]) -> bool:
-    """Whether there is a file with content under one of the names. A run that was refused at its start leaves empty
-    files, which do not count."""
+    """Return True if a file with content exists under one of the names. Empty files do not count: a run that was
+    refused at its start leaves some."""
     found = chain.from_iterable([output_dir / name, *(output_dir / name).rglob("*")] for name in names)
     return any(path.is_file() and path.stat().st_size for path in found)

@@ -1,5 +1,5 @@
-"""The half of a run that samples, as the trainer sees it, and the one that samples in the trainer's process: batches
-and evaluations are made when they are asked for. Those of a deployment (`slimrl.deployments`) make both ahead of time.
+"""The sampling half of a run: its interface to the trainer, and the implementation in the trainer's process, which
+makes batches and evaluations on request. The implementations of deployments (`slimrl.deployments`) make them ahead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,50 +24,50 @@ from slimrl.types import Metrics, Taskset
 
 TOKENIZER = "tokenizer/tokenizer.json"
 THINNED = "orchestrator.max_rollouts_gb"
-THIN_EVERY = 10  # steps: a long run has many files to look at
-# Stages of the held-out evaluation, by the names of their files.
+THIN_EVERY = 10  # steps, because a long run has many files
+# Stages of the held-out evaluation: the names of their files.
 BASE, START = "base", "start"
 FINAL = "final", "after RL"
 
 
 def base_name(config: RLConfig) -> str:
-    """The name of the evaluation before the warm-up."""
+    """Return the name of the evaluation before the warm-up."""
     return "before warm-up" if read_history(Path(config.model.name)).trained else "base model"
 
 
 def start_name(config: RLConfig) -> str:
-    """The name of the evaluation right before RL."""
+    """Return the name of the evaluation right before RL."""
     return "after warm-up" if config.warmup.max_steps else "before RL"
 
 
 def stage_after(step: int) -> tuple[str, str]:
-    """The slug and the name of the evaluation between start and end that comes before a step."""
+    """Return the slug and the name of the evaluation before a step."""
     return f"step_{step}", f"after {step} steps"
 
 
 class Sampling(Protocol):
-    """What the trainer needs of the half that samples."""
+    """The interface of the sampling half to the trainer."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the orchestrator's state in a checkpoint."""
+        """Continue from the orchestrator's state in a checkpoint."""
 
     def receive(self, step: int) -> Batch:
-        """The batch of a step."""
+        """Return the batch of a step."""
 
     def publish(self, version: int) -> None:
-        """Sample from the module's present weights from now on, under this version."""
+        """Sample from the module's present weights from now on, as this version."""
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
-        """The held-out evaluation of the weights that were published last."""
+        """Return the held-out evaluation of the newest published weights."""
 
     def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        """What was measured at a stage before this process began, if it was."""
+        """Return the evaluation of a stage by an earlier process of the run; None if there is none."""
 
     def make_room(self) -> None:
-        """Free memory of this process that only sampling needs, and sample nothing until `publish`."""
+        """Free the memory that only sampling needs, and sample nothing until `publish`."""
 
     def close(self) -> None:
-        """End the episodes that are in flight, as no batch needs them."""
+        """Cancel the episodes in flight; no batch needs them."""
 
 
 class SamplingHere:
@@ -86,8 +86,8 @@ class SamplingHere:
         counters = self._parts.engine.counters
         before = counters.prefilled
         batch = self._orchestrator.collect(step)
-        # The trainer and the engine take turns. Before it is the trainer's, what it takes away is sampled anew, so that
-        # environments have something to do in the meantime; and no more than twice that, or it would never have one.
+        # The trainer and the engine take turns. Before its turn as many episodes as it takes are started anew, so that
+        # environments are busy meanwhile; at most twice as many, or its turn would never start.
         self._parts.client.sample_on(2 * int(batch.metrics["rollout/tokens_sampled"]))
         self.make_room()
         metrics = batch.metrics | {"perf/prefill_tokens": float(counters.prefilled - before)}
@@ -114,20 +114,20 @@ class SamplingHere:
 
 
 def make_room(parts: Parts) -> None:
-    """Free the memory of everything that samples or judges, because the trainer runs next."""
+    """Free the memory of samplers and judges, because the trainer runs next."""
     parts.client.pause()
     parts.engine.offload()
     for taskset in parts.tasksets:
-        # Above level 0 episodes go on, and may need what it holds.
+        # Above level 0 episodes continue, and may need its content.
         if not parts.config.async_level:
             call_user_code(f"{taskset.class_name}.offload() failed", taskset.offload)
 
 
 def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -> Orchestrator:
-    """The orchestrator of a run, which writes every rollout to `output_dir/rollouts`."""
+    """Make the orchestrator of a run, which writes every rollout to `output_dir/rollouts`."""
 
     shown: set[str] = set()
-    # By it a viewer splits texts into tokens, without the model.
+    # With it a viewer splits texts into tokens without the model.
     if tokenizer := parts.context.chat.tokenizer_json():
         replace_file(parts.output_dir / TOKENIZER, [tokenizer.encode()])
 
@@ -138,7 +138,7 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
             shown.add(THINNED)
             parts.console.note(f"rollouts of older steps are deleted from now on, to keep to {max_gb:g} GB ({THINNED})")
         for rollout in (one.rollout for one in records if one.rollout.failure):
-            if rollout.failure not in shown:  # the first of its kind; all of them are in the file
+            if rollout.failure not in shown:  # the first of its kind; the file has all
                 shown.add(rollout.failure)
                 parts.console.note(f"step {step + 1}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
 
@@ -158,8 +158,8 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
 
 
 def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:
-    """Print notes about a first step in which nothing was earned, or right answers were not reported; `metrics` are its
-    own and the held-out ones."""
+    """Log a first step without any reward, or without a report of right answers. `metrics` are of this step and of the
+    held-out evaluation."""
     for advice in (nothing_earned(config, tasksets, metrics), unknown_right_metric(config, metrics)):
         if advice:
             console.note(f"step 0: {advice}", "yellow")

@@ -1,4 +1,4 @@
-"""A training run whose work several processes may share: they join, one opens the directory, all agree on the dtype."""
+"""A training run that several processes may share: they join, one opens the directory, all agree on the dtype."""
 
 import io
 import os
@@ -22,15 +22,15 @@ C = TypeVar("C", bound=TrainingRunConfig)
 
 @dataclass(frozen=True, slots=True)
 class SharedRun:
-    """The processes that share a run, which may be one, and the model's settings with this one's device and dtype."""
+    """The processes that share a run, one or more, and the model's settings with the device and dtype of this one."""
 
     ranks: Ranks
     model: ModelConfig
 
 
 def console_of_rank() -> RunConsole:
-    """The console of the first process that torchrun has started; those of the others show nothing."""
-    # Schedulers set RANK, too, for processes that have nothing to do with one another.
+    """Return a console that prints in the first process of torchrun alone."""
+    # Schedulers set RANK for unrelated processes, too.
     follows = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
     return RunConsole(io.StringIO()) if follows else RunConsole()
 
@@ -44,5 +44,5 @@ def open_shared_run(
     directory = open_training_dir(resolved, output_dir, config.resume, console.note)
     with ExitStack() as held:
         ranks, own = held.enter_context(join_ranks(os.environ, model, gpus))
-        run_on_first(ranks, lambda: held.enter_context(directory))  # all others wait for it
+        run_on_first(ranks, lambda: held.enter_context(directory))  # the others wait for it
         yield SharedRun(ranks, agree_on_dtype(restore_measured(own, output_dir, config.resume), ranks))

@@ -1,6 +1,6 @@
-"""Starts a command that has settings: reads and checks them, prints them if asked, and hands over.
+"""Starts a command with settings: reads and checks them, prints them on request, and calls the command.
 
-Modules are imported by name when their turn comes: `--help` and a refused setting wait for none that needs PyTorch.
+Modules are imported by name when they are needed: `--help` and a refused setting wait for none that needs PyTorch.
 """
 
 import os
@@ -26,9 +26,9 @@ DRY_RUN = {"--dry-run", "--dry_run"}
 
 
 def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
-    """Start a command of these words, or a part of an `rl` run of the same name. Returns the exit status."""
+    """Start a command with these words, or the part of an `rl` run with this name. Returns the exit status."""
     if command.is_part and (not command.settings or names_section(argv, "orchestrator")):
-        # A part shares the directory with the others, and is started by a process that has looked already.
+        # A part shares the directory with the others; the process that starts it has checked the directory.
         return run_command(RLConfig, argv, part_of(name), name=name, role="part")
     config_class = settings_of(command)
     words = [word for word in argv if word not in command.switches]
@@ -39,7 +39,7 @@ def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
 
 
 def _with_operand(name: str, key: str, words: list[str]) -> list[str]:
-    """The words, in which a first one without a flag has become a setting. Raises UserError if there are none."""
+    """Turn a first word that is not a flag into a setting. Raises UserError if there are no words."""
     if not words:
         known = ", ".join(environment_names())
         raise UserError(f"{name} needs an environment, as in `slimrl {name} reverse-text`. Known: {known}.")
@@ -54,9 +54,9 @@ def run_command(
     name: str = "",
     role: Literal["", "run", "part"] = "",
 ) -> int:
-    """Print the help or the resolved configuration if asked, else start the run. Returns the exit status. Raises
-    UserError for wrong settings, and for a run (`role`) for a missing package, directory or device. A part of a run
-    makes no environment for the check: one of the parts plays the episodes, and makes its own."""
+    """Print the help or the resolved configuration on request, else start the run. Returns the exit status. Raises
+    UserError for wrong settings, and in the role `run` for a missing package, directory or device. The role `part`
+    makes no environment for the check, because the part that plays episodes makes its own."""
     if HELP & {*argv}:
         return show_settings(config_class, argv)
     is_dry = bool(DRY_RUN & set(argv))
@@ -65,7 +65,7 @@ def run_command(
         refuse_early(resolved.config)
     check_model_names(resolved.config)
     check_data_files(resolved.config)
-    # Before a directory is made for the run, or its settings are written anew.
+    # Before the run's directory is made or its settings are written.
     if role != "part" or is_dry:
         check_environments(resolved.config, make=is_dry, provenance=resolved.provenance)
     if is_dry:
@@ -75,7 +75,7 @@ def run_command(
 
 
 def _dry_run(resolved: Resolved[Any]) -> str:
-    """The settings, and for `sft` the first rows of its data."""
+    """Return the settings as text, and for `sft` the first rows of its data."""
     text = config_toml(resolved)
     if isinstance(resolved.config, SFTConfig):
         text += call("slimrl.launch.masked_rows:show_rows", resolved.config)  # imports PyTorch
@@ -83,8 +83,8 @@ def _dry_run(resolved: Resolved[Any]) -> str:
 
 
 def _check_ranks(command: str) -> None:
-    """Refuses a start by torchrun, under which each process would do all of the work, and write to the same directory.
-    Raises UserError."""
+    """Raise UserError if torchrun started a command whose processes cannot share the work: each would do all of it, and
+    write to the same directory."""
     num = os.environ.get("WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else "1"
     if num != "1" and command not in ("trainer", "sft"):
         raise UserError(

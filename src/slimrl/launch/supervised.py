@@ -33,7 +33,7 @@ C = TypeVar("C", bound=RLConfig)
 
 
 def load_demonstrations(config: SFTConfig, chat: ChatFormat, console: RunConsole) -> Conversations:
-    """The training and validation samples that the config's `data` section asks for."""
+    """Return the training and validation samples of the config's `data` section."""
     if isinstance(config.data, ExpertDataConfig):
         tasksets = load_tasksets([config.data.env], TIMEOUT_S)
         note_shared_tasks(tasksets, console.note)
@@ -43,7 +43,7 @@ def load_demonstrations(config: SFTConfig, chat: ChatFormat, console: RunConsole
 
 
 def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatFormat) -> Conversations:
-    """Demonstrations by the tasksets' experts. The tasksets take turns, and validation is on held-out tasks.
+    """Return demonstrations by the tasksets' experts. The tasksets take turns, and validation is on held-out tasks.
 
     Raises UserError if a taskset has no expert, or if a demonstration is longer than `seq_len`.
     """
@@ -75,14 +75,14 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
 
 
 def order_of_demonstrations(tasksets: Sequence[Taskset], seed: int) -> Curriculum:
-    """The order of the tasks that experts demonstrate, over all steps."""
+    """Return the order of the demonstrated tasks over all steps."""
     return Curriculum(tasksets, f"sft/{seed}")
 
 
 def _from_data(
     config: SFTConfig, data: FileDataConfig | HubDataConfig, chat: ChatFormat, console: RunConsole
 ) -> Conversations:
-    """Conversations or texts of a file or data set. Those that are too long are left out before the first step.
+    """Return conversations or texts of a file or data set. Too long ones are left out before the first step.
 
     Tokens are computed for each step anew, because a large data set would not fit into memory as Python integers.
     """
@@ -114,14 +114,14 @@ def _from_data(
         places = [shuffle.at(step * config.batch_size + n) for n in range(config.batch_size)]
         return [sample_of(train[place]) for place in places]
 
-    # By the numbers of their rows: equal rows are drawn apart, and a file may move.
+    # By the row's number: equal rows are drawn independently, and the file may move.
     chosen = draw(validation, config.val_num_examples, lambda read: read.where.rpartition(":")[2])
     return Conversations(of_step, [sample_of(read) for read in chosen])
 
 
 def encode_row(read: Conversation | PlainText, chat: ChatFormat) -> tuple[list[int], list[bool]]:
-    """The token ids of a row and which of them are trained. Raises UserError that names the row if it cannot be
-    written."""
+    """Return the token ids of a row and the mask of trained tokens. Raises UserError that names the row if the chat
+    format cannot write it."""
     try:
         if isinstance(read, Conversation):
             chat.check_thoughts(read.messages)
@@ -135,7 +135,7 @@ def encode_row(read: Conversation | PlainText, chat: ChatFormat) -> tuple[list[i
 
 
 def _sample(token_ids: Sequence[int], mask: Sequence[bool]) -> Sample:
-    """The sample of a row, in which the tokens of the mask are trained with advantage 1."""
+    """Make the sample of a row; the tokens of the mask are trained with advantage 1."""
     num = len(token_ids)
     return Sample(tuple(token_ids), tuple(mask), (0.0,) * num, (1.0,) * num, version=0)
 
@@ -159,7 +159,7 @@ def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
 
 
 def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
-    """The warm-up of a run, whose environments have experts (`check_experts`)."""
+    """Make the warm-up of a run. Its environments have experts (`check_experts`)."""
     config = parts.config
     sft = SFTConfig(
         max_steps=config.warmup.max_steps,
@@ -179,7 +179,7 @@ def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
 
 
 def warm_up(parts: TrainerParts, warmup: WarmUp, sampling: Sampling) -> None:
-    """Train on the demonstrations; a warm-up that has finished before is only loaded and validated."""
+    """Train on the demonstrations; a finished warm-up is only loaded and validated."""
     sft, directory = warmup.config, Path(warmup.config.output_dir)
     state = start(parts.policy, sft.optim, directory, sft.resume, ranks=parts.ranks)
     state.history = (*read_history(Path(parts.config.model.name)).trained, SUPERVISED)
@@ -192,4 +192,4 @@ def warm_up(parts: TrainerParts, warmup: WarmUp, sampling: Sampling) -> None:
     sinks: list[Sink] = [*kept, parts.console.steps(sft.max_steps, first, "sft/loss")]
     with Monitor(sinks) as monitor:
         train_sft(state, sft, warmup.conversations, monitor)
-    state.optimizer.detach()  # RL makes an optimizer of its own on the same parameters
+    state.optimizer.detach()  # RL makes its own optimizer on the same parameters

@@ -1,5 +1,5 @@
-"""The tasksets of a command, made from its settings, in worker processes or in this one. Needs no PyTorch: `--dry-run`
-checks them, too."""
+"""The tasksets of a command, made from its settings in worker processes or in this one. Needs no PyTorch, because
+`--dry-run` checks them, too."""
 
 import json
 import re
@@ -29,21 +29,21 @@ from slimrl.rollout.worker.program import Start
 from slimrl.rollout.worker.taskset import load_in_worker, load_on_hosts
 from slimrl.types import Taskset
 
-TIMEOUT_S = 60.0  # of an environment of which nothing is asked but demonstrations
+TIMEOUT_S = 60.0  # for a call to an environment that only demonstrates
 
-# The commands that need an expert, each with what it can do without one.
+# The commands that need an expert, and the alternative of each.
 INSTEAD = {
     "rl": "leave out the warm-up: `--warmup.max_steps 0`",
     "sft": "train on a file: `--data.type file --data.path chats.jsonl`",
 }
 
-# Tasksets in worker processes that were made while the settings were checked, for the run after that.
+# Tasksets in worker processes, made by the check of the settings for the run that follows.
 _made: dict[str, Taskset] = {}
 
 
 def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float, starts: Sequence[Start] = ()) -> list[Taskset]:
-    """The tasksets of the environments, in their order, ready to give tasks. `timeout_s` limits each call into an
-    episode that is played in a worker; with `starts` there is one worker for each of them, where it says."""
+    """Return the tasksets of the environments, in their order, ready to return tasks. `timeout_s` limits each call to
+    an episode in a worker. With `starts` there is a worker for each start, at its place."""
     tasksets = [_load(env, timeout_s, starts) for env in envs]
     for taskset in tasksets:
         prepare_taskset(taskset)
@@ -51,8 +51,8 @@ def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float, starts: Sequence[
 
 
 def check_environments(config: CommandConfig, make: bool, provenance: Mapping[str, str] | None = None) -> None:
-    """Raises UserError if an environment of the settings does not exist, or does not take its `args`; the message
-    begins with the place of the wrong setting by its `provenance` (`config/reading/load.py`). With `make`, or in a
+    """Raise UserError if an environment of the settings does not exist, or does not take its `args`. The message is
+    prefixed with the origin of the wrong setting from `provenance` (`config/reading/load.py`). With `make`, or in a
     worker process, the environment is also made, which checks the values of its `args`."""
     envs, timeout_s = _environments(config)
     if isinstance(config, RLConfig) and config.deployment.num_workers and not any(map(has_worker, envs)):
@@ -73,13 +73,13 @@ def check_environments(config: CommandConfig, make: bool, provenance: Mapping[st
 
 
 def drop_made() -> None:
-    """End the worker processes of the check, where other processes play the episodes."""
-    _made.clear()  # a taskset that is gone closes its processes
+    """Stop the worker processes of the check, if other processes play the episodes."""
+    _made.clear()  # a deleted taskset stops its processes
 
 
 def _place(text: str, number: int, provenance: Mapping[str, str]) -> str:
-    """The key, file and line of the argument that a message about an environment quotes, or of the environment's id;
-    empty for a setting of the command line."""
+    """Return the key, file and line of the argument that a message quotes, or else of the environment's id; empty for a
+    setting of the command line."""
     args = [f"args.{name}" for name in re.findall(r"[`'](\w+)[`']", text)]
     sections = (f"orchestrator.env.{number}.", f"env.{number}.", "data.env.", "", "teacher.env_")
     keys = (f"{section}{name}" for name in (*args, "id") for section in sections)
@@ -92,13 +92,13 @@ def _load(env: EnvConfig, timeout_s: float, starts: Sequence[Start] = ()) -> Tas
         return load_taskset(env.id, env.args)
     source, key = Source(env.id, env.args, timeout_s, env.memory_gb), _key(env, timeout_s)
     if starts:
-        _made.pop(key, None)  # its process ends before others are started
+        _made.pop(key, None)  # its process is stopped before others are started
         return load_on_hosts(source, starts)
     return _made.pop(key, None) or load_in_worker(source)
 
 
 def has_worker(env: EnvConfig) -> bool:
-    """Whether an environment's code runs in a worker process. Raises UserError where it cannot."""
+    """Return True if an environment's code runs in a worker process. Raises UserError if it cannot run where asked."""
     is_written_here = env.id.startswith(f"{NOTEBOOK}:")
     if env.worker == "process" and is_written_here:
         raise UserError(
@@ -120,7 +120,7 @@ def _key(env: EnvConfig, timeout_s: float) -> str:
 
 
 def _environments(config: CommandConfig) -> tuple[Sequence[EnvConfig], float]:
-    """The environments of the settings, and the limit of each call into their episodes."""
+    """Return the environments of the settings, and the time limit of a call to their episodes, in seconds."""
     match config:
         case RLConfig():
             envs = config.orchestrator.env
@@ -138,7 +138,7 @@ def _environments(config: CommandConfig) -> tuple[Sequence[EnvConfig], float]:
 
 
 def teacher_environments(config: RLConfig) -> list[EnvConfig]:
-    """The student's environments with `teacher.env_args` added to their arguments; empty without such arguments."""
+    """Return the student's environments with `teacher.env_args` added to their arguments; empty without them."""
     if not isinstance(config.teacher, TeacherConfig) or not config.teacher.env_args:
         return []
     more = config.teacher.env_args
@@ -146,7 +146,7 @@ def teacher_environments(config: RLConfig) -> list[EnvConfig]:
 
 
 def environment_to_play(config: PlayConfig) -> EnvConfig:
-    """The environment that a person plays."""
+    """Return the environment for a human player."""
     return EnvConfig(id=config.id, args=config.args, worker=config.worker)
 
 
@@ -158,14 +158,14 @@ def check_experts(tasksets: Sequence[Taskset], command: str) -> None:
 
 
 def note_shared_tasks(tasksets: Sequence[Taskset], note: Callable[[str, str], None]) -> None:
-    """Print a note for each taskset whose held-out tasks are training tasks too."""
+    """Log each taskset with held-out tasks that are training tasks, too."""
     for taskset in tasksets:
         if warning := shared_warning(taskset):
             note(warning, "yellow")
 
 
 def shared_warning(taskset: Taskset) -> str:
-    """A sentence on how many held-out tasks of a taskset are training tasks too; empty if none is."""
+    """Return a sentence with the number of held-out tasks that are training tasks, too; empty if there are none."""
     held_out = tasks_of(taskset, "test")
     shared = shared_tasks(tasks_of(taskset, "train"), held_out)
     if not shared:

@@ -36,19 +36,19 @@ Load = Callable[[], nn.Module]
 
 
 class ModuleTeacher:
-    """A teacher whose weights are in this process. `load` gives the module when it is first needed, because the weights
-    that RL starts from may not exist before. `make_room` frees the sampler's memory."""
+    """A teacher with its weights in this process. `load` returns the module at its first use, because the first weights
+    of RL may not exist earlier. `make_room` frees the sampler's memory."""
 
     def __init__(self, load: Load, micro_batch_tokens: int, make_room: Callable[[], None]) -> None:
         self._load, self._micro_batch_tokens, self._make_room = load, micro_batch_tokens, make_room
 
     def module(self) -> nn.Module:
-        """The teacher's module, after freeing the memory that it needs."""
+        """The teacher's module; the memory that it needs is freed first."""
         self._make_room()
         return self._load()
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
-        """The log-probabilities; see `distill.Teacher`."""
+        """Return log-probabilities; see `distill.Teacher`."""
         module = self.module()
         device = next(module.parameters()).device
         scores_BN: list[list[float]] = [[] for _ in samples]
@@ -62,8 +62,8 @@ class ModuleTeacher:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a teacher finds in the process that it is in: the policy's dtype and the device where it is by default, the
-    policy's own module, the weights that RL starts from, and a way to free the sampler's memory."""
+    """The process around a teacher: the policy's dtype, the default device, the policy's module, the first weights of
+    RL, and a function that frees the sampler's memory."""
 
     dtype: str
     device: str
@@ -73,8 +73,8 @@ class Surroundings:
 
 
 def beside_the_policy(parts: Parts, reference: Load) -> Surroundings:
-    """The surroundings of a teacher in the process of sampler and trainer. `reference` loads the weights that RL starts
-    from, perhaps for others, too."""
+    """Return the surroundings of a teacher in the process of sampler and trainer. `reference` loads the first weights
+    of RL, which a KL divergence may share."""
     policy = parts.policy
     return Surroundings(
         dtype_name(policy.dtype), str(policy.device), lambda: policy.module, reference, partial(make_room, parts)
@@ -82,14 +82,14 @@ def beside_the_policy(parts: Parts, reference: Load) -> Surroundings:
 
 
 def beside_the_orchestrator(dtype: str) -> Surroundings:
-    """The surroundings of a teacher in the orchestrator's own process, where there is nothing else to load."""
+    """Return the surroundings of a teacher in the orchestrator's process, which has no other weights."""
     return Surroundings(dtype, str(choose_device("auto")), _no_module, _no_module, lambda: None)
 
 
 def make_distillation(parts: SamplingParts, around: Surroundings) -> Distillation | None:
-    """The distillation that `[teacher]` asks for; None without a teacher.
+    """Make the distillation of `[teacher]`; None without a teacher.
 
-    Raises UserError at once, before anything slow, for a teacher that cannot be loaded or does not fit the policy.
+    Raises UserError before the first slow stage for a teacher that cannot be loaded or does not fit the policy.
     """
     teacher = parts.config.teacher
     if isinstance(teacher, NoTeacherConfig):
@@ -103,13 +103,13 @@ def make_distillation(parts: SamplingParts, around: Surroundings) -> Distillatio
     made = _teacher(parts, around)
     reads = "with more context" if tasksets else "with the same context"
     parts.console.note(f"teacher: {describe_teacher(teacher)}, {reads}")
-    # A server samples one token after those that it scores, and needs room for it.
+    # A server samples one token after the scored ones, and needs room for it.
     longest = teacher.seq_len - (1 if isinstance(teacher, ServerTeacherConfig) else 0)
     return Distillation(made, tasksets, parts.context, longest)
 
 
 def describe_teacher(teacher: PolicyTeacherConfig | ModelTeacherConfig | ServerTeacherConfig) -> str:
-    """A short description of the teacher, for the console."""
+    """Return a short description of the teacher for the console."""
     match teacher:
         case ServerTeacherConfig():
             return f"{teacher.model} at {teacher.base_url}"
@@ -119,12 +119,12 @@ def describe_teacher(teacher: PolicyTeacherConfig | ModelTeacherConfig | ServerT
 
 
 def teacher_tasksets(parts: SamplingParts) -> Sequence[Taskset]:
-    """The student's tasksets with `teacher.env_args` added to their arguments; empty without such arguments."""
+    """Return the student's tasksets with `teacher.env_args` added to their arguments; none without such arguments."""
     return load_tasksets(teacher_environments(parts.config), parts.config.orchestrator.episode_timeout_s)
 
 
 def load_teacher(parts: SamplingParts, around: Surroundings) -> Policy:
-    """The model of a teacher of type `model`. Raises UserError if its vocabulary is not the policy's."""
+    """Load a teacher of type `model`. Raises UserError if its vocabulary is not the policy's."""
     config, teacher = parts.config, parts.config.teacher
     assert isinstance(teacher, ModelTeacherConfig)
     changes = {
@@ -143,7 +143,7 @@ def load_teacher(parts: SamplingParts, around: Surroundings) -> Policy:
 
 
 def teacher_device(config: RLConfig, default: str) -> str:
-    """The device of a teacher of type `model`. Raises UserError for a GPU that does not exist."""
+    """Return the device of a teacher of type `model`. Raises UserError for a GPU that does not exist."""
     teacher = config.teacher
     assert isinstance(teacher, ModelTeacherConfig)
     ids, num = config.teacher_gpu_ids, torch.cuda.device_count()
@@ -172,10 +172,10 @@ def _teacher(parts: SamplingParts, around: Surroundings) -> Teacher:
 
 
 def _plain_tokens(parts: SamplingParts) -> dict[int, str]:
-    """Tokens of the policy and their texts, from all over the vocabulary. Only plain letters are taken, because all
-    tokenizers write them alike."""
+    """Return tokens of the policy and their texts, from all over the vocabulary. All are plain letters, because all
+    tokenizers write these alike."""
     num, text = len(parts.context.chat.vocabulary), parts.context.chat.full_text
-    # Every n-th token, about 512 in all: enough to tell vocabularies apart, and one short request.
+    # Every n-th token, about 512 in all: enough to distinguish vocabularies, and one short request.
     texts = {token: text([token]) for token in range(0, num, max(1, num // 512))}
     return {token: word for token, word in texts.items() if word.strip(" ").isascii() and word.strip(" ").isalpha()}
 
@@ -185,8 +185,8 @@ def _no_module() -> nn.Module:
 
 
 def _model_loader(parts: SamplingParts, around: Surroundings) -> Load:
-    """A function that gives the weights of a teacher of type `model`. A named model is loaded now. The weights that RL
-    starts from are loaded later, when they exist, and shared with the KL divergence if they are on the same device."""
+    """Return a function that returns the weights of a teacher of type `model`. A named model is loaded now. The first
+    weights of RL are loaded later, when they exist, and shared with the KL divergence if it is on the same device."""
     teacher, device = parts.config.teacher, teacher_device(parts.config, around.device)
     assert isinstance(teacher, ModelTeacherConfig)
     if teacher.name:

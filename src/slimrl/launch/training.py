@@ -49,8 +49,8 @@ from slimrl.types import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run on the trainer's side. `past` is the progress of earlier processes, and `began` the monotonic time at which
-    this process started."""
+    """A run on the trainer's side. `past` is the progress of earlier processes, and `began` the start of this process,
+    in monotonic seconds."""
 
     parts: TrainerParts
     sampling: Sampling
@@ -69,7 +69,7 @@ class Run:
             resumed = f"resuming after step {first} of {config.max_steps}"
             console.note(resumed if self.past else describe_restart(parts.output_dir))
 
-        # Evaluate, warm up, evaluate. RL starts from the weights that are there afterwards.
+        # Evaluate, warm up, evaluate. RL starts from the resulting weights.
         stages, before = self._stages_before_rl(warmup)
         aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, self.reference)
         state = start(parts.policy, config.trainer.optim, parts.output_dir, config.resume, aux_losses, parts.ranks)
@@ -77,7 +77,7 @@ class Run:
         save_missing_weights(state, parts.output_dir)
         state.spend(time.monotonic() - self.began)  # so that a resumed run also counts the time before the first step
 
-        # Train, and evaluate again. The console shows steps from here on, and not those of the warm-up.
+        # Train, and evaluate again. The console shows steps of RL from here on.
         display = console.steps(config.max_steps, first, before=_rewards_before(parts.output_dir, first))
         if not config.max_async_level:
             monitor.add(EnvironmentShare(console.note))
@@ -96,8 +96,8 @@ class Run:
         end_hooks(self.parts.output_dir, self.parts.config.max_steps, self.parts.console)
 
     def _stages_before_rl(self, warmup: WarmUp | None) -> tuple[list[Stage], Metrics]:
-        """Evaluate the base model, do the warm-up, and evaluate its result. A resumed run reads from disk what an
-        earlier process measured. Returns the stages for the closing table, and the metrics from right before RL."""
+        """Evaluate the base model, warm it up, and evaluate the result. A resumed run reads finished evaluations from
+        disk. Returns the stages for the closing table, and the metrics from right before RL."""
         stages: list[Stage] = []
         sampling, config = self.sampling, self.parts.config
         if config.warmup.max_steps:
@@ -118,8 +118,8 @@ class Run:
 
 
 def reference_module(parts: TrainerParts) -> nn.Module:
-    """A second copy of the weights that RL starts from."""
-    # Without an adapter of its own, because it is not trained.
+    """Load a second copy of the first weights of RL."""
+    # Without an own adapter, because it is not trained.
     changes = {"name": initial_weights(parts.config), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
     return shard(load_policy(parts.config.model.model_copy(update=changes)).module, parts.ranks)
 
@@ -150,7 +150,7 @@ def _evaluate_if_due(parts: TrainerParts, sampling: Sampling, step: int) -> Metr
 
 
 def _own_engine(config: InferenceConfig) -> InferenceConfig:
-    """The settings of a command that samples in its own process, after a run that may have sampled elsewhere."""
+    """Return the settings of an engine in the command's own process, after a run that may have sampled elsewhere."""
     return InferenceConfig(
         max_slots=config.max_slots, lookup_tokens=config.lookup_tokens, quantization=config.quantization
     )
@@ -180,14 +180,14 @@ def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> N
 
 
 def _evaluate_command(path: Path, config: RLConfig) -> str:
-    """What evaluates the weights again: a command, or a call where an environment is known to a notebook alone."""
+    """Return the command that evaluates the weights again, or the call if only a notebook knows an environment."""
     if any(env.id.startswith(f"{NOTEBOOK}:") for env in config.orchestrator.env):
         return f'slimrl.evaluate("{path}")'
     return f"{command_prefix()}slimrl eval @ {path}"
 
 
 def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
-    """Write a config with which `eval` repeats the final evaluation, to the last digit on the same machine. Returns its
+    """Write a config with which `eval` repeats the final evaluation, on the same machine to the last digit. Returns its
     path."""
     config, episodes = parts.config, parts.config.orchestrator
     date = parts.policy.chat.date
@@ -212,7 +212,7 @@ def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
 
 
 def describe_restart(output_dir: Path) -> str:
-    """The note of a resumed run without a checkpoint of RL, with the earlier stages that it keeps."""
+    """Return the note of a resumed run without a checkpoint of RL: the earlier stages that it keeps."""
     stages = {"the warm-up": str(warmup_directory(Path()) / "checkpoints"), "the evaluations before RL": EVALUATION}
     kept = [stage for stage, directory in stages.items() if holds(output_dir, (directory,))]
     if not kept:
@@ -221,7 +221,7 @@ def describe_restart(output_dir: Path) -> str:
 
 
 def _rewards_before(output_dir: Path, first: int) -> list[float]:
-    """The mean rewards of the steps before a resumption."""
+    """Return the mean rewards of the steps before a resumption."""
     path = output_dir / METRICS
     lines = read_metrics(path) if first and path.exists() else ()
     return [metrics["reward/mean"] for step, metrics in lines if step < first and "reward/mean" in metrics]
