@@ -151,7 +151,7 @@ def add_digest(json_object: bytes) -> bytes:
     """Append a last member `sha256` to the text of a JSON object: the digest of all the text before it.
 
     >>> add_digest(b'{"a": 1}')[:32]
-    b'{"a": 1, "sha256": "86ef4dbeedef'
+    b'{"a": 1, "sha256": "795efb8f8bdc'
     """
     body = json_object.rstrip().removesuffix(b"}").rstrip()
     return body + f', "{DIGEST_KEY}": "{hashlib.sha256(body).hexdigest()}"}}'.encode()

@@ -132,8 +132,8 @@ def repetition(replies: Sequence[Sequence[int]]) -> float:
     """Return the share of n-grams of `NGRAM` tokens that occur earlier in the same reply: 1 - distinct-n (Li et al.
     2016, 1510.03055), over all replies. It is 0 if no reply has that many tokens.
 
-    >>> repetition([[5, 6, 7, 8, 9], [1, 2, 1, 2, 1, 2, 1, 2]])
-    0.42857142857142855
+    >>> round(repetition([[5, 6, 7, 8, 9], [1, 2, 1, 2, 1, 2, 1, 2]]), 6)
+    0.428571
     """
     num = num_distinct = 0
     for reply in replies:
