@@ -19,7 +19,7 @@ from slimrl.rollout.worker.taskset import RemoteTaskset
     ("env_id", "by_default"),
     [
         ("reverse-text", False),
-        ("alphabet_sort", False),
+        ("reverse_text", False),
         ("slimrl.environments.reverse_text:ReverseText", False),
         ("own.py:Own", True),
         ("some.package:Own", True),
