@@ -41,7 +41,7 @@ def test_a_fresh_machine_runs_the_second_command_for_the_tests_of_the_core() -> 
     (expression,) = re.findall(r"^commands=.*sed -n '(.+?)'", script, re.MULTILINE)
     found = subprocess.run(["sed", "-n", expression, ROOT / "README.md"], capture_output=True, text=True, check=True)
     setup = "python3 -m venv .venv && . .venv/bin/activate && pip install uv"
-    assert found.stdout == f"{setup} && uv run --group test pytest tests\n"
+    assert found.stdout == f"{setup} && uv run --no-default-groups --group test pytest tests\n"
 
 
 def test_nothing_on_the_first_screen_is_longer_than_three_lines() -> None:
