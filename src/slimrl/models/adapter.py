@@ -20,7 +20,7 @@ from slimrl.models.device import dtype_name
 from slimrl.models.lora import FINGERPRINT, GIVEN_NAME, AdapterForm, merge_weight
 from slimrl.models.tensor_file import TensorFile
 
-Kind = tuple[tuple[int, ...], torch.dtype]  # a tensor's shape and dtype
+ShapeAndType = tuple[tuple[int, ...], torch.dtype]  # a tensor's shape and dtype
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MAX_CONFIG_BYTES = 2**20
 FORMATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -104,7 +104,7 @@ def known_weights(module: nn.Module, base: Mapping[str, Tensor] | None = None) -
 def make_adapter(
     source: Path | str,
     form: AdapterForm,
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, ShapeAndType],
     read: Callable[[], Iterable[tuple[str, Tensor]]],
     known: Mapping[str, Tensor],
 ) -> Adapter:
@@ -169,7 +169,7 @@ def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
     return rank, alpha
 
 
-def _place(source: Path | str, name: str, kind: Kind, known: Mapping[str, Tensor], rank: int) -> tuple[str, str]:
+def _place(source: Path | str, name: str, kind: ShapeAndType, known: Mapping[str, Tensor], rank: int) -> tuple[str, str]:
     """Return the weight that a tensor of the file adapts, and the name of the matrix in its pair; empty for a whole
     weight.
 

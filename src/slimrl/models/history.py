@@ -16,7 +16,7 @@ SUPERVISED = "sft"  # a run of `sft`, or the warm-up of `rl`
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class TrainingHistory:
     """The trainings in their order, such as ("sft", "rl"), the directory's name when it was saved, and the id of the
     run that saved it (`trainer/records.py`); empty if unknown."""
 
@@ -25,22 +25,22 @@ class History:
     run: str = ""
 
 
-def read_history(directory: Path) -> History:
+def read_history(directory: Path) -> TrainingHistory:
     """Return the history of the weights in a directory; empty unless a run of slimrl saved them. Raises UserError if
     its checksum is wrong."""
     path = directory / FILE_NAME
     check_sums(directory, [FILE_NAME])
     if not os.path.lexists(path):
-        return History()
+        return TrainingHistory()
     text = read_regular(path, MAX_BYTES)
     try:
         found: Any = json.loads(text)
     except (ValueError, RecursionError):  # without a checksum, another program may have written it
-        return History()
+        return TrainingHistory()
     match found:
         case {"trained": [*trained]}:
-            return History(tuple(map(str, trained)), str(found.get("name", "")), str(found.get("run", "")))
-    return History()
+            return TrainingHistory(tuple(map(str, trained)), str(found.get("name", "")), str(found.get("run", "")))
+    return TrainingHistory()
 
 
 def write_history(directory: Path, trained: Sequence[str], name: str, run: str = "") -> None:

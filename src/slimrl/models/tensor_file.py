@@ -39,7 +39,7 @@ DTYPES = {
 }
 
 
-class Kind(NamedTuple):
+class TensorKind(NamedTuple):
     """Shape and dtype of a tensor in the header."""
 
     shape: tuple[int, ...]
@@ -65,7 +65,7 @@ class TensorFile:
         for name, (_, dtype) in said.items():
             if dtype not in DTYPES:
                 raise UserError(f"{path} has the tensor {name} in the format {dtype}, which cannot be read here.")
-        self.kinds = {name: Kind(shape, DTYPES[dtype]) for name, (shape, dtype) in said.items()}
+        self.kinds = {name: TensorKind(shape, DTYPES[dtype]) for name, (shape, dtype) in said.items()}
 
     def read(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors with their names. Raises UserError, possibly after the last tensor, if the file has changed

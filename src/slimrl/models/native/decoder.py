@@ -72,7 +72,9 @@ def decode(
         shape.eps,
         shape.scale,
     )
-    pointers = (_Layer * len(layers))(*(_pointers(layer, *cache) for layer, cache in zip(layers, caches, strict=True)))
+    pointers = (_LayerStruct * len(layers))(
+        *(_pointers(layer, *cache) for layer, cache in zip(layers, caches, strict=True))
+    )
     # Per token: the normed hidden state, queries, keys and values, the attention output, and the MLP's inner layer.
     per_token = shape.hidden + 2 * shape.heads * shape.head_dim + 2 * key_width + shape.inner
     scratch = torch.empty(T * per_token, dtype=hidden_TD.dtype)
@@ -80,14 +82,14 @@ def decode(
 
 
 class _Decoder(ctypes.Structure):
-    # The same fields, in the same order, as `Decoder` in decoder.cpp; likewise `_Layer` below.
+    # The same fields, in the same order, as `Decoder` in decoder.cpp; likewise `_LayerStruct` below.
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("hidden", "inner", "heads", "key_heads", "head_dim", "capacity")),
         *((name, ctypes.c_float) for name in ("eps", "scale")),
     )
 
 
-class _Layer(ctypes.Structure):
+class _LayerStruct(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("before", "after", "query_norm", "key_norm")),
         *((name, ops.Weights) for name in ("qkv", "out", "mix", "down")),
@@ -96,9 +98,9 @@ class _Layer(ctypes.Structure):
     )
 
 
-def _pointers(layer: DecoderLayer, keys: Tensor, values: Tensor) -> _Layer:
+def _pointers(layer: DecoderLayer, keys: Tensor, values: Tensor) -> _LayerStruct:
     norms = layer.before, layer.after, layer.query_norm, layer.key_norm
-    return _Layer(
+    return _LayerStruct(
         *(None if norm is None else norm.data_ptr() for norm in norms),
         *(product.weights() for product in layer.products),
         keys.data_ptr(),

@@ -6,7 +6,7 @@
 from dataclasses import dataclass
 
 from slimrl.config.monitors import MONITOR_NAMES, MonitorName, MonitorsConfig
-from slimrl.monitor.health.finding import Detector, Finding
+from slimrl.monitor.health.detection import Detection, Detector
 from slimrl.monitor.health.hacking import reward_hacking
 from slimrl.monitor.health.history import History
 from slimrl.monitor.health.rewards import gap_to_held_out, judge, reward_spread, zero_signal
@@ -26,7 +26,7 @@ class HealthMonitor:
     detect: Detector
     patience: int = 2
 
-    def look(self, history: History, bounds: MonitorsConfig) -> Finding | None:
+    def look(self, history: History, bounds: MonitorsConfig) -> Detection | None:
         """Return the first bad finding, else the first of all; None if there are none."""
         found = [*self.detect(history, bounds)]
         return next((finding for finding in found if finding.is_bad), found[0] if found else None)

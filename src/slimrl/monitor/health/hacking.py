@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
-from slimrl.monitor.health.finding import Finding
+from slimrl.monitor.health.detection import Detection
 from slimrl.monitor.health.history import NUM, History
 from slimrl.monitor.metrics import select_held_out_rewards
 
@@ -22,7 +22,7 @@ LEAST_RIGHT = 0.1  # share of right answers; half of it may be lost
 HELD_OUT = re.compile(r"held_out/(?:exact|correct|won|solved|optimum)_(.+)")
 
 
-def reward_hacking(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def reward_hacking(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect a reward that rises while the answers become worse (Skalski et al. 2022, 2209.13085)."""
     if history.has(DEPENDENCE, NUM + 2):
         yield _independence(history, bounds)
@@ -32,18 +32,18 @@ def reward_hacking(history: History, bounds: MonitorsConfig) -> Iterator[Finding
         value, before = history.now(RIGHT, NUM + 2), history.before(RIGHT, NUM + 2)
         is_bad = before >= LEAST_RIGHT and value <= before / 2 and history.has_risen()
         message = f"the reward rises while right answers fall from {before:.0%} to {value:.0%}"
-        yield Finding(RIGHT, value, is_bad, message)
+        yield Detection(RIGHT, value, is_bad, message)
     yield from _loss_on_held_out(history)
 
 
-def _independence(history: History, bounds: MonitorsConfig) -> Finding:
+def _independence(history: History, bounds: MonitorsConfig) -> Detection:
     """Detect a rising reward with replies that no longer depend on the task: one text for all tasks, or noise."""
     value, first = history.now(DEPENDENCE), history.first(DEPENDENCE)
     shared, shared_first = history.now(SHARED), history.first(SHARED)
     is_lost = first >= LEAST_DEPENDENCE and value <= bounds.min_dependence_share * first
     # A policy that started with noise has no dependence to lose; it can only become one text.
     is_uniform = max(first, value) < LEAST_DEPENDENCE and shared - shared_first >= MORE_SHARED
-    return Finding(
+    return Detection(
         DEPENDENCE,
         value,
         (is_lost or is_uniform) and history.has_risen(since_start=True),
@@ -52,13 +52,13 @@ def _independence(history: History, bounds: MonitorsConfig) -> Finding:
     )
 
 
-def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Finding:
+def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Detection:
     """Detect that most answers are wrong and earn as much as right ones."""
     right_reward = history.now(RIGHT_REWARD) if history.num(RIGHT_REWARD) else history.highest
     wrong_reward, right = history.now(WRONG_REWARD), history.now(RIGHT)
     scale = right_reward - history.lowest
     share = (wrong_reward - history.lowest) / scale if scale > 0 else math.nan
-    return Finding(
+    return Detection(
         WRONG_REWARD,
         wrong_reward,
         right <= 0.5 and share >= bounds.max_wrong_reward and history.reward_range > 0,
@@ -67,7 +67,7 @@ def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Finding:
     )
 
 
-def _loss_on_held_out(history: History) -> Iterator[Finding]:
+def _loss_on_held_out(history: History) -> Iterator[Detection]:
     """Detect a rise of held-out rewards with a loss of right answers, from the first evaluation to the latest, each
     beyond its noise."""
     for name in select_held_out_rewards(history.row):
@@ -80,5 +80,5 @@ def _loss_on_held_out(history: History) -> Iterator[Finding]:
             noise = 2 * math.sqrt(spread / max(1.0, history.row.get("held_out/num", 1.0)))
             rises = history.values(f"{name}_low")[-1] > history.values(name)[0]
             message = f"the held-out reward rose while right answers fell from {then:.0%} to {now:.0%}"
-            yield Finding(exact, now, rises and then - now > noise, message)
+            yield Detection(exact, now, rises and then - now > noise, message)
             return

@@ -12,7 +12,7 @@ from slimrl.config.monitors import MonitorsConfig
 from slimrl.errors import UserError
 from slimrl.io.files import LineFile, without_nan
 from slimrl.monitor.health.catalogue import MONITORS, HealthMonitor
-from slimrl.monitor.health.finding import Finding
+from slimrl.monitor.health.detection import Detection
 from slimrl.monitor.health.history import History
 from slimrl.types import Metrics
 
@@ -49,10 +49,10 @@ class Watched:
     is_raised: bool = False
     streak: int = 0
     onset: int = 0
-    latest: Finding | None = None
+    latest: Detection | None = None
     latest_step: int = 0
 
-    def look(self, step: int, finding: Finding | None) -> Alarm | None:
+    def look(self, step: int, finding: Detection | None) -> Alarm | None:
         """Take the detector's finding. Return the alarm that it raises."""
         if finding is None:
             return None
@@ -69,7 +69,7 @@ class Watched:
         self.is_raised, self.streak = finding.is_bad, 0
         return self._alarm(step, finding) if finding.is_bad else None
 
-    def _alarm(self, step: int, finding: Finding) -> Alarm:
+    def _alarm(self, step: int, finding: Detection) -> Alarm:
         one = self.monitor
         return Alarm(
             step, self.onset, one.name, finding.metric, finding.value, one.healthy, one.cause, one.knob, finding.message
@@ -90,7 +90,7 @@ class Health:
         looks = [one.look(step, self._detect(one)) for one in [*self.watched]]
         return [alarm for alarm in looks if alarm]
 
-    def _detect(self, one: Watched) -> Finding | None:
+    def _detect(self, one: Watched) -> Detection | None:
         try:
             return one.monitor.look(self._history, self._config)
         except Exception as error:  # an environment's metrics may be any numbers, and a monitor must not end a run

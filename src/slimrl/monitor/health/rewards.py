@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
-from slimrl.monitor.health.finding import Finding
+from slimrl.monitor.health.detection import Detection
 from slimrl.monitor.health.history import NUM, History
 from slimrl.monitor.metrics import select_held_out_rewards
 
@@ -15,7 +15,7 @@ EQUAL = 1e-9  # the standard deviation of equal rewards, up to rounding
 ALWAYS = 0.95  # share of a judge's most frequent verdict, above which it is constant
 
 
-def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect a reward that is the same for every reply.
 
     Either all rewards are equal, or they differ between tasks only, which the policy cannot change. Solved tasks may
@@ -31,19 +31,19 @@ def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Finding]
         )
         if is_constant:
             message = f"all rewards are {history.row.get('reward/mean', 0.0):.3g}"
-        yield Finding(name, value, is_bad, message)
+        yield Detection(name, value, is_bad, message)
 
 
-def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect that nearly no group has a learning signal (DAPO, 2503.14476), though the tasks are not solved."""
     if history.has(ZERO, NUM):
         value = history.now(ZERO, NUM + 2)
         is_bad = value >= bounds.max_zero_signal and not history.is_solved
         message = f"{value:.0%} of the groups carry no signal: all attempts at a task earn the same"
-        yield Finding(ZERO, value, is_bad, message)
+        yield Detection(ZERO, value, is_bad, message)
 
 
-def judge(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def judge(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect a judge with one verdict for all answers, or one that often differs from the comparison of words.
 
     If in doubt, the comparison of words answers no. A judge that answers yes instead is sometimes right; a judge that
@@ -55,10 +55,10 @@ def judge(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
         bound = bounds.max_judge_disagreement * (0.75 if verdict else 1.0)
         says = f"{verdict} to {max(yes, 1.0 - yes):.0%} of the answers," if verdict else f"yes to {yes:.0%}"
         message = f"the judge says {says} and differs from the comparison of words in {value:.0%}"
-        yield Finding(DISAGREES, value, value >= bound, message)
+        yield Detection(DISAGREES, value, value >= bound, message)
 
 
-def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect a training reward that rises more than the held-out reward: memorised tasks, or a training reward that
     rises for another reason. Even with the noise of both evaluations, the held-out gain must be too small."""
     names = [name for name in select_held_out_rewards(history.row) if history.num(name) > 1]
@@ -71,7 +71,7 @@ def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Findin
         noise = math.hypot(_half(history, name, 0), _half(history, name, -1))
         is_bad = gain >= 0.1 * history.reward_range and now - then + noise < bounds.min_held_out_share * gain
         message = f"the training reward rose by {gain:.3f}, that of held-out tasks by {now - then:.3f}"
-        yield Finding(name, now, is_bad, message)
+        yield Detection(name, now, is_bad, message)
 
 
 def _half(history: History, name: str, index: int) -> float:

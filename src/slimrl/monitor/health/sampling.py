@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
-from slimrl.monitor.health.finding import Finding
+from slimrl.monitor.health.detection import Detection
 from slimrl.monitor.health.history import NUM, History
 
 KL = "guard/mismatch_kl"
@@ -15,7 +15,7 @@ MOST_STALE = 0.5  # share of rollouts dropped as too old
 COLLAPSED = 0.1  # nats: a policy with more entropy has not collapsed, however fast it fell
 
 
-def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect that sampler and trainer drift apart, for example if the sampler keeps old weights; or that too many
     rollouts are dropped because of their age.
 
@@ -29,14 +29,14 @@ def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
         bound = max(bound, STALE_KL) if is_older else min(bound, MOST_KL)
         value = abs(history.now(KL))
         message = f"sampler and trainer differ by {value:.2g} nats a token, where at most {bound:.2g} is rounding"
-        yield Finding(KL, value, value > bound, message + (" and the age of the rollouts" if is_older else ""))
+        yield Detection(KL, value, value > bound, message + (" and the age of the rollouts" if is_older else ""))
     if history.row.get("rollout/started") and history.has("drop/stale", NUM):
         share = history.now("drop/stale") / history.now("rollout/started")
         message = f"{share:.0%} of the rollouts became too old and were played again"
-        yield Finding("drop/stale", share, share > MOST_STALE, message)
+        yield Detection("drop/stale", share, share > MOST_STALE, message)
 
 
-def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect a policy that became deterministic before the tasks are solved (Cui et al. 2025, 2505.22617).
 
     A low entropy is fine if the reward is near the best so far. With a teacher the entropy approaches the teacher's,
@@ -50,10 +50,10 @@ def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Findi
         is_gone = value < bounds.min_entropy and not has_teacher
         state = f"has fallen from {before:.2g} to" if has_fallen else "is"
         message = f"the policy's entropy {state} {value:.2g} nats a token"
-        yield Finding(name, value, (has_fallen or is_gone) and not history.is_solved, message)
+        yield Detection(name, value, (has_fallen or is_gone) and not history.is_solved, message)
 
 
-def duplicates(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def duplicates(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect that more rollouts of a group are equal than the policy's own probabilities make likely.
 
     The policy is not the cause, since its probabilities include equal rollouts. The sampler draws the same numbers for
@@ -64,4 +64,4 @@ def duplicates(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
         equal, expected = (history.now(name) for name in names)
         is_bad = equal - expected > bounds.max_excess_duplicates
         message = f"{equal:.0%} of the pairs of a group are equal, where the policy's probabilities give {expected:.0%}"
-        yield Finding(names[0], equal, is_bad, message)
+        yield Detection(names[0], equal, is_bad, message)

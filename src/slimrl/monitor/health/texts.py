@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
-from slimrl.monitor.health.finding import Finding
+from slimrl.monitor.health.detection import Detection
 from slimrl.monitor.health.history import NUM, WINDOW, History
 
 LENGTH, TURNS, TRUNCATED = "rollout/tokens_sampled_mean", "rollout/turns_mean", "rollout/truncated"
@@ -15,7 +15,7 @@ MOST_RISE = 0.3  # of a share, within the window
 INVALID = {"env/invalid_share": False, "env/tagged": True, "env/valid": True}
 
 
-def length(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def length(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect replies that suddenly become longer, or shorter without earning more, or cut off.
 
     The bound for growth is lower if longer replies earn more within groups: the reward may pay for length itself
@@ -33,32 +33,34 @@ def length(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
         message = f"replies went from {before:.0f} to {value:.0f} tokens on average"
         if is_long and is_paid:
             message += f", and within groups longer ones earn more (correlation {correlation:.2f})"
-        yield Finding(LENGTH, value, is_long or is_short, message)
+        yield Detection(LENGTH, value, is_long or is_short, message)
     if history.has(TRUNCATED, NUM + 2):
         value, before = history.now(TRUNCATED), history.before(TRUNCATED)
         message = f"{value:.0%} of the rollouts are cut off by max_tokens or seq_len, from {before:.0%}"
-        yield Finding(TRUNCATED, value, value - before >= MOST_RISE, message)
+        yield Detection(TRUNCATED, value, value - before >= MOST_RISE, message)
 
 
-def repetition(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def repetition(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect replies that repeat themselves (Holtzman et al. 2020, 1904.09751) and do not improve without help."""
     if history.has(REPETITION, NUM):
         value, first = history.now(REPETITION), history.first(REPETITION)
         lasts = history.num(REPETITION) > WINDOW // 2 and value >= history.before(REPETITION) - 0.05
         is_bad = value > bounds.max_repetition and (value >= first + 0.1 or lasts)
         message = f"{value:.0%} of the replies' passages of 4 tokens stand earlier in the same reply"
-        yield Finding(REPETITION, value, is_bad, message)
+        yield Detection(REPETITION, value, is_bad, message)
 
 
-def one_reply(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def one_reply(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect one reply to most of the tasks: a constant may earn as much as the most frequent answer."""
     if history.has(SAME_REPLY, NUM):
         value = history.now(SAME_REPLY)
         is_bad = value > bounds.max_same_reply and not history.is_solved
-        yield Finding(SAME_REPLY, value, is_bad, f"{value:.0%} of the replies to different tasks end in the same line")
+        yield Detection(
+            SAME_REPLY, value, is_bad, f"{value:.0%} of the replies to different tasks end in the same line"
+        )
 
 
-def invalid_calls(history: History, bounds: MonitorsConfig) -> Iterator[Finding]:
+def invalid_calls(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect that the environment cannot read the policy's calls of tools, or replies without their tags.
 
     A policy that still learns the form raises no alarm while the share falls.
@@ -69,4 +71,4 @@ def invalid_calls(history: History, bounds: MonitorsConfig) -> Iterator[Finding]
             value, before = (1.0 - value, 1.0 - before) if is_good else (value, before)
             lasts = history.num(name) > WINDOW // 2 and value > bounds.max_invalid_share and value >= before - 0.05
             message = f"{value:.0%} of the policy's calls or replies cannot be read, from {before:.0%}"
-            yield Finding(name, history.now(name), lasts or value - before >= MOST_RISE, message)
+            yield Detection(name, history.now(name), lasts or value - before >= MOST_RISE, message)

@@ -44,7 +44,7 @@ FORMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RowKind:
     """The interpretation of a file's rows: their form, its name in a sentence, and the part that is learnt. With
     `is_text` the rows bypass the chat template."""
 
@@ -60,19 +60,19 @@ TEXT = "`text`, written without the chat template"
 TEXTS = "`prompt` and `completion` as texts, written without the chat template"
 
 
-def kind_of_row(row: Any, where: str, wanted: RowForm) -> Kind:
+def kind_of_row(row: Any, where: str, wanted: RowForm) -> RowKind:
     """Return the kind of a row. `wanted` is a form, or `auto`. Raises UserError if the row is in no form, or not in
     `wanted`."""
     if not isinstance(row, dict):
         raise UserError(f"{where}: expected an object with columns such as `messages`, found: {preview(row)}")
     form = _form(row, where, wanted)
     if form.name == "alpaca":
-        return Kind(form, ALPACA, "the reply is learnt")
+        return RowKind(form, ALPACA, "the reply is learnt")
     if form.name == "text":
-        return Kind(form, TEXT, "all of it is learnt, and an end token", is_text=True)
+        return RowKind(form, TEXT, "all of it is learnt, and an end token", is_text=True)
     texts = [column for column in form.needs if isinstance(row[column], str)]
     if form.name == "prompt_completion" and len(texts) == len(form.needs):
-        return Kind(form, TEXTS, "the completion is learnt, and an end token", is_text=True)
+        return RowKind(form, TEXTS, "the completion is learnt, and an end token", is_text=True)
     if form.name == "prompt_completion" and texts:
         other = next(column for column in form.needs if column not in texts)
         raise UserError(
@@ -114,11 +114,11 @@ def _check_list(messages: Any, where: str) -> None:
         )
 
 
-def _kind_of_messages(form: Form, row: Mapping[str, Any]) -> Kind:
+def _kind_of_messages(form: Form, row: Mapping[str, Any]) -> RowKind:
     is_sharegpt = not is_empty(row[form.needs[0]][0].get("from"))
     if form.name == "conversations":
-        return Kind(form, SHAREGPT_NAME if is_sharegpt else "`conversations` with `role` and `content`")
+        return RowKind(form, SHAREGPT_NAME if is_sharegpt else "`conversations` with `role` and `content`")
     name = " and ".join(f"`{column}`" for column in form.needs) + (" (`from`, `value`)" if is_sharegpt else "")
     if form.name == "prompt_completion":
-        return Kind(form, f"{name} as messages", "the replies of the completion are learnt")
-    return Kind(form, name)
+        return RowKind(form, f"{name} as messages", "the replies of the completion are learnt")
+    return RowKind(form, name)

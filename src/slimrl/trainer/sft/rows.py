@@ -14,7 +14,7 @@ from slimrl.errors import UserError
 from slimrl.io.rows import preview
 from slimrl.io.text import is_writable
 from slimrl.models.chat.results import in_order_of_calls
-from slimrl.trainer.sft.forms import SHAREGPT, Kind, is_empty, kind_of_row, other_forms
+from slimrl.trainer.sft.forms import SHAREGPT, RowKind, is_empty, kind_of_row, other_forms
 from slimrl.trainer.sft.messages import KEYS, THOUGHTS, TOOL_NAME, WEIGHTS, parse_json, read_message, refuse
 from slimrl.types import Message
 
@@ -64,7 +64,7 @@ class RowReader:
 
     def __init__(self, form: RowForm = "auto") -> None:
         self._form = form
-        self._kind: Kind | None = None
+        self._kind: RowKind | None = None
         self._others = dict[str, None]()
         self._unread = dict[str, None]()
         self._describes_tools = False
@@ -105,7 +105,7 @@ class RowReader:
         return notes
 
 
-def _conversation(row: Mapping[str, Any], kind: Kind, where: str) -> tuple[Conversation, bool]:
+def _conversation(row: Mapping[str, Any], kind: RowKind, where: str) -> tuple[Conversation, bool]:
     """Return the conversation of a row, and True if its system message already describes the tools."""
     messages = _alpaca(row, where) if kind.form.name == "alpaca" else _messages(row, kind, where)
     if (system := _system(row, where)) is not None:
@@ -122,7 +122,7 @@ def _conversation(row: Mapping[str, Any], kind: Kind, where: str) -> tuple[Conve
     return Conversation(messages, where), describes_tools
 
 
-def _text(row: Mapping[str, Any], kind: Kind, where: str) -> PlainText:
+def _text(row: Mapping[str, Any], kind: RowKind, where: str) -> PlainText:
     refuse(row, REFUSED_OF_TEXTS, where)
     *prompts, last = kind.form.needs
     for column in kind.form.needs:
@@ -147,7 +147,7 @@ def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
     return [{"role": "user", "content": question}, {"role": "assistant", "content": texts["output"]}]
 
 
-def _messages(row: Mapping[str, Any], kind: Kind, where: str) -> list[Message]:
+def _messages(row: Mapping[str, Any], kind: RowKind, where: str) -> list[Message]:
     """Return the messages in the order of the row. Nothing in a prompt is learnt."""
     if kind.form.name == "prompt_completion" and row.get("label") is not None:
         raise _refuse_label(where)
@@ -249,12 +249,12 @@ def _is_rollout(row: Mapping[str, Any]) -> bool:
     return all(key in row for key in OF_ROLLOUTS)
 
 
-def _unread_columns(row: Mapping[str, Any], kind: Kind) -> Iterator[str]:
+def _unread_columns(row: Mapping[str, Any], kind: RowKind) -> Iterator[str]:
     read = {*READ_IN_ROW, *kind.form.columns, *(c for form in other_forms(row, kind.form) for c in form.columns)}
     return (key for key, value in row.items() if key not in read and not is_empty(value))
 
 
-def _unread_keys(row: Mapping[str, Any], kind: Kind) -> Iterator[str]:
+def _unread_keys(row: Mapping[str, Any], kind: RowKind) -> Iterator[str]:
     """Yield the keys of messages from which nothing is learnt."""
     lists = [row[column] for column in kind.form.needs if isinstance(row[column], list)]
     for key, value in ((key, value) for messages in lists for message in messages for key, value in message.items()):

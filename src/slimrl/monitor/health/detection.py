@@ -8,7 +8,7 @@ from slimrl.monitor.health.history import History
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Detection:
     """The finding of a detector: a metric, its value, a flag if it is bad, and then the message for it."""
 
     metric: str
@@ -17,6 +17,6 @@ class Finding:
     message: str
 
 
-Detector = Callable[[History, MonitorsConfig], Iterable[Finding]]
+Detector = Callable[[History, MonitorsConfig], Iterable[Detection]]
 """A pure function of the run so far and the bounds. It has no findings if the latest step lacks its metrics, or too few
 steps are known."""
