@@ -5,14 +5,13 @@ import random
 import select
 import socket
 import string
-import threading
 import time
 from contextlib import contextmanager
 from urllib.parse import quote, urlencode
 
 import pytest
 
-from packages.view.tests.made import indexed, make_run, record_of, refresh, write_held_out, write_step
+from packages.view.tests.made import bound, indexed, make_run, record_of, refresh, write_held_out, write_step
 from slimrl.errors import UserError
 from slimrl.io.http_access import Access
 from slimrl_view import server as viewer_server
@@ -49,20 +48,6 @@ HOSTILE = (
 def serving(*runs, host="127.0.0.1", key=""):
     with bound(*runs, host=host, key=key) as server:
         yield server.server_address[1]
-
-
-@contextmanager
-def bound(*runs, host="0.0.0.0", key=""):
-    """A server that answers."""
-    server = bind(host, 0, Api(runs), Access(key, "SLIMRL_API_KEY"), is_chosen=False)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def ask(port, target, method="GET", headers=None):

@@ -1,4 +1,3 @@
-import io
 import json
 import os
 import re
@@ -12,14 +11,9 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 import pytest
 
-from packages.view.tests.made import make_run, record_of, write_step
+from packages.view.tests.made import bound, make_run, opened, record_of, write_step
 from slimrl.cli import run
-from slimrl.io.http_access import Access
 from slimrl_view import command as view
-from slimrl_view.api import Api
-from slimrl_view.indexer import open_run
-from slimrl_view.runs import open_runs
-from slimrl_view.server import bind
 
 
 @contextmanager
@@ -116,17 +110,14 @@ def test_a_key_is_needed_on_this_machine_too(tmp_path, monkeypatch):
 
 
 def test_the_opened_browser_is_logged_in_by_a_ticket(tmp_path, monkeypatch):
-    opened = []
-    monkeypatch.setattr(view.webbrowser, "open", opened.append)
-    monkeypatch.setattr(view, "_has_display", lambda: True)
-    runs = [open_run(directory) for directory in open_runs([str(make_run(tmp_path / "run"))])]
-    server = bind("0.0.0.0", 0, Api(runs), Access("secret", view.KEY), is_chosen=False)
-    with view._serve(server):
-        view._announce(server, ["run"], opens=True)
-        wait_for(lambda: opened)
-        assert "secret" not in opened[0]
+    addresses = []
+    monkeypatch.setattr(view.webbrowser, "open", addresses.append)
+    with bound(opened(make_run(tmp_path / "run")), key="secret") as server:
+        view.announce(server, ["run"], opens=True)
+        wait_for(lambda: addresses)
+        assert "secret" not in addresses[0]
         opener = build_opener(HTTPCookieProcessor())
-        with opener.open(opened[0], timeout=10) as page:
+        with opener.open(addresses[0], timeout=10) as page:
             assert page.status == 200 and page.url == server.url
 
 
@@ -172,6 +163,9 @@ def test_without_a_run_those_there_are_are_listed(tmp_path, monkeypatch, capsys)
         (["nowhere"], "does not exist"),
         (["empty"], "has neither metrics.jsonl, nor rollouts/step_*.jsonl, nor held_out/*.jsonl"),
         (["run", "--host", "0.0.0.0"], "SLIMRL_API_KEY"),
+        (["nowhere", "--export", "page", "neither"], "nowhere does not exist"),
+        (["run", "--terminal"], "ssh -L 7717"),
+        (["--exprt", "x"], "there is no option `--exprt`. Did you mean `--export`?"),
     ],
 )
 def test_what_cannot_be_shown_is_explained(tmp_path, monkeypatch, capsys, arguments, said):
@@ -188,21 +182,3 @@ def test_a_wrong_flag_is_refused(arguments, capsys):
     with pytest.raises(SystemExit):
         run(["view", "run", *arguments])
     assert "usage: slimrl view" in capsys.readouterr().err
-
-
-def test_runs_may_stand_behind_an_option(tmp_path, capsys):
-    assert run(["view", "nowhere", "--export", str(tmp_path), "neither"]) == 2
-    assert "nowhere" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_terminal_is_needed_for_the_terminal(tmp_path, capsys, monkeypatch):
-    make_run(tmp_path / "run")
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    assert run(["view", str(tmp_path / "run"), "--terminal"]) == 2
-    assert "--terminal needs a terminal" in capsys.readouterr().err
-
-
-def test_a_wrong_option_names_the_nearest(capsys):
-    assert run(["view", "--exprt", "x"]) == 2
-    assert "there is no option `--exprt`. Did you mean `--export`?" in capsys.readouterr().err
