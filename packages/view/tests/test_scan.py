@@ -13,10 +13,10 @@ from filelock import FileLock
 from packages.view.tests.made import indexed, line_of, make_run, opened, record_of, refresh, write_held_out, write_step
 from packages.view.tests.test_lines import TOO_LARGE
 from slimrl.monitor.rollouts import rollout_to_json
-from slimrl_view import scan
+from slimrl_view import growing, scan
 from slimrl_view.api import Api
 from slimrl_view.index import change, connect, index_path
-from slimrl_view.indexer import Indexer, bring_up_to_date
+from slimrl_view.indexer import bring_up_to_date, keep_indexed
 from slimrl_view.queries import Selection
 
 
@@ -99,7 +99,7 @@ def test_what_is_wrong_with_one_run_is_said_and_the_others_are_read(tmp_path):
     runs = [opened(bad), opened(good)]
     strange = write_held_out(bad, "x", [record_of("a")])
     strange.rename(strange.with_name("x\udcff.jsonl"))  # the index has no place for half of a character
-    with Indexer(runs, poll_s=0.01):
+    with keep_indexed(runs, poll_s=0.01):
         wait_for(lambda: runs[0].problem)
         write_step(good, 2, [record_of("new")])
         wait_for(lambda: "new" in tasks(runs[1]))
@@ -147,7 +147,7 @@ def test_a_file_that_is_gone_is_forgotten(tmp_path):
 
 
 def test_a_group_without_a_signal_is_one_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(scan, "PART_BYTES", 700)  # so that a group arrives in parts
+    monkeypatch.setattr(growing, "PART_BYTES", 700)  # so that a group arrives in parts
     flat = [record_of("flat", advantage=0.0) for _ in range(3)]
     mixed = [record_of("mixed", advantage=advantage) for advantage in (0.0, 0.0, 0.5)]
     trained = [dataclasses.replace(record_of("valued", advantage=0.0), has_signal=True) for _ in range(3)]
@@ -159,8 +159,8 @@ def test_a_group_without_a_signal_is_one_as_a_whole(tmp_path, monkeypatch):
 
 
 def test_files_larger_than_a_part_and_lines_larger_too_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(scan, "PART_BYTES", 300)
-    monkeypatch.setattr(scan, "MAX_LINE_BYTES", 5000)
+    monkeypatch.setattr(growing, "PART_BYTES", 300)
+    monkeypatch.setattr(growing, "MAX_LINE_BYTES", 5000)
     path = write_step(
         tmp_path, 0, [record_of("a"), record_of("b", "long " * 400), record_of("c", "x" * 9000), record_of("d")]
     )
@@ -172,7 +172,7 @@ def test_files_larger_than_a_part_and_lines_larger_too_are_read(tmp_path, monkey
 
 
 def test_a_pass_ends_when_it_is_told_and_the_next_one_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(scan, "PART_BYTES", 700)
+    monkeypatch.setattr(growing, "PART_BYTES", 700)
     for step in range(4):
         write_step(tmp_path, step, [record_of("a"), record_of("b")])
     run = opened(tmp_path)
@@ -187,10 +187,10 @@ def test_a_pass_ends_when_it_is_told_and_the_next_one_goes_on(tmp_path, monkeypa
 def test_progress_reaches_the_whole(tmp_path):
     make_run(tmp_path / "run")
     run = opened(tmp_path / "run")
-    seen: list[scan.Progress] = []
-    scan.update(run.directory.path, run.index.path, scan.Known(), seen.append, lambda: False)
-    assert seen[-1].done_bytes == seen[-1].total_bytes
-    assert [one.done_bytes for one in seen] == sorted(one.done_bytes for one in seen)
+    seen = []
+    scan.update(run.directory.path, run.index.path, 0, "", seen.append, lambda: False)
+    assert seen[-1]["done_bytes"] == seen[-1]["total_bytes"]
+    assert [one["done_bytes"] for one in seen] == sorted(one["done_bytes"] for one in seen)
 
 
 def test_while_one_viewer_fills_an_index_another_reads_it(tmp_path):
@@ -201,7 +201,7 @@ def test_while_one_viewer_fills_an_index_another_reads_it(tmp_path):
     with FileLock(run.index.path.with_suffix(".lock")):
         refresh(other)
         assert tasks(other) == ["a"]
-        assert other.progress.done_bytes < other.progress.total_bytes
+        assert other.progress["done_bytes"] < other.progress["total_bytes"]
     refresh(other)
     assert tasks(other) == tasks(run) == ["a", "b"]
     assert other.progress is None

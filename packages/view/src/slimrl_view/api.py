@@ -8,7 +8,6 @@ import math
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import unquote
@@ -41,7 +40,7 @@ class Api:
         }
         self._of_run: dict[str, Callable[[Run, Query], Any]] = {
             "metrics": lambda run, query: run.curves.since(_number(query, "since")),
-            "monitors": lambda run, query: {"alarms": run.alarms.all()},
+            "monitors": lambda run, query: {"alarms": _alarms(run)},
             "watched": lambda run, query: {"monitors": run.monitors.all()},
             "reference": lambda run, query: _reference(run),
             "files": lambda run, query: _files(run),
@@ -64,7 +63,7 @@ class Api:
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError:
-                run.damaged_index.set()
+                run.has_damaged_index = True
                 raise UserError("The index of this run was damaged and is built anew. Try again in a moment.") from None
         known = [*self._whole, *(f"runs/ID/{name}" for name in self._of_run)]
         raise Missing(f"there is no {path!r:.200}. Known: {', '.join(known)}.")
@@ -79,11 +78,9 @@ class Api:
         runs = []
         for name, run in self._runs.items():
             counts = run.index.counts()
-            progress = run.progress
-            indexing = asdict(progress) if progress else None
             empty = [one for one in run.index.empty_evaluations() if has_result(run.directory.path, one)]
-            numbers = {"metrics": run.curves.num_lines(), **counts, "monitors": len(run.alarms.all())}
-            runs.append({"id": name, **numbers, "indexing": indexing, "empty": empty, "problem": run.problem})
+            numbers = {"metrics": run.curves.num_lines(), **counts, "monitors": len(_alarms(run))}
+            runs.append({"id": name, **numbers, "indexing": run.progress, "empty": empty, "problem": run.problem})
         return {"version": _version(), "runs": runs}
 
     def _compare(self, query: Query) -> dict[str, Any]:
@@ -112,6 +109,11 @@ def to_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_json(inner) for inner in value]
     return value
+
+
+def _alarms(run: Run) -> list[dict[str, Any]]:
+    with run.alarms.read() as alarms:
+        return list(alarms)
 
 
 def _rollout(run: Run, key: str) -> dict[str, Any]:

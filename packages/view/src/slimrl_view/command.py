@@ -17,7 +17,7 @@ from slimrl.io.invocation import command_prefix
 from slimrl.io.urls import is_loopback
 from slimrl_view.api import Api
 from slimrl_view.export import export
-from slimrl_view.indexer import Indexer, Run, open_run, wait_until_indexed
+from slimrl_view.indexer import Run, keep_indexed, open_run, wait_until_indexed
 from slimrl_view.runs import PARENTS, find_runs, open_runs
 from slimrl_view.server import Server, bind
 
@@ -66,7 +66,7 @@ def run_view(argv: Sequence[str]) -> int:
     port = PORT if args.port is None else args.port
     server = bind(args.host, port, Api(runs), Access(key, KEY), is_chosen=args.port is not None)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), server, Indexer(runs):
+    with suppress(KeyboardInterrupt), server, keep_indexed(runs):
         announce(server, [run.directory.shown for run in runs], opens=not args.no_open and _has_display())
         server.serve_forever()
     return 0
