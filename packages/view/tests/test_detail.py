@@ -6,7 +6,8 @@ import pytest
 
 from packages.view.tests.made import indexed, record_of, refresh, write_step
 from slimrl.monitor.rollouts import rollout_to_json
-from slimrl_view.detail import NO_TOKENIZER, NO_TOKENS, OTHER_TEXT, Changed, read_rollout
+from slimrl_view.detail import NO_TOKENIZER, NO_TOKENS, OTHER_TEXT, read_rollout
+from slimrl_view.queries import Missing
 from tests.tiny import tiny_tokenizer
 
 PROMPT = "<|im_start|>user\nsay 🙂<|im_end|>\n<|im_start|>assistant\n"
@@ -124,7 +125,7 @@ def test_a_tokenizer_that_spells_otherwise_is_said(run):
 def test_a_file_that_changed_after_it_was_indexed_is_not_misread(run):
     place = run.index.place("train:0:1")
     write_step(run.directory.path, 0, [record_of("train/new", "words " * 100)] * 3)
-    with pytest.raises(Changed, match="has changed"):
+    with pytest.raises(Missing, match="has changed"):
         read_rollout(run.directory.path, place)
 
 

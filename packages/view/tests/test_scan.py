@@ -187,8 +187,7 @@ def test_a_pass_ends_when_it_is_told_and_the_next_one_goes_on(tmp_path, monkeypa
 def test_progress_reaches_the_whole(tmp_path):
     make_run(tmp_path / "run")
     run = opened(tmp_path / "run")
-    seen = []
-    scan.update(run.directory.path, run.index.path, 0, "", seen.append, lambda: False)
+    seen = [*scan.update(run.directory.path, run.index.path, 0, "")]
     assert seen[-1]["done_bytes"] == seen[-1]["total_bytes"]
     assert [one["done_bytes"] for one in seen] == sorted(one["done_bytes"] for one in seen)
 

@@ -8,7 +8,7 @@ import math
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,7 +16,7 @@ from slimrl.errors import UserError, nearest
 from slimrl.plugins import REFERENCES, load, names
 from slimrl_view.about import describe, has_result, label_of
 from slimrl_view.curves import registry
-from slimrl_view.detail import Changed, read_rollout
+from slimrl_view.detail import read_rollout
 from slimrl_view.indexer import Run
 from slimrl_view.queries import MAX_LIMIT, Missing, Selection, pair_up
 from slimrl_view.runs import TRAIN
@@ -81,7 +81,7 @@ class Api:
             empty = [one for one in run.index.empty_evaluations() if has_result(run.directory.path, one)]
             numbers = {"metrics": run.curves.num_lines(), **counts, "monitors": len(_alarms(run))}
             runs.append({"id": name, **numbers, "indexing": run.progress, "empty": empty, "problem": run.problem})
-        return {"version": _version(), "runs": runs}
+        return {"version": version("slimrl"), "runs": runs}
 
     def _compare(self, query: Query) -> dict[str, Any]:
         answers = {}
@@ -117,10 +117,7 @@ def _alarms(run: Run) -> list[dict[str, Any]]:
 
 
 def _rollout(run: Run, key: str) -> dict[str, Any]:
-    try:
-        return read_rollout(run.directory.path, run.index.place(key))
-    except Changed as error:
-        raise Missing(str(error)) from None
+    return read_rollout(run.directory.path, run.index.place(key))
 
 
 def _reference(run: Run) -> dict[str, Any] | None:
@@ -164,10 +161,3 @@ def _require(query: Query, name: str) -> str:
     if name not in query:
         raise UserError(f"`{name}` is missing in the query.")
     return query[name]
-
-
-def _version() -> str:
-    try:
-        return version("slimrl")
-    except PackageNotFoundError:  # a checkout that is not installed
-        return ""

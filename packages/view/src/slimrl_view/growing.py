@@ -51,12 +51,13 @@ def new_parts(path: Path, place: Place) -> Iterator[Part]:
         if place != Place():
             yield Part((), Place(), is_first=True)
         return
-    identity = status.st_ino, status.st_mtime_ns
+    inode = status.st_ino % 2**63  # SQLite has no place for all 64 bits
+    identity = inode, status.st_mtime_ns
     if (*identity, status.st_size) == (place.inode, place.mtime_ns, place.end):
         return
     with open_regular(path) as file:
         file.seek(place.end - len(place.mark))
-        is_first = place.inode != status.st_ino or file.read(len(place.mark)) != place.mark
+        is_first = place.inode != inode or file.read(len(place.mark)) != place.mark
         begin, mark = (0, b"") if is_first else (place.end, place.mark)
         file.seek(begin)
         rest, num_skipped = b"", 0

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
+
 from slimrl.errors import UserError
 from slimrl_view.about import Settings
 from slimrl_view.curves import Curves
@@ -58,11 +60,7 @@ def keep_indexed(runs: Sequence[Run], poll_s: float = POLL_S) -> Iterator[None]:
     def work() -> None:
         while not stopped.is_set():
             for run in runs:
-                try:
-                    bring_up_to_date(run, stopped)
-                except Exception as error:  # whatever is wrong with a run, the others are read on
-                    run.problem = f"its rollouts cannot be read: {type(error).__name__}: {error}"
-                    run.progress = None
+                bring_up_to_date(run, stopped)
             stopped.wait(poll_s)
 
     thread = threading.Thread(target=work, name="index", daemon=True)
@@ -85,26 +83,27 @@ def wait_until_indexed(run: Run) -> None:
 def bring_up_to_date(run: Run, stopped: threading.Event) -> bool:
     """Read what is new in a run's files. Returns whether that is done: another process may be at it, and what keeps the
     files from being read is noted with the run. Either way it can be tried again."""
-
-    def report(found: Json) -> None:
-        run.progress = found
-
     path, index = run.directory.path, run.index.path
+    problem, is_done, left = "", False, None
     try:
         prepare(index, run.has_damaged_index)  # it may have been deleted
         run.has_damaged_index = False
-        is_done = update(path, index, *_facts(path), report, stopped.is_set)
-        run.progress = None if is_done else progress(path, index)
-        run.problem = ""
-        return is_done
+        for run.progress in update(path, index, *_facts(path)):
+            if stopped.is_set():
+                break
+        is_done = True
+    except Timeout:  # another process is at it
+        left = progress(path, index)
     except sqlite3.OperationalError as error:  # a full disk, or another viewer that writes for long
-        run.problem = f"the index cannot be written: {error}"
+        problem = f"the index cannot be written: {error}"
     except sqlite3.DatabaseError:
         run.has_damaged_index = True
-    except (OSError, UserError) as error:
-        run.problem = str(error)
-    run.progress = None
-    return False
+    except UserError as error:
+        problem = str(error)
+    except Exception as error:  # whatever is wrong with a run, the others are read on
+        problem = f"its rollouts cannot be read: {type(error).__name__}: {error}"
+    run.problem, run.progress = problem, left
+    return is_done
 
 
 def _facts(run: Path) -> tuple[int, str]:

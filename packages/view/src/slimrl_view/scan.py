@@ -6,14 +6,14 @@ A damaged line is counted and passed over. What is gone from the files is forgot
 import json
 import sqlite3
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
 from slimrl.errors import UserError
-from slimrl.io.locks import acquire
 from slimrl_view.growing import Part, Place, new_parts
 from slimrl_view.index import change, connect
 from slimrl_view.lines import read_line
@@ -22,31 +22,31 @@ from slimrl_view.runs import TRAIN, RolloutFile, rollout_files
 Json = dict[str, Any]
 
 
-def update(
-    run: Path,
-    index: Path,
-    last_step: int,
-    environment: str,
-    report: Callable[[Json], None],
-    stopped: Callable[[], bool],
-) -> bool:
-    """Add to the index what is new in the run's files, until `stopped`. `report` receives the progress.
+def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator[Json]:
+    """Add to the index what is new in the run's files. Yields the progress after each part.
 
     `last_step` is the step of the evaluation at the end, and `environment` the one of all training tasks, empty if
-    there are several: older files do not say it. Returns False, with nothing done, while another process does the same.
-    Raises UserError at the end if a file could not be read.
+    there are several: older files do not say it. Raises filelock.Timeout, with nothing done, while another process does
+    the same, and UserError at the end if a file could not be read.
     """
-    lock = FileLock(index.with_suffix(".lock"))
-    if not acquire(lock, 0):
-        return False
-    try:
-        with connect(index) as connection:
-            files = {str(file.path.relative_to(run)): file for file in rollout_files(run, last_step)}
-            _forget_others(connection, files)
-            _read_files(connection, files, environment, report, stopped)
-    finally:
-        lock.release()
-    return True
+    with FileLock(index.with_suffix(".lock"), timeout=0), connect(index) as connection:
+        files = {str(file.path.relative_to(run)): file for file in rollout_files(run, last_step)}
+        _forget_others(connection, files)
+        total, problem = sum(map(_size, files.values())), None
+        # The newest steps first: that is what a person looks for while the rest is read.
+        for path, file in sorted(files.items(), key=lambda item: (item[1].name == TRAIN, -item[1].step)):
+            place = connection.execute(
+                "SELECT inode, mtime_ns, end, mark FROM files WHERE path = ?", (path,)
+            ).fetchone()
+            try:
+                for part in new_parts(file.path, Place(*place or ())):
+                    with change(connection):
+                        _write(connection, path, file, part, environment)
+                    yield _progress(connection, total)
+            except UserError as error:  # such as a pipe, or a file that must not be read: the others can be
+                problem = problem or error
+        if problem:
+            raise problem
 
 
 def progress(run: Path, index: Path) -> Json | None:
@@ -70,37 +70,9 @@ def _forget_others(connection: sqlite3.Connection, files: Mapping[str, RolloutFi
                 connection.execute("DELETE FROM files WHERE id = ?", (row["id"],))
 
 
-def _read_files(
-    connection: sqlite3.Connection,
-    files: Mapping[str, RolloutFile],
-    environment: str,
-    report: Callable[[Json], None],
-    stopped: Callable[[], bool],
-) -> None:
-    total, problem = sum(map(_size, files.values())), None
-    # The newest steps first: that is what a person looks for while the rest is read.
-    for path, file in sorted(files.items(), key=lambda item: (item[1].name == TRAIN, -item[1].step)):
-        found = connection.execute(
-            "SELECT id, inode, mtime_ns, end, mark FROM files WHERE path = ?", (path,)
-        ).fetchone()
-        try:
-            for part in new_parts(file.path, Place(*found[1:]) if found else Place()):
-                with change(connection):
-                    connection.execute(
-                        "INSERT OR IGNORE INTO files (path, name, step) VALUES (?, ?, ?)", (path, file.name, file.step)
-                    )
-                    _write(connection, path, file, part, environment)
-                report(_progress(connection, total))
-                if stopped():
-                    return
-        except UserError as error:  # such as a pipe, or a file that must not be read: the others can be
-            problem = problem or error
-    if problem:
-        raise problem
-
-
 def _write(connection: sqlite3.Connection, path: str, file: RolloutFile, part: Part, environment: str) -> None:
     """Write the lines of a part, and where it ends."""
+    connection.execute("INSERT OR IGNORE INTO files (path, name, step) VALUES (?, ?, ?)", (path, file.name, file.step))
     number, lines, damaged = connection.execute(
         "SELECT id, lines, damaged FROM files WHERE path = ?", (path,)
     ).fetchone()
@@ -133,15 +105,7 @@ def _write(connection: sqlite3.Connection, path: str, file: RolloutFile, part: P
         _write_group(connection, number, group)
     connection.execute(
         "UPDATE files SET lines = ?, damaged = ?, inode = ?, mtime_ns = ?, end = ?, mark = ? WHERE id = ?",
-        (
-            lines + len(part.lines),
-            damaged,
-            part.place.inode,
-            part.place.mtime_ns,
-            part.place.end,
-            part.place.mark,
-            number,
-        ),
+        (lines + len(part.lines), damaged, *astuple(part.place), number),
     )
 
 
