@@ -7,7 +7,7 @@ filters itself, and their details in files of a hundred.
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from slimrl_view.detail import read_rollout
 from slimrl_view.indexer import Run
 from slimrl_view.server import STATIC
 
-ROWS_PER_FILE = 5000
 DETAILS_PER_FILE = 100
 ANSWERS = ("runs", "registry")
 ANSWERS_OF_A_RUN = ("metrics", "monitors", "watched", "reference", "files")
@@ -84,17 +83,14 @@ class _Writer:
 
     def _rollouts(self, run: Run, rows: Sequence[Json]) -> Json:
         """Write the index of a run's rollouts and their details; returns the names of the files."""
-        name, details, index = run.directory.id, [], list[Json]()
-        for chunk, some in enumerate(_batches(rows, DETAILS_PER_FILE)):
-            found = {row["key"]: read_rollout(run.directory.path, run.index.place(row["key"])) for row in some}
+        name, details = run.directory.id, []
+        for chunk, begin in enumerate(range(0, len(rows), DETAILS_PER_FILE)):
+            keys = [row["key"] for row in rows[begin : begin + DETAILS_PER_FILE]]
+            found = {key: read_rollout(run.directory.path, run.index.place(key)) for key in keys}
             details.append(self._file(f"runs_{name}_detail_{chunk}.js", to_json(found)))
-            index += [row | {"chunk": chunk} for row in some]
-        self._num_rollouts += len(index)
-        parts = enumerate(_batches(index, ROWS_PER_FILE))
-        return {
-            "index": [self._file(f"runs_{name}_index_{part}.js", to_json(some)) for part, some in parts],
-            "details": details,
-        }
+        self._num_rollouts += len(rows)
+        index = [to_json(row) | {"chunk": number // DETAILS_PER_FILE} for number, row in enumerate(rows)]
+        return {"index": [self._file(f"runs_{name}_index_0.js", index)], "details": details}
 
     def _file(self, name: str, value: Any, key: str = "") -> str:
         """Write a value as a script; returns the name of the file."""
@@ -102,11 +98,6 @@ class _Writer:
         arguments = f"{json.dumps(key or name)},{json.dumps(value, allow_nan=False, separators=(',', ':'))}"
         (self._data / name).write_text(f"window.slimrlData({arguments});\n", encoding="ascii")
         return name
-
-
-def _batches(items: Sequence[Json], size: int) -> Iterator[Sequence[Json]]:
-    """The items in parts of a size."""
-    return (items[begin : begin + size] for begin in range(0, len(items), size))
 
 
 def _is_replaceable(directory: Path) -> bool:

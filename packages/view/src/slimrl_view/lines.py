@@ -35,11 +35,12 @@ def encodable(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _parse(line: bytes) -> Json:
+def _parse(line: bytes) -> Any:
+    """The JSON of a line with texts that are `encodable`."""
     try:
-        return from_json(line)  # type: ignore[no-any-return]  # thrice as fast as json.loads
+        return from_json(line)  # thrice as fast as json.loads, and refuses halves of surrogate pairs
     except ValueError:
-        return json.loads(line)  # type: ignore[no-any-return]  # which takes halves of surrogate pairs
+        return json.loads(encodable(json.dumps(json.loads(line), ensure_ascii=False)))
 
 
 def _columns(record: Mapping[str, Any]) -> Json:
@@ -53,21 +54,21 @@ def _columns(record: Mapping[str, Any]) -> Json:
     messages = record["messages"]
     replies = [message for message in messages if message["role"] == "assistant"]
     asked = messages[: messages.index(replies[0])] if replies else messages
-    metrics = {encodable(name): value for name, value in record.get("metrics", {}).items() if _is_number(value)}
-    drop = encodable(str(record.get("failure", "")))
+    metrics = {name: value for name, value in record.get("metrics", {}).items() if _is_number(value)}
+    drop = str(record.get("failure", ""))
     has_signal = record.get("has_signal")
     mask = bytes(map(bool, record["loss_mask"]))
     version = min((version for version in {*record["versions"]} if version >= 0), default=None)
     return {
-        "task": encodable(str(record["task_id"])),
-        "environment": encodable(str(record.get("environment", ""))),
+        "task": str(record["task_id"]),
+        "environment": str(record.get("environment", "")),
         "draw": _whole_number(record.get("draw", -1)),
-        "role": encodable(str(record.get("role", ""))),
+        "role": str(record.get("role", "")),
         "reward": float(record["reward"]) if _is_number(record["reward"]) else None,
         "advantage": sum(advantages) / len(advantages) if advantages else None,
         "flat": bool(advantages) and not (has_signal if isinstance(has_signal, bool) else any(advantages)),
         "drop": drop,
-        "stop": encodable(str(record.get("stop_reason") or (StopReason.FAILED if drop else StopReason.DONE))),
+        "stop": str(record.get("stop_reason") or (StopReason.FAILED if drop else StopReason.DONE)),
         "turns": (b"\0" + mask).count(b"\0\1"),
         "tokens": mask.count(1),
         "tool_calls": sum(map(_num_calls, replies)),
@@ -75,13 +76,13 @@ def _columns(record: Mapping[str, Any]) -> Json:
         "excerpt": _excerpt(replies),
         "prompt": _excerpt(asked),
         "metrics": json.dumps(metrics),
-        "text": encodable(str(record.get("text", "")).lower()),
+        "text": str(record.get("text", "")).lower(),
     }
 
 
 def _excerpt(messages: Sequence[Mapping[str, Any]]) -> str:
     """The beginning of the last message; empty without one."""
-    return encodable(str(messages[-1]["content"])[:EXCERPT_CHARS]) if messages else ""
+    return str(messages[-1]["content"])[:EXCERPT_CHARS] if messages else ""
 
 
 def _num_calls(message: Mapping[str, Any]) -> int:

@@ -36,6 +36,7 @@ SAFETY = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
+    "Connection": "close",
 }
 MAX_TARGET = 16 * 2**10  # bytes of a path with its query
 MAX_FIELDS = 32
@@ -58,7 +59,7 @@ class Server(ThreadingHTTPServer):
         self.files = {f"/{path.name}": path for path in STATIC.iterdir() if path.suffix in TYPES}
         self.files["/"] = STATIC / "index.html"
         self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        self._idle: dict[Any, None] = {}  # connections that wait for their client, the longest first
+        self._open: dict[Any, None] = {}  # connections, the oldest first
         super().__init__(address, Handler)
 
     @property
@@ -76,29 +77,23 @@ class Server(ThreadingHTTPServer):
         return f"http://{f'[{name}]' if ':' in name else name}:{self.server_address[1]}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a new connection. Where all places are taken, the one that has waited longest for its client ends: a
-        client that sends its request drop by drop, or does not read the answer, keeps nobody out."""
+        """Answer a new connection. Where all places are taken, the oldest one ends: a client that sends its request
+        drop by drop, or does not read the answer, keeps nobody out."""
         if not self._places.acquire(blocking=False):
-            for idle in [*self._idle][:1]:
+            for oldest in [*self._open][:1]:
                 with suppress(OSError):
-                    idle.shutdown(socket.SHUT_RDWR)
+                    oldest.shutdown(socket.SHUT_RDWR)
             if not self._places.acquire(timeout=ROOM_S):
                 self.shutdown_request(request)
                 return
+        self._open[request] = None
         super().process_request(request, client_address)
-
-    def set_idle(self, request: Any, is_idle: bool) -> None:
-        """Note that a connection waits for its client now, to send a request or to read an answer, or that it does
-        not."""
-        self._idle.pop(request, None)
-        if is_idle:
-            self._idle[request] = None
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.set_idle(request, False)
+            del self._open[request]
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -126,22 +121,15 @@ def bind(host: str, port: int, api: Api, access: Access, is_chosen: bool) -> Ser
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers the requests of one connection."""
+    """Answers the one request of a connection."""
 
     server: Server
-    protocol_version = "HTTP/1.1"
     server_version = "slimrl"
     sys_version = ""
     timeout = IDLE_S
 
-    def handle_one_request(self) -> None:
-        """Wait for a request and answer it."""
-        self.server.set_idle(self.connection, True)
-        super().handle_one_request()
-
     def do_GET(self) -> None:
         """Answer with the page, one of its files, or JSON."""
-        self.server.set_idle(self.connection, False)
         target = urlsplit(self.path)
         if len(self.path) > MAX_TARGET:
             self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
@@ -159,14 +147,12 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _refuse_method(self) -> None:
-        self.close_connection = True  # its body is not read
         self._send_error(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET is answered.", {"Allow": "GET, HEAD"})
 
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _refuse_method
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer a request that is no HTTP, too large, or of an unknown method."""
-        self.close_connection = True
         self._send_error(code, message or HTTPStatus(code).phrase)
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -216,13 +202,10 @@ class Handler(BaseHTTPRequestHandler):
         self._send(status, body, "application/json", headers)
 
     def _send(self, status: int, body: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
-        self.server.set_idle(self.connection, True)
         self.send_response(status)
         lines = {"Content-Type": kind, "Content-Length": str(len(body)), **SAFETY, **(headers or {})}
         for name, value in lines.items():
             self.send_header(name, value)
-        if self.close_connection:
-            self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
