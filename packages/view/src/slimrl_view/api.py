@@ -60,11 +60,9 @@ class Api:
             run = self.run(unquote(words[1]))
             try:
                 return to_json(self._of_run[words[2]](run, query))
-            except sqlite3.OperationalError:
+            except sqlite3.DatabaseError as error:
+                run.has_damaged_index |= not isinstance(error, sqlite3.OperationalError)
                 raise
-            except sqlite3.DatabaseError:
-                run.has_damaged_index = True
-                raise UserError("The index of this run was damaged and is built anew. Try again in a moment.") from None
         known = [*self._whole, *(f"runs/ID/{name}" for name in self._of_run)]
         raise Missing(f"there is no {path!r:.200}. Known: {', '.join(known)}.")
 

@@ -5,6 +5,7 @@ from its beginning again.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -52,12 +53,12 @@ def new_parts(path: Path, place: Place) -> Iterator[Part]:
             yield Part((), Place(), is_first=True)
         return
     inode = status.st_ino % 2**63  # SQLite has no place for all 64 bits
-    identity = inode, status.st_mtime_ns
-    if (*identity, status.st_size) == (place.inode, place.mtime_ns, place.end):
+    if (inode, status.st_mtime_ns, status.st_size) == (place.inode, place.mtime_ns, place.end):
         return
     with open_regular(path) as file:
         file.seek(place.end - len(place.mark))
-        is_first = place.inode != inode or file.read(len(place.mark)) != place.mark
+        is_same = place.inode == inode and status.st_size > place.end and file.read(len(place.mark)) == place.mark
+        is_first = not is_same
         begin, mark = (0, b"") if is_first else (place.end, place.mark)
         file.seek(begin)
         rest, num_skipped = b"", 0
@@ -70,13 +71,14 @@ def new_parts(path: Path, place: Place) -> Iterator[Part]:
                     begin += num_skipped + len(raw) + 1
                     num_skipped = 0
                 mark = (mark + rest[:cut])[-MARK_BYTES:]
-                yield Part(lines, Place(*identity, begin, mark), is_first)
+                mtime_ns = os.fstat(file.fileno()).st_mtime_ns  # it may have grown since
+                yield Part(lines, Place(inode, mtime_ns, begin, mark), is_first)
                 rest, is_first = rest[cut:], False
             elif len(rest) > MAX_LINE_BYTES:
                 mark = (mark + rest)[-MARK_BYTES:]
                 rest, num_skipped = b"", num_skipped + len(rest)
         if is_first:
-            yield Part((), Place(*identity), is_first=True)
+            yield Part((), Place(inode, status.st_mtime_ns), is_first=True)
 
 
 class Growing(Generic[Value]):

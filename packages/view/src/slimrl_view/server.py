@@ -169,8 +169,8 @@ class Handler(BaseHTTPRequestHandler):
         except UserError as error:
             status = HTTPStatus.NOT_FOUND if isinstance(error, Missing) else HTTPStatus.BAD_REQUEST
             self._send_error(status, f"{str(error)[:1].upper()}{str(error)[1:]}")
-        except sqlite3.OperationalError as error:
-            self._send_error(HTTPStatus.SERVICE_UNAVAILABLE, f"The index cannot be read: {error}.")
+        except sqlite3.DatabaseError as error:  # such as a damaged file, which the indexer then builds anew
+            self._send_error(HTTPStatus.SERVICE_UNAVAILABLE, f"The index cannot be read now: {error}.")
 
     def _logs_in(self, target: SplitResult) -> bool:
         """Whether the address logs the browser in; then a cookie does from now on, and the key leaves the address."""
