@@ -370,8 +370,11 @@ def test_a_browser_logs_in_by_any_key_and_by_a_ticket_once(run):
             assert "HttpOnly" in rest and "SameSite=Strict" in rest and "a+b" not in cookie
             assert ask(port, "/api/runs", headers={"Cookie": cookie})[0] == 200
         assert ask(port, ticket)[0] == 401
-        assert (server.url, server.url_elsewhere.rpartition(":")[2]) == (f"http://127.0.0.1:{port}/", f"{port}/")
-        assert "0.0.0.0" not in server.url_elsewhere
+        assert (server.url(), server.url(elsewhere=True).rpartition(":")[2]) == (
+            f"http://127.0.0.1:{port}/",
+            f"{port}/",
+        )
+        assert "0.0.0.0" not in server.url(elsewhere=True)
 
 
 def test_a_taken_port_is_left_for_the_next_unless_it_was_chosen(run):

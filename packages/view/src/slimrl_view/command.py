@@ -74,14 +74,14 @@ def run_view(argv: Sequence[str]) -> int:
 
 def announce(server: Server, shown: Sequence[str], opens: bool) -> None:
     """Print the address of the page, and open it in the browser if `opens`."""
-    lines = [f"{', '.join(shown[:3])}{' ...' if len(shown) > 3 else ''} at {server.url} (Ctrl-C ends it)"]
-    address = server.url
+    lines = [f"{', '.join(shown[:3])}{' ...' if len(shown) > 3 else ''} at {server.url()} (Ctrl-C ends it)"]
+    address = server.url()
     if server.login.key:
         # The key itself is for the person at a terminal, and not for a log.
-        elsewhere, is_log = server.url_elsewhere, not sys.stdout.isatty()
+        elsewhere, is_log = server.url(elsewhere=True), not sys.stdout.isatty()
         link = f"{elsewhere}?key=KEY, with the value of {KEY} as KEY" if is_log else server.login.address(elsewhere)
         lines.append(f"A browser, here or elsewhere, logs in once by opening {link}")
-        address = server.login.address_for_once(server.url)
+        address = server.login.address_for_once(server.url())
     print(visible("\n".join(lines)), flush=True)
     if opens:
         # On a thread, because some browsers do not return before they are closed.

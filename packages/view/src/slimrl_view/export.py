@@ -48,56 +48,49 @@ def export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> Exported:
         shutil.copytree(STATIC, temporary, dirs_exist_ok=True)
         page = temporary / "index.html"
         page.write_text(page.read_text(encoding="utf-8").replace(SERVED, EXPORTED), encoding="utf-8")
-        return _Writer(runs, temporary / "data").write(max_rollouts)
+        num, note = _write_data(runs, temporary / "data", max_rollouts)
+        return Exported(num, sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file()), note)
 
 
-class _Writer:
-    """Writes the data of one export."""
+def _write_data(runs: Sequence[Run], data: Path, max_rollouts: int) -> tuple[int, str]:
+    """Write the data of an export. Returns how many rollouts it has, and what was left out, in words."""
+    data.mkdir()
+    api, names = Api(runs), [run.directory.id for run in runs]
+    paths = [*ANSWERS, *(f"runs/{name}/{what}" for name in names for what in ANSWERS_OF_A_RUN)]
+    files = {f"{PREFIX}{path}": f"{path.replace('/', '_')}.js" for path in paths}
+    for path, file in files.items():
+        answer = api.answer(path, {})
+        if path == f"{PREFIX}runs":  # nothing here goes on
+            answer = [run | {"live": False} for run in answer]
+        _write(data / file, answer)
+    num, rollouts, notes = 0, {}, []
+    for run in runs:
+        rows, left_out = run.index.sample(max_rollouts)
+        num += len(rows)
+        rollouts[run.directory.id] = _write_rollouts(data, run, rows)
+        notes += [f"{run.directory.id} has {left_out:,} more rollouts than this export"] if left_out else []
+    note = f"{'; '.join(notes)}." if notes else ""
+    _write(data / "manifest.js", {"files": files, "rollouts": rollouts, "note": note}, key="manifest")
+    return num, note
 
-    def __init__(self, runs: Sequence[Run], data: Path) -> None:
-        self._runs = runs
-        self._data = data
-        self._num_rollouts = 0
 
-    def write(self, max_rollouts: int) -> Exported:
-        self._data.mkdir()
-        api, files = Api(self._runs), dict[str, str]()
-        for name in ANSWERS:
-            answer = api.answer(PREFIX + name, {})
-            if name == "runs":  # nothing here goes on
-                answer = [run | {"live": False} for run in answer]
-            files[PREFIX + name] = self._file(f"{name}.js", answer)
-        rollouts, notes = {}, []
-        for run in self._runs:
-            name = run.directory.id
-            for what in ANSWERS_OF_A_RUN:
-                path = f"{PREFIX}runs/{name}/{what}"
-                files[path] = self._file(f"runs_{name}_{what}.js", api.answer(path, {}))
-            rows, left_out = run.index.sample(max_rollouts)
-            rollouts[name] = self._rollouts(run, rows)
-            notes += [f"{name} has {left_out:,} more rollouts than this export"] if left_out else []
-        note = f"{'; '.join(notes)}." if notes else ""
-        self._file("manifest.js", {"files": files, "rollouts": rollouts, "note": note}, key="manifest")
-        num_bytes = sum(path.stat().st_size for path in self._data.parent.rglob("*") if path.is_file())
-        return Exported(self._num_rollouts, num_bytes, note)
+def _write_rollouts(data: Path, run: Run, rows: Sequence[Json]) -> Json:
+    """Write the index of a run's rollouts and their details. Returns the names of the files."""
+    name, details = run.directory.id, list[str]()
+    for begin in range(0, len(rows), DETAILS_PER_FILE):
+        keys = [row["key"] for row in rows[begin : begin + DETAILS_PER_FILE]]
+        found = {key: read_rollout(run.directory.path, run.index.place(key)) for key in keys}
+        details.append(f"runs_{name}_detail_{len(details)}.js")
+        _write(data / details[-1], to_json(found))
+    index = [to_json(row) | {"chunk": number // DETAILS_PER_FILE} for number, row in enumerate(rows)]
+    _write(data / f"runs_{name}_index_0.js", index)
+    return {"index": [f"runs_{name}_index_0.js"], "details": details}
 
-    def _rollouts(self, run: Run, rows: Sequence[Json]) -> Json:
-        """Write the index of a run's rollouts and their details; returns the names of the files."""
-        name, details = run.directory.id, []
-        for chunk, begin in enumerate(range(0, len(rows), DETAILS_PER_FILE)):
-            keys = [row["key"] for row in rows[begin : begin + DETAILS_PER_FILE]]
-            found = {key: read_rollout(run.directory.path, run.index.place(key)) for key in keys}
-            details.append(self._file(f"runs_{name}_detail_{chunk}.js", to_json(found)))
-        self._num_rollouts += len(rows)
-        index = [to_json(row) | {"chunk": number // DETAILS_PER_FILE} for number, row in enumerate(rows)]
-        return {"index": [self._file(f"runs_{name}_index_0.js", index)], "details": details}
 
-    def _file(self, name: str, value: Any, key: str = "") -> str:
-        """Write a value as a script; returns the name of the file."""
-        # ASCII, so that no text needs an encoding to be known, or ends a line of the script.
-        arguments = f"{json.dumps(key or name)},{json.dumps(value, allow_nan=False, separators=(',', ':'))}"
-        (self._data / name).write_text(f"window.slimrlData({arguments});\n", encoding="ascii")
-        return name
+def _write(path: Path, value: Any, key: str = "") -> None:
+    """Write a value as a script, in ASCII, so that no text needs an encoding to be known, or ends a line of it."""
+    arguments = f"{json.dumps(key or path.name)},{json.dumps(value, allow_nan=False, separators=(',', ':'))}"
+    path.write_text(f"window.slimrlData({arguments});\n", encoding="ascii")
 
 
 def _is_replaceable(directory: Path) -> bool:

@@ -44,6 +44,7 @@ IDLE_S = 60.0
 MAX_CONNECTIONS = 64
 ROOM_S = 1.0  # for a connection that was ended to leave its place
 TRIED_PORTS = 20
+HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # this machine, for a server at all of its addresses
 
 
 class Server(ThreadingHTTPServer):
@@ -62,18 +63,11 @@ class Server(ThreadingHTTPServer):
         self._open: dict[Any, None] = {}  # connections, the oldest first
         super().__init__(address, Handler)
 
-    @property
-    def url(self) -> str:
-        """The address of the page on this machine."""
+    def url(self, elsewhere: bool = False) -> str:
+        """The address of the page on this machine, or on other machines, if they know this one's name."""
         name = str(self.server_address[0])
-        return self._url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name))
-
-    @property
-    def url_elsewhere(self) -> str:
-        """The address of the page on other machines, if they know this one's name."""
-        return self._url(socket.gethostname()) if self.server_address[0] in ("0.0.0.0", "::") else self.url
-
-    def _url(self, name: str) -> str:
+        if name in HERE:
+            name = socket.gethostname() if elsewhere else HERE[name]
         return f"http://{f'[{name}]' if ':' in name else name}:{self.server_address[1]}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:

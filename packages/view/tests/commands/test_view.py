@@ -110,7 +110,7 @@ def test_the_opened_browser_is_logged_in_by_a_ticket(tmp_path, monkeypatch):
         assert "secret" not in addresses[0]
         opener = build_opener(HTTPCookieProcessor())
         with opener.open(addresses[0], timeout=10) as page:
-            assert page.status == 200 and page.url == server.url
+            assert page.status == 200 and page.url == server.url()
 
 
 @pytest.mark.slow
