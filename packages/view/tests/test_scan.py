@@ -175,7 +175,7 @@ def test_a_group_without_a_signal_is_one_as_a_whole(tmp_path, monkeypatch):
     assert [group["zero_signal"] for group in run.index.groups(Selection(sort="task"))["groups"]] == [1, 0, 0]
 
 
-def test_a_pass_ends_when_it_is_stopped_and_the_next_one_reaches_the_whole(tmp_path, monkeypatch):
+def test_a_pass_that_is_stopped_is_completed_by_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(growing, "PART_BYTES", 700)
     for step in range(4):
         write_step(tmp_path, step, [record_of("a"), record_of("b")])
