@@ -65,7 +65,8 @@ def run_view(argv: Sequence[str]) -> int:
         return _export(runs, Path(args.export), args.max_rollouts)
     port = PORT if args.port is None else args.port
     server = bind(args.host, port, Api(runs), Access(key, KEY), is_chosen=args.port is not None)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has made this program ignore Ctrl-C
+        signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt), server, keep_indexed(runs):
         announce(server, [run.directory.shown for run in runs], opens=not args.no_open and _has_display())
         server.serve_forever()

@@ -96,7 +96,7 @@ class Growing(Generic[Value]):
     def read(self) -> Iterator[Value]:
         """The value of all objects by now; it does not change inside the `with` block."""
         with self._lock:
-            with suppress(UserError):
+            with suppress(OSError, UserError):
                 for part in new_parts(self._path, self._place):
                     if part.is_first:
                         self._value = self._make()

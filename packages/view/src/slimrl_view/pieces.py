@@ -8,7 +8,6 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -37,15 +36,13 @@ class Pieces:
         text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
         try:
             self._tokenizer = Tokenizer.from_str(text)
-            layout = json.loads(text)
+            decoder = json.dumps(json.loads(text).get("decoder"))
         except Exception as error:  # the library has no exception of its own
             raise UserError(f"{path} cannot be read as a tokenizer: {error}") from None
-        self._is_byte_level = _is_byte_level(layout.get("decoder"))
-        self._added: dict[int, str] = {
-            token["id"]: token["content"] for token in layout.get("added_tokens") or () if isinstance(token, dict)
-        }
-        special = (token for token in layout.get("added_tokens") or () if token.get("special"))
-        self.special_ids = frozenset(token["id"] for token in special)
+        self._is_byte_level = '"ByteLevel"' in decoder
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._added = {number: token.content for number, token in added.items()}
+        self.special_ids = frozenset(number for number, token in added.items() if token.special)
 
     def split(self, token_ids: Sequence[int]) -> list[str]:
         """The piece of each token; together they are the text."""
@@ -79,13 +76,6 @@ class Pieces:
 def pieces_of(path: Path, mtime: float) -> Pieces:
     """The tokenizer of a file as it was at a time, kept from the last call."""
     return Pieces(path)
-
-
-def _is_byte_level(decoder: Any) -> bool:
-    if not isinstance(decoder, dict):
-        return False
-    parts = decoder.get("decoders") or [decoder]
-    return any(part.get("type") == "ByteLevel" for part in parts)
 
 
 _BYTES = byte_alphabet()

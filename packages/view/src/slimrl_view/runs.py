@@ -38,7 +38,7 @@ class RolloutFile:
 
 def is_run(path: Path) -> bool:
     """Whether a directory holds something that a run has written."""
-    return (path / METRICS).is_file() or any(True for _ in rollout_files(path))
+    return (path / METRICS).is_file() or any(rollout_files(path))
 
 
 def find_runs(parents: Iterable[Path]) -> list[Path]:
