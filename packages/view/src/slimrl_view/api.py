@@ -1,7 +1,7 @@
-"""Everything that the page can ask, by path: each answer is a value for JSON. Knows nothing of HTTP.
+"""Answers the questions of the page by path; each answer is a value for JSON. Knows nothing of HTTP.
 
-Runs, rollouts, groups and evaluations are looked up by their names in what is known of them; no name that the page
-sends ever becomes a path.
+Runs, rollouts, groups and evaluations are looked up by their names in the index; no name that the page sends becomes a
+path.
 """
 
 import math
@@ -52,7 +52,7 @@ class Api:
         }
 
     def answer(self, path: str, query: Query) -> Any:
-        """The answer to a question. Raises Missing for what is not there, and UserError for a wrong question."""
+        """Return the answer to a question. Raises Missing for an unknown name, and UserError for a wrong question."""
         words = path.removeprefix(PREFIX).split("/")
         if len(words) == 1 and words[0] in self._whole:
             return to_json(self._whole[words[0]](query))
@@ -67,7 +67,7 @@ class Api:
         raise Missing(f"there is no {path!r:.200}. Known: {', '.join(known)}.")
 
     def run(self, name: str) -> Run:
-        """The run of a name. Raises Missing if there is none."""
+        """Return the run of a name. Raises Missing if it is unknown."""
         if name not in self._runs:
             raise Missing(f"there is no run {name!r:.200}.{nearest(name[:200], self._runs)}")
         return self._runs[name]
@@ -119,7 +119,7 @@ def _rollout(run: Run, key: str) -> dict[str, Any]:
 
 
 def _reference(run: Run) -> dict[str, Any] | None:
-    """The recorded curves of a run's recipe, from the first plug-in that has some; None without one."""
+    """Return the recorded curves of a run's recipe from the first plug-in that has some, or None."""
     found = (load(REFERENCES, name, "the reference")(run.directory.path) for name in names(REFERENCES))
     return next((curves for curves in found if curves), None)
 
@@ -146,7 +146,7 @@ def _selection(query: Query) -> Selection:
 
 
 def _number(query: Query, name: str) -> int | None:
-    """A whole number of the query; None without one. Raises UserError for anything else."""
+    """Return a whole number of the query; None if it is missing. Raises UserError for anything else."""
     text = query.get(name, "")
     if not text:
         return None

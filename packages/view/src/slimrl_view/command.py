@@ -26,7 +26,7 @@ KEY = "SLIMRL_API_KEY"
 SHOWN_RUNS = 20
 MAX_ROLLOUTS = 2000
 EPILOG = """\
-A RUN is the output_dir of `slimrl rl`, `sft` or `eval`, also while it goes on, on this machine or copied from another.
+A RUN is the output_dir of `slimrl rl`, `sft` or `eval`, during a run or after it, of this machine or copied from another.
 A directory of runs stands for all of them. Without a RUN, those below outputs/ and runs/ are listed.
 
   slimrl view outputs/reverse_text                 curves, rollouts and tokens of one run, live
@@ -34,7 +34,7 @@ A directory of runs stands for all of them. Without a RUN, those below outputs/ 
   slimrl view outputs/reverse_text --export page   the same as files: open page/index.html, or send the directory
 
 The page answers this machine alone. From another one, forward the port: `ssh -L 7717:127.0.0.1:7717 HOST`.
-What it needs to find rollouts it keeps in RUN/.view/, which can be deleted at any time. See docs/viewer.md.
+An index of the rollouts is kept in RUN/.view/, which can be deleted at any time. See docs/viewer.md.
 """
 NO_TERMINAL = (
     "--terminal is gone: leave it out, forward the port (`ssh -L 7717:127.0.0.1:7717 HOST`) and open the page in a "

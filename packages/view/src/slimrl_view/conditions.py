@@ -1,4 +1,4 @@
-"""Turns the conditions and the order that the page asks for into SQL. What is not known is refused with what is."""
+"""Turns the conditions and the order that the page asks for into SQL. Names the known ones instead of an unknown one."""
 
 import json
 from collections.abc import Mapping
@@ -30,25 +30,25 @@ class Clause:
 
 
 def where_clause(text: str) -> Clause:
-    """The condition on rollouts that the JSON text of `where` stands for. Raises UserError if it stands for none."""
+    """Return the condition on rollouts that `where` spells as JSON. Raises UserError if it is malformed."""
     try:
         conditions = json.loads(text or "[]")
     except (ValueError, RecursionError):
         raise UserError(f"`where` is no JSON. It is a list such as {EXAMPLE}.") from None
     if not isinstance(conditions, list) or len(conditions) > MAX_CONDITIONS or is_too_deep(conditions):
         raise UserError(f"`where` must be a list of at most {MAX_CONDITIONS} conditions, such as {EXAMPLE}.")
-    # A search in the texts takes longest, so it comes last, for what the others have left.
+    # A search in the texts takes longest, so it is last: the other conditions have excluded most rollouts by then.
     clauses = sorted(map(_condition, conditions), key=lambda clause: "texts" in clause.sql)
     return Clause(" AND ".join(clause.sql for clause in clauses) or "1", tuple(v for c in clauses for v in c.values))
 
 
 def order_of_rollouts(sort: str) -> Clause:
-    """The order of rollouts for `sort`, such as `-reward`; by step and line without one. Raises UserError."""
+    """Return the order of rollouts for `sort`, such as `-reward`; by step and line without one. Raises UserError."""
     return _order(sort, _column(sort.removeprefix("-")) if sort else Clause(""), "step, id")
 
 
 def order_of_groups(sort: str) -> Clause:
-    """The order of groups for `sort`, such as `-std`; by step without one. Raises UserError for an unknown key."""
+    """Return the order of groups for `sort`, such as `-std`; by step without one. Raises UserError."""
     name = sort.removeprefix("-")
     if sort and name not in GROUP_ORDERS:
         raise UserError(f"groups cannot be sorted by `{name}`.{nearest(name, GROUP_ORDERS)}")
@@ -61,7 +61,7 @@ def _order(sort: str, by: Clause, ties: str) -> Clause:
 
 
 def _column(name: str) -> Clause:
-    """The SQL of a field that can be sorted by. Raises UserError if there is none."""
+    """Return the SQL of a field. Raises UserError if it is unknown."""
     if name.startswith(METRIC):
         metric = encodable(name.removeprefix(METRIC))
         if '"' in metric or "\\" in metric:

@@ -53,17 +53,17 @@ class Curves:
         self._own, self._warm_up = (Growing(path / FILE, _Series, _Series.add) for path in (run, run / "warmup"))
 
     def num_lines(self) -> int:
-        """How many lines of metrics there are by now, those of the warm-up too."""
+        """Return the number of lines of metrics by now, with the lines of the warm-up."""
         with self._own.read() as own, self._warm_up.read() as warm_up:
             return own.num_lines + warm_up.num_lines
 
     def last_step(self) -> int | None:
-        """The last step of which there are metrics; None if there are none."""
+        """Return the last step that has metrics, or None."""
         with self._own.read() as own:
             return own.last_step
 
     def since(self, step: int | None) -> Json:
-        """The points of every metric, each a step and a value, from a step on. The last value of a step counts."""
+        """Return the points of every metric, steps and values, from a step on. The last value of a step counts."""
         with self._own.read() as own, self._warm_up.read() as warm_up:
             first = {name: values for name, values in warm_up.values.items() if name.startswith(WARM_UP)}
             series: dict[str, list[list[float | None]]] = {}
@@ -76,13 +76,13 @@ class Curves:
             return {"series": series, "last_step": own.last_step}
 
     def latest(self, name: str) -> float | None:
-        """The newest value of a metric; None if it has none."""
+        """Return the newest value of a metric, or None."""
         with self._own.read() as own:
             return own.values[name][1][-1] if name in own.values else None
 
 
 def registry() -> Json:
-    """The registry of metrics, what its groups are about, and the panels of the page."""
+    """Return the registry of metrics, the meanings of its groups, and the panels of the page."""
     return {
         "metrics": [_describe(metric) for metric in METRICS],
         "groups": dict(GROUPS),
@@ -96,7 +96,7 @@ def _describe(metric: Metric) -> Json:
 
 
 def _float(value: float | None) -> float:
-    """The value, and nan for None and for a whole number that is too large for a float."""
+    """Return the value; nan for None and for a whole number that is too large for a float."""
     try:
         return math.nan if value is None else float(value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Reads one rollout from its file: messages, metrics, and its tokens with everything that is known of each."""
+"""Reads one rollout from its file: messages, metrics, and its tokens with their values."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -27,7 +27,7 @@ OTHER_TEXT = (
 
 
 def read_rollout(run: Path, place: Place) -> Json:
-    """Everything that is known of a rollout. Raises Missing if its line is no longer where the index has it."""
+    """Return a rollout with its messages and tokens. Raises Missing if its line is no longer at its place."""
     record = _record(run / place.path, place)
     mask = [int(bool(value)) for value in record["loss_mask"]]
     found: Json = {"tokens": None, "segments": [], "tokens_note": NO_TOKENS, "text": str(record.get("text", ""))}
@@ -91,13 +91,13 @@ def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
 
 
 def _turns(mask: Sequence[int]) -> list[int]:
-    """The number of the turn that each token was sampled in; -1 for the others."""
+    """Return the number of the turn in which each token was sampled; -1 for the others."""
     begins = (now and not before for before, now in zip((0, *mask), mask, strict=False))
     return [count - 1 if sampled else -1 for count, sampled in zip(accumulate(begins), mask, strict=True)]
 
 
 def _spread(advantages: Sequence[float | None], turns: Sequence[int]) -> list[float | None] | None:
-    """The advantage of each token's turn; None if there is not one for each turn."""
+    """Return the advantage of each token's turn; None unless every turn has one."""
     if not advantages or len(advantages) != max(turns, default=-1) + 1:
         return None
     return [advantages[turn] if turn >= 0 else None for turn in turns]

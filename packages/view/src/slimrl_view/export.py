@@ -1,7 +1,7 @@
 """Writes the page with the data of some runs as files that open from the disk, without a server.
 
 Browsers fetch nothing there, so each file of data is a script that hands over a value: `slimrlData(KEY, VALUE)`. The
-first, `manifest.js`, says which file has the answer to which question. All rollouts stand in one index, which the page
+first, `manifest.js`, names the file of each answer. All rollouts stand in one index, which the page
 filters itself, and their details in files of a hundred.
 """
 
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written: how many rollouts and bytes, and what was left out, in words."""
+    """The size of an export in rollouts and bytes, and a note on the rollouts that it lacks."""
 
     num_rollouts: int
     num_bytes: int
@@ -53,14 +53,14 @@ def export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> Exported:
 
 
 def _write_data(runs: Sequence[Run], data: Path, max_rollouts: int) -> tuple[int, str]:
-    """Write the data of an export. Returns how many rollouts it has, and what was left out, in words."""
+    """Write the data of an export. Returns the number of its rollouts, and a note on those that it lacks."""
     data.mkdir()
     api, names = Api(runs), [run.directory.id for run in runs]
     paths = [*ANSWERS, *(f"runs/{name}/{what}" for name in names for what in ANSWERS_OF_A_RUN)]
     files = {f"{PREFIX}{path}": f"{path.replace('/', '_')}.js" for path in paths}
     for path, file in files.items():
         answer = api.answer(path, {})
-        if path == f"{PREFIX}runs":  # nothing here goes on
+        if path == f"{PREFIX}runs":  # no run changes here
             answer = [run | {"live": False} for run in answer]
         _write(data / file, answer)
     num, rollouts, notes = 0, {}, []
@@ -94,5 +94,5 @@ def _write(path: Path, value: Any, key: str = "") -> None:
 
 
 def _is_replaceable(directory: Path) -> bool:
-    """Whether a directory is empty, or an earlier export."""
+    """Return True if a directory is empty, or an earlier export."""
     return directory.is_dir() and ((directory / "data" / "manifest.js").is_file() or not any(directory.iterdir()))

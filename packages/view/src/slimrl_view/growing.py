@@ -36,7 +36,7 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Part:
     """Whole lines of a file, each with the offset of its first byte, and the place behind them. If `is_first`, they
-    begin the file, and what was read of it before is void."""
+    begin the file, and all that was read of it before is void."""
 
     lines: Sequence[tuple[int, bytes]]
     place: Place

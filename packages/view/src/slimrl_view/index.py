@@ -50,7 +50,7 @@ INSERT INTO state VALUES (random() / 2);
 
 
 def index_path(run: Path) -> Path:
-    """Where the index of a run lies; its directory is created. Raises UserError if there is no place to write."""
+    """Return the path of a run's index, and create its directory. Raises UserError if there is no place to write."""
     for directory in (run / DIRECTORY, cache_root() / "view" / hashlib.sha256(os.fsencode(run)).hexdigest()[:16]):
         with suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
@@ -72,12 +72,12 @@ def prepare(path: Path, is_damaged: bool = False) -> None:
         for suffix in ("", "-wal", "-shm", "-journal"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         with connect(path) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")  # readers go on while the index grows
+            connection.execute("PRAGMA journal_mode = WAL")  # others read while the index grows
             connection.executescript(f"BEGIN; PRAGMA user_version = {VERSION}; {SCHEMA} COMMIT;")
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether the file is an index of this version, as far as its first page shows."""
+    """Return True if the file is an index of this version, as far as its first page shows."""
     try:
         with connect(path) as connection:
             return bool(connection.execute("PRAGMA user_version").fetchone()[0] == VERSION)

@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class Run:
-    """A run that is shown: its directory, and what is read of it."""
+    """A run that is shown: its directory, and the readers of its files."""
 
     directory: RunDir
     index: Index
@@ -42,7 +42,7 @@ class Run:
 
 
 def open_run(directory: RunDir) -> Run:
-    """A run with its index, which may still be empty. Raises UserError if there is no place for the index."""
+    """Return a run with its index, which may still be empty. Raises UserError if there is no place for the index."""
     path = index_path(directory.path)
     try:
         prepare(path)
@@ -54,7 +54,7 @@ def open_run(directory: RunDir) -> Run:
 
 @contextmanager
 def keep_indexed(runs: Sequence[Run], poll_s: float = POLL_S) -> Iterator[None]:
-    """Read what is new in the runs' files on a thread, once a second, inside the `with` block."""
+    """Keep the indexes of the runs up to date on a thread, once a second, inside the `with` block."""
     stopped = threading.Event()
 
     def work() -> None:
@@ -73,7 +73,7 @@ def keep_indexed(runs: Sequence[Run], poll_s: float = POLL_S) -> Iterator[None]:
 
 
 def wait_until_indexed(run: Run) -> None:
-    """Read what is new in a run's files now, or wait while another process does. Raises UserError if it cannot be."""
+    """Bring the index of a run up to date, or wait while another process does. Raises UserError if that fails."""
     while not bring_up_to_date(run, threading.Event()):
         if run.problem:
             raise UserError(run.problem)
@@ -81,8 +81,8 @@ def wait_until_indexed(run: Run) -> None:
 
 
 def bring_up_to_date(run: Run, stopped: threading.Event) -> bool:
-    """Read what is new in a run's files. Returns whether that is done: another process may be at it, and what keeps the
-    files from being read is noted with the run. Either way it can be tried again."""
+    """Bring the index of a run up to date. Returns False if another process is doing it, or if it failed; the reason is
+    noted with the run. Either way it can be tried again."""
     path, index = run.directory.path, run.index.path
     problem, is_done, left = "", False, None
     try:

@@ -1,4 +1,4 @@
-"""Reads what the index keeps of a line of a rollout file."""
+"""Reads the columns of the index from a line of a rollout file."""
 
 import json
 import math
@@ -46,9 +46,9 @@ def _parse(line: bytes) -> Any:
 def _columns(record: Mapping[str, Any]) -> Json:
     """The columns of a rollout by name; a missing number is None.
 
-    `draw` is the task's draw in the run, -1 if unknown. `flat` says that it has advantages and that its group had no
-    signal: as the run has recorded it, or in older files because all of its advantages are 0. `text` is in lower case,
-    for the search.
+    `draw` is the task's draw in the run, -1 if unknown. `flat` is True for a rollout with advantages whose group
+    had no signal: as the run has recorded it, or in older files because all of its advantages are 0. `text` is in lower
+    case, for the search.
     """
     advantages = [value for value in record.get("advantages", ()) if value is not None]
     messages = record["messages"]

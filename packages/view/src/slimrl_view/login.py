@@ -35,7 +35,7 @@ class Login:
         return f"{url}?key={quote(self.key, safe='')}"
 
     def address_for_once(self, url: str) -> str:
-        """An address that logs one browser in, once: other programs can see what a browser is started with."""
+        """Return an address that logs one browser in, once: other programs can see the arguments of a browser."""
         ticket = secrets.token_urlsafe()
         self._tickets.add(ticket)
         return f"{url}?key={ticket}"
@@ -55,7 +55,7 @@ class Login:
         return bool(self.key) and hmac.compare_digest(found.get(COOKIE, "").encode(), _proof(self.key).encode())
 
     def page(self, query: str) -> bytes:
-        """What a browser shows that has not logged in: how to do so."""
+        """Return the page for a browser that has not logged in. It explains how to do so."""
         title = "This is not the key" if "key" in dict(parse_qsl(query)) else "A key is needed to see these runs"
         return PAGE.format(title=title, variable=html.escape(self._variable)).encode()
 
@@ -66,5 +66,5 @@ def wants_page(headers: Mapping[str, str]) -> bool:
 
 
 def _proof(key: str) -> str:
-    """What the cookie holds: it shows that its holder knew the key, and does not give it away."""
+    """Return the value of the cookie. It proves that its holder knew the key, and does not reveal the key."""
     return hmac.new(key.encode(), b"slimrl view", hashlib.sha256).hexdigest()

@@ -21,7 +21,7 @@ MAX_BYTES = 256 * 2**20
 
 
 def find_tokenizer(run: Path) -> Path | None:
-    """The tokenizer's file of a run: its own, or that of the newest saved weights; None if it has none."""
+    """Return the tokenizer's file of a run: its own, or the one beside the newest saved weights; None without one."""
     weights = (path for path in (run / "weights").glob("step_*") if path.name[5:].isdecimal())
     newest_first = sorted(weights, key=lambda path: -int(path.name[5:]))
     places = [run / "tokenizer", *newest_first]
@@ -32,7 +32,7 @@ class Pieces:
     """A tokenizer, for the text of each single token."""
 
     def __init__(self, path: Path) -> None:
-        """Read a tokenizer's file. Raises UserError if it is none."""
+        """Read a tokenizer's file. Raises UserError if it is malformed."""
         text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
         try:
             self._tokenizer = Tokenizer.from_str(text)
@@ -63,7 +63,7 @@ class Pieces:
         return text.encode() if None in codes else bytes(code for code in codes if code is not None)
 
     def _split_stream(self, token_ids: Sequence[int]) -> list[str]:
-        """The pieces by the library's own stream, which keeps what is incomplete back until the next token."""
+        """Return the pieces by the library's own stream, which holds incomplete characters back."""
         stream = DecodeStream(skip_special_tokens=False)
         pieces = [stream.step(self._tokenizer, token) or "" for token in token_ids]
         whole, so_far = self._tokenizer.decode([*token_ids], skip_special_tokens=False), "".join(pieces)

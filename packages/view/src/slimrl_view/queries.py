@@ -36,7 +36,7 @@ class Missing(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the page asks for: conditions, order, page and file."""
+    """A question of the page: conditions, order, page and file."""
 
     where: str = ""
     sort: str = ""
@@ -62,7 +62,7 @@ class Index:
         self.path = path
 
     def counts(self) -> Json:
-        """How many rollouts there are, and how many lines were damaged: `rollouts`, `held_out`, `damaged`."""
+        """Return the numbers of rollouts and of damaged lines: `rollouts`, `held_out`, `damaged`."""
         with connect(self.path) as connection:
             rows = connection.execute(
                 "SELECT name = ?, sum(lines - damaged), sum(damaged) FROM files GROUP BY 1", (TRAIN,)
@@ -72,7 +72,7 @@ class Index:
         return {"rollouts": numbers.get(1, 0), "held_out": numbers.get(0, 0), "damaged": damaged}
 
     def empty_evaluations(self) -> list[str]:
-        """The evaluations of whose files the index has read all, and found no line in it."""
+        """Return the evaluations whose files were read and have no line."""
         return [name for name, lines, _ in self._evaluations() if not lines]
 
     def files(self) -> Json:
@@ -121,7 +121,7 @@ class Index:
         return {"total": total, "matched": len(rows), "groups": [*map(_group, page)]}
 
     def group(self, name: str, file: str) -> Json:
-        """The rollouts of a group, with their metrics. Raises Missing if there is none of this name."""
+        """Return the rollouts of a group with their metrics. Raises Missing for an unknown name."""
         rows = self._select(f"grp = ? AND {{scope}} ORDER BY file, line LIMIT {MAX_GROUP_ROWS}", (name,), file)
         if not rows:
             raise Missing(f"there is no group {name!r:.200} in {file}.")
@@ -134,7 +134,7 @@ class Index:
         return {"rows": [*map(_row, rows)]}
 
     def place(self, key: str) -> Place:
-        """Where the rollout of a key is. Raises Missing if there is none."""
+        """Return the place of the rollout of a key. Raises Missing for an unknown key."""
         found = re.fullmatch(r"([^:]+):(\d{1,12}):(\d{1,9})", key, re.ASCII)
         if not found:
             raise Missing(f"there is no rollout {key!r:.200}: a key is FILE:STEP:LINE, such as train:12:3.")
@@ -150,8 +150,8 @@ class Index:
         return {row["task"]: _row(row) for row in rows}
 
     def sample(self, max_rollouts: int) -> tuple[list[Json], int]:
-        """Rollouts with their metrics, and how many were left out: at most so many of the training and as many of
-        evaluations, in whole groups, spread evenly over the steps of the training."""
+        """Return rollouts with their metrics, and the number of the others: at most `max_rollouts` of the training and
+        as many of evaluations, in whole groups, spread evenly over the steps of the training."""
         with connect(self.path) as connection:
             counted = "SELECT file, grp, num, held_out FROM groups ORDER BY held_out, step, file, grp"
             groups = connection.execute(counted).fetchall()
@@ -163,7 +163,7 @@ class Index:
         return rows, sum(group["num"] for group in groups) - len(rows)
 
     def _evaluations(self) -> list[tuple[str, int, int]]:
-        """The name of each evaluation that was read, and how many lines it has and how many of them are damaged."""
+        """Return the name of each evaluation that was read, and the numbers of its lines and of its damaged lines."""
         with connect(self.path) as connection:
             sql = "SELECT name, lines, damaged FROM files WHERE name != ? ORDER BY name"
             found = connection.execute(sql, (TRAIN,)).fetchall()
@@ -178,7 +178,7 @@ class Index:
 
 
 def pair_up(left: dict[str, Json], right: dict[str, Json]) -> Json:
-    """Two evaluations task by task, and in how many the right one earned more, less or as much."""
+    """Return two evaluations task by task, and the numbers of tasks with more, less or as much reward on the right."""
     pairs = [{"task": t, "left": left.get(t), "right": right.get(t)} for t in dict.fromkeys([*left, *right])]
     both = [(left[t]["reward"], right[t]["reward"]) for t in left if t in right]
     gains = [b - a for a, b in both if a is not None and b is not None]

@@ -1,6 +1,6 @@
 """Brings the index of a run up to date with its files, a part at a time, while others read it.
 
-A damaged line is counted and passed over. What is gone from the files is forgotten.
+A damaged line is counted and passed over. Lines that are gone from the files are deleted from the index.
 """
 
 import json
@@ -23,17 +23,17 @@ Json = dict[str, Any]
 
 
 def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator[Json]:
-    """Add to the index what is new in the run's files. Yields the progress after each part.
+    """Add the new lines of the run's files to the index. Yields the progress after each part.
 
     `last_step` is the step of the evaluation at the end, and `environment` the one of all training tasks, empty if
-    there are several: older files do not say it. Raises filelock.Timeout, with nothing done, while another process does
-    the same, and UserError at the end if a file could not be read.
+    there are several: older files do not have it. Raises filelock.Timeout, with nothing done, while another process
+    does the same, and UserError at the end if a file could not be read.
     """
     with FileLock(index.with_suffix(".lock"), timeout=0), connect(index) as connection:
         files = {str(file.path.relative_to(run)): file for file in rollout_files(run, last_step)}
         _forget_others(connection, files)
         total, problem = sum(map(_size, files.values())), None
-        # The newest steps first: that is what a person looks for while the rest is read.
+        # The newest steps first: a person looks for these while the rest is read.
         for path, file in sorted(files.items(), key=lambda item: (item[1].name == TRAIN, -item[1].step)):
             place = connection.execute(
                 "SELECT inode, mtime_ns, end, mark FROM files WHERE path = ?", (path,)
@@ -50,7 +50,7 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
 
 
 def progress(run: Path, index: Path) -> Json | None:
-    """How many bytes of a run's files are in the index, and how many there are; None if that is all of them."""
+    """Return how many bytes of a run's files are in the index, and how many there are; None if these are equal."""
     with connect(index) as connection:
         found = _progress(connection, sum(_size(file) for file in rollout_files(run)))
     return found if found["done_bytes"] < found["total_bytes"] else None
@@ -122,7 +122,7 @@ def _write_group(connection: sqlite3.Connection, file: int, group: str) -> None:
         "WHERE file = ? AND grp = ? ORDER BY line",
         (file, group),
     ).fetchall()
-    # A group has no signal if some of its rollouts have advantages, and none of these had a signal.
+    # A group has no signal if some of its rollouts have advantages, and all of these had no signal.
     flat = [row["flat"] for row in rows if row["advantage"] is not None]
     zero = int(bool(flat) and all(flat))
     rewards = [row["reward"] for row in rows]

@@ -1,6 +1,6 @@
 """The viewer's HTTP server: the page, and the answers of `api.py` as JSON. Needs the standard library alone.
 
-It answers GET and HEAD, and only requests of this machine's programs or of its own page, as `io/http_access.py` tells.
+It answers GET and HEAD, and only requests of this machine's programs or of its own page (`io/http_access.py`).
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Reads what the trainer has recorded of each trained token: `rollouts/step_000012.tokens.npz`, beside the rollouts."""
+"""Reads the trainer's values of each trained token from `rollouts/step_000012.tokens.npz`, beside the rollouts."""
 
 import zipfile
 from functools import lru_cache
@@ -34,7 +34,7 @@ def token_values(rollouts: Path, line: int, mask: list[int]) -> dict[str, list[f
 def _load(path: Path, mtime_ns: int) -> dict[str, Any]:
     """The arrays of a file as it was at a time; empty if it is damaged, or being written."""
     try:
-        # Opened here, because numpy does not close a file that is none of its own.
+        # Opened here, because numpy does not close a file that it cannot read.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in ("rows", "lengths", *NAMES) if name in file.files}
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile):
