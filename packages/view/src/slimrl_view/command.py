@@ -26,7 +26,7 @@ KEY = "SLIMRL_API_KEY"
 SHOWN_RUNS = 20
 MAX_ROLLOUTS = 2000
 EPILOG = """\
-A RUN is the output_dir of `slimrl rl`, `sft` or `eval`, during a run or after it, of this machine or copied from another.
+A RUN is the output_dir of `slimrl rl`, `sft` or `eval`, during a run or after it, also copied from another machine.
 A directory of runs stands for all of them. Without a RUN, those below outputs/ and runs/ are listed.
 
   slimrl view outputs/reverse_text                 curves, rollouts and tokens of one run, live
