@@ -1,4 +1,4 @@
-"""Turns the conditions and the order that the page asks for into SQL. Names the known fields and operators in errors."""
+"""Turns the conditions and the order that the page asks for into SQL. Errors name the known fields."""
 
 import json
 from collections.abc import Mapping
