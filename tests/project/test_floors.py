@@ -121,7 +121,7 @@ BUDGETS = {
     "slimrl_search": 5_150,
     "slimrl_serve": 5_900,
     "slimrl_tools": 10_400,
-    "slimrl_view": 3_200,
+    "slimrl_view": 2_450,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.
 NEVER = {

@@ -101,7 +101,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{SERVE}test_formats.py::test_a_grammar_that_takes_too_long_to_compile_holds_up_nobody_else",
     ),
     "requests under way when it is stopped": (f"{SERVE}test_life.py::test_the_command_serves_until_a_signal_ends_it",),
-    "its index of a large run": (f"{VIEW}test_scan.py::test_a_pass_ends_when_it_is_told_and_the_next_one_goes_on",),
+    "its index of a large run": (f"{VIEW}test_scan.py::test_a_pass_that_is_stopped_is_completed_by_the_next",),
     "the program to be ready": (
         f"{SEARCH}services/test_programs.py::test_interrupted_while_it_loads_nothing_is_left_running",
     ),

@@ -3,15 +3,19 @@
 import json
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from slimrl.io.files import encode_line
+from slimrl.io.http_access import Access
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, rollout_to_json, write_rollouts
 from slimrl.types import Message, Rollout
+from slimrl_view.api import Api
 from slimrl_view.indexer import Run, bring_up_to_date, open_run
 from slimrl_view.runs import open_runs
+from slimrl_view.server import Server, bind
 
 CONFIG = """\
 # slimrl rl @ config.toml
@@ -106,3 +110,17 @@ def refresh(run: Run) -> None:
     """Read what is new in a run's files."""
     bring_up_to_date(run, threading.Event())
     assert run.problem == ""
+
+
+@contextmanager
+def bound(*runs: Run, host: str = "0.0.0.0", key: str = "") -> Iterator[Server]:
+    """A server that answers inside the block."""
+    server = bind(host, 0, Api(runs), Access(key, "SLIMRL_API_KEY"), is_chosen=False)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

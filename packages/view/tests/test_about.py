@@ -20,29 +20,13 @@ def described(path):
 
 
 def test_a_run_is_described_by_the_settings_that_it_keeps(tmp_path):
-    argv = [
-        "--model.name",
-        "m",
-        "--env.0.id",
-        "reverse-text",
-        "--env.1.id",
-        "wordle",
-        "--seed",
-        "3",
-        "--max_steps",
-        "9",
-    ]
-    write_config(load(RLConfig, [*argv, "--trainer.loss.type", "grpo"], {}), tmp_path / "run")
-    make_run(tmp_path / "other")
+    argv = "--model.name m --env.0.id reverse-text --env.1.id wordle --seed 3 --max_steps 9 --trainer.loss.type grpo"
+    write_config(load(RLConfig, argv.split(), {}), tmp_path / "run")
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 4, "reward/mean": 1}\n')
     found = described(tmp_path / "run")
-    assert (found["command"], found["model"], found["algorithm"]) == ("rl", "m", "grpo")
-    assert (found["environments"], found["seed"], found["max_steps"], found["step"]) == (
-        ["reverse-text", "wordle"],
-        3,
-        9,
-        4,
-    )
+    wanted = {"command": "rl", "model": "m", "algorithm": "grpo", "seed": 3, "max_steps": 9, "step": 4}
+    wanted |= {"environments": ["reverse-text", "wordle"]}
+    assert {name: found[name] for name in wanted} == wanted
     assert ["trainer.loss.type", "grpo"] in found["settings"]
     assert ["orchestrator.env.1.id", "wordle"] in found["settings"]
 
@@ -81,24 +65,18 @@ def test_secrets_are_not_shown(tmp_path):
     run = make_run(tmp_path / "run")
     more = 'api_key = "abc"\nlist = ["sk-abcdefghijklmnopqrstuvwx1"]\nurl = "http://me:pw@host/"\nmax_tokens = 3\n'
     (run / "config.toml").write_text((run / "config.toml").read_text() + "[judge]\n" + more)
-    shown = dict(described(run)["settings"])
-    assert {name: shown[f"judge.{name}"] for name in ("api_key", "list", "url", "max_tokens")} == {
-        "api_key": "[key]",
-        "list": "[key]",
-        "url": "[key]",
-        "max_tokens": "3",
-    }
+    shown = [value for name, value in described(run)["settings"] if name.startswith("judge.")]
+    assert shown == ["[key]", "[key]", "[key]", "3"]
 
 
 def test_a_run_is_live_while_it_writes_and_has_no_summary(tmp_path):
     run = make_run(tmp_path / "run")
     assert described(run)["live"]
-    (run / "summary.json").write_text("{}")
-    assert not described(run)["live"]
-    (run / "summary.json").unlink()
-    (run / "results.json").write_text("{}")  # of an evaluation that has ended
-    assert not described(run)["live"]
-    (run / "results.json").unlink()
+    for name in ("summary.json", "results.json"):  # the latter of an evaluation that has ended
+        (run / name).write_text("{}")
+        assert not described(run)["live"]
+        (run / name).unlink()
+    assert described(run)["live"]
     long_ago = time.time() - 3600
     for path in (run / "metrics.jsonl", run / "held_out", *(run / "rollouts").iterdir()):
         os.utime(path, (long_ago, long_ago))

@@ -2,7 +2,8 @@ import json
 
 from slimrl.monitor.metrics import METRICS
 from slimrl.monitor.sinks import JsonlSink
-from slimrl_view.curves import Alarms, Curves, Lines, registry
+from slimrl_view.curves import Curves, registry
+from slimrl_view.growing import Growing
 
 
 def append(path, *lines):
@@ -64,23 +65,24 @@ def test_the_warm_up_adds_its_supervised_metrics_alone(tmp_path):
 
 
 def test_a_file_is_known_again_by_what_was_read_last(tmp_path):
-    path = tmp_path / "lines.jsonl"
-    lines = Lines(path)
-    assert lines.new() == ([], False)
+    path = tmp_path / "monitors.jsonl"
+    objects = Growing(path, list, list.append)
+
+    def read():
+        with objects.read() as found:
+            return list(found)
+
+    assert read() == []
     append(path, {"a": 1})
-    assert lines.new() == ([{"a": 1}], False)
-    assert lines.new() == ([], False)
-    path.write_text('{"a": 2}\n{"a": 3}\n')
-    assert lines.new() == ([{"a": 2}, {"a": 3}], True)
+    assert read() == read() == [{"a": 1}]
+    append(path, {"a": 2})
+    assert read() == [{"a": 1}, {"a": 2}]
+    path.write_text('{"a": 3}\n{"a": 4}\n{"a": 5}\n')  # longer
+    assert read() == [{"a": 3}, {"a": 4}, {"a": 5}]
+    path.write_text('{"a": 6}\n')  # shorter
+    assert read() == [{"a": 6}]
     path.unlink()
-    assert lines.new() == ([], True)
-
-
-def test_alarms_are_listed(tmp_path):
-    alarms = Alarms(tmp_path / "monitors.jsonl")
-    assert alarms.all() == []
-    append(tmp_path / "monitors.jsonl", {"step": 7, "monitor": "entropy_collapse"})
-    assert alarms.all() == alarms.all() == [{"step": 7, "monitor": "entropy_collapse"}]
+    assert read() == []
 
 
 def test_the_registry_is_whole():

@@ -6,41 +6,31 @@ import pytest
 
 from packages.view.tests.made import indexed, record_of, refresh, write_step
 from slimrl.monitor.rollouts import rollout_to_json
-from slimrl_view.detail import NO_TOKENIZER, NO_TOKENS, OTHER_TEXT, Changed, read_rollout
+from slimrl_view.detail import NO_TOKENIZER, NO_TOKENS, OTHER_TEXT, read_rollout
+from slimrl_view.queries import Missing
 from tests.tiny import tiny_tokenizer
 
 PROMPT = "<|im_start|>user\nsay 🙂<|im_end|>\n<|im_start|>assistant\n"
 
 
+TURNS = (PROMPT, "no<|im_end|>", "\n<|im_start|>user\nagain<|im_end|>\n<|im_start|>assistant\n", "🙂<|im_end|>")
+
+
 def two_turns(tokenizer):
     """A rollout of two turns, with real tokens."""
-    stretches = [
-        (PROMPT, 0),
-        ("no<|im_end|>", 1),
-        ("\n<|im_start|>user\nagain<|im_end|>\n<|im_start|>assistant\n", 0),
-        ("🙂<|im_end|>", 1),
-    ]
-    ids, mask = [], []
-    for text, sampled in stretches:
-        new = tokenizer.encode(text)
-        ids += new
-        mask += [bool(sampled)] * len(new)
+    encoded = [(token, turn % 2 == 1) for turn, text in enumerate(TURNS) for token in tokenizer.encode(text)]
+    contents = zip(("user", "assistant") * 2, ("say 🙂", "no", "again", "🙂"), strict=True)
     record = record_of(
         "train/a",
-        token_ids_T=tuple(ids),
-        loss_mask_T=tuple(mask),
-        logprobs_T=tuple(-0.5 if sampled else 0.0 for sampled in mask),
-        versions_T=tuple(7 if sampled else -1 for sampled in mask),
+        token_ids_T=tuple(token for token, _ in encoded),
+        loss_mask_T=tuple(sampled for _, sampled in encoded),
+        logprobs_T=tuple(-0.5 if sampled else 0.0 for _, sampled in encoded),
+        versions_T=tuple(7 if sampled else -1 for _, sampled in encoded),
         turn_rewards=(0.0, 1.0),
         reward=1.0,
-        messages=(
-            {"role": "user", "content": "say 🙂"},
-            {"role": "assistant", "content": "no"},
-            {"role": "user", "content": "again"},
-            {"role": "assistant", "content": "🙂"},
-        ),
+        messages=tuple({"role": role, "content": content} for role, content in contents),
     )
-    return dataclasses.replace(record, advantages=(-0.25, 0.75), text="".join(text for text, _ in stretches))
+    return dataclasses.replace(record, advantages=(-0.25, 0.75), text="".join(TURNS))
 
 
 @pytest.fixture
@@ -61,20 +51,14 @@ def test_a_rollout_has_its_messages_and_what_is_known_of_each_token(run):
     assert "".join(tokens["text"]) == found["text"]
     assert found["tokens_note"] == ""
     assert {len(column) for column in tokens.values() if column} == {len(tokens["ids"])}
-    assert [{*values} for values in ([0], [1])] == [{0}, {1}]
-    by_turn = {turn: [n for n, t in enumerate(tokens["turn"]) if t == turn] for turn in (-1, 0, 1)}
-    assert {tokens["advantage"][n] for n in by_turn[0]} == {-0.25}
-    assert {tokens["advantage"][n] for n in by_turn[1]} == {0.75}
-    assert {tokens["advantage"][n] for n in by_turn[-1]} == {None}
-    assert [found["messages"][1]["content"], found["turn_rewards"], found["advantages"]] == [
-        "no",
-        [0.0, 1.0],
-        [-0.25, 0.75],
-    ]
+    advantages = {
+        turn: {tokens["advantage"][n] for n, t in enumerate(tokens["turn"]) if t == turn} for turn in (-1, 0, 1)
+    }
+    assert advantages == {-1: {None}, 0: {-0.25}, 1: {0.75}}
+    assert found["messages"][1]["content"] == "no"
+    assert (found["turn_rewards"], found["advantages"]) == ([0.0, 1.0], [-0.25, 0.75])
     assert (tokens["entropy"], tokens["log_ratio"]) == (None, None)
-    roles = [(segment["kind"], segment["role"]) for segment in found["segments"]]
-    assert roles[0] == ("prompt", "user")
-    assert [kind for kind, _ in roles].count("reply") == 2
+    assert (found["segments"][0]["kind"], found["segments"][0]["role"]) == ("prompt", "user")
     texts = ["".join(tokens["text"][s["begin"] : s["end"]]) for s in found["segments"] if s["kind"] == "reply"]
     assert texts == ["no<|im_end|>", "🙂<|im_end|>"]
 
@@ -96,35 +80,30 @@ def test_what_the_trainer_recorded_of_each_token_is_shown_with_it(run):
     assert [value is None for value in tokens["log_ratio"]] == [not sampled for sampled in mask]
 
 
-@pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04 broken"])
-def test_a_damaged_file_of_token_values_is_as_none(run, content):
-    (run.directory.path / "rollouts" / "step_000000.tokens.npz").write_bytes(content)
+@pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04 broken", None])
+def test_damaged_values_and_those_of_another_number_of_tokens_are_left_out(run, content):
+    path = run.directory.path / "rollouts" / "step_000000.tokens.npz"
+    if content is None:
+        np.savez(path, rows=np.array([1]), lengths=np.array([2]), entropy=np.zeros(2))
+    else:
+        path.write_bytes(content)
     assert read(run)["tokens"]["entropy"] is None
 
 
-def test_values_of_another_number_of_tokens_are_left_out(run):
-    arrays = {"rows": np.array([1]), "lengths": np.array([2]), "entropy": np.zeros(2)}
-    np.savez(run.directory.path / "rollouts" / "step_000000.tokens.npz", **arrays)
-    assert read(run)["tokens"]["entropy"] is None
-
-
-def test_without_a_tokenizer_there_are_messages_and_a_note(tmp_path):
-    write_step(tmp_path, 0, [record_of("a")])
-    found = read(indexed(tmp_path), "train:0:0")
-    assert (found["tokens"], found["segments"], found["tokens_note"]) == (None, [], NO_TOKENIZER)
-    assert found["messages"][0]["content"] == "a question"
-
-
-def test_a_tokenizer_that_spells_otherwise_is_said(run):
+def test_a_note_says_what_is_not_known_of_the_tokens(run, tmp_path):
     found = read(run, "train:0:0")  # whose tokens are made up
     assert found["tokens_note"] == OTHER_TEXT
     assert "".join(found["tokens"]["text"]) == found["text"]
+    (tmp_path / "tokenizer" / "tokenizer.json").unlink()
+    found = read(run, "train:0:0")
+    assert (found["tokens"], found["segments"], found["tokens_note"]) == (None, [], NO_TOKENIZER)
+    assert found["messages"][0]["content"] == "a question"
 
 
 def test_a_file_that_changed_after_it_was_indexed_is_not_misread(run):
     place = run.index.place("train:0:1")
     write_step(run.directory.path, 0, [record_of("train/new", "words " * 100)] * 3)
-    with pytest.raises(Changed, match="has changed"):
+    with pytest.raises(Missing, match="has changed"):
         read_rollout(run.directory.path, place)
 
 

@@ -58,23 +58,17 @@ def holds(row, condition):
     return value.lower() in found.lower() if op == "has" else COMPARE[op](found, value)
 
 
+FIELDS = ("step", "reward", "advantage", "tokens", "zero_signal", "version", "metric.score", "metric.a.b")
+KINDS = (
+    (FIELDS, [*COMPARE], (0, 1, 0.5, 3, 0.25, 7)),
+    (("drop",), ("=", "!="), ("", "timeout", "judge_error")),
+    (("task", "role", "stop"), ("has",), ("1", "LACK", "done", "N/ü1")),
+    (("text",), ("has",), (*WORDS, "red b", "%", "_")),
+)
+
+
 def make_condition(rng):
-    kind = rng.randrange(4)
-    if kind == 0:
-        field = rng.choice(
-            ("step", "reward", "advantage", "tokens", "zero_signal", "version", "metric.score", "metric.a.b")
-        )
-        return {"field": field, "op": rng.choice([*COMPARE]), "value": rng.choice((0, 1, 0.5, 3, 0.25, 7))}
-    if kind == 1:
-        value = rng.choice(("", "timeout", "judge_error"))
-        return {"field": "drop", "op": rng.choice(("=", "!=")), "value": value}
-    if kind == 2:
-        return {
-            "field": rng.choice(("task", "role", "stop")),
-            "op": "has",
-            "value": rng.choice(("1", "LACK", "done", "N/ü1")),
-        }
-    return {"field": "text", "op": "has", "value": rng.choice((*WORDS, "red b", "%", "_"))}
+    return dict(zip(("field", "op", "value"), map(rng.choice, rng.choice(KINDS)), strict=True))
 
 
 @pytest.mark.slow
@@ -180,7 +174,7 @@ def test_an_unknown_key_is_missing(run, key):
         run.index.place(key)
 
 
-def test_the_rollouts_of_an_evaluation_are_apart(tmp_path):
+def test_evaluations_tasks_and_groups_are_apart(tmp_path):
     run = indexed(make_run(tmp_path / "run"))
     assert run.index.rollouts(Selection())["total"] == 8
     answer = run.index.rollouts(Selection(file="held_out/final_greedy"))
@@ -190,40 +184,21 @@ def test_the_rollouts_of_an_evaluation_are_apart(tmp_path):
     assert run.index.files() == {"train": {"steps": [0, 1]}, "held_out": [("start_greedy", 1), ("final_greedy", 1)]}
     with pytest.raises(Missing, match=r"Known: train, held_out/final_greedy, held_out/start_greedy"):
         run.index.rollouts(Selection(file="held_out/../../x"))
-
-
-def test_a_task_is_followed_through_the_run(tmp_path):
-    run = indexed(make_run(tmp_path / "run"))
-    assert [row["key"] for row in run.index.task("reverse-text/test/a")["rows"]] == [
-        "held_out/start_greedy:0:0",
-        "held_out/final_greedy:3:0",
-    ]
-
-
-def test_a_group_has_its_rollouts_and_their_metrics(tmp_path):
-    run = indexed(make_run(tmp_path / "run"))
+    keys = [row["key"] for row in run.index.task("reverse-text/test/a")["rows"]]
+    assert keys == ["held_out/start_greedy:0:0", "held_out/final_greedy:3:0"]
     answer = run.index.group("1/train/a", "train")
     assert [row["reward"] for row in answer["rows"]] == [0.0, 1.0]
     assert answer["metric_names"] == ["exact", "turns"]
     with pytest.raises(Missing, match="no group"):
         run.index.group("7/train/a", "train")
-
-
-def test_a_group_has_the_end_of_its_prompt(tmp_path):
-    run = indexed(make_run(tmp_path / "a"))
     assert {group["prompt"] for group in run.index.groups(Selection())["groups"]} == {"a question"}
 
 
 def test_two_evaluations_are_compared_task_by_task(tmp_path):
-    write_held_out(
-        tmp_path, "a_greedy", [record_of(t, reward=r) for t, r in (("x", 0.0), ("y", 1.0), ("z", 0.5), ("w", 1.0))]
-    )
-    failed = record_of("w", failure="timeout")
-    write_held_out(
-        tmp_path,
-        "b_greedy",
-        [record_of("x", reward=1.0), record_of("y", reward=0.0), record_of("z"), failed, record_of("v")],
-    )
+    left = [record_of(task, reward=reward) for task, reward in zip("xyzw", (0.0, 1.0, 0.5, 1.0), strict=True)]
+    right = [record_of(task, reward=reward) for task, reward in zip("xyzv", (1.0, 0.0, 0.5, 0.5), strict=True)]
+    write_held_out(tmp_path, "a_greedy", left)
+    write_held_out(tmp_path, "b_greedy", [*right, record_of("w", failure="timeout")])
     run = indexed(tmp_path)
     answer = pair_up(run.index.evaluation("a_greedy"), run.index.evaluation("b_greedy"))
     assert (answer["better"], answer["worse"], answer["same"]) == (1, 1, 1)

@@ -35,13 +35,14 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
     return ask
 
 
-def test_without_a_plug_in_a_run_has_no_reference(answer: Callable[..., Any]) -> None:
-    assert answer() is None
-    assert answer("of_no_run") is None
-
-
-def test_a_plug_in_that_knows_the_recipe_is_asked(answer: Callable[..., Any]) -> None:
-    assert answer("of_every_run", "of_no_run") == {**CURVES, "source": "run"}
+@pytest.mark.parametrize(
+    ("functions", "wanted"),
+    [((), None), (("of_no_run",), None), (("of_every_run", "of_no_run"), {**CURVES, "source": "run"})],
+)
+def test_the_first_plug_in_that_knows_the_recipe_gives_its_curves(
+    answer: Callable[..., Any], functions: tuple[str, ...], wanted: Any
+) -> None:
+    assert answer(*functions) == wanted
 
 
 def test_a_plug_in_that_cannot_be_loaded_is_an_error_and_no_missing_reference(answer: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""Says what a run is: its settings, its model, its environments, and how far it has come. Reads small files alone."""
+"""Describes a run: its settings, model, environments and progress. Reads small files alone."""
 
 import hashlib
 import json
@@ -18,8 +18,8 @@ from slimrl_view.runs import CONFIG, HELD_OUT, METRICS, ROLLOUTS, SUMMARY, RunDi
 
 MAX_BYTES = 2**22
 RESULTS = "results.json"
-SILENT_S = 120.0  # after which a run is not taken to be going on
-SILENT_STEPS = 5.0  # ... or after as long as so many steps took
+SILENT_S = 120.0  # a run that has written nothing for this long counts as ended
+SILENT_STEPS = 5.0  # ... unless its steps are longer: it may be silent for this many of them
 Json = dict[str, Any]
 
 
@@ -36,7 +36,7 @@ class Settings:
         self.command = found[1] if found else ""
 
     def get(self, path: str) -> Any:
-        """The setting at a dotted path; None if there is none."""
+        """Return the setting at a dotted path; None if it is missing."""
         value: Any = self.tree
         for key in path.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
@@ -53,14 +53,14 @@ class Settings:
         return [[path, _show(path, value)] for path, value in flatten(self.tree)]
 
     def key(self) -> str:
-        """A digest of what the seeds of one experiment have in common: the command and the settings of its recipe."""
+        """Return a digest that the seeds of one experiment share: of the command and the settings of its recipe."""
         kept = {path: value for path, value in flatten(self.tree) if not NO_RECIPE.fullmatch(path)}
         content = json.dumps([self.command, kept], sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def describe(run: RunDir, curves: Curves) -> Json:
-    """A run as the page lists it."""
+    """Return a run as the page lists it."""
     settings = Settings(run.path)
     step, max_steps, updated = curves.last_step(), settings.get("max_steps"), last_change(run.path)
     algorithm = settings.get("trainer.loss.type")
@@ -78,13 +78,13 @@ def describe(run: RunDir, curves: Curves) -> Json:
         "live": _is_live(run.path, updated, curves),
         "updated": int(updated),
         "settings": settings.in_words(),
-        # Without settings nothing says that two runs are of one experiment.
+        # Without settings each run counts as an experiment of its own.
         "config_key": settings.key() if settings.tree else hashlib.sha256(str(run.path).encode()).hexdigest()[:16],
     }
 
 
 def label_of(run: Path, name: str) -> str:
-    """What an evaluation is called in words: its stage, as its result names it, and its way of decoding."""
+    """Return the name of an evaluation in words: its stage, as its result has it, and its way of decoding."""
     slug, mode = _slug_and_mode(name)
     try:
         content = json.loads(read_regular(run / HELD_OUT / f"{slug}.json", MAX_BYTES))
@@ -95,7 +95,7 @@ def label_of(run: Path, name: str) -> str:
 
 
 def has_result(run: Path, name: str) -> bool:
-    """Whether the result of an evaluation is there, which is written after all its rollouts."""
+    """Return True if the result of an evaluation is there. It is written after all its rollouts."""
     return (run / HELD_OUT / f"{_slug_and_mode(name)[0]}.json").is_file()
 
 
@@ -108,15 +108,15 @@ def _slug_and_mode(name: str) -> tuple[str, str]:
 
 
 def last_change(run: Path) -> float:
-    """When something was last written to the run's metrics, rollouts or results."""
+    """Return the time of the last change of the run's metrics, rollouts or results, in seconds."""
     newest = max((run / ROLLOUTS).glob("*.jsonl"), default=run / ROLLOUTS)
     times = [_mtime(path) for path in (run / METRICS, run / "warmup" / METRICS, newest, run / HELD_OUT, run / SUMMARY)]
     return max(times)
 
 
 def _is_live(run: Path, updated: float, curves: Curves) -> bool:
-    """Whether a run seems to be going on: it has written something lately, and after that neither a summary nor, as an
-    evaluation does at its end, results."""
+    """Return True if a run seems to be active: its last change is recent, and was neither the summary nor the results
+    that end it."""
     if _mtime(run / SUMMARY) >= _mtime(run / METRICS) > 0 or _mtime(run / RESULTS) >= updated > 0:
         return False
     patience_s = max(SILENT_S, SILENT_STEPS * (curves.latest("time/step_s") or 0.0))

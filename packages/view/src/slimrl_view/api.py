@@ -1,15 +1,14 @@
-"""Everything that the page can ask, by path: each answer is a value for JSON. Knows nothing of HTTP.
+"""Answers the questions of the page by path; each answer is a value for JSON. Knows nothing of HTTP.
 
-Runs, rollouts, groups and evaluations are looked up by their names in what is known of them; no name that the page
-sends ever becomes a path.
+Runs, rollouts, groups and evaluations are looked up by their names in the index; no name that the page sends becomes a
+path.
 """
 
 import math
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,7 +16,7 @@ from slimrl.errors import UserError, nearest
 from slimrl.plugins import REFERENCES, load, names
 from slimrl_view.about import describe, has_result, label_of
 from slimrl_view.curves import registry
-from slimrl_view.detail import Changed, read_rollout
+from slimrl_view.detail import read_rollout
 from slimrl_view.indexer import Run
 from slimrl_view.queries import MAX_LIMIT, Missing, Selection, pair_up
 from slimrl_view.runs import TRAIN
@@ -41,7 +40,7 @@ class Api:
         }
         self._of_run: dict[str, Callable[[Run, Query], Any]] = {
             "metrics": lambda run, query: run.curves.since(_number(query, "since")),
-            "monitors": lambda run, query: {"alarms": run.alarms.all()},
+            "monitors": lambda run, query: {"alarms": _alarms(run)},
             "watched": lambda run, query: {"monitors": run.monitors.all()},
             "reference": lambda run, query: _reference(run),
             "files": lambda run, query: _files(run),
@@ -53,7 +52,7 @@ class Api:
         }
 
     def answer(self, path: str, query: Query) -> Any:
-        """The answer to a question. Raises Missing for what is not there, and UserError for a wrong question."""
+        """Return the answer to a question. Raises Missing for an unknown name, and UserError for a wrong question."""
         words = path.removeprefix(PREFIX).split("/")
         if len(words) == 1 and words[0] in self._whole:
             return to_json(self._whole[words[0]](query))
@@ -61,16 +60,14 @@ class Api:
             run = self.run(unquote(words[1]))
             try:
                 return to_json(self._of_run[words[2]](run, query))
-            except sqlite3.OperationalError:
+            except sqlite3.DatabaseError as error:
+                run.has_damaged_index |= not isinstance(error, sqlite3.OperationalError)
                 raise
-            except sqlite3.DatabaseError:
-                run.damaged_index.set()
-                raise UserError("The index of this run was damaged and is built anew. Try again in a moment.") from None
         known = [*self._whole, *(f"runs/ID/{name}" for name in self._of_run)]
         raise Missing(f"there is no {path!r:.200}. Known: {', '.join(known)}.")
 
     def run(self, name: str) -> Run:
-        """The run of a name. Raises Missing if there is none."""
+        """Return the run of a name. Raises Missing if it is unknown."""
         if name not in self._runs:
             raise Missing(f"there is no run {name!r:.200}.{nearest(name[:200], self._runs)}")
         return self._runs[name]
@@ -79,12 +76,10 @@ class Api:
         runs = []
         for name, run in self._runs.items():
             counts = run.index.counts()
-            progress = run.progress
-            indexing = asdict(progress) if progress else None
             empty = [one for one in run.index.empty_evaluations() if has_result(run.directory.path, one)]
-            numbers = {"metrics": run.curves.num_lines(), **counts, "monitors": len(run.alarms.all())}
-            runs.append({"id": name, **numbers, "indexing": indexing, "empty": empty, "problem": run.problem})
-        return {"version": _version(), "runs": runs}
+            numbers = {"metrics": run.curves.num_lines(), **counts, "monitors": len(_alarms(run))}
+            runs.append({"id": name, **numbers, "indexing": run.progress, "empty": empty, "problem": run.problem})
+        return {"version": version("slimrl"), "runs": runs}
 
     def _compare(self, query: Query) -> dict[str, Any]:
         answers = {}
@@ -114,15 +109,17 @@ def to_json(value: Any) -> Any:
     return value
 
 
+def _alarms(run: Run) -> list[dict[str, Any]]:
+    with run.alarms.read() as alarms:
+        return list(alarms)
+
+
 def _rollout(run: Run, key: str) -> dict[str, Any]:
-    try:
-        return read_rollout(run.directory.path, run.index.place(key))
-    except Changed as error:
-        raise Missing(str(error)) from None
+    return read_rollout(run.directory.path, run.index.place(key))
 
 
 def _reference(run: Run) -> dict[str, Any] | None:
-    """The recorded curves of a run's recipe, from the first plug-in that has some; None without one."""
+    """Return the recorded curves of a run's recipe from the first plug-in that has some, or None."""
     found = (load(REFERENCES, name, "the reference")(run.directory.path) for name in names(REFERENCES))
     return next((curves for curves in found if curves), None)
 
@@ -149,7 +146,7 @@ def _selection(query: Query) -> Selection:
 
 
 def _number(query: Query, name: str) -> int | None:
-    """A whole number of the query; None without one. Raises UserError for anything else."""
+    """Return a whole number of the query; None if it is missing. Raises UserError for anything else."""
     text = query.get(name, "")
     if not text:
         return None
@@ -162,10 +159,3 @@ def _require(query: Query, name: str) -> str:
     if name not in query:
         raise UserError(f"`{name}` is missing in the query.")
     return query[name]
-
-
-def _version() -> str:
-    try:
-        return version("slimrl")
-    except PackageNotFoundError:  # a checkout that is not installed
-        return ""

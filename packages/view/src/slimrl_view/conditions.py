@@ -1,7 +1,7 @@
-"""Turns the conditions and the order that the page asks for into SQL. What is not known is refused with what is."""
+"""Turns the conditions and the order that the page asks for into SQL. Errors name the known fields."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ HAS = "has"
 GROUP_ORDERS = ("step", "mean", "std", "task", "num", "min", "max", "dropped", "zero_signal")
 MAX_CONDITIONS = 64
 LARGEST = 1e300  # whole numbers in JSON may have more digits than a float can hold
+EXAMPLE = '[{"field": "reward", "op": ">", "value": 0.5}]'
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,47 +30,38 @@ class Clause:
 
 
 def where_clause(text: str) -> Clause:
-    """The condition on rollouts that the JSON text of `where` stands for. Raises UserError if it stands for none."""
+    """Return the condition on rollouts that `where` spells as JSON. Raises UserError if it is malformed."""
     try:
         conditions = json.loads(text or "[]")
     except (ValueError, RecursionError):
-        raise UserError("`where` is no JSON. It is a list such as " + _EXAMPLE) from None
+        raise UserError(f"`where` is no JSON. It is a list such as {EXAMPLE}.") from None
     if not isinstance(conditions, list) or len(conditions) > MAX_CONDITIONS or is_too_deep(conditions):
-        raise UserError(f"`where` must be a list of at most {MAX_CONDITIONS} conditions, such as {_EXAMPLE}")
-    # A search in the texts takes longest, so it comes last, for what the others have left.
+        raise UserError(f"`where` must be a list of at most {MAX_CONDITIONS} conditions, such as {EXAMPLE}.")
+    # A search in the texts takes longest, so it is last: the other conditions have excluded most rollouts by then.
     clauses = sorted(map(_condition, conditions), key=lambda clause: "texts" in clause.sql)
     return Clause(" AND ".join(clause.sql for clause in clauses) or "1", tuple(v for c in clauses for v in c.values))
 
 
 def order_of_rollouts(sort: str) -> Clause:
-    """The order of rollouts for `sort`, such as `-reward`; by step and line without one. Raises UserError."""
-    return _order(sort, _column, "step, file, line")
+    """Return the order of rollouts for `sort`, such as `-reward`; by step and line without one. Raises UserError."""
+    return _order(sort, _column(sort.removeprefix("-")) if sort else Clause(""), "step, id")
 
 
 def order_of_groups(sort: str) -> Clause:
-    """The order of groups for `sort`, such as `-std`; by step without one. Raises UserError for an unknown key."""
-
-    def column(name: str) -> Clause:
-        if name not in GROUP_ORDERS:
-            raise UserError(f"groups cannot be sorted by `{name}`.{nearest(name, GROUP_ORDERS)}")
-        return Clause(name)
-
-    return _order(sort, column, "step, file, grp")
+    """Return the order of groups for `sort`, such as `-std`; by step without one. Raises UserError."""
+    name = sort.removeprefix("-")
+    if sort and name not in GROUP_ORDERS:
+        raise UserError(f"groups cannot be sorted by `{name}`.{nearest(name, GROUP_ORDERS)}")
+    return _order(sort, Clause(name), "step, file, grp")
 
 
-_EXAMPLE = '[{"field": "reward", "op": ">", "value": 0.5}].'
-
-
-def _order(sort: str, column: Callable[[str], Clause], ties: str) -> Clause:
-    if not sort:
-        return Clause(ties)
-    by = column(sort.removeprefix("-"))
+def _order(sort: str, by: Clause, ties: str) -> Clause:
     direction = "DESC" if sort.startswith("-") else "ASC"
-    return Clause(f"{by.sql} {direction} NULLS LAST, {ties}", by.values)
+    return Clause(f"{by.sql} {direction} NULLS LAST, {ties}", by.values) if sort else Clause(ties)
 
 
 def _column(name: str) -> Clause:
-    """The SQL of a field that can be sorted by. Raises UserError if there is none."""
+    """Return the SQL of a field. Raises UserError if it is unknown."""
     if name.startswith(METRIC):
         metric = encodable(name.removeprefix(METRIC))
         if '"' in metric or "\\" in metric:
@@ -82,26 +74,15 @@ def _column(name: str) -> Clause:
 
 def _condition(condition: Any) -> Clause:
     if not isinstance(condition, Mapping) or not {"field", "op", "value"} <= condition.keys():
-        raise UserError(f"a condition has `field`, `op` and `value`, as in {_EXAMPLE}")
+        raise UserError(f"a condition has `field`, `op` and `value`, as in {EXAMPLE}.")
     field, operator, value = condition["field"], condition["op"], condition["value"]
     if not isinstance(field, str) or not isinstance(operator, str):
-        raise UserError(f"`field` and `op` of a condition are texts, as in {_EXAMPLE}")
+        raise UserError(f"`field` and `op` of a condition are texts, as in {EXAMPLE}.")
     if operator not in (*OPERATORS, HAS):
         raise UserError(f"there is no operator `{operator}`. Known: {', '.join((*OPERATORS, HAS))}.")
-    if field == "text":
-        if operator != HAS:
-            raise UserError('the field `text` has the operator `has` alone, as in {"field": "text", "op": "has", ...}.')
-        return Clause(
-            "instr((SELECT text FROM texts WHERE texts.id = rollouts.id), ?) > 0", (_text(field, value).lower(),)
-        )
+    if field == "text" or field in TEXTS:
+        return _text_condition(field, operator, value)
     column = _column(field)
-    if field in TEXTS:
-        wanted = _text(field, value)
-        if operator == HAS:
-            return Clause(f"instr(lowercase({column.sql}), ?) > 0", (wanted.lower(),))
-        if operator not in ("=", "!="):
-            raise UserError(f"`{field}` is a text: it can be compared by =, != and has.")
-        return Clause(f"{column.sql} {operator} ?", (wanted,))
     if operator == HAS:
         raise UserError(f"`{field}` is a number: it can be compared by {', '.join(OPERATORS)}.")
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
@@ -109,7 +90,14 @@ def _condition(condition: Any) -> Clause:
     return Clause(f"{column.sql} {operator} ?", (*column.values, float(value)))
 
 
-def _text(field: str, value: Any) -> str:
+def _text_condition(field: str, operator: str, value: Any) -> Clause:
+    known = (HAS,) if field == "text" else ("=", "!=", HAS)
+    if operator not in known:
+        raise UserError(f"`{field}` is a text: it can be compared by {', '.join(f'`{one}`' for one in known)} alone.")
     if not isinstance(value, str):
         raise UserError(f"`{field}` is compared with a text, and not with {value!r:.80}.")
-    return encodable(value)
+    wanted = encodable(value)
+    if operator != HAS:
+        return Clause(f'"{field}" {operator} ?', (wanted,))
+    lower = "(SELECT text FROM texts WHERE texts.id = rollouts.id)" if field == "text" else f'lowercase("{field}")'
+    return Clause(f"instr({lower}, ?) > 0", (wanted.lower(),))

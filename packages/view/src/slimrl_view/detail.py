@@ -1,4 +1,4 @@
-"""Reads one rollout from its file: messages, metrics, and its tokens with everything that is known of each."""
+"""Reads one rollout from its file: messages, metrics, and its tokens with their values."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -9,8 +9,8 @@ from slimrl.errors import UserError
 from slimrl.io.files import parse_object
 from slimrl.io.regular_file import open_regular
 from slimrl_view.lines import encodable
-from slimrl_view.pieces import Pieces, find_tokenizer, pieces_of
-from slimrl_view.queries import Place
+from slimrl_view.pieces import find_tokenizer, pieces_of
+from slimrl_view.queries import Missing, Place
 from slimrl_view.segments import segments_of
 from slimrl_view.token_values import token_values
 
@@ -26,18 +26,17 @@ OTHER_TEXT = (
 )
 
 
-class Changed(UserError):
-    """A file that is no longer as it was when the index read it."""
-
-
 def read_rollout(run: Path, place: Place) -> Json:
-    """Everything that is known of a rollout. Raises Changed if its line is no longer where the index has it."""
+    """Return a rollout with its messages and tokens. Raises Missing if its line is no longer at its place."""
     record = _record(run / place.path, place)
     mask = [int(bool(value)) for value in record["loss_mask"]]
+    found: Json = {"tokens": None, "segments": [], "tokens_note": NO_TOKENS, "text": str(record.get("text", ""))}
     try:
-        tokens, segments, note, text = _tokens(run, place, record, mask)
+        found |= _tokens(run, place, record, mask)
+    except UserError as error:
+        found["tokens_note"] = str(error)
     except (LookupError, TypeError, ValueError, OverflowError):
-        tokens, segments, note, text = None, [], NO_TOKENS, str(record.get("text", ""))
+        pass
     return place.row | {
         "metrics": record.get("metrics", {}),
         "failure_detail": record.get("failure_detail", ""),
@@ -45,12 +44,9 @@ def read_rollout(run: Path, place: Place) -> Json:
         "turn_rewards": record.get("turn_rewards", []),
         "advantages": record.get("advantages", []),
         "messages": record["messages"],
-        "text": text,
-        "tokens_note": note,
         "num_tokens": len(mask),
         "num_sampled": sum(mask),
-        "tokens": tokens,
-        "segments": segments,
+        **found,
     }
 
 
@@ -63,53 +59,45 @@ def _record(path: Path, place: Place) -> Json:
             return record
     except (ValueError, KeyError, UserError):
         pass
-    raise Changed(f"{place.path} has changed since it was indexed: reload the page in a moment.")
+    raise Missing(f"{place.path} has changed since it was indexed: reload the page in a moment.")
 
 
-def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> tuple[Json | None, list[Json], str, str]:
-    """The tokens, the segments, a note on why something is missing, and the text."""
-    text = str(record.get("text", ""))
-    try:
-        tokenizer = _tokenizer(run)
-    except UserError as error:
-        return None, [], str(error), text
-    if tokenizer is None:
-        return None, [], NO_TOKENIZER, text
+def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
+    """The tokens, the segments, the text by the tokenizer, and a note if that differs from the run's. Raises UserError
+    without a tokenizer, and a standard exception for lists that are not as a run writes them."""
+    path = find_tokenizer(run)
+    if path is None:
+        raise UserError(NO_TOKENIZER)
+    tokenizer = pieces_of(path, path.stat().st_mtime)
     ids = record["token_ids"]
     if not len(ids) == len(mask) == len(record["logprobs"]) == len(record["versions"]):
         raise ValueError("the lists of a rollout's tokens differ in length")
-    pieces = tokenizer.split(ids)
-    turns = _turns(mask)
-    values = token_values(run / place.path, place.row["line"], mask)
-    if values["advantage"] is None:  # the file has it for each turn
-        values["advantage"] = _spread(record.get("advantages", []), turns)
+    pieces, turns = tokenizer.split(ids), _turns(mask)
     tokens = {
         "ids": ids,
         "text": pieces,
         "mask": mask,
         "logprob": record["logprobs"],
         "version": record["versions"],
-        **values,
+        **token_values(run / place.path, place.row["line"], mask),
         "turn": turns,
     }
+    if tokens["advantage"] is None:  # the file has it for each turn
+        tokens["advantage"] = _spread(record.get("advantages", []), turns)
     segments = segments_of(pieces, mask, record["messages"], [token in tokenizer.special_ids for token in ids])
     whole = "".join(pieces)
-    return tokens, segments, "" if whole == text else OTHER_TEXT, whole
-
-
-def _tokenizer(run: Path) -> Pieces | None:
-    path = find_tokenizer(run)
-    return pieces_of(path, path.stat().st_mtime) if path else None
+    note = "" if whole == str(record.get("text", "")) else OTHER_TEXT
+    return {"tokens": tokens, "segments": segments, "tokens_note": note, "text": whole}
 
 
 def _turns(mask: Sequence[int]) -> list[int]:
-    """The number of the turn that each token was sampled in; -1 for the others."""
+    """Return the number of the turn in which each token was sampled; -1 for the others."""
     begins = (now and not before for before, now in zip((0, *mask), mask, strict=False))
     return [count - 1 if sampled else -1 for count, sampled in zip(accumulate(begins), mask, strict=True)]
 
 
 def _spread(advantages: Sequence[float | None], turns: Sequence[int]) -> list[float | None] | None:
-    """The advantage of each token's turn; None if there is not one for each turn."""
+    """Return the advantage of each token's turn; None unless every turn has one."""
     if not advantages or len(advantages) != max(turns, default=-1) + 1:
         return None
     return [advantages[turn] if turn >= 0 else None for turn in turns]

@@ -1,7 +1,7 @@
 """Writes the page with the data of some runs as files that open from the disk, without a server.
 
 Browsers fetch nothing there, so each file of data is a script that hands over a value: `slimrlData(KEY, VALUE)`. The
-first, `manifest.js`, says which file has the answer to which question. All rollouts stand in one index, which the page
+first, `manifest.js`, names the file of each answer. All rollouts stand in one index, which the page
 filters itself, and their details in files of a hundred.
 """
 
@@ -18,10 +18,8 @@ from slimrl.io.files import explain_write_errors
 from slimrl_view.api import PREFIX, Api, to_json
 from slimrl_view.detail import read_rollout
 from slimrl_view.indexer import Run
-from slimrl_view.queries import batches
 from slimrl_view.server import STATIC
 
-ROWS_PER_FILE = 5000
 DETAILS_PER_FILE = 100
 ANSWERS = ("runs", "registry")
 ANSWERS_OF_A_RUN = ("metrics", "monitors", "watched", "reference", "files")
@@ -31,7 +29,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written: how many rollouts and bytes, and what was left out, in words."""
+    """The size of an export in rollouts and bytes, and a note on the rollouts that it lacks."""
 
     num_rollouts: int
     num_bytes: int
@@ -50,61 +48,51 @@ def export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> Exported:
         shutil.copytree(STATIC, temporary, dirs_exist_ok=True)
         page = temporary / "index.html"
         page.write_text(page.read_text(encoding="utf-8").replace(SERVED, EXPORTED), encoding="utf-8")
-        return _Writer(runs, temporary / "data").write(max_rollouts)
+        num, note = _write_data(runs, temporary / "data", max_rollouts)
+        return Exported(num, sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file()), note)
 
 
-class _Writer:
-    """Writes the data of one export."""
+def _write_data(runs: Sequence[Run], data: Path, max_rollouts: int) -> tuple[int, str]:
+    """Write the data of an export. Returns the number of its rollouts, and a note on those that it lacks."""
+    data.mkdir()
+    api, names = Api(runs), [run.directory.id for run in runs]
+    paths = [*ANSWERS, *(f"runs/{name}/{what}" for name in names for what in ANSWERS_OF_A_RUN)]
+    files = {f"{PREFIX}{path}": f"{path.replace('/', '_')}.js" for path in paths}
+    for path, file in files.items():
+        answer = api.answer(path, {})
+        if path == f"{PREFIX}runs":  # no run changes here
+            answer = [run | {"live": False} for run in answer]
+        _write(data / file, answer)
+    num, rollouts, notes = 0, {}, []
+    for run in runs:
+        rows, left_out = run.index.sample(max_rollouts)
+        num += len(rows)
+        rollouts[run.directory.id] = _write_rollouts(data, run, rows)
+        notes += [f"{run.directory.id} has {left_out:,} more rollouts than this export"] if left_out else []
+    note = f"{'; '.join(notes)}." if notes else ""
+    _write(data / "manifest.js", {"files": files, "rollouts": rollouts, "note": note}, key="manifest")
+    return num, note
 
-    def __init__(self, runs: Sequence[Run], data: Path) -> None:
-        self._runs = runs
-        self._data = data
-        self._num_rollouts = 0
 
-    def write(self, max_rollouts: int) -> Exported:
-        self._data.mkdir()
-        api, files = Api(self._runs), dict[str, str]()
-        for name in ANSWERS:
-            answer = api.answer(PREFIX + name, {})
-            if name == "runs":  # nothing here goes on
-                answer = [run | {"live": False} for run in answer]
-            files[PREFIX + name] = self._file(f"{name}.js", answer)
-        rollouts, notes = {}, []
-        for run in self._runs:
-            name = run.directory.id
-            for what in ANSWERS_OF_A_RUN:
-                path = f"{PREFIX}runs/{name}/{what}"
-                files[path] = self._file(f"runs_{name}_{what}.js", api.answer(path, {}))
-            rows, left_out = run.index.sample(max_rollouts)
-            rollouts[name] = self._rollouts(run, rows)
-            notes += [f"{name} has {left_out:,} more rollouts than this export"] if left_out else []
-        note = f"{'; '.join(notes)}." if notes else ""
-        self._file("manifest.js", {"files": files, "rollouts": rollouts, "note": note}, key="manifest")
-        num_bytes = sum(path.stat().st_size for path in self._data.parent.rglob("*") if path.is_file())
-        return Exported(self._num_rollouts, num_bytes, note)
+def _write_rollouts(data: Path, run: Run, rows: Sequence[Json]) -> Json:
+    """Write the index of a run's rollouts and their details. Returns the names of the files."""
+    name, details = run.directory.id, list[str]()
+    for begin in range(0, len(rows), DETAILS_PER_FILE):
+        keys = [row["key"] for row in rows[begin : begin + DETAILS_PER_FILE]]
+        found = {key: read_rollout(run.directory.path, run.index.place(key)) for key in keys}
+        details.append(f"runs_{name}_detail_{len(details)}.js")
+        _write(data / details[-1], to_json(found))
+    index = [to_json(row) | {"chunk": number // DETAILS_PER_FILE} for number, row in enumerate(rows)]
+    _write(data / f"runs_{name}_index_0.js", index)
+    return {"index": [f"runs_{name}_index_0.js"], "details": details}
 
-    def _rollouts(self, run: Run, rows: Sequence[Json]) -> Json:
-        """Write the index of a run's rollouts and their details; returns the names of the files."""
-        name, details, index = run.directory.id, [], list[Json]()
-        for chunk, some in enumerate(batches(rows, DETAILS_PER_FILE)):
-            found = {row["key"]: read_rollout(run.directory.path, run.index.place(row["key"])) for row in some}
-            details.append(self._file(f"runs_{name}_detail_{chunk}.js", to_json(found)))
-            index += [row | {"chunk": chunk} for row in some]
-        self._num_rollouts += len(index)
-        parts = enumerate(batches(index, ROWS_PER_FILE))
-        return {
-            "index": [self._file(f"runs_{name}_index_{part}.js", to_json(some)) for part, some in parts],
-            "details": details,
-        }
 
-    def _file(self, name: str, value: Any, key: str = "") -> str:
-        """Write a value as a script; returns the name of the file."""
-        # ASCII, so that no text needs an encoding to be known, or ends a line of the script.
-        arguments = f"{json.dumps(key or name)},{json.dumps(value, allow_nan=False, separators=(',', ':'))}"
-        (self._data / name).write_text(f"window.slimrlData({arguments});\n", encoding="ascii")
-        return name
+def _write(path: Path, value: Any, key: str = "") -> None:
+    """Write a value as a script, in ASCII, so that no text needs an encoding to be known, or ends a line of it."""
+    arguments = f"{json.dumps(key or path.name)},{json.dumps(value, allow_nan=False, separators=(',', ':'))}"
+    path.write_text(f"window.slimrlData({arguments});\n", encoding="ascii")
 
 
 def _is_replaceable(directory: Path) -> bool:
-    """Whether a directory is empty, or an earlier export."""
+    """Return True if a directory is empty, or an earlier export."""
     return directory.is_dir() and ((directory / "data" / "manifest.js").is_file() or not any(directory.iterdir()))

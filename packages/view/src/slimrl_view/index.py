@@ -17,15 +17,16 @@ from slimrl.io.locks import hold_lock
 
 DIRECTORY = ".view"
 FILE = "index.sqlite"
-APPLICATION = 0x534C5256  # "SLRV": the file is ours
-VERSION = 2  # of the tables below; another one is built anew
+VERSION = 0x534C5603  # "SLV" and the version of the tables below; another one is built anew
 BUSY_S = 10.0
 
+# A rollout's id is (file << 32) + line. The count of changes starts anywhere, so that it names one state of one index.
 SCHEMA = """
 CREATE TABLE files (
   id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, name TEXT NOT NULL, step INTEGER NOT NULL,
-  inode INTEGER NOT NULL, mtime REAL NOT NULL, done INTEGER NOT NULL, lines INTEGER NOT NULL,
-  damaged INTEGER NOT NULL, mark BLOB NOT NULL
+  lines INTEGER NOT NULL DEFAULT 0, damaged INTEGER NOT NULL DEFAULT 0,
+  inode INTEGER NOT NULL DEFAULT 0, mtime_ns INTEGER NOT NULL DEFAULT 0, end INTEGER NOT NULL DEFAULT 0,
+  mark BLOB NOT NULL DEFAULT x''
 );
 CREATE TABLE rollouts (
   id INTEGER PRIMARY KEY, file INTEGER NOT NULL, held_out INTEGER NOT NULL, line INTEGER NOT NULL,
@@ -35,7 +36,6 @@ CREATE TABLE rollouts (
   zero_signal INTEGER NOT NULL, version INTEGER, excerpt TEXT NOT NULL, prompt TEXT NOT NULL,
   metrics TEXT NOT NULL
 );
-CREATE INDEX rollouts_line ON rollouts (file, line);
 CREATE INDEX rollouts_group ON rollouts (file, grp);
 CREATE INDEX rollouts_task ON rollouts (task);
 CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
@@ -44,14 +44,13 @@ CREATE TABLE groups (
   num INTEGER NOT NULL, dropped INTEGER NOT NULL, mean REAL, min REAL, max REAL, std REAL,
   zero_signal INTEGER NOT NULL, rewards TEXT NOT NULL, prompt TEXT NOT NULL, PRIMARY KEY (file, grp)
 ) WITHOUT ROWID;
-CREATE TABLE metric_names (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE state (changes INTEGER NOT NULL);
-INSERT INTO state VALUES (0);
+INSERT INTO state VALUES (random() / 2);
 """
 
 
 def index_path(run: Path) -> Path:
-    """Where the index of a run lies; its directory is created. Raises UserError if there is no place to write."""
+    """Return the path of a run's index, and create its directory. Raises UserError if there is no place to write."""
     for directory in (run / DIRECTORY, cache_root() / "view" / hashlib.sha256(os.fsencode(run)).hexdigest()[:16]):
         with suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
@@ -63,41 +62,29 @@ def index_path(run: Path) -> Path:
     )
 
 
-def prepare(path: Path) -> None:
-    """Make sure that a whole index of this version is there; an empty one replaces anything else. Raises
-    sqlite3.OperationalError where nothing can be written, or another process writes for long."""
+def prepare(path: Path, is_damaged: bool = False) -> None:
+    """Make sure that an index of this version is there; an empty one replaces anything else, and one that `is_damaged`.
+    Raises sqlite3.OperationalError where nothing can be written, or another process writes for long."""
     # Another viewer may start at the same moment.
     with hold_lock(path.with_suffix(".new.lock"), f"making {path}", say):
-        if not _is_ours(path):
-            _replace(path)
-
-
-def clear(path: Path) -> None:
-    """Put an empty index in the place of whatever is there."""
-    with hold_lock(path.with_suffix(".new.lock"), f"making {path}", say):
-        _replace(path)
+        if not is_damaged and _is_ours(path):
+            return
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        with connect(path) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")  # others read while the index grows
+            connection.executescript(f"BEGIN; PRAGMA user_version = {VERSION}; {SCHEMA} COMMIT;")
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether the file is an index of this version, as far as its first pages tell."""
+    """Return True if the file is an index of this version, as far as its first page shows."""
     try:
         with connect(path) as connection:
-            facts = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
-            return facts == [APPLICATION, VERSION]
+            return bool(connection.execute("PRAGMA user_version").fetchone()[0] == VERSION)
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError:
         return False
-
-
-def _replace(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    with connect(path) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")  # readers go on while the index grows
-        connection.executescript(
-            f"BEGIN; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; {SCHEMA} COMMIT;"
-        )
 
 
 @contextmanager

@@ -3,88 +3,77 @@
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
+
 from slimrl.errors import UserError
 from slimrl_view.about import Settings
-from slimrl_view.curves import Alarms, Curves
-from slimrl_view.index import clear, index_path, prepare
+from slimrl_view.curves import Curves
+from slimrl_view.growing import Growing
+from slimrl_view.index import index_path, prepare
 from slimrl_view.monitors import Monitors
 from slimrl_view.queries import Index
 from slimrl_view.runs import ALARMS, RunDir
-from slimrl_view.scan import Known, Progress, progress_of_another, update
+from slimrl_view.scan import progress, update
 
 POLL_S = 1.0
 END_S = 5.0  # for a read that is under way; a disk may not answer, and the thread is a daemon
 WAIT_S = 0.2
+Json = dict[str, Any]
 
 
 @dataclass(slots=True)
 class Run:
-    """A run that is shown: its directory, and what is read of it."""
+    """A run that is shown: its directory, and the readers of its files."""
 
     directory: RunDir
     index: Index
     curves: Curves
-    alarms: Alarms
+    alarms: Growing[list[Json]]
     monitors: Monitors
-    progress: Progress | None = None  # of the indexing, while there is much to read
+    progress: Json | None = None  # of the indexing, while there is much to read
     problem: str = ""  # why the index is not up to date
-    damaged_index: threading.Event = field(default_factory=threading.Event)
+    has_damaged_index: bool = False
 
 
 def open_run(directory: RunDir) -> Run:
-    """A run with its index, which may still be empty. Raises UserError if there is no place for the index."""
+    """Return a run with its index, which may still be empty. Raises UserError if there is no place for the index."""
     path = index_path(directory.path)
     try:
         prepare(path)
     except sqlite3.OperationalError as error:
         raise UserError(f"{path} cannot be written: {error}. Free some space there, or delete the file.") from None
     run = directory.path
-    return Run(directory, Index(path), Curves(run), Alarms(run / ALARMS), Monitors(run))
+    return Run(directory, Index(path), Curves(run), Growing(run / ALARMS, list, list.append), Monitors(run))
 
 
-class Indexer:
-    """The thread that reads what is new in the runs' files, once a second."""
+@contextmanager
+def keep_indexed(runs: Sequence[Run], poll_s: float = POLL_S) -> Iterator[None]:
+    """Keep the indexes of the runs up to date on a thread, once a second, inside the `with` block."""
+    stopped = threading.Event()
 
-    def __init__(self, runs: Sequence[Run], poll_s: float = POLL_S) -> None:
-        self._runs = runs
-        self._poll_s = poll_s
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="index", daemon=True)
+    def work() -> None:
+        while not stopped.is_set():
+            for run in runs:
+                bring_up_to_date(run, stopped)
+            stopped.wait(poll_s)
 
-    def __enter__(self) -> "Indexer":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._stopped.set()
-        self._thread.join(END_S)
-
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            for run in self._runs:
-                try:
-                    bring_up_to_date(run, self._stopped)
-                except Exception as error:  # whatever is wrong with a run, the others are read on
-                    run.problem = f"its rollouts cannot be read: {type(error).__name__}: {error}"
-                    run.progress = None
-            self._stopped.wait(self._poll_s)
-
-
-def what_is_known(path: Path) -> Known:
-    """What the settings of a run say of its rollouts."""
-    settings = Settings(path)
-    environments, last_step = settings.environments(), settings.get("max_steps")
-    only = environments[0] if len(environments) == 1 else ""
-    return Known(only, last_step if isinstance(last_step, int) and 0 < last_step < 10**12 else 0)
+    thread = threading.Thread(target=work, name="index", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join(END_S)
 
 
 def wait_until_indexed(run: Run) -> None:
-    """Read what is new in a run's files now, or wait while another process does. Raises UserError if it cannot be."""
+    """Bring the index of a run up to date, or wait while another process does. Raises UserError if that fails."""
     while not bring_up_to_date(run, threading.Event()):
         if run.problem:
             raise UserError(run.problem)
@@ -92,27 +81,34 @@ def wait_until_indexed(run: Run) -> None:
 
 
 def bring_up_to_date(run: Run, stopped: threading.Event) -> bool:
-    """Read what is new in a run's files. Returns whether that is done: another process may be at it, and what keeps the
-    files from being read is noted with the run. Either way it can be tried again."""
-
-    def report(progress: Progress) -> None:
-        run.progress = progress
-
-    known = what_is_known(run.directory.path)
+    """Bring the index of a run up to date. Returns False if another process is doing it, or if it failed; the reason is
+    noted with the run. Either way it can be tried again."""
+    path, index = run.directory.path, run.index.path
+    problem, is_done, left = "", False, None
     try:
-        if run.damaged_index.is_set():
-            clear(run.index.path)
-            run.damaged_index.clear()
-        prepare(run.index.path)  # it may have been deleted
-        is_done = update(run.directory.path, run.index.path, known, report, stopped.is_set)
-        run.progress = None if is_done else progress_of_another(run.directory.path, run.index.path)
-        run.problem = ""
-        return is_done
+        prepare(index, run.has_damaged_index)  # it may have been deleted
+        run.has_damaged_index = False
+        for run.progress in update(path, index, *_facts(path)):
+            if stopped.is_set():
+                break
+        is_done = True
+    except Timeout:  # another process is at it
+        left = progress(path, index)
     except sqlite3.OperationalError as error:  # a full disk, or another viewer that writes for long
-        run.problem = f"the index cannot be written: {error}"
+        problem = f"the index cannot be written: {error}"
     except sqlite3.DatabaseError:
-        run.damaged_index.set()
-    except (OSError, UserError) as error:
-        run.problem = str(error)
-    run.progress = None
-    return False
+        run.has_damaged_index = True
+    except UserError as error:
+        problem = str(error)
+    except Exception as error:  # whatever is wrong with a run, the others are read on
+        problem = f"its rollouts cannot be read: {type(error).__name__}: {error}"
+    run.problem, run.progress = problem, left
+    return is_done
+
+
+def _facts(run: Path) -> tuple[int, str]:
+    """The last step of a run by its settings, 0 if unknown, and its environment, empty unless there is one alone."""
+    settings = Settings(run)
+    environments, last_step = settings.environments(), settings.get("max_steps")
+    is_usable = isinstance(last_step, int) and 0 < last_step < 10**12
+    return last_step if is_usable else 0, environments[0] if len(environments) == 1 else ""

@@ -4,7 +4,6 @@ import hashlib
 import hmac
 import html
 import secrets
-import threading
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote
 
@@ -30,23 +29,23 @@ class Login:
         self.key = key
         self._variable = variable
         self._tickets: set[str] = set()
-        self._lock = threading.Lock()
 
     def address(self, url: str) -> str:
         """The address that logs a browser in by the key, however often."""
         return f"{url}?key={quote(self.key, safe='')}"
 
     def address_for_once(self, url: str) -> str:
-        """An address that logs one browser in, once: other programs can see what a browser is started with."""
+        """Return an address that logs one browser in, once: other programs can see the arguments of a browser."""
         ticket = secrets.token_urlsafe()
-        with self._lock:
-            self._tickets.add(ticket)
+        self._tickets.add(ticket)
         return f"{url}?key={ticket}"
 
     def cookie(self, query: str) -> str:
         """The cookie of a browser whose address has the key or a ticket in its query; empty for any other."""
         given = dict(parse_qsl(query)).get("key", "") if self.key else ""
-        if not given or not (hmac.compare_digest(given.encode(), self.key.encode()) or self._takes(given)):
+        if given in self._tickets:
+            self._tickets.remove(given)
+        elif not given or not hmac.compare_digest(given.encode(), self.key.encode()):
             return ""
         return f"{COOKIE}={_proof(self.key)}; HttpOnly; SameSite=Strict; Path=/"
 
@@ -56,16 +55,9 @@ class Login:
         return bool(self.key) and hmac.compare_digest(found.get(COOKIE, "").encode(), _proof(self.key).encode())
 
     def page(self, query: str) -> bytes:
-        """What a browser shows that has not logged in: how to do so."""
+        """Return the page for a browser that has not logged in. It explains how to do so."""
         title = "This is not the key" if "key" in dict(parse_qsl(query)) else "A key is needed to see these runs"
         return PAGE.format(title=title, variable=html.escape(self._variable)).encode()
-
-    def _takes(self, ticket: str) -> bool:
-        """Whether the ticket was given out and is now used up."""
-        with self._lock:
-            is_known = ticket in self._tickets
-            self._tickets.discard(ticket)
-            return is_known
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:
@@ -74,5 +66,5 @@ def wants_page(headers: Mapping[str, str]) -> bool:
 
 
 def _proof(key: str) -> str:
-    """What the cookie holds: it shows that its holder knew the key, and does not give it away."""
+    """Return the value of the cookie. It proves that its holder knew the key, and does not reveal the key."""
     return hmac.new(key.encode(), b"slimrl view", hashlib.sha256).hexdigest()

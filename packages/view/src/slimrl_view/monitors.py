@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,7 +10,7 @@ from slimrl.config.monitors import BOUNDS, MonitorsConfig
 from slimrl.monitor.health.catalogue import MONITORS, HealthMonitor
 from slimrl.monitor.health.health import Health, Watched
 from slimrl_view.about import Settings
-from slimrl_view.curves import Lines
+from slimrl_view.growing import Growing
 from slimrl_view.runs import METRICS
 
 Json = dict[str, Any]
@@ -21,24 +20,14 @@ class Monitors:
     """The present state of a run's monitors, from its metrics and the bounds in its settings."""
 
     def __init__(self, run: Path) -> None:
-        self._lines, self._config = Lines(run / METRICS), _config(run)
-        self._health = self._new_health()
-        self._lock = Lock()
+        self._config = _config(run)
+        self._health = Growing(run / METRICS, lambda: Health(self._config, say=lambda text: None), _look)
 
     def all(self) -> list[Json]:
         """Every monitor with its latest value, which is null until there is one, and its bounds."""
-        with self._lock:
-            new, void = self._lines.new()
-            if void:
-                self._health = self._new_health()
-            for record in new:
-                if isinstance(step := record.get("step"), int):
-                    self._health.look(step, _numbers(record))
-            watched = {one.monitor.name: one for one in self._health.watched}
+        with self._health.read() as health:
+            watched = {one.monitor.name: one for one in health.watched}
             return [self._describe(monitor, watched.get(monitor.name)) for monitor in MONITORS]
-
-    def _new_health(self) -> Health:
-        return Health(self._config, say=lambda text: None)
 
     def _describe(self, monitor: HealthMonitor, watched: Watched | None) -> Json:
         latest = watched.latest if watched else None
@@ -62,6 +51,11 @@ def _config(run: Path) -> MonitorsConfig:
         return MonitorsConfig.model_validate(Settings(run).get("monitors") or {})
     except ValidationError:
         return MonitorsConfig()
+
+
+def _look(health: Health, record: Json) -> None:
+    if isinstance(step := record.get("step"), int):
+        health.look(step, _numbers(record))
 
 
 def _numbers(record: Json) -> dict[str, float]:

@@ -8,7 +8,6 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -22,7 +21,7 @@ MAX_BYTES = 256 * 2**20
 
 
 def find_tokenizer(run: Path) -> Path | None:
-    """The tokenizer's file of a run: its own, or that of the newest saved weights; None if it has none."""
+    """Return the tokenizer's file of a run: its own, or the one beside the newest saved weights; None without one."""
     weights = (path for path in (run / "weights").glob("step_*") if path.name[5:].isdecimal())
     newest_first = sorted(weights, key=lambda path: -int(path.name[5:]))
     places = [run / "tokenizer", *newest_first]
@@ -33,19 +32,17 @@ class Pieces:
     """A tokenizer, for the text of each single token."""
 
     def __init__(self, path: Path) -> None:
-        """Read a tokenizer's file. Raises UserError if it is none."""
+        """Read a tokenizer's file. Raises UserError if it is malformed."""
         text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
         try:
             self._tokenizer = Tokenizer.from_str(text)
-            layout = json.loads(text)
+            decoder = json.dumps(json.loads(text).get("decoder"))
         except Exception as error:  # the library has no exception of its own
             raise UserError(f"{path} cannot be read as a tokenizer: {error}") from None
-        self._is_byte_level = _is_byte_level(layout.get("decoder"))
-        self._added: dict[int, str] = {
-            token["id"]: token["content"] for token in layout.get("added_tokens") or () if isinstance(token, dict)
-        }
-        special = (token for token in layout.get("added_tokens") or () if token.get("special"))
-        self.special_ids = frozenset(token["id"] for token in special)
+        self._is_byte_level = '"ByteLevel"' in decoder
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._added = {number: token.content for number, token in added.items()}
+        self.special_ids = frozenset(number for number, token in added.items() if token.special)
 
     def split(self, token_ids: Sequence[int]) -> list[str]:
         """The piece of each token; together they are the text."""
@@ -66,7 +63,7 @@ class Pieces:
         return text.encode() if None in codes else bytes(code for code in codes if code is not None)
 
     def _split_stream(self, token_ids: Sequence[int]) -> list[str]:
-        """The pieces by the library's own stream, which keeps what is incomplete back until the next token."""
+        """Return the pieces by the library's own stream, which holds incomplete characters back."""
         stream = DecodeStream(skip_special_tokens=False)
         pieces = [stream.step(self._tokenizer, token) or "" for token in token_ids]
         whole, so_far = self._tokenizer.decode([*token_ids], skip_special_tokens=False), "".join(pieces)
@@ -79,13 +76,6 @@ class Pieces:
 def pieces_of(path: Path, mtime: float) -> Pieces:
     """The tokenizer of a file as it was at a time, kept from the last call."""
     return Pieces(path)
-
-
-def _is_byte_level(decoder: Any) -> bool:
-    if not isinstance(decoder, dict):
-        return False
-    parts = decoder.get("decoders") or [decoder]
-    return any(part.get("type") == "ByteLevel" for part in parts)
 
 
 _BYTES = byte_alphabet()

@@ -1,14 +1,15 @@
 """Answers questions about a run's rollouts from its index: which there are, and in which groups. Opens nothing else."""
 
 import json
+import re
 import sqlite3
 from array import array
-from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
 from slimrl.errors import UserError
 from slimrl_view.conditions import Clause, order_of_groups, order_of_rollouts, where_clause
@@ -16,12 +17,16 @@ from slimrl_view.index import connect
 from slimrl_view.runs import HELD_OUT, TRAIN, stage_of
 
 MAX_LIMIT = 5000
-Item = TypeVar("Item")
-BATCH = 500  # values of one question; old versions of SQLite take a thousand at most
 KEPT_RESULTS = 8  # of searches, so that turning a page searches nothing
 MAX_TASK_ROWS = 2000
 MAX_GROUP_ROWS = 5000
 FACETS = ("drop", "environment", "stop", "role")
+COLUMNS = (
+    *("step", "line", "task", "environment", "role", "reward", "advantage", "drop", "stop"),
+    *("turns", "tokens", "tool_calls", "zero_signal", "version", "excerpt", "prompt"),
+)
+GROUP_COLUMNS = ("step", "task", "num", "dropped", "mean", "min", "max", "std", "zero_signal", "prompt")
+SELECT = "SELECT rollouts.*, files.name, files.path FROM rollouts JOIN files ON files.id = rollouts.file"
 Json = dict[str, Any]
 
 
@@ -31,7 +36,7 @@ class Missing(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the page asks for: conditions, order, page and file."""
+    """A question of the page: conditions, order, page and file."""
 
     where: str = ""
     sort: str = ""
@@ -55,46 +60,48 @@ class Index:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._results: OrderedDict[tuple[Any, ...], array[int]] = OrderedDict()
-        self._lock = Lock()
 
     def counts(self) -> Json:
-        """How many rollouts there are, and how many lines were damaged: `rollouts`, `held_out`, `damaged`."""
+        """Return the numbers of rollouts and of damaged lines: `rollouts`, `held_out`, `damaged`."""
         with connect(self.path) as connection:
             rows = connection.execute(
                 "SELECT name = ?, sum(lines - damaged), sum(damaged) FROM files GROUP BY 1", (TRAIN,)
             ).fetchall()
-        numbers = {bool(is_train): num for is_train, num, _ in rows}
+        numbers = {is_train: num for is_train, num, _ in rows}
         damaged = sum(row[2] for row in rows)
-        return {"rollouts": numbers.get(True, 0), "held_out": numbers.get(False, 0), "damaged": damaged}
+        return {"rollouts": numbers.get(1, 0), "held_out": numbers.get(0, 0), "damaged": damaged}
 
     def empty_evaluations(self) -> list[str]:
-        """The evaluations of whose files the index has read all, and found no line in it."""
-        with connect(self.path) as connection:
-            sql = "SELECT name FROM files WHERE name != ? AND lines = 0 AND inode ORDER BY name"
-            found = connection.execute(sql, (TRAIN,)).fetchall()
-        return [name.removeprefix(f"{HELD_OUT}/") for (name,) in found]
+        """Return the evaluations whose files were read and have no line."""
+        return [name for name, lines, _ in self._evaluations() if not lines]
 
     def files(self) -> Json:
         """The steps that have rollouts, and the evaluations with the number of their episodes."""
         with connect(self.path) as connection:
             steps = connection.execute("SELECT step FROM files WHERE name = ? AND lines ORDER BY step", (TRAIN,))
             train = {"steps": [step for (step,) in steps]}
-            found = connection.execute("SELECT name, lines - damaged FROM files WHERE name != ?", (TRAIN,)).fetchall()
-        held_out = [(name.removeprefix(f"{HELD_OUT}/"), num) for name, num in found]
+        held_out = [(name, lines - damaged) for name, lines, damaged in self._evaluations()]
         return {"train": train, "held_out": sorted(held_out, key=lambda one: (*stage_of(one[0]), one[0]))}
 
     def rollouts(self, selection: Selection, with_facets: bool = False) -> Json:
-        """A page of the rollouts that meet the conditions, in order."""
+        """A page of the rollouts that meet the conditions, in order. With facets, how many rollouts have each value of
+        the fields that have few."""
         where, order = where_clause(selection.where), order_of_rollouts(selection.sort)
         with connect(self.path) as connection:
             scope = _scope(connection, selection.file)
-            ids = self._ids(connection, ("rollouts", scope, where, order))
-            page = ids[selection.offset : selection.offset + selection.limit]
-            total = connection.execute(f"SELECT count(*) FROM rollouts WHERE {scope.sql}", scope.values).fetchone()[0]
-            answer: Json = {"total": total, "matched": len(ids), "rows": _rows(connection, page)}
+            (changes,) = connection.execute("SELECT changes FROM state").fetchone()
+            ids = _matching_ids(self.path, changes, scope, where, order)
+            (total,) = connection.execute(f"SELECT count(*) FROM rollouts WHERE {scope.sql}", scope.values).fetchone()
+            page = json.dumps([*ids[selection.offset : selection.offset + selection.limit]])
+            rows = connection.execute(
+                f"{SELECT} JOIN json_each(?) AS page ON page.value = rollouts.id ORDER BY page.key", (page,)
+            )
+            answer: Json = {"total": total, "matched": len(ids), "rows": [*map(_row, rows)]}
             if with_facets:
-                answer["facets"] = _facets(connection, ids, total, scope)
+                matching = scope
+                if len(ids) < total:
+                    matching = Clause("id IN (SELECT value FROM json_each(?))", (json.dumps([*ids]),))
+                answer["facets"] = _facets(connection, matching)
             return answer
 
     def groups(self, selection: Selection) -> Json:
@@ -102,106 +109,90 @@ class Index:
         where, order = where_clause(selection.where), order_of_groups(selection.sort)
         with connect(self.path) as connection:
             scope = _scope(connection, selection.file)
-            matching = "1"
+            matching = scope
             if where.sql != "1":
-                matching = f"(file, grp) IN (SELECT file, grp FROM rollouts WHERE {scope.sql} AND {where.sql})"
-                where = Clause(matching, (*scope.values, *where.values))
+                inner = f"SELECT file, grp FROM rollouts WHERE {scope.sql} AND {where.sql}"
+                matching = Clause(f"(file, grp) IN ({inner})", (*scope.values, *where.values))
             rows = connection.execute(
-                f"SELECT * FROM groups WHERE {scope.sql} AND {where.sql} ORDER BY {order.sql}",
-                (*scope.values, *where.values, *order.values),
+                f"SELECT * FROM groups WHERE {matching.sql} ORDER BY {order.sql}", (*matching.values, *order.values)
             ).fetchall()
-            total = connection.execute(f"SELECT count(*) FROM groups WHERE {scope.sql}", scope.values).fetchone()[0]
+            (total,) = connection.execute(f"SELECT count(*) FROM groups WHERE {scope.sql}", scope.values).fetchone()
         page = rows[selection.offset : selection.offset + selection.limit]
-        return {"total": total, "matched": len(rows), "groups": [_group(row) for row in page]}
+        return {"total": total, "matched": len(rows), "groups": [*map(_group, page)]}
 
     def group(self, name: str, file: str) -> Json:
-        """The rollouts of a group, with their metrics. Raises Missing if there is none of this name."""
-        with connect(self.path) as connection:
-            scope = _scope(connection, file)
-            rows = connection.execute(
-                f"{_SELECT} WHERE grp = ? AND {_of_rollouts(scope)} ORDER BY file, line LIMIT {MAX_GROUP_ROWS}",
-                (name, *scope.values),
-            ).fetchall()
+        """Return the rollouts of a group with their metrics. Raises Missing for an unknown name."""
+        rows = self._select(f"grp = ? AND {{scope}} ORDER BY file, line LIMIT {MAX_GROUP_ROWS}", (name,), file)
         if not rows:
             raise Missing(f"there is no group {name!r:.200} in {file}.")
-        found = [_row(row) | {"metrics": json.loads(row["metrics"])} for row in rows]
+        found = [*map(_row_with_metrics, rows)]
         return {"rows": found, "metric_names": sorted({name for row in found for name in row["metrics"]})}
 
     def task(self, task: str) -> Json:
         """All rollouts of a task, of all steps and evaluations."""
-        with connect(self.path) as connection:
-            rows = connection.execute(
-                f"{_SELECT} WHERE task = ? ORDER BY rollouts.step, file, line LIMIT {MAX_TASK_ROWS}", (task,)
-            ).fetchall()
-        return {"rows": [_row(row) for row in rows]}
+        rows = self._select(f"task = ? ORDER BY rollouts.step, file, line LIMIT {MAX_TASK_ROWS}", (task,))
+        return {"rows": [*map(_row, rows)]}
 
     def place(self, key: str) -> Place:
-        """Where the rollout of a key is. Raises Missing if there is none."""
-        name, _, rest = key.partition(":")
-        step, _, line = rest.partition(":")
-        if not (step + line).isascii() or not step.isdecimal() or not line.isdecimal() or len(step + line) > 24:
+        """Return the place of the rollout of a key. Raises Missing for an unknown key."""
+        found = re.fullmatch(r"([^:]+):(\d{1,12}):(\d{1,9})", key, re.ASCII)
+        if not found:
             raise Missing(f"there is no rollout {key!r:.200}: a key is FILE:STEP:LINE, such as train:12:3.")
-        with connect(self.path) as connection:
-            row = connection.execute(
-                f"{_SELECT} WHERE files.name = ? AND files.step = ? AND line = ?", (name, int(step), int(line))
-            ).fetchone()
-        if row is None:
+        condition = "rollouts.id = (files.id << 32) + ? AND files.name = ? AND files.step = ?"
+        rows = self._select(condition, (int(found[3]), found[1], int(found[2])))
+        if not rows:
             raise Missing(f"there is no rollout {key!r:.200} in this run.")
-        return Place(row["path"], row["begin"], row["size"], _row(row))
+        return Place(rows[0]["path"], rows[0]["begin"], rows[0]["size"], _row(rows[0]))
 
     def evaluation(self, name: str) -> dict[str, Json]:
         """The rollouts of an evaluation by their tasks. Raises Missing if there is no evaluation of this name."""
-        with connect(self.path) as connection:
-            scope = _scope(connection, f"{HELD_OUT}/{name}")
-            rows = connection.execute(f"{_SELECT} WHERE {_of_rollouts(scope)} ORDER BY line", scope.values).fetchall()
+        rows = self._select("{scope} ORDER BY line", (), f"{HELD_OUT}/{name}")
         return {row["task"]: _row(row) for row in rows}
 
     def sample(self, max_rollouts: int) -> tuple[list[Json], int]:
-        """Rollouts with their metrics, and how many were left out: at most so many of the training and as many of
-        evaluations, in whole groups, spread evenly over the steps of the training."""
+        """Return rollouts with their metrics, and the number of the others: at most `max_rollouts` of the training and
+        as many of evaluations, in whole groups, spread evenly over the steps of the training."""
         with connect(self.path) as connection:
             counted = "SELECT file, grp, num, held_out FROM groups ORDER BY held_out, step, file, grp"
             groups = connection.execute(counted).fetchall()
-            kept: list[sqlite3.Row] = []
-            for held_out in (0, 1):
-                kept += _spread([group for group in groups if group["held_out"] == held_out], max_rollouts)
-            rows = [
-                _row(row) | {"metrics": json.loads(row["metrics"])}
-                for file, group, *_ in kept
-                for row in connection.execute(f"{_SELECT} WHERE file = ? AND grp = ? ORDER BY line", (file, group))
-            ]
+        kept: list[sqlite3.Row] = []
+        for held_out in (0, 1):
+            kept += _spread([group for group in groups if group["held_out"] == held_out], max_rollouts)
+        found = (self._select("file = ? AND grp = ? ORDER BY line", (group["file"], group["grp"])) for group in kept)
+        rows = [_row_with_metrics(row) for rows in found for row in rows]
         return rows, sum(group["num"] for group in groups) - len(rows)
 
-    def _ids(self, connection: sqlite3.Connection, question: tuple[str, Clause, Clause, Clause]) -> "array[int]":
-        """The ids of all rollouts that meet the conditions, in order, from the last searches if they are known."""
-        _, scope, where, order = question
-        key = (connection.execute("SELECT changes FROM state").fetchone()[0], *question)
-        with self._lock:
-            if known := self._results.get(key):
-                self._results.move_to_end(key)
-                return known
-        values = (*scope.values, *where.values, *order.values)
-        found = connection.execute(
-            f"SELECT id FROM rollouts WHERE {scope.sql} AND {where.sql} ORDER BY {order.sql}", values
-        )
-        ids = array("q", (row[0] for row in found))
-        with self._lock:
-            self._results[key] = ids
-            while len(self._results) > KEPT_RESULTS:
-                self._results.popitem(last=False)
-        return ids
+    def _evaluations(self) -> list[tuple[str, int, int]]:
+        """Return the name of each evaluation that was read, and the numbers of its lines and of its damaged lines."""
+        with connect(self.path) as connection:
+            sql = "SELECT name, lines, damaged FROM files WHERE name != ? ORDER BY name"
+            found = connection.execute(sql, (TRAIN,)).fetchall()
+        return [(name.removeprefix(f"{HELD_OUT}/"), lines, damaged) for name, lines, damaged in found]
 
-
-_SELECT = "SELECT rollouts.*, files.name, files.path FROM rollouts JOIN files ON files.id = rollouts.file"
+    def _select(self, condition: str, values: Sequence[Any], file: str = "") -> list[sqlite3.Row]:
+        """The rollouts that meet a condition, in which `{scope}` stands for: of this file."""
+        with connect(self.path) as connection:
+            scope = _scope(connection, file) if file else Clause("1")
+            sql = f"{SELECT} WHERE {condition.format(scope=f'rollouts.{scope.sql}')}"
+            return connection.execute(sql, (*values, *scope.values)).fetchall()
 
 
 def pair_up(left: dict[str, Json], right: dict[str, Json]) -> Json:
-    """Two evaluations task by task, and in how many the right one earned more, less or as much."""
+    """Return two evaluations task by task, and the numbers of tasks with more, less or as much reward on the right."""
     pairs = [{"task": t, "left": left.get(t), "right": right.get(t)} for t in dict.fromkeys([*left, *right])]
     both = [(left[t]["reward"], right[t]["reward"]) for t in left if t in right]
     gains = [b - a for a, b in both if a is not None and b is not None]
     counts = {"better": sum(g > 0 for g in gains), "worse": sum(g < 0 for g in gains)}
     return {"pairs": pairs, **counts, "same": len(gains) - sum(counts.values())}
+
+
+@lru_cache(maxsize=KEPT_RESULTS)
+def _matching_ids(path: Path, changes: int, scope: Clause, where: Clause, order: Clause) -> "array[int]":
+    """The ids of all rollouts that meet the conditions, in order. `changes` names the state of the index."""
+    sql = f"SELECT id FROM rollouts WHERE {scope.sql} AND {where.sql} ORDER BY {order.sql}"
+    with connect(path) as connection:
+        found = connection.execute(sql, (*scope.values, *where.values, *order.values))
+        return array("q", (number for (number,) in found))
 
 
 def _scope(connection: sqlite3.Connection, file: str) -> Clause:
@@ -215,33 +206,28 @@ def _scope(connection: sqlite3.Connection, file: str) -> Clause:
     return Clause("file = ?", (found["id"],))
 
 
-def _of_rollouts(scope: Clause) -> str:
-    return f"rollouts.{scope.sql}"
-
-
-def _rows(connection: sqlite3.Connection, ids: Sequence[int]) -> list[Json]:
-    found: dict[int, Json] = {}
-    for some in batches(ids, BATCH):
-        marks = ", ".join("?" * len(some))
-        found |= {
-            row["id"]: _row(row) for row in connection.execute(f"{_SELECT} WHERE rollouts.id IN ({marks})", [*some])
-        }
-    return [found[one] for one in ids if one in found]
-
-
 def _row(row: sqlite3.Row) -> Json:
-    return {
-        "key": f"{row['name']}:{row['step']}:{row['line']}",
-        "file": row["name"],
-        "group": row["grp"],
-        **{name: row[name] for name in _PLAIN},
-    }
+    key = f"{row['name']}:{row['step']}:{row['line']}"
+    return {"key": key, "file": row["name"], "group": row["grp"], **{name: row[name] for name in COLUMNS}}
 
 
-_PLAIN = (
-    *("step", "line", "task", "environment", "role", "reward", "advantage", "drop", "stop"),
-    *("turns", "tokens", "tool_calls", "zero_signal", "version", "excerpt", "prompt"),
-)
+def _row_with_metrics(row: sqlite3.Row) -> Json:
+    return _row(row) | {"metrics": json.loads(row["metrics"])}
+
+
+def _group(row: sqlite3.Row) -> Json:
+    rewards = json.loads(row["rewards"])
+    return {"group": row["grp"], **{name: row[name] for name in GROUP_COLUMNS}, "rewards": rewards}
+
+
+def _facets(connection: sqlite3.Connection, matching: Clause) -> dict[str, Counter[str]]:
+    counts = {field: Counter[str]() for field in FACETS}
+    fields = ", ".join(f'"{field}"' for field in FACETS)
+    sql = f"SELECT {fields}, count(*) FROM rollouts WHERE {matching.sql} GROUP BY {fields}"
+    for *values, num in connection.execute(sql, matching.values):
+        for field, value in zip(FACETS, values, strict=True):
+            counts[field][value] += num
+    return counts
 
 
 def _spread(groups: Sequence[sqlite3.Row], most: int) -> list[sqlite3.Row]:
@@ -254,34 +240,3 @@ def _spread(groups: Sequence[sqlite3.Row], most: int) -> list[sqlite3.Row]:
     while sum(group["num"] for group in kept) > most:  # they may differ in size
         kept.pop()
     return kept
-
-
-def _group(row: sqlite3.Row) -> Json:
-    names = ("step", "task", "num", "dropped", "mean", "min", "max", "std", "zero_signal", "prompt")
-    return {"group": row["grp"], **{name: row[name] for name in names}, "rewards": json.loads(row["rewards"])}
-
-
-def _facets(connection: sqlite3.Connection, ids: Sequence[int], total: int, scope: Clause) -> Json:
-    """How many of the rollouts have each value of the fields that have few."""
-    counts = {field: Counter[str]() for field in FACETS}
-    fields = ", ".join(map(_quote, FACETS))
-    if len(ids) == total:
-        counted = [(scope.sql, scope.values)]
-    else:
-        counted = [(f"id IN ({', '.join('?' * len(some))})", tuple(some)) for some in batches(ids, BATCH)]
-    for condition, values in counted:
-        for *found, num in connection.execute(
-            f"SELECT {fields}, count(*) FROM rollouts WHERE {condition} GROUP BY {fields}", values
-        ):
-            for field, value in zip(FACETS, found, strict=True):
-                counts[field][value] += num
-    return {field: dict(counted) for field, counted in counts.items()}
-
-
-def batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    """The items in parts of a size."""
-    return (items[begin : begin + size] for begin in range(0, len(items), size))
-
-
-def _quote(name: str) -> str:
-    return f'"{name}"'

@@ -29,7 +29,7 @@ class RunDir:
 
 @dataclass(frozen=True, slots=True)
 class RolloutFile:
-    """A file of rollouts. `name` is `train` for those of the training, else `held_out/` and the file's own name."""
+    """A file of rollouts. `name` is `train` for a file of the training, else `held_out/` and the file's own name."""
 
     path: Path
     name: str
@@ -37,8 +37,8 @@ class RolloutFile:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a directory holds something that a run has written."""
-    return (path / METRICS).is_file() or any(True for _ in rollout_files(path))
+    """Return True if a directory has metrics or rollouts of a run."""
+    return (path / METRICS).is_file() or any(rollout_files(path))
 
 
 def find_runs(parents: Iterable[Path]) -> list[Path]:
@@ -50,7 +50,7 @@ def find_runs(parents: Iterable[Path]) -> list[Path]:
         for path in parent.glob(pattern)
         if path.is_dir() and not path.name.startswith(".") and is_run(path)
     }
-    # What lies in a run, such as the warm-up's directory, belongs to it.
+    # A directory in a run, such as the warm-up's, belongs to it.
     return sorted((path for path in found if not found & {*path.parents}), key=_age)
 
 
@@ -66,8 +66,8 @@ def open_runs(arguments: Sequence[str]) -> list[RunDir]:
 
 
 def rollout_files(path: Path, last_step: int = 0) -> Iterator[RolloutFile]:
-    """The files of rollouts in a run's directory: those of the training by step, then those of evaluations in the order
-    of a run's stages. `last_step` is that of the evaluation at the end."""
+    """The files of rollouts in a run's directory: first of the training by step, then of evaluations in the order of a
+    run's stages. `last_step` is the step of the evaluation at the end."""
     steps = ((STEP_FILE.fullmatch(file.name), file) for file in sorted((path / ROLLOUTS).glob("step_*.jsonl")))
     yield from (RolloutFile(file, TRAIN, int(found[1])) for found, file in steps if found)
     for file in sorted((path / HELD_OUT).glob("*.jsonl"), key=lambda file: (*stage_of(file.stem), file.name)):
@@ -116,7 +116,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """The name with only what needs no escape in an address or a file name."""
+    """Return the name without characters that need an escape in an address or a file name."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip(".") or "run"
 
 

@@ -1,6 +1,6 @@
 """Divides a rollout's tokens into its messages, and its replies into thoughts, calls of tools, answers and other text.
 
-What divides messages is found by their contents in the text, so that it works for any chat template.
+Messages are found by their contents in the text, so that it works for any chat template.
 """
 
 import re
@@ -26,8 +26,8 @@ def segments_of(
 ) -> list[Json]:
     """The segments of a rollout in order, each with where its tokens begin and end.
 
-    `pieces` are the texts of the tokens, `mask` is 1 for those that the policy sampled, and `ends` says which are
-    special tokens, the first of which after a message's content still belongs to it.
+    `pieces` are the texts of the tokens, `mask` is 1 for those that the policy sampled, and `ends` is True for special
+    tokens, the first of which after a message's content still belongs to it.
     """
     starts = [0, *accumulate(map(len, pieces))]
     text = "".join(pieces)
@@ -63,8 +63,8 @@ def _runs(mask: Sequence[int]) -> Iterator[tuple[bool, int, int]]:
 def _messages(
     text: str, starts: Sequence[int], span: tuple[int, int], messages: Sequence[Mapping[str, Any]], ends: Sequence[bool]
 ) -> Iterator[tuple[int, int, str]]:
-    """The messages between two replies: where each begins and ends, and its role. What follows the last of them, as the
-    opening of the reply, is the assistant's."""
+    """The messages between two replies: where each begins and ends, and its role. The text after the last of them, as
+    the opening of the reply, is the assistant's."""
     begin, end = span
     at, token = starts[begin], begin
     for message in messages:

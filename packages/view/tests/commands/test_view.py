@@ -1,4 +1,3 @@
-import io
 import json
 import os
 import re
@@ -12,26 +11,18 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 import pytest
 
-from packages.view.tests.made import make_run, record_of, write_step
+from packages.view.tests.made import bound, make_run, opened, record_of, write_step
 from slimrl.cli import run
-from slimrl.io.http_access import Access
 from slimrl_view import command as view
-from slimrl_view.api import Api
-from slimrl_view.indexer import open_run
-from slimrl_view.runs import open_runs
-from slimrl_view.server import bind
 
 
 @contextmanager
-def viewing(*arguments):
-    """A started `slimrl view`, and the address of its page."""
+def viewing(*arguments, stdout=subprocess.PIPE):
+    """A started `slimrl view`, and the address of its page if that can be read."""
     command = [sys.executable, "-m", "slimrl", "view", *map(str, arguments), "--port", "0", "--no-open"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
     try:
-        line = process.stdout.readline()
-        found = re.search(r"at (http://127\.0\.0\.1:\d+)/", line)
-        assert found, line + process.stderr.read()
-        yield process, found[1]
+        yield process, re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())[0] if process.stdout else ""
     finally:
         process.kill()
         process.communicate()
@@ -86,15 +77,10 @@ def test_a_signal_ends_it_cleanly(tmp_path, number):
 @pytest.mark.parametrize("on_terminal", [False, True])
 def test_other_machines_are_told_how_to_log_in_and_no_log_gets_the_key(tmp_path, monkeypatch, on_terminal):
     monkeypatch.setenv("SLIMRL_API_KEY", "se+cret")
-    command = [sys.executable, "-m", "slimrl", "view", str(make_run(tmp_path / "run")), "--port", "0", "--no-open"]
     ours, theirs = os.openpty() if on_terminal else os.pipe()
-    process = subprocess.Popen([*command, "--host", "0.0.0.0"], stdout=theirs)
-    try:
-        with open(ours, encoding="utf-8") as file:
-            first, second = file.readline(), file.readline()
-    finally:
-        process.kill()
-        process.wait()
+    run_dir = make_run(tmp_path / "run")
+    with viewing(run_dir, "--host", "0.0.0.0", stdout=theirs), open(ours, encoding="utf-8") as file:
+        first, second = file.readline(), file.readline()
         os.close(theirs)
     assert re.search(r"at http://127\.0\.0\.1:\d+/", first)
     link = "/?key=se%2Bcret" if on_terminal else "/?key=KEY, with the value of SLIMRL_API_KEY as KEY"
@@ -116,34 +102,26 @@ def test_a_key_is_needed_on_this_machine_too(tmp_path, monkeypatch):
 
 
 def test_the_opened_browser_is_logged_in_by_a_ticket(tmp_path, monkeypatch):
-    opened = []
-    monkeypatch.setattr(view.webbrowser, "open", opened.append)
-    monkeypatch.setattr(view, "_has_display", lambda: True)
-    runs = [open_run(directory) for directory in open_runs([str(make_run(tmp_path / "run"))])]
-    server = bind("0.0.0.0", 0, Api(runs), Access("secret", view.KEY), is_chosen=False)
-    with view._serve(server):
-        view._announce(server, ["run"], opens=True)
-        wait_for(lambda: opened)
-        assert "secret" not in opened[0]
+    addresses = []
+    monkeypatch.setattr(view.webbrowser, "open", addresses.append)
+    with bound(opened(make_run(tmp_path / "run")), key="secret") as server:
+        view.announce(server, ["run"], opens=True)
+        wait_for(lambda: addresses)
+        assert "secret" not in addresses[0]
         opener = build_opener(HTTPCookieProcessor())
-        with opener.open(opened[0], timeout=10) as page:
-            assert page.status == 200 and page.url == server.url
+        with opener.open(addresses[0], timeout=10) as page:
+            assert page.status == 200 and page.url == server.url()
 
 
 @pytest.mark.slow
-def test_two_viewers_show_one_run_at_once(tmp_path):
-    path = make_run(tmp_path / "run")
-    with viewing(path) as (_, first), viewing(path) as (_, second):
-        for address in (first, second):
-            wait_for(lambda address=address: get(address, "/api/state")["runs"][0]["rollouts"] == 8)
-
-
-@pytest.mark.slow
-def test_several_runs_and_directories_of_runs_are_shown_under_names_of_their_own(tmp_path):
+def test_two_viewers_show_several_runs_at_once_under_names_of_their_own(tmp_path):
     for place in ("x/a", "y/a", "y/b"):
         make_run(tmp_path / place)
-    with viewing(tmp_path / "x" / "a", tmp_path / "y", tmp_path / "x" / "a") as (_, address):
-        assert sorted(one["id"] for one in get(address, "/api/runs")) == ["b", "x-a", "y-a"]
+    given = tmp_path / "x" / "a", tmp_path / "y", tmp_path / "x" / "a"
+    with viewing(*given) as (_, first), viewing(*given) as (_, second):
+        for address in (first, second):
+            wait_for(lambda at=address: [one["rollouts"] for one in get(at, "/api/state")["runs"]] == [8] * 3)
+            assert sorted(one["id"] for one in get(address, "/api/runs")) == ["b", "x-a", "y-a"]
 
 
 @pytest.mark.slow
@@ -172,6 +150,9 @@ def test_without_a_run_those_there_are_are_listed(tmp_path, monkeypatch, capsys)
         (["nowhere"], "does not exist"),
         (["empty"], "has neither metrics.jsonl, nor rollouts/step_*.jsonl, nor held_out/*.jsonl"),
         (["run", "--host", "0.0.0.0"], "SLIMRL_API_KEY"),
+        (["nowhere", "--export", "page", "neither"], "nowhere does not exist"),
+        (["run", "--terminal"], "ssh -L 7717"),
+        (["--exprt", "x"], "there is no option `--exprt`. Did you mean `--export`?"),
     ],
 )
 def test_what_cannot_be_shown_is_explained(tmp_path, monkeypatch, capsys, arguments, said):
@@ -188,21 +169,3 @@ def test_a_wrong_flag_is_refused(arguments, capsys):
     with pytest.raises(SystemExit):
         run(["view", "run", *arguments])
     assert "usage: slimrl view" in capsys.readouterr().err
-
-
-def test_runs_may_stand_behind_an_option(tmp_path, capsys):
-    assert run(["view", "nowhere", "--export", str(tmp_path), "neither"]) == 2
-    assert "nowhere" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_terminal_is_needed_for_the_terminal(tmp_path, capsys, monkeypatch):
-    make_run(tmp_path / "run")
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    assert run(["view", str(tmp_path / "run"), "--terminal"]) == 2
-    assert "--terminal needs a terminal" in capsys.readouterr().err
-
-
-def test_a_wrong_option_names_the_nearest(capsys):
-    assert run(["view", "--exprt", "x"]) == 2
-    assert "there is no option `--exprt`. Did you mean `--export`?" in capsys.readouterr().err
