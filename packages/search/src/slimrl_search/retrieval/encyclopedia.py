@@ -7,7 +7,7 @@ so a right answer must have been looked up. The texts are in `encyclopedia.toml`
 
 import random
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,8 +148,8 @@ class Encyclopedia:
     # Years, chosen so that nobody joins a company before its founding, or writes before being born.
 
     def _life(self, number: int, kind: str, targets: Mapping[str, int]) -> dict[str, Any]:
-        """The years of a person, of a book's author or of a prize's namesake, and what a person joined; or of a company's
-        founding."""
+        """The years of a person, a book's author or a prize's namesake, and what a person joined; or a company's year
+        of founding."""
         if kind == "company":
             return {"founded": self._year_of_founding(number)}
         person = number if kind == "person" else targets.get("author", targets.get("person"))
