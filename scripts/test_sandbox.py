@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
-from slimrl_sandbox.audit import Check, is_up, isolation_checks, report
+from packages.sandbox.tests.attempts.audit import Check, is_up, isolation_checks, report
+from packages.sandbox.tests.attempts.mocks import check_calls, serve_mocks
 from slimrl_sandbox.client import HttpSandbox
-from slimrl_sandbox.mocks import check_calls, serve_mocks
 from slimrl_search.services.container import port_of, token_of
 from slimrl_search.services.script import run_script
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from packages.sandbox.tests.attempts.audit import Check, is_up
+from packages.sandbox.tests.attempts.mocks import check_calls, serve_mocks, tools
 from slimrl.errors import UserError
-from slimrl_sandbox.audit import Check, is_up
 from slimrl_sandbox.base import Execution, Limits
 from slimrl_sandbox.client import HttpSandbox
 from slimrl_sandbox.local import BubblewrapSandbox
-from slimrl_sandbox.mocks import check_calls, serve_mocks, tools
 
 
 @pytest.mark.slow
@@ -46,7 +46,7 @@ def test_the_checks_fail_where_tools_do_not_work(isolated: None) -> None:
 @pytest.mark.slow
 def test_a_server_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
     monkeypatch.setenv("PATH", "")  # where bubblewrap would be looked for
-    monkeypatch.setattr("slimrl_sandbox.mocks.PLACE", "nowhere:tools")
+    monkeypatch.setattr("packages.sandbox.tests.attempts.mocks.PLACE", "nowhere:tools")
     with pytest.raises(UserError, match="did not start"), serve_mocks():
         pass
     assert "--tools nowhere:tools" in capfd.readouterr().err

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
+from packages.sandbox.tests.attempts.exploits import BROKEN, Exploit, exploits
 from slimrl.monitor.console import RunConsole
-from slimrl_sandbox.attacks import BROKEN, Exploit, exploits
 from slimrl_sandbox.base import Execution, Sandbox
 from slimrl_sandbox.client import HttpSandbox
 
@@ -152,5 +152,5 @@ async def run_exploit(sandbox: Sandbox, exploit: Exploit, timeout_s: float) -> C
 
 def last_line(execution: Execution) -> str:
     """The last line of the error or, without one, of the output."""
-    ending = (execution.error.strip() or execution.stdout.strip()).splitlines()[-1:] or [""]
+    ending = (execution.error.strip() or execution.stdout.strip()).splitlines()[-1:] or ["nothing"]
     return f"{ending[0]:.100}"

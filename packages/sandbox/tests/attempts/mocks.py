@@ -1,6 +1,6 @@
 """The module checks a sandbox with made-up tools, so that neither corpus nor index nor a running server is needed.
 
-`python -m slimrl_sandbox --tools slimrl_sandbox.mocks:tools` serves them.
+`python -m slimrl_sandbox --tools packages.sandbox.tests.attempts.mocks:tools` serves them, in the checkout.
 """
 
 import os
@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from packages.sandbox.tests.attempts.audit import Check, last_line
 from slimrl.errors import UserError
-from slimrl_sandbox.audit import Check, last_line
 from slimrl_sandbox.base import Execution, Sandbox, Tools
 
+CHECKOUT = Path(__file__).parents[4]
 PLACE = f"{__name__}:tools"
 PAGES = {"river": "Rivers", "city_of_glass": "City of glass"}
 
@@ -47,7 +48,7 @@ def serve_mocks() -> Iterator[tuple[str, int]]:
     UserError if it does not start, as where bubblewrap is missing."""
     command = [sys.executable, "-m", "slimrl_sandbox", "--port", "0", "--tools", PLACE]
     environment = {**os.environ, "SANDBOX_TOKEN": ""}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT) as process:
         try:
             assert process.stdout is not None
             address = process.stdout.readline().rpartition(" ")[2].strip()
