@@ -107,7 +107,6 @@ PLUGIN_FLOORS = {
 BORROWED = {
     ("slimrl_cluster.commands.sampler", "slimrl_serve.signals"),
     ("slimrl_cluster.commands.sampler", "slimrl_serve.start"),
-    ("slimrl_sandbox.admission", "slimrl_serve.http"),
     ("slimrl_sandbox.server", "slimrl_serve.http"),
     ("slimrl_search.services.container", "slimrl_sandbox"),
     ("slimrl_search.wiki_search.served_tools", "slimrl_sandbox.base"),
