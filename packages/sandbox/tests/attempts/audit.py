@@ -1,7 +1,5 @@
-"""The module audits a running sandbox server over HTTP and prints a table.
-
-`scripts/test_environment.py` checks the tools, `scripts/test_sandbox.py` the isolation.
-"""
+"""The module checks a running sandbox server over HTTP and prints a table. `scripts/test_environment.py` checks the
+tools, `scripts/test_sandbox.py` the isolation."""
 
 import asyncio
 import json
@@ -65,7 +63,7 @@ def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[l
 
 
 async def check_tools(sandbox: HttpSandbox) -> list[Check]:
-    """The checks of the tools: each is called over HTTP, with wrong arguments, and from code in the sandbox."""
+    """Check the tools: each is called over HTTP, with wrong arguments, and from code in the sandbox."""
     names = await sandbox.tools()
     checks = [Check("the server has the three tools", set(TOOLS) <= set(names), ", ".join(names) or "none")]
     if not checks[0].passed:
@@ -88,11 +86,11 @@ async def check_tools(sandbox: HttpSandbox) -> list[Check]:
         Check("read_section reads a section", isinstance(text, str) and len(text) > 0, f"{text!r:.60}"),
         Check("read_section reads a whole page", text in whole and len(whole) >= len(text), f"{len(whole)} characters"),
     ]
-    return [*checks, *await _mistakes(sandbox, page_id), *await _from_code(sandbox, page_id)]
+    return [*checks, *await _mistakes(sandbox, page_id), *await check_calls(sandbox, page_id)]
 
 
 async def _mistakes(sandbox: HttpSandbox, page_id: str) -> list[Check]:
-    """The checks that a wrong argument is answered by an error that says what to do."""
+    """Check that a wrong argument is answered by an error that says what to do."""
     cases = (  # tool, argument, what its error must say
         ("search_pages", " ", "empty"),
         ("view_sections", f"{page_id}_x", f"Did you mean `{page_id}`?"),
@@ -108,8 +106,8 @@ async def _mistakes(sandbox: HttpSandbox, page_id: str) -> list[Check]:
     return checks
 
 
-async def _from_code(sandbox: HttpSandbox, page_id: str) -> list[Check]:
-    """The checks that code in the sandbox can call the tools and handle their errors."""
+async def check_calls(sandbox: Sandbox, page_id: str) -> list[Check]:
+    """Check that code in the sandbox can call the tools, made-up ones too, and handle their errors."""
     chain = (
         "row = search_pages('city')[0]\n"
         "section = view_sections(row['page_id'])[0]\n"
@@ -121,23 +119,21 @@ async def _from_code(sandbox: HttpSandbox, page_id: str) -> list[Check]:
     after = await sandbox.run(f"print(view_sections({page_id!r}) != [])")
     return [
         Check("code calls the tools one after the other", ran.stdout == "True\n", last_line(ran)),
+        Check("its calls are recorded", [call.tool for call in ran.calls] == list(TOOLS), str(len(ran.calls))),
         Check("code can catch a tool's error", told.stdout.startswith("told: there is no page"), last_line(told)),
         Check("an error that is not caught is a traceback", "there is no page" in raised.error, last_line(raised)),
         Check("and the next program runs", after.stdout == "True\n", last_line(after)),
     ]
 
 
-def isolation_checks(port: int, timeout_s: float = 5.0) -> Callable[[Sandbox], Awaitable[list[Check]]]:
-    """The checks of the isolation: each exploit must fail, and an ordinary program must run after it."""
-
-    async def checks(sandbox: Sandbox) -> list[Check]:
-        return [await run_exploit(sandbox, exploit, timeout_s) for exploit in exploits(port)]
-
-    return checks
+async def check_isolation(sandbox: Sandbox, port: int) -> list[Check]:
+    """Check the isolation: each exploit must fail, and an ordinary program must run after it."""
+    return [await run_exploit(sandbox, exploit) for exploit in exploits(port)]
 
 
-async def run_exploit(sandbox: Sandbox, exploit: Exploit, timeout_s: float) -> Check:
-    """The check of one exploit; it passes if the exploit fails and the sandbox still works."""
+async def run_exploit(sandbox: Sandbox, exploit: Exploit) -> Check:
+    """Check one exploit; it passes if the exploit fails and the sandbox still works."""
+    timeout_s = 2.0 if exploit.ends_with == "timeout_s" else 20.0
     execution = await sandbox.run(exploit.code, timeout_s=timeout_s)
     printed = execution.stdout
     if exploit.later:
