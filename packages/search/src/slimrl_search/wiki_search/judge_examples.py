@@ -20,7 +20,9 @@ from slimrl_search.retrieval.pages import Question
 NUM_PAGES = 1000
 MIN_QUESTIONS = 1000  # of 17 kinds, each needs several that share no word: of 300 a kind may have one answer alone
 # Every kind of question of the encyclopedia, and its answer as a sentence.
-SENTENCES = {question: sentence for kind in KINDS.values() for question, _, _, sentence in kind.get("facts", ())}
+SENTENCES: dict[str, str] = {
+    question: sentence for kind in KINDS.values() for question, _, _, sentence in kind.get("facts", ())
+}
 PATTERNS = {
     kind: re.compile("(.+)".join(map(re.escape, kind.split("{}", 1))))  # the braces stand for a name
     for kind in SENTENCES
