@@ -10,11 +10,13 @@ from rich import box
 from rich.table import Table
 
 from packages.sandbox.tests.attempts.exploits import BROKEN, Exploit, exploits
+from slimrl.errors import UserError
 from slimrl.monitor.console import RunConsole
 from slimrl_sandbox.base import Execution, Sandbox
-from slimrl_sandbox.client import HttpSandbox
+from slimrl_sandbox.client import HttpSandbox, Reply
 
 TOOLS = ("search_pages", "view_sections", "read_section")
+HEALTH_S = 10.0
 QUERIES = ("river", "a city", "who", "the", "1874", "Ångström ☃ \u05d0")
 
 
@@ -27,22 +29,46 @@ class Check:
     found: str
 
 
+class Client(HttpSandbox):
+    """A client of all that a sandbox's server answers."""
+
+    async def is_up(self) -> bool:
+        """Return True if a sandbox's server answers at the address."""
+        try:
+            found = await self.send("GET", "/health", within_s=HEALTH_S)
+        except UserError:  # nobody, or somebody else, who speaks no JSON
+            return False
+        return isinstance(found, dict) and found.get("status") == "ok"
+
+    async def memory(self) -> str:
+        """Return how the server limits the memory of all of a program's processes: "by cgroup" or "by polling"."""
+        return str((await self.send("GET", "/health"))["memory"])
+
+    async def tools(self) -> list[str]:
+        """Return the names of the server's tools."""
+        return [tool["name"] for tool in (await self.send("GET", "/tools"))["tools"]]
+
+    async def call(self, name: str, argument: str) -> Reply:
+        """Call one tool and return `{"result": ...}`, or `{"error": text}` if it failed."""
+        return await self.send("POST", f"/tools/{name}", {"argument": argument})
+
+
 def is_up(address: str) -> bool:
     """Whether a sandbox's server answers at the address."""
 
     async def ask() -> bool:
-        async with HttpSandbox(address) as sandbox:
+        async with Client(address) as sandbox:
             return await sandbox.is_up()
 
     return asyncio.run(ask())
 
 
-def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[list[Check]]], token: str = "") -> int:
+def report(title: str, address: str, checks: Callable[[Client], Awaitable[list[Check]]], token: str = "") -> int:
     """Make the checks, print the table, and return the exit status: 0 if all passed, else 1. Raises UserError if no
     server answers."""
 
     async def make() -> tuple[list[Check], str]:
-        async with HttpSandbox(address, token) as sandbox:
+        async with Client(address, token) as sandbox:
             return await checks(sandbox), await sandbox.memory()
 
     (found, memory), console = asyncio.run(make()), RunConsole()
@@ -62,7 +88,7 @@ def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[l
     return int(failed > 0)
 
 
-async def check_tools(sandbox: HttpSandbox) -> list[Check]:
+async def check_tools(sandbox: Client) -> list[Check]:
     """Check the tools: each is called over HTTP, with wrong arguments, and from code in the sandbox."""
     names = await sandbox.tools()
     checks = [Check("the server has the three tools", set(TOOLS) <= set(names), ", ".join(names) or "none")]
@@ -89,7 +115,7 @@ async def check_tools(sandbox: HttpSandbox) -> list[Check]:
     return [*checks, *await _mistakes(sandbox, page_id), *await check_calls(sandbox, page_id)]
 
 
-async def _mistakes(sandbox: HttpSandbox, page_id: str) -> list[Check]:
+async def _mistakes(sandbox: Client, page_id: str) -> list[Check]:
     """Check that a wrong argument is answered by an error that says what to do."""
     cases = (  # tool, argument, what its error must say
         ("search_pages", " ", "empty"),
