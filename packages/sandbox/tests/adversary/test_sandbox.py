@@ -276,13 +276,6 @@ def test_tools_that_never_return_hold_up_nobody(isolated: None) -> None:  # noqa
     assert ended.stdout == "1\n"
 
 
-def test_the_call_beyond_the_last_is_not_made(run: Run) -> None:  # noqa: F811
-    calls: list[str] = []
-    execution = run("for i in range(9): count(str(i))", tools={"count": calls.append}, num_calls=5)
-    assert calls == ["0", "1", "2", "3", "4"] and len(execution.calls) == 5
-    assert "num_calls = 5" in execution.error
-
-
 def test_sessions_are_kept_up_to_a_number_and_a_size(isolated: None) -> None:  # noqa: F811
     async def scenario(keeping: Keeping, megabytes: int) -> list[bool]:
         async with BubblewrapSandbox({}, num_spare=0, keeping=keeping) as sandbox:
