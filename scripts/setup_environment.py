@@ -43,7 +43,7 @@ def main() -> None:
         "markdown, a MediaWiki dump (.xml, .xml.bz2), or a data set on the Hub",
     )
     parser.add_argument(
-        "--num-pages", type=int, default=variables.num_pages, help="of a generated corpus (default: %(default)s)"
+        "--num-pages", type=int, default=variables.source.num_pages, help="of a generated corpus (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of a generated corpus")
     parser.add_argument("--embedder", default=DEFAULT, help="model of sentence-transformers, or a directory with one")

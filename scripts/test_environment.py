@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
-from slimrl_sandbox.audit import check_tools, report
+from packages.sandbox.tests.attempts.audit import check_tools, report
 from slimrl_search.services.container import port_of, token_of
 from slimrl_search.services.script import run_script
 

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
-from slimrl_sandbox.audit import Check, is_up, isolation_checks, report
-from slimrl_sandbox.client import HttpSandbox
-from slimrl_sandbox.mocks import check_calls, serve_mocks
+from packages.sandbox.tests.attempts.audit import Check, Client, check_calls, check_isolation, is_up, report
+from packages.sandbox.tests.attempts.mocks import PAGE, serve_mocks
 from slimrl_search.services.container import port_of, token_of
 from slimrl_search.services.script import run_script
 
@@ -27,11 +26,11 @@ def main(argv: Sequence[str]) -> int:
     port = port_of()
     running = f"http://127.0.0.1:{port}"
     if is_up(running):
-        return report("attempts to break out", running, isolation_checks(port), token_of())
+        return report("attempts to break out", running, lambda sandbox: check_isolation(sandbox, port), token_of())
     with serve_mocks() as (address, its_port):
 
-        async def checks(sandbox: HttpSandbox) -> list[Check]:
-            return [*await check_calls(sandbox), *await isolation_checks(its_port)(sandbox)]
+        async def checks(sandbox: Client) -> list[Check]:
+            return [*await check_calls(sandbox, PAGE), *await check_isolation(sandbox, its_port)]
 
         title = f"calls of made-up tools and attempts to break out; no server runs on port {port}, so this one is new"
         return report(title, address, checks)

@@ -107,7 +107,6 @@ PLUGIN_FLOORS = {
 BORROWED = {
     ("slimrl_cluster.commands.sampler", "slimrl_serve.signals"),
     ("slimrl_cluster.commands.sampler", "slimrl_serve.start"),
-    ("slimrl_sandbox.admission", "slimrl_serve.http"),
     ("slimrl_sandbox.server", "slimrl_serve.http"),
     ("slimrl_search.services.container", "slimrl_sandbox"),
     ("slimrl_search.wiki_search.served_tools", "slimrl_sandbox.base"),
@@ -117,8 +116,8 @@ BUDGETS = {
     "slimrl": 30_000,
     "slimrl_cluster": 4_300,
     "slimrl_envs": 9_100,
-    "slimrl_sandbox": 3_100,
-    "slimrl_search": 5_150,
+    "slimrl_sandbox": 2_450,
+    "slimrl_search": 4_500,
     "slimrl_serve": 5_900,
     "slimrl_tools": 10_400,
     "slimrl_view": 2_450,

@@ -103,7 +103,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "requests under way when it is stopped": (f"{SERVE}test_life.py::test_the_command_serves_until_a_signal_ends_it",),
     "its index of a large run": (f"{VIEW}test_scan.py::test_a_pass_that_is_stopped_is_completed_by_the_next",),
     "the program to be ready": (
-        f"{SEARCH}services/test_programs.py::test_interrupted_while_it_loads_nothing_is_left_running",
+        f"{SEARCH}services/test_programs.py::test_a_wait_is_noted_and_an_interrupt_leaves_nothing_running",
     ),
     "a file lock": (
         f"{CORE}io/test_locks.py::test_a_holder_that_is_stopped_is_not_waited_for",

@@ -10,7 +10,7 @@ from packages.sandbox.tests.test_server import TOKEN, Serving, serving
 from slimrl.errors import UserError
 from slimrl.tools.formats import Reaction
 from slimrl_sandbox.base import Execution
-from slimrl_sandbox.code_format import CodeFormat, SharedSandbox, code_formats, output_text, program_of, settings_of
+from slimrl_sandbox.code_format import PROGRAMS, CodeFormat, SharedSandbox, output_text, program_of, settings_of
 from tests.rollout.scripted import CHAT
 
 pytestmark = pytest.mark.usefixtures("isolated")
@@ -20,7 +20,7 @@ def react(*programs: str, **settings: object) -> list[Reaction]:
     """What comes of the programs, all of one episode."""
 
     async def played() -> list[Reaction]:
-        calls = code_formats(TOOLS, 1000, settings)()
+        calls = PROGRAMS.make(TOOLS, 1000, settings)()
         try:
             return [await calls.react(f"<code>{program}</code>") for program in programs]
         finally:
@@ -68,7 +68,7 @@ def test_files_stay_from_turn_to_turn_and_variables_do_not():
 
 def test_episodes_share_no_files():
     async def two() -> list[Reaction]:
-        make = code_formats(TOOLS, 1000, {})
+        make = PROGRAMS.make(TOOLS, 1000, {})
         first, second = make(), make()
         try:
             await first.react("<code>open('notes', 'w').write('y')</code>")
@@ -111,7 +111,7 @@ def test_settings_that_cannot_act_are_refused(settings: dict[str, object], text:
 def test_nothing_runs_where_nothing_isolates(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UserError, match=r"bubblewrap \(`bwrap`\) is not installed.*only if asked for by name"):
-        code_formats(TOOLS, 1000, {})
+        PROGRAMS.make(TOOLS, 1000, {})
     assert said(react("print(1)", isolation="none")[0]) == "1"
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from packages.sandbox.tests.attempts.audit import Client
 from packages.sandbox.tests.conftest import TOOLS
 from slimrl.errors import UserError
 from slimrl_sandbox.__main__ import main
@@ -97,7 +98,7 @@ def test_the_client_is_a_sandbox(server: Serving) -> None:
 
 def test_tools_can_be_called_one_by_one(server: Serving) -> None:
     async def scenario() -> None:
-        async with HttpSandbox(server.address, server.token) as sandbox:
+        async with Client(server.address, server.token) as sandbox:
             assert await sandbox.tools() == ["shout", "broken"]
             assert await sandbox.call("shout", "a") == {"result": "A"}
             assert await sandbox.call("broken", "b") == {"error": "'there is no b'"}

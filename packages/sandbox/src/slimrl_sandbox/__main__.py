@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
         keeping=Keeping(options.ttl_s, options.num_sessions, options.sessions_mb),
     )
     try:
-        asyncio.run(check(sandbox))
+        asyncio.run(sandbox.run(""))  # raises UserError if code cannot be isolated, before the first request
         forwarders = gateways() if options.published else ()
         app = make_app(sandbox, tools, token, forwarders, options.max_queue, sandbox.memory)
         serve(app, options.host, options.port, token, options.published, sandbox.num_descriptors)
@@ -47,13 +47,8 @@ def main(arguments: list[str]) -> None:
         sandbox.close()
 
 
-async def check(sandbox: BubblewrapSandbox) -> None:
-    """Raise UserError if code cannot be isolated: better at the start than at the first request."""
-    await sandbox.run("")
-
-
 def tools_at(place: str, data_dir: Path) -> Tools:
-    """The tools by name, as the function at `package.module:name` returns them for the data directory."""
+    """Return the tools by name, as the function at `package.module:name` returns them for the data directory."""
     module, _, name = place.partition(":")
     try:
         tools: Tools = vars(importlib.import_module(module))[name](data_dir)
@@ -66,7 +61,6 @@ def tools_at(place: str, data_dir: Path) -> Tools:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    environment = os.environ
     parser = argparse.ArgumentParser(
         prog="python -m slimrl_sandbox",
         description="Run the code of models, isolated, for others. The variable SANDBOX_TOKEN holds the token that "
@@ -79,20 +73,13 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         help="this is a container whose port is published on the host's loopback address alone: without a token only "
         "what the engine forwards is answered",
     )
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=environment.get("SANDBOX_PORT", DEFAULT_PORT),
-        help="port; 0 takes a free one (default: SANDBOX_PORT, or %(default)s)",
-    )
-    parser.add_argument("--tools", default=environment.get("SANDBOX_TOOLS", ""), help="package.module:function")
-    parser.add_argument(
-        "--data-dir", default=environment.get("DATA_DIR", "data"), help="what that function gets (default: DATA_DIR)"
-    )
-    parser.add_argument("--memory-mb", type=int, default=512, help="of one execution (default: %(default)s)")
-    parser.add_argument("--wall-s", type=float, default=20.0, help="time of one execution (default: %(default)s)")
-    kept = Keeping()
+    kept, limits, given = Keeping(), Limits(), os.environ.get
     for name, kind, default, about in (
+        ("--port", int, given("SANDBOX_PORT", DEFAULT_PORT), "port, also from SANDBOX_PORT; 0 takes a free one"),
+        ("--tools", str, given("SANDBOX_TOOLS", ""), "package.module:function, also from SANDBOX_TOOLS"),
+        ("--data-dir", str, given("DATA_DIR", "data"), "what that function gets, also from DATA_DIR"),
+        ("--memory-mb", int, limits.memory_mb, "memory of one execution"),
+        ("--wall-s", float, limits.wall_s, "time of one execution"),
         ("--ttl-s", float, kept.ttl_s, "life of an unused session"),
         ("--num-sessions", int, kept.num_sessions, "sessions that are kept; those unused for longest go first"),
         ("--sessions-mb", int, kept.sessions_mb, "size of the files of all sessions"),

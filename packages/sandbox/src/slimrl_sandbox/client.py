@@ -9,7 +9,6 @@ from slimrl.io.http import HttpClient, HttpError, Limits, Peer, ask_again
 from slimrl_sandbox.base import Call, Execution
 
 Reply = dict[str, Any]
-_HEALTH_S = 10.0
 _BUSY_S = 600.0  # how long a request may wait for its place, and refused ones be sent again, before it runs
 _NUM_CONCURRENT = 4096
 _ADVICE = (
@@ -24,8 +23,7 @@ class HttpSandbox:
     Executions and tool calls may queue on the server for ten minutes. Where its queue is full, they are sent again.
 
     Raises:
-        UserError: from every method but `is_up`, if the server does not answer or refuses the request; the text quotes
-            its reply.
+        UserError: if the server does not answer or refuses the request; the text quotes its reply.
     """
 
     def __init__(self, address: str, token: str = "") -> None:
@@ -38,29 +36,9 @@ class HttpSandbox:
         """Run code on the server and return the result."""
         timeout = 0 if math.isinf(timeout_s) else timeout_s  # JSON has no infinity; 0 stands for the server's own limit
         body = {"code": code, "session_id": session_id, "timeout_s": timeout}
-        reply = await self._send("POST", "/execute", body, _BUSY_S + timeout)
+        reply = await self.send("POST", "/execute", body, _BUSY_S + timeout)
         calls = tuple(Call(**call) for call in reply.pop("calls", ()))
         return Execution(**reply, calls=calls)
-
-    async def is_up(self) -> bool:
-        """Whether a sandbox's server answers at the address."""
-        try:
-            found = await self._send("GET", "/health", within_s=_HEALTH_S)
-        except UserError:  # nobody, or somebody else, who speaks no JSON
-            return False
-        return isinstance(found, dict) and found.get("status") == "ok"
-
-    async def memory(self) -> str:
-        """How the server limits the memory of all of a program's processes: "by cgroup" or "by polling"."""
-        return str((await self._send("GET", "/health"))["memory"])
-
-    async def tools(self) -> list[str]:
-        """The names of the server's tools."""
-        return [tool["name"] for tool in (await self._send("GET", "/tools"))["tools"]]
-
-    async def call(self, name: str, argument: str) -> Reply:
-        """Call one tool and return `{"result": ...}`, or `{"error": text}` if it failed."""
-        return await self._send("POST", f"/tools/{name}", {"argument": argument})
 
     async def close(self) -> None:
         """Close the connections."""
@@ -74,7 +52,8 @@ class HttpSandbox:
     ) -> None:
         await self.close()
 
-    async def _send(self, method: str, path: str, body: Reply | None = None, within_s: float = _BUSY_S) -> Reply:
+    async def send(self, method: str, path: str, body: Reply | None = None, within_s: float = _BUSY_S) -> Reply:
+        """Send a request and return the server's reply, for which `within_s` seconds are waited."""
         url, limits = f"{self._address}{path}", Limits(within_s, patience_s=0.0)
         try:
             reply: Reply = await ask_again(self._peer, lambda _: self._http.send(method, url, body), limits)

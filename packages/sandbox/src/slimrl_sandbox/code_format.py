@@ -10,7 +10,7 @@ import math
 import os
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from textwrap import dedent
@@ -50,33 +50,28 @@ class SandboxSettings:
 Opened = AbstractAsyncContextManager[Sandbox]
 
 
-def code_formats(tools: Mapping[str, Tool], max_tokens: int, settings: Mapping[str, Any]) -> Callable[[], "CodeFormat"]:
-    """A function that makes the `CodeFormat` of an episode; all of them share the sandbox that `settings` describe."""
-    chosen = settings_of(settings)
-    shared = SharedSandbox(sandbox_of(chosen, {name: _for_programs(tool) for name, tool in tools.items()}))
-    return lambda: CodeFormat(tools, max_tokens, shared, chosen.wall_s)
-
-
 class Programs:
     """The call format `code`, as the entry point of slimrl-sandbox names it."""
 
     def check(self, sandbox: Mapping[str, Any]) -> None:
-        """Raises UserError for useless settings of the sandbox."""
+        """Raise UserError for useless settings of the sandbox."""
         settings_of(sandbox)
 
     def make(
         self, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
     ) -> Callable[[], "CodeFormat"]:
-        """A function that makes the format of an episode. Raises UserError as `check` does, and where programs cannot
-        be isolated."""
-        return code_formats(tools, max_tokens, sandbox)
+        """Return a function that makes the format of an episode; all of them share the sandbox. Raises UserError as
+        `check` does, and where programs cannot be isolated."""
+        chosen = settings_of(sandbox)
+        shared = SharedSandbox(_opener(chosen, {name: _for_programs(tool) for name, tool in tools.items()}))
+        return lambda: CodeFormat(tools, max_tokens, shared, chosen.wall_s)
 
 
 PROGRAMS = Programs()
 
 
 def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
-    """The settings as `SandboxSettings`. Raises UserError for a setting that does not exist or cannot act."""
+    """Return the settings as `SandboxSettings`. Raises UserError for a setting that does not exist or cannot act."""
     chosen = read_settings(SandboxSettings, given, "sandbox")
     if not 0 < chosen.wall_s < math.inf:
         raise UserError(f"the sandbox's `wall_s` must be a number of seconds above 0, not {chosen.wall_s}.")
@@ -85,8 +80,8 @@ def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
     return chosen
 
 
-def sandbox_of(settings: SandboxSettings, tools: Mapping[str, Tool]) -> Callable[[], Opened]:
-    """A function that opens the sandbox. Raises UserError where programs cannot be isolated on this machine."""
+def _opener(settings: SandboxSettings, tools: Mapping[str, Tool]) -> Callable[[], Opened]:
+    """Return a function that opens the sandbox. Raises UserError where programs cannot be isolated on this machine."""
     if settings.url:
         return lambda: HttpSandbox(settings.url, os.environ.get(TOKEN, ""))
     limits = Limits(wall_s=settings.wall_s, cpu_s=math.ceil(settings.wall_s), memory_mb=settings.memory_mb)
@@ -176,13 +171,13 @@ def _for_programs(tool: Tool) -> Tool:
 
     def call(positional: list[Any], keywords: dict[str, Any]) -> Any:
         result = tool(**arguments_of({tool.__name__: tool}, tool.__name__, positional, keywords))
-        return asyncio.run(_await(result)) if inspect.isawaitable(result) else result
+
+        async def wait() -> Any:
+            return await result
+
+        return asyncio.run(wait()) if inspect.isawaitable(result) else result
 
     return JsonTool(call)
-
-
-async def _await(result: Awaitable[Any]) -> Any:
-    return await result
 
 
 def program_of(text: str) -> str:

@@ -10,76 +10,54 @@ import stat
 _DEPTH = 16
 _PART = 2**20
 _PAGE_BYTES = 4096  # the memory that the smallest file takes
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class TooMuch(Exception):
     """The files are more, larger or nested deeper than may be copied."""
 
 
-class Copy:
-    """A copier of directory trees with a budget of `num_bytes` and `num_files` in all. Directories are descriptors: a
-    path could be replaced by a link between two calls."""
+def copy_tree(source: int, target: int, num_bytes: int, num_files: int) -> int:
+    """Copy the files of one directory into another, both descriptors; return the bytes that the files take.
 
-    def __init__(self, num_bytes: int, num_files: int) -> None:
-        self._num_bytes = num_bytes
-        self._num_files = num_files
-        self._budget = num_bytes
-
-    @property
-    def num_bytes(self) -> int:
-        """The bytes that the copied files take."""
-        return self._budget - self._num_bytes
-
-    def tree(self, source: int, target: int, depth: int = 0) -> None:
-        """Copy one directory into another; what cannot be read is left out. Raises TooMuch after copying a part."""
-        for name in os.listdir(source):
-            mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
-            if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-                self._num_files -= 1
-                if self._num_files < 0 or depth > _DEPTH:
-                    raise TooMuch
-                if stat.S_ISREG(mode):
-                    self._file(name, source, target)
-                else:
-                    self._directory(name, source, target, depth)
-
-    def _directory(self, name: str, source: int, target: int, depth: int) -> None:
-        try:
-            inner_source = _open(name, source, os.O_RDONLY | os.O_DIRECTORY)
-        except PermissionError:
-            return
-        os.mkdir(name, dir_fd=target)
-        inner_target = _open(name, target, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fchmod(inner_target, 0o777)  # the next execution may run under another user id
-            self.tree(inner_source, inner_target, depth + 1)
-        finally:
-            os.close(inner_source)
-            os.close(inner_target)
-
-    def _file(self, name: str, source: int, target: int) -> None:
-        try:
-            reading = _open(name, source, os.O_RDONLY)
-        except PermissionError:
-            return
-        writing = _open(name, target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
-            os.fchmod(writing, 0o666)
-            self._spend(_PAGE_BYTES)
-            while part := os.read(reading, _PART):
-                self._spend(len(part))
-                if os.write(writing, part) < len(part):  # a short write means a full disk
-                    raise TooMuch
-        finally:
-            os.close(reading)
-            os.close(writing)
-
-    def _spend(self, num_bytes: int) -> None:
-        self._num_bytes -= num_bytes
-        if self._num_bytes < 0:
+    What cannot be read is left out. Raises TooMuch, after copying a part, for more than `num_bytes` or `num_files`.
+    """
+    taken = num_copied = 0
+    for folder, _, names, descriptor in os.fwalk(".", dir_fd=source, onerror=_skip_unreadable):
+        if folder.count("/") > _DEPTH:
             raise TooMuch
+        if folder != ".":
+            os.mkdir(folder, dir_fd=target)
+            os.chmod(folder, 0o777, dir_fd=target)  # the next execution may run under another user id
+            num_copied += 1
+        for name in names:
+            if stat.S_ISREG(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
+                num_copied += 1
+                if num_copied <= num_files:
+                    taken += _copy_file(name, descriptor, f"{folder}/{name}", target, num_bytes - taken)
+        if num_copied > num_files:
+            raise TooMuch
+    return taken
 
 
-def _open(name: str, directory: int, flags: int) -> int:
-    """A descriptor of a file in a directory. Links are refused, and opening a named pipe does not wait."""
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=directory)
+def _copy_file(name: str, source: int, path: str, target: int, num_bytes: int) -> int:
+    try:
+        reading = os.open(name, _READ, dir_fd=source)
+    except PermissionError:
+        return 0
+    with open(reading, "rb", buffering=0) as file, open(os.open(path, _CREATE, dir_fd=target), "wb", 0) as copy:
+        os.fchmod(copy.fileno(), 0o666)
+        taken = _PAGE_BYTES
+        while taken <= num_bytes and (part := file.read(_PART)):
+            taken += len(part)
+            if copy.write(part) < len(part):  # a short write means a full disk
+                raise TooMuch
+        if taken > num_bytes:
+            raise TooMuch
+    return taken
+
+
+def _skip_unreadable(error: OSError) -> None:
+    if not isinstance(error, PermissionError):
+        raise error

@@ -13,7 +13,7 @@ import shutil
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from slimrl.errors import UserError
 from slimrl_sandbox import seccomp
@@ -32,29 +32,21 @@ _USERS_IN_CONTAINERS = range(60_000, 65_000)
 UNSAFE: Literal["none"] = "none"
 
 
-class Isolation(Protocol):
-    """A way to start the runner.
-
-    The arguments of `command` are descriptors: `channel` of the socket to the host, `info` of the pipe into which
-    bubblewrap writes the id of the first process inside, `filter_` of the file with the seccomp filter.
-    """
-
-    isolated: bool
-
-    def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]:
-        """The command that starts the runner."""
-
-
 class Bare:
     """The absence of isolation: limits and time-outs act, but the code can do all that this user can."""
 
     isolated = False
 
     def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]:
+        """Return the command that starts the runner.
+
+        The numbers are descriptors: `channel` of the socket to the host, `info` of the pipe into which bubblewrap
+        writes the id of the first process inside, `filter_` of the file with the seccomp filter.
+        """
         return [*_python(), str(runner), str(channel)]
 
 
-class Bubblewrap:
+class Bubblewrap(Bare):
     """The isolation by bubblewrap's namespaces.
 
     For root there is no user namespace: the kernel does not limit root's number of processes, in any user namespace. So

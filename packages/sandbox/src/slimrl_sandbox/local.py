@@ -23,7 +23,7 @@ from slimrl.errors import UserError
 from slimrl_sandbox import runner
 from slimrl_sandbox.base import Execution, Limits, Tools
 from slimrl_sandbox.cgroup import find_parent
-from slimrl_sandbox.isolation import UNSAFE, Bare, Bubblewrap, Isolation
+from slimrl_sandbox.isolation import UNSAFE, Bare, Bubblewrap
 from slimrl_sandbox.process import DESCRIPTORS, Process, Program
 from slimrl_sandbox.sessions import Keeping, Session, Sessions
 
@@ -57,7 +57,7 @@ class BubblewrapSandbox:
                 raise UserError(f"the tool `{name}` cannot be called from code; give it a name that Python takes.")
         self._tools = tools
         self._limits = limits
-        self._isolation: Isolation = Bare() if isolation == UNSAFE else Bubblewrap(limits.scratch_mb)
+        self._isolation = Bare() if isolation == UNSAFE else Bubblewrap(limits.scratch_mb)
         self._groups = find_parent()
         self._num_at_once = num_at_once
         self._turn = asyncio.Semaphore(num_at_once)

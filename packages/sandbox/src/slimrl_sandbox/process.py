@@ -21,7 +21,7 @@ from slimrl.errors import UserError
 from slimrl_sandbox.base import Execution, JsonTool, Limits, Tools
 from slimrl_sandbox.cgroup import Group
 from slimrl_sandbox.channel import BrokenChannel, Channel, writable
-from slimrl_sandbox.isolation import Isolation, call_filter, why_not
+from slimrl_sandbox.isolation import Bare, call_filter, why_not
 from slimrl_sandbox.output import MAX_BYTES, Output
 from slimrl_sandbox.watch import Watch, Watched, out_of_memory
 
@@ -43,7 +43,7 @@ class Program:
 class Process:
     """A process for one program. Call `begin`, `run` and `end` in this order, and `end` in any case."""
 
-    def __init__(self, isolation: Isolation, runner: Path, limits: Limits, groups: Path | None) -> None:
+    def __init__(self, isolation: Bare, runner: Path, limits: Limits, groups: Path | None) -> None:
         """Start the process, in a cgroup of its own below `groups` if there is one. Raises UserError if it cannot."""
         self._isolation = isolation
         self._limits = limits

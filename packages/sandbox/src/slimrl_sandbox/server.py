@@ -5,13 +5,14 @@ It needs the extra `server`. `python -m slimrl_sandbox` runs it; `make_app` is f
 
 import math
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, TypeVar
 
 from slimrl.errors import UserError, install_hint, nearest
 from slimrl.io.urls import is_loopback
-from slimrl_sandbox.base import Sandbox, Tools
+from slimrl_sandbox.base import Sandbox, Tools, check_limits
 from slimrl_sandbox.channel import call, writable
 from slimrl_sandbox.client import Reply
 
@@ -23,8 +24,8 @@ try:
     from starlette.exceptions import HTTPException
 
     from slimrl.io.http_access import Access, Refusal
-    from slimrl_sandbox.admission import Admission, Refused
     from slimrl_serve.http.guard import Guard
+    from slimrl_serve.http.leaving import ClientGone, run_unless_gone
     from slimrl_serve.http.server import HttpServer, listen
 except ModuleNotFoundError as error:
     raise UserError(
@@ -32,6 +33,7 @@ except ModuleNotFoundError as error:
         f"{install_hint('server')}."
     ) from None
 
+T = TypeVar("T")
 MAX_BODY_BYTES = 2**20
 MAX_QUEUE = 1000
 RETRY_AFTER_S = 1
@@ -54,6 +56,30 @@ class CallBody(BaseModel):
     argument: str
 
 
+class Admission:
+    """An admission of at most `max_queue` requests at a time, running and waiting ones together."""
+
+    def __init__(self, max_queue: int) -> None:
+        check_limits(max_queue=max_queue)
+        self._max_queue = max_queue
+        self._num_open = 0
+
+    async def run(self, work: Coroutine[Any, Any, T], request: Request) -> T:
+        """Return the result of `work`, which is cancelled if the client leaves. Raises HTTPException where the queue is
+        full or the client has left."""
+        if self._num_open >= self._max_queue:
+            work.close()
+            full = f"The queue is full: {self._num_open} requests run or wait, of at most max_queue. Come back later."
+            raise HTTPException(503, full, {"Retry-After": str(RETRY_AFTER_S)})
+        self._num_open += 1
+        try:
+            return await run_unless_gone(work, request.receive)
+        except ClientGone as error:
+            raise HTTPException(499, "The client closed the connection.") from error
+        finally:
+            self._num_open -= 1
+
+
 def make_app(
     sandbox: Sandbox,
     tools: Tools,
@@ -72,7 +98,8 @@ def make_app(
 
     @app.exception_handler(HTTPException)
     async def tell(_request: Request, error: HTTPException) -> Response:
-        return _error(error.status_code, f"{error.detail}. The paths are /execute, /health, /tools and /tools/NAME.")
+        paths = ". The paths are /execute, /health, /tools and /tools/NAME." if error.status_code in (404, 405) else ""
+        return _error(error.status_code, f"{error.detail}{paths}", error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def tell_what_is_wrong(_request: Request, error: RequestValidationError) -> Response:
@@ -88,7 +115,7 @@ def make_app(
     async def execute(body: ExecuteBody, request: Request) -> Reply:
         """Run code and return the result; errors of the code are part of it."""
         work = sandbox.run(body.code, body.session_id, body.timeout_s or math.inf)
-        return asdict(await admission.run(work, request.receive))
+        return asdict(await admission.run(work, request))
 
     @app.get("/tools")
     async def list_tools() -> Reply:
@@ -100,11 +127,7 @@ def make_app(
         """Call one tool and return its `result`, or the `error` by which it failed."""
         if name not in tools:
             return _error(404, f"There is no tool `{name}`.{nearest(name, tools)}")
-        return JSONResponse(await admission.run(call(tools, name, writable(body.argument)), request.receive))
-
-    @app.exception_handler(Refused)
-    async def tell_why(_request: Request, error: Refused) -> Response:
-        return _error(error.status, str(error), {"Retry-After": str(RETRY_AFTER_S)} if error.status == 503 else {})
+        return JSONResponse(await admission.run(call(tools, name, writable(body.argument)), request))
 
     @app.exception_handler(UserError)
     async def tell_what_to_do(_request: Request, error: UserError) -> Response:

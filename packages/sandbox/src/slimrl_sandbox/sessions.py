@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 
 from slimrl_sandbox.base import Limits, check_limits
-from slimrl_sandbox.files import Copy, TooMuch
+from slimrl_sandbox.files import TooMuch, copy_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Session:
         """Copy the session's files into an empty directory, given as a descriptor."""
         if self._directory.exists():
             with _open_directory(self._directory) as source:
-                self._copy().tree(source, scratch)
+                self._copy(source, scratch)
 
     def save(self, scratch: int) -> bool:
         """Replace the session's files by a directory's; return False, and keep none, if they exceed the limits."""
@@ -55,10 +55,8 @@ class Session:
             return True
         self._directory.mkdir(mode=0o700)
         try:
-            copy = self._copy()
             with _open_directory(self._directory) as target:
-                copy.tree(scratch, target)
-            self.num_bytes = copy.num_bytes
+                self.num_bytes = self._copy(scratch, target)
         except (TooMuch, OSError):
             self.drop()
             return False
@@ -69,8 +67,8 @@ class Session:
         shutil.rmtree(self._directory, ignore_errors=True)
         self.num_bytes = 0
 
-    def _copy(self) -> Copy:
-        return Copy(self._limits.scratch_mb * 2**20, self._limits.num_files)
+    def _copy(self, source: int, target: int) -> int:
+        return copy_tree(source, target, self._limits.scratch_mb * 2**20, self._limits.num_files)
 
 
 class Sessions:
@@ -86,13 +84,16 @@ class Sessions:
     @contextmanager
     def open(self, session_id: str) -> Iterator[Session]:
         """The session of an id, which cannot expire while the context is open; for `""` a new one without files."""
-        self._expire()
-        session = self._by_id.get(session_id) or self._new(lives_on=bool(session_id))
+        while (oldest := self._oldest()) and oldest.used_s < monotonic() - self._keeping.ttl_s:
+            self._drop(oldest)
+        if (session := self._by_id.get(session_id)) is None:
+            self._num_opened += 1  # names the directory: an id comes from a client, and may be no file name
+            session = Session(self._root / str(self._num_opened), self._limits, lives_on=bool(session_id))
         session.num_users += 1
         if session_id:
             self._by_id[session_id] = session
-            while len(self._by_id) > self._keeping.num_sessions and self._drop_oldest():
-                pass
+            while len(self._by_id) > self._keeping.num_sessions and (oldest := self._oldest()):
+                self._drop(oldest)
         try:
             yield session
         finally:
@@ -103,9 +104,10 @@ class Sessions:
         """Whether there is room for the files that a session has saved, once those of others are deleted; if there is
         none, its own are."""
         while sum(kept.num_bytes for kept in self._by_id.values()) > self._keeping.sessions_mb * 2**20:
-            if not self._drop_oldest():
+            if not (oldest := self._oldest()):
                 session.drop()
                 return False
+            self._drop(oldest)
         return True
 
     def close(self) -> None:
@@ -113,27 +115,14 @@ class Sessions:
         self._by_id.clear()
         shutil.rmtree(self._root, ignore_errors=True)
 
-    def _new(self, lives_on: bool) -> Session:
-        self._num_opened += 1  # names the directory: an id comes from a client, and may be no file name
-        return Session(self._root / str(self._num_opened), self._limits, lives_on)
+    def _oldest(self) -> Session | None:
+        """The session that was not used for longest, of those without users; None if all are in use."""
+        idle = [session for session in self._by_id.values() if not session.num_users]
+        return min(idle, key=lambda session: session.used_s, default=None)
 
-    def _expire(self) -> None:
-        oldest_s = monotonic() - self._keeping.ttl_s
-        while any(session.used_s < oldest_s for _, session in self._idle_sessions()) and self._drop_oldest():
-            pass
-
-    def _drop_oldest(self) -> bool:
-        """Delete the session that was not used for longest; return False if all are in use."""
-        session_id, session = min(self._idle_sessions(), key=lambda item: item[1].used_s, default=("", None))
-        if session is None:
-            return False
+    def _drop(self, session: Session) -> None:
         session.drop()
-        del self._by_id[session_id]
-        return True
-
-    def _idle_sessions(self) -> list[tuple[str, Session]]:
-        # One with users is held or waited for, however long ago it was last used.
-        return [item for item in self._by_id.items() if item[1].num_users == 0]
+        self._by_id = {key: kept for key, kept in self._by_id.items() if kept is not session}
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The module enforces the limits that the kernel has for single processes only, or not at all.
 
-One thread polls for all executions of this process. It is no event loop's: a loop that computes for seconds holds it up
-no longer than Python's lock is held. Between two polls, each process is bound by its own limits.
+Each execution has a thread that polls, outside of the event loop: a loop that computes for seconds holds it up no
+longer than Python's lock is held. Between two polls, each process is bound by its own limits.
 """
 
 import os
@@ -43,32 +43,28 @@ class Watch:
         self._ends_at = monotonic() + timeout_s
         self._kill = kill
         self._lock = threading.Lock()  # held while descriptors are used, which are closed when the watch has stopped
-        self._is_on = True
-        self.due_at = min(monotonic() + _INTERVAL_S, self._ends_at)
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Start the watch."""
+        threading.Thread(target=self._run, name="slimrl-sandbox-watch", daemon=True).start()
 
     def stop(self) -> None:
         """Stop the watch; afterwards it uses nothing that it watched."""
         with self._lock:
-            self._is_on = False
-        _THREAD.remove(self)
+            self._stopped.set()
 
-    def start(self) -> None:
-        """Start the watch."""
-        _THREAD.add(self)
-
-    def check(self) -> None:
-        """Look once, and kill if a limit is exceeded."""
-        with self._lock:
-            if not self._is_on:
-                return
-            try:
-                self.reason = self._find_excess()
-            except Exception as error:  # the thread goes on: it watches others as well
-                self.reason = f"the code could not be watched ({error!r}), and was ended"
-            if self.reason:
-                self._is_on = False
-                self._kill()
-            self.due_at = min(monotonic() + _INTERVAL_S, max(self._ends_at, monotonic()))
+    def _run(self) -> None:
+        while not self.reason and not self._stopped.wait(min(_INTERVAL_S, max(0.0, self._ends_at - monotonic()))):
+            with self._lock:
+                if self._stopped.is_set():
+                    return
+                try:
+                    self.reason = self._find_excess()
+                except Exception as error:
+                    self.reason = f"the code could not be watched ({error!r}), and was ended"
+                if self.reason:
+                    self._kill()
 
     def _find_excess(self) -> str:
         limits = self._watched.limits
@@ -100,42 +96,6 @@ class Watch:
 def out_of_memory(limits: Limits) -> str:
     """The error of an execution that used too much memory."""
     return f"the code used more than memory_mb = {limits.memory_mb} MB, and was ended"
-
-
-class _Thread:
-    """The thread that checks all watches, each when it is due. It waits for ever while there are none."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._watches: list[Watch] = []
-        self._thread: threading.Thread | None = None
-
-    def add(self, watch: Watch) -> None:
-        with self._changed:
-            self._watches.append(watch)
-            if self._thread is None or not self._thread.is_alive():  # a forked process has no threads
-                self._thread = threading.Thread(target=self._run, name="slimrl-sandbox-watch", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-
-    def remove(self, watch: Watch) -> None:
-        with self._changed, suppress(ValueError):
-            self._watches.remove(watch)
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                soonest = min((watch.due_at for watch in self._watches), default=None)
-                if soonest is None or soonest > monotonic():
-                    self._changed.wait(None if soonest is None else soonest - monotonic())
-                due = [watch for watch in self._watches if watch.due_at <= monotonic()]
-            for watch in due:
-                watch.check()
-                if watch.reason:
-                    self.remove(watch)
-
-
-_THREAD = _Thread()
 
 
 def _with_descendants(first: int) -> list[int]:

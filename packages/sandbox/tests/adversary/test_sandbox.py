@@ -20,13 +20,14 @@ import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from packages.sandbox.tests.attempts.exploits import PAGE_TABLES
 from packages.sandbox.tests.conftest import Run, isolated, run, run_all  # noqa: F401  # fixtures
 from slimrl.errors import UserError
 from slimrl_sandbox import cgroup, channel, local
 from slimrl_sandbox.base import Execution, Limits
 from slimrl_sandbox.channel import BrokenChannel, Channel
 from slimrl_sandbox.client import HttpSandbox
-from slimrl_sandbox.files import Copy, TooMuch
+from slimrl_sandbox.files import TooMuch, copy_tree
 from slimrl_sandbox.local import BubblewrapSandbox
 from slimrl_sandbox.server import make_app
 from slimrl_sandbox.sessions import Keeping
@@ -74,16 +75,6 @@ try:
             except BlockingIOError: break
 except OSError: pass
 x = bytearray(20 * 2**20)
-time.sleep(30)
-"""
-PAGE_TABLES = """
-import ctypes, os, time
-libc = ctypes.CDLL(None)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-os.fork()
-for number in range(20_000):
-    ctypes.string_at(libc.mmap((1 << 44) + (number << 30), 4096, 1, 0x100022, -1, 0), 1)
 time.sleep(30)
 """
 
@@ -189,51 +180,6 @@ def test_bounds_that_allow_nothing_are_refused(limit: str) -> None:
         make_app(Waiting(), {}, "", max_queue=0)
 
 
-@pytest.mark.parametrize(
-    "attempt",
-    [
-        "socket.socket()",
-        "socket.socket(socket.AF_INET6)",
-        "socket.socket(socket.AF_UNIX)",
-        "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
-        "socket.socketpair(socket.AF_UNIX)[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**22)",
-        "mmap.mmap(-1, 4096)",
-        "mmap.mmap(-1, 2**21, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)",
-        "mmap.mmap(os.open('/dev/zero', os.O_RDWR), 4096)",
-        "fcntl.fcntl(os.pipe()[1], 1031, 2**20)",
-        "os.preadv(os.open(sys.executable, os.O_RDONLY), [bytearray(9)], 0, 8)",
-        "fcntl.lockf(open('own', 'w'), fcntl.LOCK_EX)",
-        "fcntl.flock(open(sys.executable), fcntl.LOCK_SH)",
-        "fcntl.fcntl(os.open('/usr/bin', 0), fcntl.F_NOTIFY, fcntl.DN_ACCESS)",
-        "fcntl.fcntl(open('own', 'w'), fcntl.F_SETLEASE, fcntl.F_WRLCK)",
-        "os.setxattr('.', 'user.x', bytes(2**15))",
-        "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))",
-        "os.setpriority(os.PRIO_PROCESS, 0, -1)",
-        "pty.openpty()",
-        "os.listdir('/proc')",
-        "call(206, 16000, ctypes.byref(ctypes.c_ulong(0)))",
-        "call(253)",
-        "call(294, 0)",
-        "call(278, 0, 0, 0, 0)",
-        "call(444, 0, 0, 1)",
-        "call(457, 0, 0, 0, 0)",
-        "call(1000)",
-    ],
-)
-def test_what_belongs_to_the_whole_machine_is_refused(run: Run, attempt: str) -> None:  # noqa: F811
-    if os.uname().machine != "x86_64" and "call(" in attempt:
-        pytest.skip("the numbers are those of x86-64")
-    code = (
-        "import ctypes, errno, fcntl, mmap, os, pty, socket, sys\n"
-        "def call(*arguments):\n"
-        "    libc = ctypes.CDLL(None, use_errno=True)\n"
-        "    if libc.syscall(*arguments) == -1: raise OSError(ctypes.get_errno(), '')\n"
-        f"try:\n    {attempt}\n    print('done')\nexcept OSError as error:\n    print('refused', error.errno)"
-    )
-    execution = run(code)
-    assert execution.stdout.startswith("refused")
-
-
 def test_asyncio_and_processes_work_as_ever(run: Run) -> None:  # noqa: F811
     code = (
         "import asyncio, multiprocessing, shutil, subprocess, sys\n"
@@ -328,13 +274,6 @@ def test_tools_that_never_return_hold_up_nobody(isolated: None) -> None:  # noqa
     held.set()
     assert all("timeout_s" in execution.error for execution in hung)
     assert ended.stdout == "1\n"
-
-
-def test_the_call_beyond_the_last_is_not_made(run: Run) -> None:  # noqa: F811
-    calls: list[str] = []
-    execution = run("for i in range(9): count(str(i))", tools={"count": calls.append}, num_calls=5)
-    assert calls == ["0", "1", "2", "3", "4"] and len(execution.calls) == 5
-    assert "num_calls = 5" in execution.error
 
 
 def test_sessions_are_kept_up_to_a_number_and_a_size(isolated: None) -> None:  # noqa: F811
@@ -529,15 +468,14 @@ def test_of_any_tree_only_files_are_kept_and_no_more_than_may_be(
         target.mkdir()
         secret.write_text("the host's")
         plant(tree, source, secret)
-        copy = Copy(num_bytes, num_files)
         ends = [os.open(path, os.O_RDONLY) for path in (source, target)]
         try:
-            copy.tree(*ends)
+            taken = copy_tree(*ends, num_bytes, num_files)
         except TooMuch:
             assert sum(path.stat().st_size for path in target.rglob("*") if path.is_file()) <= num_bytes + 2**20
         else:
             assert contents(target) == (kept(tree) if os.geteuid() == 0 else contents(target))
-            assert 0 <= copy.num_bytes <= num_bytes
+            assert 0 <= taken <= num_bytes
             assert len(list(target.rglob("*"))) <= num_files
         finally:
             for end in ends:

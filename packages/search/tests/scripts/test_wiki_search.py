@@ -104,7 +104,7 @@ def resolved(variables: Variables, *more: str) -> RLConfig:
     options = argparse.Namespace(
         **{"num_samples": 3, "num_epochs": 1, "num_rollouts": 2, "max_turns": 3, "lr": 1e-5, "max_new_tokens": 200},
         **{"model_name": "smollm2-135m", "judge_model": variables.judge_model, "data_dir": variables.data_dir},
-        **{"corpus": "generated", "questions": "", "num_pages": variables.num_pages, "corpus_seed": 0},
+        **{"corpus": "generated", "questions": "", "num_pages": variables.source.num_pages, "corpus_seed": 0},
     )
     return load(RLConfig, [*train_flags(options, variables), *more], {}).config
 
@@ -140,4 +140,4 @@ def test_every_variable_has_an_effect(monkeypatch: pytest.MonkeyPatch, capsys):
     said = capsys.readouterr().err
     assert "WANDB_PROJECT is p, but the package wandb is not installed" in said and "--extra wandb" in said
     assert Variables.of({"JUDGE_BASE_URL": ""}).judge_base_url == OLLAMA
-    assert Variables.of({"DEV": "1"}).num_pages == 10 and Variables.of({}).num_pages == 1000
+    assert Variables.of({"DEV": "1"}).source.num_pages == 10 and Variables.of({}).source.num_pages == 1000

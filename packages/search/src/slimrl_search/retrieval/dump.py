@@ -20,7 +20,7 @@ from slimrl_search.retrieval.wikitext import UnreadableError, markdown_of
 
 # Called with the title of a page that is left out, and why.
 OnLeftOut = Callable[[str, str], None]
-READER = 2  # another number when the same dump gives other pages, so that a corpus of an earlier one is built anew
+READER = 3  # another number when the same dump gives other pages, so that a corpus of an earlier one is built anew
 WIKITEXT = ("wikitext", "")  # the models of content that are articles; old dumps name none
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
@@ -119,7 +119,7 @@ def _is_missing(text: ElementTree.Element) -> bool:
 
 
 def _time(text: str) -> datetime | None:
-    """The time of a timestamp, or None if it is none."""
+    """Parse an ISO timestamp; None if it is malformed."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

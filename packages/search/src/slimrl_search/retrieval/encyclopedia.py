@@ -2,57 +2,58 @@
 
 All facts about an entity are a function of the seed and of its number. So pages can be streamed without being kept, and
 a page can repeat what another one says without having seen it. No model has read about these entities in its training,
-so a right answer must have been looked up.
+so a right answer must have been looked up. The texts are in `encyclopedia.toml`.
 """
 
 import random
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from slimrl.errors import UserError
 from slimrl_search.retrieval.names import name_of
 from slimrl_search.retrieval.pages import Page, Question
 
-# The kinds of ten consecutive pages. Prize and street are distractors: they bear another entity's name, without facts.
+KINDS: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+# The kinds of ten consecutive pages.
 CYCLE = ("person", "town", "person", "company", "person", "book", "town", "river", "prize", "street")
 SMALLEST = len(CYCLE)
+PLACES = {kind: [place for place, name in enumerate(CYCLE) if name == kind] for kind in KINDS}
 EXHAUSTED = 300  # repeated questions in a row, after which no new ones are expected
-PROFESSIONS = ("cartographer", "botanist", "composer", "engineer", "painter", "astronomer", "sculptor", "chemist")
-PRODUCTS = ("clocks", "lamps", "sailcloth", "bicycles", "violins", "telescopes", "paper", "bells", "ploughs", "dyes")
-SUBJECTS = (
-    "a lighthouse keeper",
-    "a lost orchard",
-    "two rival bakers",
-    "a winter voyage",
-    "a stolen map",
-    "a blind judge",
-)
-MONTHS = ("January", "March", "April", "May", "June", "August", "September", "October", "November")
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A fact that can be asked for. `{}` in the question stands for the entity's title or a phrase for it."""
-
-    question: str
-    answer: str
-    section: str
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An entity: the sections of its page, and the facts there that can be asked for."""
+    """An entity: its values by name, and the kind of its page. `facts` are (question, answer, section) triples."""
 
-    title: str
-    sections: tuple[tuple[str, str], ...]  # heading, text; the first is the page's own
-    facts: tuple[Fact, ...]
+    values: Mapping[str, str]
+    kind: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """The title of the entity's page."""
+        return self.values["title"]
+
+    @property
+    def facts(self) -> list[tuple[str, str, str]]:
+        """The facts that can be asked for. `{}` in a question stands for the entity."""
+        known = [fact for fact in self.kind.get("facts", ()) if fact[1] in self.values]
+        return [(question, self.values[value], section or self.title) for question, value, section, _ in known]
 
     @property
     def page(self) -> Page:
         """The entity's page as markdown."""
-        (_, lead), *others = self.sections
-        parts = [f"# {self.title}\n\n{lead}", *(f"## {heading}\n\n{text}" for heading, text in others)]
-        return Page(self.title.lower().replace(" ", "_"), self.title, "\n\n".join(parts) + "\n")
+        parts, is_text = [f"# {self.title}"], False
+        for line in self.kind["page"].split("\n"):
+            try:
+                sentence = line.format_map(self.values)
+            except KeyError:
+                continue
+            is_first, is_text = not is_text, not line.startswith("#")
+            parts.append(("\n\n" if is_first or not is_text else " ") + sentence)
+        return Page(self.title.lower().replace(" ", "_"), self.title, "".join(parts) + "\n")
 
 
 class Encyclopedia:
@@ -67,15 +68,6 @@ class Encyclopedia:
             raise UserError(f"a generated encyclopedia has {SMALLEST} pages or more, not {num_pages}.")
         self.seed = seed
         self._cycles = num_pages // SMALLEST
-        self._makers: dict[str, Callable[[int], Entity]] = {
-            "person": self._person,
-            "town": self._town,
-            "company": self._company,
-            "book": self._book,
-            "river": self._river,
-            "prize": self._prize,
-            "street": self._street,
-        }
 
     def __len__(self) -> int:
         return self._cycles * SMALLEST
@@ -100,54 +92,74 @@ class Encyclopedia:
             f"{len(self)} pages give only {len(seen)} questions of {hops} hops: ask for fewer, or more pages."
         )
 
-    def _entity(self, number: int) -> Entity:
-        return self._makers[CYCLE[number % SMALLEST]](number)
-
     def _one_hop(self, rng: random.Random) -> Question:
         """A question whose page is named in it."""
         while not (entity := self._entity(rng.randrange(len(self)))).facts:
             pass  # a distractor: draw again
-        fact = rng.choice(entity.facts)
-        return Question(fact.question.format(entity.title), fact.answer, entity.page.id, (), fact.section)
+        question, answer, section = rng.choice(entity.facts)
+        return Question(question.format(entity.title), answer, entity.page.id, (), section)
 
     def _two_hops(self, rng: random.Random) -> Question:
         """A question on the page to which another one leads: a person's birthplace, a book's author, and so on."""
         number = self._number(rng.choice(("person", "book", "company", "river")), rng.randrange(self._cycles))
         source = self._entity(number)
-        phrase, target, where = self._link(number, source.title)
-        entity = self._entity(target)
-        fact = rng.choice(entity.facts)
-        question = fact.question.format(phrase)
-        return Question(question, fact.answer, entity.page.id, (), fact.section, source.page.id, where)
+        phrase, link, where = source.kind["onward"]
+        entity = self._entity(self._targets(number)[link])
+        question, answer, section = rng.choice(entity.facts)
+        asked = question.format(phrase.format(source.title))
+        return Question(asked, answer, entity.page.id, (), section, source.page.id, where or source.title)
 
-    def _link(self, number: int, title: str) -> tuple[str, int, str]:
-        """The entity to which a page leads: a phrase for it, its number, and the page's section that names it."""
-        kind = CYCLE[number % SMALLEST]
-        if kind == "person":
-            return f"the birthplace of {title}", self._home(number), "Early life"
-        if kind == "book":
-            return f"the author of the book {title}", self._partner(number, "person"), title
-        if kind == "company":
-            return f"the founder of {title}", self._partner(number, "person", 1), "History"
-        return f"the town at the mouth of the {title}", self._partner(number, "town"), title
+    def _entity(self, number: int) -> Entity:
+        """The entity of a number, with all that its page tells."""
+        name, targets = CYCLE[number % SMALLEST], self._targets(number)
+        kind, rng = KINDS[name], self._rng(name, number)
+        linked = {link: self._title(target) for link, target in targets.items()}
+        values: dict[str, Any] = {**linked, "name": name_of(number, self.seed), **self._life(number, name, targets)}
+        values["title"] = self._title(number, linked)
+        values["surname"] = values["title"].split()[-1]
+        for drawn, (low, *more) in kind["draws"].items():
+            is_word = isinstance(low, str)
+            values[drawn] = (
+                rng.choice([low, *more])
+                if is_word
+                else rng.randrange(low, more[0]) + sum(values[base] for base in more[1:])
+            )
+        return Entity({key: str(value) for key, value in values.items()}, kind)
 
-    # Relations between entities of the same ten pages: each side can compute the other's number.
+    # Entities of the same ten pages are linked: each side can compute the other's number.
+
+    def _targets(self, number: int) -> dict[str, int]:
+        """The numbers of the entities to which one is linked."""
+        kind, cycle = CYCLE[number % SMALLEST], number // SMALLEST
+        own = PLACES[kind].index(number % SMALLEST)
+        found = {
+            link: self._number(other, cycle, cycle if which < 0 else which)
+            for link, (other, which, *only) in KINDS[kind]["links"].items()
+            if own in (only or [own])
+        }
+        if kind in ("person", "company"):
+            rng = self._rng("home", number)
+            found["home"] = self._number("town", rng.randrange(self._cycles), rng.randrange(2))
+        return found
 
     def _number(self, kind: str, cycle: int, which: int = 0) -> int:
-        places = [place for place, name in enumerate(CYCLE) if name == kind]
-        return cycle % self._cycles * SMALLEST + places[which % len(places)]
-
-    def _partner(self, number: int, kind: str, which: int = 0) -> int:
-        """The number of the entity of another kind that belongs to this one alone: that of the same ten pages."""
-        return self._number(kind, number // SMALLEST, which)
-
-    def _home(self, number: int) -> int:
-        rng = self._rng("home", number)
-        return self._number("town", rng.randrange(self._cycles), rng.randrange(2))
+        return cycle % self._cycles * SMALLEST + PLACES[kind][which % len(PLACES[kind])]
 
     # Years, chosen so that nobody joins a company before its founding, or writes before being born.
 
-    def _life(self, number: int) -> tuple[int, int]:
+    def _life(self, number: int, kind: str, targets: Mapping[str, int]) -> dict[str, Any]:
+        """The years of a person, a book's author or a prize's namesake, and what a person joined; or a company's year
+        of founding."""
+        if kind == "company":
+            return {"founded": self._year_of_founding(number)}
+        person = number if kind == "person" else targets.get("author", targets.get("person"))
+        if person is None:
+            return {}
+        born, died = self._years(person)
+        position = self._position(number, born) if kind == "person" else {}
+        return {"born": born, "died": died, "age": died - born, **position}
+
+    def _years(self, number: int) -> tuple[int, int]:
         """The years of a person's birth and death."""
         rng = self._rng("life", number)
         born = rng.randrange(1780, 1900)
@@ -155,159 +167,27 @@ class Encyclopedia:
 
     def _year_of_founding(self, number: int) -> int:
         """The year in which a company was founded, when its founder was 22 to 44."""
-        return self._life(self._partner(number, "person", 1))[0] + self._rng("founding", number).randrange(22, 45)
+        founder = self._number("person", number // SMALLEST, 1)
+        return self._years(founder)[0] + self._rng("founding", number).randrange(22, 45)
 
-    def _position(self, number: int) -> tuple[int, int] | None:
-        """The number of the company that a person joined, and the year; None if 20 draws were all founded later."""
-        rng, born = self._rng("position", number), self._life(number)[0]
+    def _position(self, number: int, born: int) -> dict[str, Any]:
+        """The company that a person joined, and the year; empty if 20 draws were all founded later."""
+        rng = self._rng("position", number)
         joined = born + rng.randrange(20, 34)
         for _ in range(20):
             company = self._number("company", rng.randrange(self._cycles))
             if self._year_of_founding(company) <= joined:
-                return company, joined
-        return None
+                return {"company": self._title(company), "joined": joined}
+        return {}
 
     def _rng(self, *what: object) -> random.Random:
         """The random generator for one purpose, the same on every machine and in any order of calls."""
         return random.Random(f"{self.seed}/{what}")
 
-    # Names.
-
-    def _name(self, number: int) -> str:
-        """The unique word of an entity; it is the title of a town."""
-        return name_of(number, self.seed)
-
-    def _title(self, number: int) -> str:
-        name, kind, rng = self._name(number), CYCLE[number % SMALLEST], self._rng("title", number)
-        if kind == "person":
-            # Surnames repeat, so that a surname alone does not find a person.
-            return f"{name} {name_of(rng.randrange(max(2, len(self) // 4)), self.seed + 1)}"
-        if kind == "company":
-            return f"{name} {rng.choice(('Works', 'and Sons', 'Company', 'Brothers'))}"
-        if kind == "book":
-            return f"The {rng.choice(('Silence', 'Gardens', 'Letters', 'Shadow', 'Daughters'))} of {name}"
-        return f"{name} River" if kind == "river" else name
-
-    # Pages.
-
-    def _person(self, number: int) -> Entity:
-        rng, title, (born, died) = self._rng("person", number), self._title(number), self._life(number)
-        surname, work, town = title.split()[1], rng.choice(PROFESSIONS), self._title(self._home(number))
-        a_work = f"{'an' if work[0] in 'aeiou' else 'a'} {work}"
-        facts = [
-            Fact("In which year was {} born?", str(born), "Early life"),
-            Fact("In which town was {} born?", town, "Early life"),
-            Fact("In which year did {} die?", str(died), "Death"),
-        ]
-        career = f"{surname} learnt the trade for {rng.randrange(2, 9)} years."
-        if position := self._position(number):
-            company, joined = self._title(position[0]), position[1]
-            career += f" In {joined} {surname} joined {company} as {a_work}."
-            facts.append(Fact("Which company did {} join?", company, "Career"))
-            facts.append(Fact("In which year did {} join a company?", str(joined), "Career"))
-        # Of the three people in ten pages, the first has written the book and the second founded the company.
-        which = CYCLE[: number % SMALLEST].count("person")
-        if which == 0:
-            career += f" {surname} wrote the book {self._title(self._partner(number, 'book'))}."
-        elif which == 1:
-            career += f" {surname} founded {self._title(self._partner(number, 'company'))}."
-        children = rng.randrange(2, 9)
-        sections = (
-            (title, f"{title} ({born}-{died}) was {a_work}."),
-            ("Early life", f"{surname} was born in {town} in {born} and was the eldest of {children} children."),
-            ("Career", career),
-            ("Death", f"{surname} died in {died}, aged {died - born}, and is buried in {town}."),
-        )
-        return Entity(title, sections, tuple(facts))
-
-    def _town(self, number: int) -> Entity:
-        rng, title = self._rng("town", number), self._title(number)
-        people, founded, hills = rng.randrange(900, 90_000), rng.randrange(900, 1800), rng.randrange(2, 10)
-        month, river = rng.choice(MONTHS), self._title(self._partner(number, "river"))
-        # The river of the ten pages passes both towns and reaches the sea at the first.
-        where = f"at the mouth of the {river}" if CYCLE[: number % SMALLEST].count("town") == 0 else f"on the {river}"
-        mayor = self._title(self._partner(number, "person", 2))
-        sections = (
-            (title, f"{title} is a town {where}."),
-            ("Geography", f"{title} lies on {hills} hills, {rng.randrange(20, 900)} metres above the sea."),
-            ("History", f"{title} was founded in {founded}. It burnt down in {founded + rng.randrange(40, 200)}."),
-            ("Population", f"At the last census {title} had {people} inhabitants."),
-            ("Culture", f"The bell festival of {title} takes place every {month}. It was begun by {mayor}."),
-        )
-        facts = (
-            Fact("In which year was {} founded?", str(founded), "History"),
-            Fact("How many inhabitants does {} have?", str(people), "Population"),
-            Fact("In which month does the bell festival of {} take place?", month, "Culture"),
-            Fact("On how many hills does {} lie?", str(hills), "Geography"),
-        )
-        return Entity(title, sections, facts)
-
-    def _company(self, number: int) -> Entity:
-        rng, title = self._rng("company", number), self._title(number)
-        founded, product, workers = self._year_of_founding(number), rng.choice(PRODUCTS), rng.randrange(12, 4000)
-        founder, town = self._title(self._partner(number, "person", 1)), self._title(self._home(number))
-        sections = (
-            (title, f"{title} is a maker of {product}."),
-            ("History", f"{title} was founded by {founder} in {founded}."),
-            ("Operations", f"The workshops stand in {town}, where {workers} people work."),
-            ("Products", f"Its {product} are sold in {rng.randrange(3, 60)} countries."),
-        )
-        facts = (
-            Fact("In which year was {} founded?", str(founded), "History"),
-            Fact("What does {} make?", product, title),
-            Fact("How many people work for {}?", str(workers), "Operations"),
-            Fact("In which town do the workshops of {} stand?", town, "Operations"),
-        )
-        return Entity(title, sections, facts)
-
-    def _book(self, number: int) -> Entity:
-        rng, title = self._rng("book", number), self._title(number)
-        writer = self._partner(number, "person")
-        author, year = self._title(writer), self._life(writer)[0] + rng.randrange(21, 50)
-        chapters, subject = rng.randrange(7, 60), rng.choice(SUBJECTS)
-        sections = (
-            (title, f"{title} is a novel by {author}."),
-            ("Plot", f"In {chapters} chapters the novel tells of {subject}."),
-            ("Publication", f"{title} was published in {year} and reprinted {rng.randrange(2, 40)} times."),
-        )
-        facts = (
-            Fact("In which year was {} published?", str(year), "Publication"),
-            Fact("How many chapters does {} have?", str(chapters), "Plot"),
-            Fact("What does {} tell of?", subject, "Plot"),
-        )
-        return Entity(title, sections, facts)
-
-    def _river(self, number: int) -> Entity:
-        rng, title = self._rng("river", number), self._title(number)
-        length, bridges, source = rng.randrange(30, 900), rng.randrange(2, 40), rng.randrange(300, 2500)
-        mouth, upper = (self._title(self._partner(number, "town", which)) for which in (0, 1))
-        sections = (
-            (title, f"The {title} is a river that reaches the sea at {mouth}."),
-            ("Course", f"It rises {source} metres above the sea, runs {length} kilometres and passes {upper}."),
-            ("Bridges", f"{bridges} bridges cross the {title}."),
-        )
-        facts = (
-            Fact("How many kilometres long is the {}?", str(length), "Course"),
-            Fact("How many bridges cross the {}?", str(bridges), "Bridges"),
-        )
-        return Entity(title, sections, facts)
-
-    def _prize(self, number: int) -> Entity:
-        """The distractor that is named after a person of the same ten pages."""
-        rng, person = self._rng("prize", number), self._partner(number, "person", number // SMALLEST)
-        title, first = f"{self._title(person)} Prize", self._life(person)[1] + rng.randrange(1, 20)
-        sections = (
-            (title, f"The {title} is awarded every {rng.randrange(2, 8)} years."),
-            ("Winners", f"It has been awarded {rng.randrange(4, 40)} times, for the first time in {first}."),
-        )
-        return Entity(title, sections, ())
-
-    def _street(self, number: int) -> Entity:
-        """The distractor that is named after a town of the same ten pages."""
-        rng, town = self._rng("street", number), self._title(self._partner(number, "town", number // SMALLEST))
-        title = f"{town} Street {self._name(number)}"
-        sections = (
-            (title, f"{title} is a street of {rng.randrange(200, 3000)} metres."),
-            ("Buildings", f"Of its {rng.randrange(20, 200)} houses {rng.randrange(3, 19)} are older than a century."),
-        )
-        return Entity(title, sections, ())
+    def _title(self, number: int, linked: Mapping[str, str] | None = None) -> str:
+        """The title of an entity, which for a prize or a street names one that is `linked`."""
+        kind, rng = KINDS[CYCLE[number % SMALLEST]], self._rng("title", number)
+        # Surnames repeat, so that a surname alone does not find a person.
+        surname = name_of(rng.randrange(max(2, len(self) // 4)), self.seed + 1) if "{surname}" in kind["title"] else ""
+        word = rng.choice(kind["words"]) if "words" in kind else ""
+        return str(kind["title"].format(name=name_of(number, self.seed), surname=surname, word=word, **(linked or {})))

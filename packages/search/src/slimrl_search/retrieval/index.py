@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError, install_hint
-from slimrl.io.checksums import SUMS, find_damage, is_sealed, write_sums
+from slimrl.io.checksums import SUMS, find_damage, write_sums
+from slimrl.io.files import replace_file
 from slimrl.io.regular_file import read_regular
 from slimrl_search.retrieval.corpus import Corpus, StaleError
 from slimrl_search.retrieval.embedding import DEFAULT, Embedder
@@ -52,11 +53,6 @@ class Origin:
     corpus: str
     embedder: str
     chroma: str
-
-    def differences(self, other: "Origin") -> list[str]:
-        """The names of the fields that differ."""
-        mine, others = asdict(self), asdict(other)
-        return [name for name in mine if mine[name] != others[name]]
 
 
 class TitleIndex:
@@ -111,7 +107,7 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
             _check(directory, origin, _command(corpus, embedder))
         else:
             directory.mkdir(parents=True, exist_ok=True)
-            _write_about(directory, origin)
+            replace_file(directory / ABOUT, [json.dumps(asdict(origin), indent=1).encode()], "--data-dir")
         if whole_in(directory):
             return 0
         with closing(VectorFile(directory / VECTORS)) as vectors:
@@ -164,16 +160,14 @@ def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progre
 
 
 def _damage_of(place: Path) -> str:
-    """A phrase that says what of a finished index is damaged; empty if it is whole, or of an earlier version."""
-    if not is_sealed(place):
-        return ""
+    """Return a phrase that describes the damage of a finished index; empty if it is whole."""
     if damage := find_damage(place):
         return damage
     try:
-        found = _database_digest(place)
+        is_same = _database_digest(place).encode() == read_regular(place / DIGEST, MAX_ABOUT_BYTES)
     except sqlite3.Error as error:
         return f"{DATABASE}: {error}"
-    return "" if found.encode() == read_regular(place / DIGEST, MAX_ABOUT_BYTES) else f"{DATABASE} is not as written"
+    return "" if is_same else f"{DATABASE} is not as written"
 
 
 def _database_digest(place: Path) -> str:
@@ -206,12 +200,6 @@ def _origin(corpus: Corpus, embedder: Embedder) -> Origin:
     return Origin(corpus.fingerprint, embedder.fingerprint, importlib.metadata.version("chromadb").split(".")[0])
 
 
-def _write_about(directory: Path, origin: Origin) -> None:
-    unfinished = directory / (ABOUT + ".unfinished")
-    unfinished.write_text(json.dumps(asdict(origin), indent=1), encoding="utf-8")
-    unfinished.replace(directory / ABOUT)
-
-
 def _check(directory: Path, origin: Origin, command: str) -> None:
     """Raise an error, with the command to run, unless the index in the directory is of this origin."""
     if not (directory / ABOUT).exists():
@@ -220,9 +208,9 @@ def _check(directory: Path, origin: Origin, command: str) -> None:
         found = Origin(**json.loads(read_regular(directory / ABOUT, MAX_ABOUT_BYTES)))
     except (ValueError, TypeError) as error:
         raise StaleError(f"{directory / ABOUT} is damaged ({error})", command) from error
-    if differing := found.differences(origin):
-        made_from = " and ".join(differing)
-        raise StaleError(f"the index in {directory} was made from another {made_from} than the present one", command)
+    wanted, there = asdict(origin), asdict(found)
+    if another := " and ".join(name for name in wanted if wanted[name] != there[name]):
+        raise StaleError(f"the index in {directory} was made from another {another} than the present one", command)
 
 
 def _open_collection(directory: Path, num_pages: int, command: str) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ ROOM_BYTES = 64 * 2**20  # kept free for Chroma's journal and for the files of p
 
 
 def writable(index: Path) -> Path:
-    """The index itself if it can be written to, else a copy that exists until this process ends.
+    """Return the index itself if it can be written to, else a copy that exists until this process ends.
 
     Raises:
         UserError: before anything is written, if the copy would not fit; or if the index cannot be read.
@@ -30,38 +30,28 @@ def writable(index: Path) -> Path:
         return index
     copy = Path(tempfile.mkdtemp(prefix="slimrl-index-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    titles = copy / place.name
     try:
-        _copy(index, place, copy)
+        titles.mkdir()
+        shutil.copy(index / ABOUT, copy / ABOUT)
+        for other in place.iterdir():
+            if other.name != DATABASE:
+                (titles / other.name).symlink_to(other.resolve())
+        with closing(sqlite3.connect(f"{(place / DATABASE).resolve().as_uri()}?mode=ro", uri=True)) as database:
+            names = ("page_count", "freelist_count", "page_size")
+            num_pages, num_free, page_bytes = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+            needed, there = (num_pages - num_free) * page_bytes + ROOM_BYTES, shutil.disk_usage(copy).free
+            if there < needed:
+                raise UserError(
+                    f"the index in {index} cannot be written to, as Chroma wants, and a copy in {copy.parent} needs "
+                    f"{needed // 2**20} MB, of which {there // 2**20} are free. In the container raise "
+                    "DOCKER_TMP_LIMIT (it counts towards DOCKER_MEMORY_LIMIT); elsewhere set TMPDIR to a larger disk, "
+                    "or let this user write there."
+                )
+            # VACUUM INTO leaves the free pages out, which a copy of the file would include.
+            database.execute("VACUUM INTO ?", (str(titles / DATABASE),))
     except (OSError, sqlite3.Error) as error:
         raise UserError(
             f"the index in {index} cannot be copied to {copy}: {error}. Is it whole, and may this user read all of it?"
         ) from error
     return copy
-
-
-def _copy(index: Path, place: Path, copy: Path) -> None:
-    """Copy the database of the index and link its vectors."""
-    titles = copy / place.name
-    titles.mkdir()
-    shutil.copy(index / ABOUT, copy / ABOUT)
-    for other in place.iterdir():
-        if other.name != DATABASE:
-            (titles / other.name).symlink_to(other.resolve())
-    uri = f"{(place / DATABASE).resolve().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True)) as database:
-        names = ("page_count", "freelist_count", "page_size")
-        num_pages, num_free, page_bytes = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
-        _check_room(index, copy, (num_pages - num_free) * page_bytes + ROOM_BYTES)
-        # VACUUM INTO leaves the free pages out, which a copy of the file would include.
-        database.execute("VACUUM INTO ?", (str(titles / DATABASE),))
-
-
-def _check_room(index: Path, copy: Path, num_bytes: int) -> None:
-    """Raise UserError if the disk of the copy has less than `num_bytes` free."""
-    there = shutil.disk_usage(copy).free
-    if there < num_bytes:
-        raise UserError(
-            f"the index in {index} cannot be written to, as Chroma wants, and a copy in {copy.parent} needs "
-            f"{num_bytes // 2**20} MB, of which {there // 2**20} are free. In the container raise DOCKER_TMP_LIMIT (it "
-            "counts towards DOCKER_MEMORY_LIMIT); elsewhere set TMPDIR to a larger disk, or let this user write there."
-        )

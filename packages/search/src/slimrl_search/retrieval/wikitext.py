@@ -7,7 +7,7 @@ from typing import Any
 
 from slimrl.errors import UserError, install_hint
 from slimrl_search.retrieval.namespaces import Wiki
-from slimrl_search.retrieval.templates import Call, fold_name, lone_number, raise_text, writer_of
+from slimrl_search.retrieval.templates import fold_name, lone_number, raise_text, write
 
 GONE = re.compile(
     r"<(ref|gallery|math|timeline)\b[^>/]*>.*?</\1\s*>|<ref\b[^>]*/>|<!--.*?-->", re.DOTALL | re.IGNORECASE
@@ -127,19 +127,14 @@ class _Renderer:
 
     def _template(self, node: Any, before: str) -> str:
         name, colon, argument = self._code(node.name).partition(":")
-        name = fold_name(name + colon)
-        if writer := writer_of(name, self._wiki.language):
-            return writer(self._call(node, name, [argument.strip()] if colon else [])) or HOLE
-        if colon or len(node.params) > MAX_UNKNOWN or not BEFORE_WORD.match(before[-1:]):
-            return HOLE
-        return lone_number(self._call(node, name, []).values) or HOLE
-
-    def _call(self, node: Any, name: str, values: list[str]) -> Call:
-        """The call of a template; `values` are the first of those without names."""
+        name, values = fold_name(name + colon), [argument.strip()] if colon else []
         named = {str(one.name).strip(): self._code(one.value).replace(HOLE, "").strip() for one in node.params}
-        while (place := str(len(values) + 1 - (name[-1:] == ":"))) in named:
+        while (place := str(len(values) + 1 - bool(colon))) in named:
             values.append(named.pop(place))
-        return Call(name, values, named, self._wiki.language)
+        text = write(name, values, named, self._wiki.language)
+        if text is None and not colon and len(node.params) <= MAX_UNKNOWN and BEFORE_WORD.match(before[-1:]):
+            text = lone_number(values)
+        return text or HOLE
 
 
 def _variant(flags: str, text: str) -> str:

@@ -48,68 +48,71 @@ class Variables:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Variables":
-        """The values of the variables in an environment."""
-        return cls(
-            data_dir=environ.get("DATA_DIR", ""),
-            judge_model=environ.get("JUDGE_MODEL", ""),
-            judge_base_url=environ.get("JUDGE_BASE_URL") or OLLAMA,
-            wandb_project=environ.get("WANDB_PROJECT", ""),
-            wandb_entity=environ.get("WANDB_ENTITY", ""),
-            is_dev=environ.get("DEV") == "1",
-        )
-
-    @property
-    def num_pages(self) -> int:
-        """The number of pages of a new generated corpus, unless a flag says otherwise."""
-        return FEW_PAGES if self.is_dev else Source(GENERATED).num_pages
+        """Return the values of the variables in an environment."""
+        names = ("data_dir", "judge_model", "judge_base_url", "wandb_project", "wandb_entity")
+        texts = {name: environ[name.upper()] for name in names if environ.get(name.upper())}
+        return cls(**texts, is_dev=environ.get("DEV") == "1")
 
     @property
     def source(self) -> Source:
         """The source of a new generated corpus, unless a flag says otherwise."""
-        return Source(GENERATED, self.num_pages, SEED)
-
-
-def default_source(argv: Sequence[str], variables: Variables) -> Source:
-    """The generated corpus in the data directory, or the source of a new one."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--data-dir", default=variables.data_dir)
-    try:
-        data_dir = parser.parse_known_args(argv)[0].data_dir
-    except argparse.ArgumentError:  # the parser of all flags reports it
-        return variables.source
-    return find_generated(directory_of(variables.source, data_dir)) or variables.source
+        return Source(GENERATED, FEW_PAGES if self.is_dev else Source(GENERATED).num_pages, SEED)
 
 
 def find_index_directory(variables: Variables) -> Path:
-    """The data directory. Without DATA_DIR it is the first directory in the cache that has an index: DEV=1 may have
-    been set when it was built, and not now."""
+    """Return the data directory. Without DATA_DIR it is the first directory in the cache that has an index: DEV=1 may
+    have been set when it was built, and not now."""
     sources = (variables.source, Source(GENERATED), Source(GENERATED, FEW_PAGES))
     directories = [directory_of(source, variables.data_dir) for source in sources]
     return next((directory for directory in directories if (directory / INDEX).is_dir()), directories[0])
 
 
-def add_source_flags(parser: argparse.ArgumentParser, variables: Variables, source: Source) -> None:
-    """Adds the flags for pages and questions, the same as those of `scripts/setup_environment.py`."""
-    parser.add_argument("--corpus", default=GENERATED, help="pages, as for setup_environment.py")
-    parser.add_argument("--questions", default="", help="questions on a corpus of one's own: .jsonl, .parquet, Hub")
-    parser.add_argument("--num-pages", type=int, default=source.num_pages, help="of a generated corpus")
-    parser.add_argument(
+def parse(
+    parser: argparse.ArgumentParser, argv: Sequence[str], variables: Variables
+) -> tuple[argparse.Namespace, list[str]]:
+    """Parse a command line, with the flags that both programs have; return the options and the other words.
+
+    The generated corpus that the data directory has is used unless flags ask for another. Raises UserError for a flag
+    that cannot act.
+    """
+    add = parser.add_argument
+    add("--judge_model", default=variables.judge_model, help="the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL")
+    add("--corpus", default=GENERATED, help="pages, as for setup_environment.py")
+    add("--questions", default="", help="questions on a corpus of one's own: .jsonl, .parquet, Hub")
+    theirs = f"(default: those in the data directory, or {variables.source.num_pages})"
+    add("--num-pages", type=int, default=argparse.SUPPRESS, help=f"of a generated corpus {theirs}")
+    add(
         "--corpus-seed",
         type=int,
-        default=source.seed,
+        default=argparse.SUPPRESS,
         help="of a generated corpus and its questions; --seed is the run's",
     )
-    parser.add_argument(
-        "--data-dir", default=variables.data_dir, help="where corpus and index lie; $DATA_DIR, or the cache"
-    )
+    add("--data-dir", default=variables.data_dir, help="where corpus and index lie; $DATA_DIR, or the cache")
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    options, more = parser.parse_known_args(argv)
+    is_default = "num_pages" not in options and "corpus_seed" not in options
+    source = variables.source
+    if options.corpus == GENERATED:
+        source = find_generated(directory_of(source, options.data_dir)) or source
+    elif not is_default:
+        raise UserError(
+            f"--num-pages and --corpus-seed are of a generated corpus, and the pages are to come from "
+            f"{options.corpus}: leave them away."
+        )
+    if is_default and source != variables.source:
+        say(
+            f"using the corpus in {options.data_dir}: {source.num_pages:,} generated pages, seed {source.seed} "
+            "(--num-pages and --corpus-seed ask for another)"
+        )
+    defaults = {"num_pages": source.num_pages, "corpus_seed": source.seed}
+    options = argparse.Namespace(**{**defaults, **vars(options)})
+    return options, more
 
 
 def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Runs `scripts/train.py`: REINFORCE with one question a step and a few rollouts on it. Returns the exit status."""
+    """Run `scripts/train.py`: REINFORCE with one question a step and a few rollouts on it. Return the exit status."""
     variables = Variables.of(environ)
-    source = default_source(argv, variables)
-    options, more = _train_parser(variables, source).parse_known_args(argv)
-    check_source(options, variables, source)
+    options, more = parse(_train_parser(), argv, variables)
 
     def start(resolved: Resolved[RLConfig]) -> int:
         check_extra()
@@ -130,13 +133,13 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def check_extra() -> None:
-    """Raises UserError without the packages for search, before a model is fetched or planned."""
+    """Raise UserError without the packages for search, before a model is fetched or planned."""
     if not _is_installed("chromadb") or not _is_installed("sentence_transformers"):
         raise UserError(f"wiki-search needs the extra [search]: {install_hint('search')}.")
 
 
 def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
-    """The command line of `rl` with the settings of `scripts/train.py`."""
+    """Return the command line of `rl` with the settings of `scripts/train.py`."""
     rollouts = options.num_rollouts
     num_held_out = _num_questions(NUM_HELD_OUT, options.num_pages)
     env = environment(options, variables, num_train=options.num_samples, num_test=num_held_out)
@@ -166,69 +169,56 @@ def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
             f"WANDB_PROJECT is {variables.wandb_project}, but the package wandb is not installed: metrics go to files "
             f"alone. To log there too: {install_hint('wandb')}."
         )
+    return _words(settings)
+
+
+def _words(settings: Mapping[str, object]) -> list[str]:
+    """Return the settings as words of a command line."""
     return [word for key, value in settings.items() for word in (f"--{key}", str(value))]
 
 
 def _is_installed(package: str) -> bool:
-    """Whether a package can be imported; a directory of the same name, such as W&B leaves behind, is none."""
+    """Return True if a package can be imported; a directory of the same name, such as W&B leaves behind, cannot."""
     found = find_spec(package)
     return found is not None and found.origin is not None
 
 
 def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Runs `scripts/eval.py`. Returns the exit status."""
+    """Run `scripts/eval.py`. Return the exit status."""
     variables = Variables.of(environ)
-    source = default_source(argv, variables)
-    options, more = _eval_parser(variables, source).parse_known_args(argv)
-    check_source(options, variables, source)
-    env = environment(options, variables, num_train=options.num_samples, num_test=options.num_samples)
+    options, more = parse(_eval_parser(), argv, variables)
+    num_samples = vars(options).get("num_samples", _num_questions(NUM_EVALUATED, options.num_pages))
+    env = environment(options, variables, num_train=num_samples, num_test=num_samples)
     settings = {
         "env": json.dumps([env]),
         "split": options.split,
-        "num_examples": options.num_samples,
+        "num_examples": num_samples,
         "baselines": json.dumps([name for name in options.baselines.split(",") if name]),
         "temperatures": "[0.0]",
         "sampling.max_tokens": options.max_new_tokens,
         "sampling.stop": json.dumps(STOP),
         "max_turns": options.max_turns,
         "seq_len": SEQ_LEN,
-        "inference.max_slots": min(options.num_samples, 32),
+        "inference.max_slots": min(num_samples, 32),
         "output_dir": f"runs/eval_{datetime.now():%Y%m%d_%H%M%S}",
         "model.name": options.model,
     }
-    flags = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
 
     def start(resolved: Resolved[EvalRunConfig]) -> int:
         check_extra()
         status: int = call("slimrl.commands.eval:run_eval", resolved)
         return status
 
-    return run_command(EvalRunConfig, [*flags, *more], start, environ)
-
-
-def check_source(options: argparse.Namespace, variables: Variables, source: Source) -> None:
-    """Log the use of an existing corpus that the variables alone would not have chosen. Raises UserError for a flag
-    that cannot act."""
-    is_default = (options.num_pages, options.corpus_seed) == (source.num_pages, source.seed)
-    if options.corpus != GENERATED and not is_default:
-        raise UserError(
-            f"--num-pages and --corpus-seed are of a generated corpus, and the pages are to come from "
-            f"{options.corpus}: leave them away."
-        )
-    if options.corpus == GENERATED and is_default and source != variables.source:
-        say(
-            f"using the corpus in {options.data_dir}: {source.num_pages:,} generated pages, seed {source.seed} "
-            "(--num-pages and --corpus-seed ask for another)"
-        )
+    return run_command(EvalRunConfig, [*_words(settings), *more], start, environ)
 
 
 def _num_questions(most: int, num_pages: int) -> int:
-    """The number of held-out questions to use by default: at most `most`, and as many as the pages surely have."""
+    """Return the default number of held-out questions: at most `most`, and as many as the pages surely have."""
     return min(most, max(2, num_pages // PAGES_PER_QUESTION))
 
 
 def environment(options: argparse.Namespace, variables: Variables, num_train: int, num_test: int) -> dict[str, Any]:
-    """The section `[[env]]` of `wiki-search` with the chosen pages, questions and judge."""
+    """Return the section `[[env]]` of `wiki-search` with the chosen pages, questions and judge."""
     args: dict[str, Any] = {"corpus": options.corpus}
     if options.questions:
         args |= {"questions": options.questions}
@@ -242,7 +232,7 @@ def environment(options: argparse.Namespace, variables: Variables, num_train: in
     return {"id": "wiki-search", "args": args}
 
 
-def _train_parser(variables: Variables, source: Source) -> argparse.ArgumentParser:
+def _train_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         allow_abbrev=False,
         prog="train.py",
@@ -251,19 +241,19 @@ def _train_parser(variables: Variables, source: Source) -> argparse.ArgumentPars
         "--output_dir RUN --resume. --dry-run shows the settings. Without --judge_model answers are compared word by "
         "word.",
     )
-    parser.add_argument("--num_samples", type=_count, default=3, help="questions; a training step each")
-    parser.add_argument("--num_epochs", type=_count, default=1, help="times that each question is trained on")
-    parser.add_argument("--num_rollouts", type=_count, default=2, help="attempts at a question in a step")
-    parser.add_argument("--max_turns", type=_count, default=3, help="replies of the model to a question")
-    parser.add_argument("--lr", type=float, default=1e-5, help="learning rate")
-    parser.add_argument("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
-    parser.add_argument("--model_name", default="smollm2-135m", help="a Hub id, a directory, a .gguf file")
-    parser.add_argument("--live-plot", action="store_true", help="draw RUN/live.png, and a window, while it trains")
-    _finish(parser, variables, source)
+    add = parser.add_argument
+    add("--num_samples", type=_count, default=3, help="questions; a training step each")
+    add("--num_epochs", type=_count, default=1, help="times that each question is trained on")
+    add("--num_rollouts", type=_count, default=2, help="attempts at a question in a step")
+    add("--max_turns", type=_count, default=3, help="replies of the model to a question")
+    add("--lr", type=float, default=1e-5, help="learning rate")
+    add("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
+    add("--model_name", default="smollm2-135m", help="a Hub id, a directory, a .gguf file")
+    add("--live-plot", action="store_true", help="draw RUN/live.png, and a window, while it trains")
     return parser
 
 
-def _eval_parser(variables: Variables, source: Source) -> argparse.ArgumentParser:
+def _eval_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         allow_abbrev=False,
         prog="eval.py",
@@ -271,43 +261,32 @@ def _eval_parser(variables: Variables, source: Source) -> argparse.ArgumentParse
         "Whatever else is given goes to `slimrl eval`, as in --temperatures '[0.0, 1.0]' or --output_dir RUN --resume. "
         "--dry-run shows the settings.",
     )
-    parser.add_argument("--model", default="smollm2-135m", help="a Hub id, a directory such as RUN/weights/step_3")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--model", default="smollm2-135m", help="a Hub id, a directory such as RUN/weights/step_3")
+    add(
         "--split",
         default="test",
         type=lambda name: "validation" if name == "val" else name,
         choices=("train", "validation", "test"),
         help="which questions; training sees train's; `val` is validation",
     )
-    num_samples = _num_questions(NUM_EVALUATED, source.num_pages)
-    parser.add_argument("--num_samples", type=_count, default=num_samples, help="questions")
-    parser.add_argument("--max_turns", type=_count, default=10, help="replies of the model to a question")
-    parser.add_argument("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
-    parser.add_argument(
-        "--baselines", default="random,expert", help="compare with these, by commas: random, expert, other models"
-    )
-    _finish(parser, variables, source)
+    few = f"questions (default: {NUM_EVALUATED}, or a fifth of the pages)"
+    add("--num_samples", type=_count, default=argparse.SUPPRESS, help=few)
+    add("--max_turns", type=_count, default=10, help="replies of the model to a question")
+    add("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
+    add("--baselines", default="random,expert", help="compare with these, by commas: random, expert, other models")
     return parser
 
 
 def _count(text: str) -> int:
-    """A number of something, 1 or more."""
+    """Parse a number of 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of 1 or more")
     return int(text)
 
 
-def _finish(parser: argparse.ArgumentParser, variables: Variables, source: Source) -> None:
-    """Adds the flags that both programs have, and shows all defaults in the help."""
-    parser.add_argument(
-        "--judge_model", default=variables.judge_model, help="the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL"
-    )
-    add_source_flags(parser, variables, source)
-    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
-
-
 def _write_metrics(lines: Path) -> None:
-    """Writes metrics.json beside metrics.jsonl: a list with one entry for each step, whose lines are merged; nan is
+    """Write metrics.json beside metrics.jsonl: a list with one entry for each step, whose lines are merged; nan is
     null."""
     steps: dict[int, dict[str, float | None]] = {}
     for step, metrics in read_metrics(lines):

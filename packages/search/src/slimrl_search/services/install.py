@@ -12,15 +12,15 @@ from pathlib import Path
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
 from slimrl.io.locks import hold_lock
-from slimrl_search.services.needs import GB, check_space
 
+GB = 1_000_000_000
 STDERR = 2  # where pip shows its progress, apart from the output of the script
 DONE = "installed"  # written last, so that an interrupted installation is not taken for one
 
 
 def on_path(given: str, name: str) -> Path | None:
-    """The path of the program that `given` names, or of `name` on the PATH, or None. Raises UserError if `given` is no
-    file."""
+    """Return the path of the program that `given` names, or of `name` on the PATH, or None. Raises UserError unless
+    `given` is a file."""
     if given:
         path = Path(given).expanduser()
         if not path.is_file():
@@ -31,12 +31,12 @@ def on_path(given: str, name: str) -> Path | None:
 
 
 def home_of(requirement: str) -> Path:
-    """The directory of a package's virtual environment, whether it exists yet or not."""
+    """Return the directory of a package's virtual environment, whether it exists yet or not."""
     return cache_root() / "programs" / requirement.replace("==", "-")
 
 
 def ensure_installed(requirement: str, why: str, needed_gb: float) -> Path:
-    """The directory of the virtual environment with a package, which is installed now if it is missing.
+    """Return the directory of the virtual environment with a package, which is installed now if it is missing.
 
     `why` is printed before an installation and says what it takes, and `needed_gb` is how much room, with what pip
     caches. After an interruption the next call begins again, with what pip has cached.
@@ -47,7 +47,7 @@ def ensure_installed(requirement: str, why: str, needed_gb: float) -> Path:
     home = home_of(requirement)
     if (home / DONE).is_file():
         return home
-    check_space(home, round(needed_gb * GB), requirement, "SLIMRL_CACHE")
+    _check_space(home, needed_gb, requirement)
     home.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(home.with_name(f"{home.name}.lock"), f"installing {requirement}", say):
         if (home / DONE).is_file():  # another process has installed it while this one waited for the lock
@@ -62,3 +62,14 @@ def ensure_installed(requirement: str, why: str, needed_gb: float) -> Path:
                 )
         (home / DONE).write_text(f"{requirement}\n", encoding="utf-8")
     return home
+
+
+def _check_space(directory: Path, needed_gb: float, what: str) -> None:
+    """Raise UserError if the disk of a directory has less room than needed."""
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    free_gb = shutil.disk_usage(there).free / GB
+    if free_gb < needed_gb:
+        raise UserError(
+            f"{what} needs {needed_gb:.1f} GB, and the disk of {directory} has {free_gb:.1f} GB free. Make room, or "
+            "name a directory on another disk in the variable SLIMRL_CACHE."
+        )

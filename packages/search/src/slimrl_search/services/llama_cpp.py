@@ -3,14 +3,13 @@
 import argparse
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from slimrl_search.services.gguf_file import find_weights
 from slimrl_search.services.install import ensure_installed, on_path
 from slimrl_search.services.judge_settings import JudgeSettings, judge_settings
 from slimrl_search.services.process import Program
 from slimrl_search.services.script import make_parser, start_or_stop
+from slimrl_search.services.weights import find_gguf
 
 NAME = "llama-server"
 REQUIREMENT = "xllamacpp==2026.10.11549"
@@ -33,29 +32,16 @@ examples:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The server's options: `parallel` requests are answered at once and share a context of `ctx_size` tokens."""
-
-    parallel: int
-    ctx_size: int
-    program: str = ""
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the script and return its exit status. Raises UserError."""
-    arguments = _parser().parse_args(argv)
-    settings = judge_settings()
-    options = Options(arguments.parallel, arguments.ctx_size, arguments.program)
-    return start_or_stop(arguments, NAME, settings.port, lambda: program_of(settings, options))
+    options, settings = _parser().parse_args(argv), judge_settings()
+    return start_or_stop(options, NAME, settings.port, lambda: program_of(settings, options))
 
 
-def program_of(settings: JudgeSettings, options: Options) -> Program:
-    """The server to start. Missing weights and a missing llama.cpp are downloaded first. Raises UserError."""
+def program_of(settings: JudgeSettings, options: argparse.Namespace) -> Program:
+    """Return the server to start. Missing weights and a missing llama.cpp are downloaded first. Raises UserError."""
     port = settings.port  # a wrong address is reported before anything slow
-    get_weights = find_weights(settings.model)  # before anything is installed: is there such a model, and room for it?
-    launcher = _launcher(options.program)
-    weights = get_weights()
+    weights, launcher = find_gguf(settings.model), _launcher(options.program)
     numbers = {"--port": port, "--parallel": options.parallel, "--ctx-size": options.ctx_size}
     command = [*launcher, "--model", str(weights), "--alias", settings.model, "--host", "127.0.0.1"]
     command += [word for name, number in numbers.items() for word in (name, str(number))]
@@ -66,7 +52,7 @@ def program_of(settings: JudgeSettings, options: Options) -> Program:
 
 
 def _launcher(given: str) -> list[str]:
-    """The beginning of the command: `llama-server`, or the Python program that runs the one inside `xllamacpp`."""
+    """Return the beginning of the command: `llama-server`, or the Python program for the one inside `xllamacpp`."""
     found = on_path(given, NAME)
     if found is not None:
         return [str(found)]

@@ -1,6 +1,6 @@
-"""The module starts a program in the background, finds it again in a later process, and ends it with all its children.
+"""The module starts a server in the background, finds it again in a later process, and ends it with all its children.
 
-A record of what runs is kept in a file beside its log. The module knows nothing of what is served.
+A record of the server is kept in a file beside its log. The module knows nothing of what is served.
 """
 
 import json
@@ -18,20 +18,21 @@ from slimrl.io.cache import cache_root, say
 from slimrl.io.http import is_healthy
 from slimrl.io.locks import hold_lock
 from slimrl.io.process_tree import end, find_process_tree, processes, start_time
-from slimrl_search.services.progress import ProgressLine
 
 STOP_S = 20.0
 POLL_S = 0.25
+NOTICE_S = 10.0  # between two notes about a server that is not ready
 LOG_LINES = 15
-HEALTH_S = 5.0  # for one look at whether a program is ready
+HEALTH_S = 5.0  # for one look at whether a server is ready
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program to run. `name` and `port` identify it among those of this machine.
+    """A server to run. `name` and `port` identify it among the servers of this machine.
 
     `about` says in words what it serves and with which settings, so that a start with other settings is noticed. The
-    program is ready when it answers `/health` with status 200.
+    server is ready when it answers `/health` with status 200. `after` is a command that removes what is left when the
+    process has ended, such as a container.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     setting: str = "JUDGE_BASE_URL"  # the variable that sets the port, for messages
     path: str = "/v1"  # of the served API, for messages
+    after: Sequence[str] = ()
 
     @property
     def url(self) -> str:
@@ -50,11 +52,11 @@ class Program:
     @property
     def record(self) -> Path:
         """The file with the record of the process that runs."""
-        return _directory() / f"{self.name}-{self.port}.json"
+        return cache_root() / "servers" / f"{self.name}-{self.port}.json"
 
     @property
     def log(self) -> Path:
-        """The file with the program's output."""
+        """The file with the server's output."""
         return self.record.with_suffix(".log")
 
 
@@ -67,62 +69,44 @@ class Running:
     began: str
     about: str
     others: Mapping[int, str] = field(default_factory=dict)
+    after: Sequence[str] = ()
 
     @property
-    def start_times(self) -> dict[int, str]:
-        """The time of start of each recorded process, by process id."""
-        return {**self.others, self.pid: self.began}
+    def tree(self) -> dict[int, str]:
+        """The recorded processes that still run, with their descendants: process id to time of start."""
+        return find_process_tree({**self.others, self.pid: self.began})
 
 
-def start(program: Program) -> None:
-    """Start a program in the background and wait until it is ready; one that runs already is only waited for.
+def start(program: Program, foreground: bool = False) -> int:
+    """Start a server and return the exit status; one that runs already is only waited for.
 
-    Raises:
-        UserError: if another program has the port, or this one ends before it is ready.
+    In the background the function returns when the server is ready. In the foreground it returns when the server has
+    ended, by Ctrl-C, by `stop` in another process or by itself. Raises UserError if another program has the port, or
+    the server ends before it is ready.
     """
+    place = f"{program.url}{program.path}"
     with _hold_lock(program):
-        running = _find_running(program)
-        if running is not None:
-            if not _wait_until_ready(program, running):
-                raise _early_end_error(program, "")
-            place = f"{program.url}{program.path}, process {running.pid}; log: {program.log}"
-            say(f"already runs: {running.about} at {place}")
-            return
-        say(f"starting {program.about}; log: {program.log}")
-        with program.log.open("wb") as log:
-            process = _spawn(program, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        running = _make_record(program, process)
+        if running := _find_running(program):
+            if not foreground:
+                _wait_until_ready(program, running)
+            say(f"already runs: {running.about} at {place}, process {running.pid}; log: {program.log}")
+            return 0
+        say(f"starting {program.about}" + (f" at {place}; Ctrl-C ends it" if foreground else f"; log: {program.log}"))
+        process = _spawn(program, foreground)
+        # A child keeps its id and its time of start until it is reaped, even if it has ended.
+        running = Running(process.pid, processes(process.pid)[process.pid].began, program.about, after=program.after)
         try:
             _write_record(program, running)
-            if not _wait_until_ready(program, running):
-                _end(running)  # its children; before `wait`, after which the kernel may reuse its process id
-                raise _early_end_error(program, f" with status {process.wait()}")
-            _write_record(program, replace(running, others=find_process_tree(running.start_times)))
+            if not foreground:
+                _wait_until_ready(program, running, process)
+                _write_record(program, replace(running, others=running.tree))
         except BaseException:  # Ctrl-C and a full disk too: nothing may stay that is not ready or not recorded
             _discard(program, process, running)
             raise
-    process.returncode = 0  # else Popen would warn, when collected, of a child that still runs; it is meant to
-    say(f"ready at {program.url}{program.path}, process {process.pid}; to stop it: the same script with --stop")
-
-
-def run(program: Program) -> int:
-    """Run a program in the foreground until it ends or Ctrl-C is pressed, and return its exit status.
-
-    `stop`, called by another process, ends it too. Raises UserError as `start` does.
-    """
-    with _hold_lock(program):
-        running = _find_running(program)
-        if running is not None:
-            say(f"already runs: {running.about} at {program.url}{program.path}, process {running.pid}")
-            return 0
-        say(f"starting {program.about} at {program.url}{program.path}; Ctrl-C ends it")
-        process = _spawn(program)
-        running = _make_record(program, process)
-        try:
-            _write_record(program, running)
-        except BaseException:  # without a record, no other process could stop it
-            _discard(program, process, running)
-            raise
+    if not foreground:
+        process.returncode = 0  # else Popen would warn, when collected, of a child that still runs; it is meant to
+        say(f"ready at {place}, process {process.pid}; to stop it: the same script with --stop")
+        return 0
     try:
         return _wait_for_exit(process)
     finally:
@@ -130,14 +114,11 @@ def run(program: Program) -> int:
 
 
 def stop(name: str, port: int) -> bool:
-    """End the program of that name and port with all its children; return whether there was one.
-
-    Raises:
-        UserError: if a process survives even SIGKILL.
-    """
+    """End the server of that name and port with all its children; return whether there was one. Raises UserError if a
+    process survives SIGKILL, or what it leaves cannot be removed."""
     program = Program(name, port, (), "")
     running = _read_record(program)
-    if running is None or not find_process_tree(running.start_times):
+    if running is None or not (running.tree or running.after):
         program.record.unlink(missing_ok=True)
         say(f"no {name} that was started here runs on port {port}")
         return False
@@ -149,20 +130,16 @@ def stop(name: str, port: int) -> bool:
 
 
 def _find_running(program: Program) -> Running | None:
-    """The record of the program if it runs already, else None.
-
-    Raises:
-        UserError: if it runs with other settings, its children have outlived it, or another program has the port.
-    """
+    """Return the record of the server if it runs already, else None. Raises UserError if it runs with other settings,
+    its children have outlived it, or another program has the port."""
     running = _read_record(program)
-    if running is None or not find_process_tree(running.start_times):
+    if running is None or not running.tree:
         _check_port(program)
         return None
     if start_time(running.pid) != running.began:
-        left = ", ".join(map(str, sorted(find_process_tree(running.start_times))))
         raise UserError(
-            f"{running.about} has ended, but processes that it had started run still: {left}. End them first, by the "
-            "same script with --stop."
+            f"{running.about} has ended, but processes that it had started run still: "
+            f"{', '.join(map(str, sorted(running.tree)))}. End them first, by the same script with --stop."
         )
     if running.about != program.about:
         raise UserError(
@@ -186,21 +163,28 @@ def _check_port(program: Program) -> None:
             ) from error
 
 
-def _spawn(program: Program, **how: object) -> "subprocess.Popen[bytes]":
+def _spawn(program: Program, foreground: bool) -> "subprocess.Popen[bytes]":
+    """Start the process, in the background with a session of its own and its output in the log."""
+    environment = {**os.environ, **program.environment}
     try:
-        return subprocess.Popen(program.command, env={**os.environ, **program.environment}, **how)  # type: ignore[call-overload,no-any-return]
+        if foreground:
+            return subprocess.Popen(program.command, env=environment)
+        with program.log.open("wb") as log:
+            return subprocess.Popen(
+                program.command,
+                env=environment,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
     except OSError as error:
         raise UserError(f"{program.command[0]} cannot be run: {error.strerror}.") from error
 
 
-def _make_record(program: Program, process: "subprocess.Popen[bytes]") -> Running:
-    """The record of a new process, even if it has ended: a child keeps its id and time of start until it is reaped."""
-    return Running(process.pid, processes(process.pid)[process.pid].began, program.about)
-
-
 @contextmanager
 def _hold_lock(program: Program) -> Iterator[None]:
-    """Hold the program's lock: of several starts at once, one goes first and the others find what it has started."""
+    """Hold the server's lock: of several starts at once, one goes first and the others find what it has started."""
     program.record.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(program.record.with_suffix(".lock"), "starting it", say):
         yield
@@ -221,34 +205,31 @@ def _read_record(program: Program) -> Running | None:
     return replace(running, others=others) if running.began else None
 
 
-def _wait_until_ready(program: Program, running: Running) -> bool:
-    """Wait until the program is ready; return False if it has ended first."""
-    line = ProgressLine()
-    try:
-        while not is_healthy(program.url, HEALTH_S):
-            if start_time(running.pid) != running.began:
-                return False
-            line.show(f"  {line.seconds:.0f} s, not ready yet: {_tail(program.log, 1):.100}")
-            time.sleep(POLL_S)
-        return True
-    finally:
-        line.end()
-
-
-def _early_end_error(program: Program, how: str) -> UserError:
-    return UserError(
-        f"{program.about} ended{how} before it was ready. The end of its log, {program.log}:\n{_tail(program.log)}"
-    )
+def _wait_until_ready(program: Program, running: Running, process: "subprocess.Popen[bytes] | None" = None) -> None:
+    """Wait until the server is ready. Raises UserError if its process ends first."""
+    began = noted = time.monotonic()
+    while not is_healthy(program.url, HEALTH_S):
+        if start_time(running.pid) != running.began:
+            _end(running)  # its children; before `wait`, after which the kernel may reuse its process id
+            how = f" with status {process.wait()}" if process else ""
+            raise UserError(
+                f"{program.about} ended{how} before it was ready. The end of its log, {program.log}:\n"
+                f"{_tail(program.log, LOG_LINES)}"
+            )
+        if (now := time.monotonic()) - noted >= NOTICE_S:
+            noted = now
+            say(f"  {now - began:.0f} s, not ready yet: {_tail(program.log, 1):.100}")
+        time.sleep(POLL_S)
 
 
 def _wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
     try:
         return process.wait()
-    except KeyboardInterrupt:  # the terminal sends Ctrl-C to the program too, so it ends by itself
+    except KeyboardInterrupt:  # the terminal sends Ctrl-C to the server too, so it ends by itself
         return process.wait()
 
 
-def _tail(path: Path, lines: int = LOG_LINES) -> str:
+def _tail(path: Path, lines: int) -> str:
     return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
 
@@ -259,19 +240,19 @@ def _discard(program: Program, process: "subprocess.Popen[bytes]", running: Runn
 
 
 def _end(running: Running) -> str:
-    """End the processes of a record; return the ids of those that needed SIGKILL, joined by commas.
-
-    Raises:
-        UserError: if a process survives SIGKILL.
-    """
-    killed, left = end(running.start_times, STOP_S)
+    """End the processes of a record and remove what they leave; return the ids of those that needed SIGKILL, joined by
+    commas. Raises UserError if a process survives, or the command for the rest fails."""
+    killed, left = end({**running.others, running.pid: running.began}, STOP_S)
     if left:
         raise UserError(
             f"process {', '.join(map(str, left))} of {running.about} does not end, even when it is killed: it waits "
             "for a device or a disk, or is another user's. Try again later."
         )
+    if running.after:
+        done = subprocess.run(running.after, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise UserError(
+                f"{running.about} may still run: `{' '.join(running.after)}` ended with status {done.returncode}: "
+                f"{(done.stderr or done.stdout).strip()[-500:]}"
+            )
     return ", ".join(map(str, killed))
-
-
-def _directory() -> Path:
-    return cache_root() / "servers"

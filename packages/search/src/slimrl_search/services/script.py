@@ -7,11 +7,11 @@ from typing import NoReturn
 
 from slimrl.errors import UserError, visible
 from slimrl.io.secrets import redact
-from slimrl_search.services.process import Program, run, start, stop
+from slimrl_search.services.process import Program, start, stop
 
 
 def make_parser(script: str, about: str, examples: str = "") -> argparse.ArgumentParser:
-    """A parser with the flags `--stop` and `--foreground`, of which one call takes at most one."""
+    """Return a parser with the flags `--stop` and `--foreground`, of which one call takes at most one."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=script, description=about, epilog=examples, formatter_class=raw)
     what = parser.add_mutually_exclusive_group()
@@ -27,10 +27,7 @@ def start_or_stop(arguments: argparse.Namespace, name: str, port: int, program: 
     """
     if arguments.stop:
         return 0 if stop(name, port) else 1
-    if arguments.foreground:
-        return run(program())
-    start(program())
-    return 0
+    return start(program(), arguments.foreground)
 
 
 def run_script(main: Callable[[Sequence[str]], int]) -> NoReturn:

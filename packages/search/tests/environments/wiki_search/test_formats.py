@@ -83,6 +83,7 @@ def test_the_expert_solves_questions_in_the_loop(made: Made, way: str):
         replies = [message["content"] for message in conversation if message["role"] == "assistant"]
         rollout = episode(taskset, task, replies)
         assert (rollout.reward, rollout.failure) == (1.0, ""), rollout.failure_detail
+        assert task.data["answer"] in rollout.messages[-2]["content"]  # what it answers, it has read
         assert [message["content"] for message in rollout.messages] == [m["content"] for m in conversation]
         assert rollout.metrics == {
             "correct": 1.0,
@@ -123,6 +124,7 @@ WRONG_CALLS = (
     ("read_section", "nobody:life", "there is no page `nobody`. Did you mean `"),
     ("read_section", "nobody", "is no section id, which is `page_id:section`"),
     ("read_section", ":", "there is no page ``. Did you mean `"),
+    ("read_section", "", "is no section id"),
     ("read_section", "\u05e9\U0001f98a:\x00", "there is no page"),
     *((tool, 1001 * ":", "has 1001 characters; 1000 are allowed") for tool in NAMES),
 )
@@ -147,7 +149,11 @@ def test_a_tools_error_is_text_and_the_episode_goes_on(made: Made, way: str):
 def mistakes(way: str) -> list[tuple[str, str]]:
     """Replies that are neither a call nor an answer, and what is said to them."""
     common = [("I do not know.", "neither a"), ("", "neither a"), ("<answer>never closed", "neither a")]
-    thought = [(f"<think>{call(way, 'search_pages', 'x')}<answer>x</answer></think>", "neither a")]
+    thoughts = (
+        f"<think>{call(way, 'search_pages', 'x')}<answer>x</answer></think>",
+        "<think>perhaps <answer>x</answer>",
+    )
+    thought = [(text, "neither a") for text in (*thoughts, "<think>a</think> so <think><answer>x</answer>")]
     unknown = [(call(way, "search", "x"), "search")]
     match way:
         case "tags":

@@ -1,7 +1,5 @@
-"""The module audits a running sandbox server over HTTP and prints a table.
-
-`scripts/test_environment.py` checks the tools, `scripts/test_sandbox.py` the isolation.
-"""
+"""The module checks a running sandbox server over HTTP and prints a table. `scripts/test_environment.py` checks the
+tools, `scripts/test_sandbox.py` the isolation."""
 
 import asyncio
 import json
@@ -11,12 +9,14 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
+from packages.sandbox.tests.attempts.exploits import BROKEN, Exploit, exploits
+from slimrl.errors import UserError
 from slimrl.monitor.console import RunConsole
-from slimrl_sandbox.attacks import BROKEN, Exploit, exploits
 from slimrl_sandbox.base import Execution, Sandbox
-from slimrl_sandbox.client import HttpSandbox
+from slimrl_sandbox.client import HttpSandbox, Reply
 
 TOOLS = ("search_pages", "view_sections", "read_section")
+HEALTH_S = 10.0
 QUERIES = ("river", "a city", "who", "the", "1874", "Ångström ☃ \u05d0")
 
 
@@ -29,22 +29,46 @@ class Check:
     found: str
 
 
+class Client(HttpSandbox):
+    """A client of all that a sandbox's server answers."""
+
+    async def is_up(self) -> bool:
+        """Return True if a sandbox's server answers at the address."""
+        try:
+            found = await self.send("GET", "/health", within_s=HEALTH_S)
+        except UserError:  # nobody, or somebody else, who speaks no JSON
+            return False
+        return isinstance(found, dict) and found.get("status") == "ok"
+
+    async def memory(self) -> str:
+        """Return how the server limits the memory of all of a program's processes: "by cgroup" or "by polling"."""
+        return str((await self.send("GET", "/health"))["memory"])
+
+    async def tools(self) -> list[str]:
+        """Return the names of the server's tools."""
+        return [tool["name"] for tool in (await self.send("GET", "/tools"))["tools"]]
+
+    async def call(self, name: str, argument: str) -> Reply:
+        """Call one tool and return `{"result": ...}`, or `{"error": text}` if it failed."""
+        return await self.send("POST", f"/tools/{name}", {"argument": argument})
+
+
 def is_up(address: str) -> bool:
     """Whether a sandbox's server answers at the address."""
 
     async def ask() -> bool:
-        async with HttpSandbox(address) as sandbox:
+        async with Client(address) as sandbox:
             return await sandbox.is_up()
 
     return asyncio.run(ask())
 
 
-def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[list[Check]]], token: str = "") -> int:
+def report(title: str, address: str, checks: Callable[[Client], Awaitable[list[Check]]], token: str = "") -> int:
     """Make the checks, print the table, and return the exit status: 0 if all passed, else 1. Raises UserError if no
     server answers."""
 
     async def make() -> tuple[list[Check], str]:
-        async with HttpSandbox(address, token) as sandbox:
+        async with Client(address, token) as sandbox:
             return await checks(sandbox), await sandbox.memory()
 
     (found, memory), console = asyncio.run(make()), RunConsole()
@@ -64,8 +88,8 @@ def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[l
     return int(failed > 0)
 
 
-async def check_tools(sandbox: HttpSandbox) -> list[Check]:
-    """The checks of the tools: each is called over HTTP, with wrong arguments, and from code in the sandbox."""
+async def check_tools(sandbox: Client) -> list[Check]:
+    """Check the tools: each is called over HTTP, with wrong arguments, and from code in the sandbox."""
     names = await sandbox.tools()
     checks = [Check("the server has the three tools", set(TOOLS) <= set(names), ", ".join(names) or "none")]
     if not checks[0].passed:
@@ -88,11 +112,11 @@ async def check_tools(sandbox: HttpSandbox) -> list[Check]:
         Check("read_section reads a section", isinstance(text, str) and len(text) > 0, f"{text!r:.60}"),
         Check("read_section reads a whole page", text in whole and len(whole) >= len(text), f"{len(whole)} characters"),
     ]
-    return [*checks, *await _mistakes(sandbox, page_id), *await _from_code(sandbox, page_id)]
+    return [*checks, *await _mistakes(sandbox, page_id), *await check_calls(sandbox, page_id)]
 
 
-async def _mistakes(sandbox: HttpSandbox, page_id: str) -> list[Check]:
-    """The checks that a wrong argument is answered by an error that says what to do."""
+async def _mistakes(sandbox: Client, page_id: str) -> list[Check]:
+    """Check that a wrong argument is answered by an error that says what to do."""
     cases = (  # tool, argument, what its error must say
         ("search_pages", " ", "empty"),
         ("view_sections", f"{page_id}_x", f"Did you mean `{page_id}`?"),
@@ -108,8 +132,8 @@ async def _mistakes(sandbox: HttpSandbox, page_id: str) -> list[Check]:
     return checks
 
 
-async def _from_code(sandbox: HttpSandbox, page_id: str) -> list[Check]:
-    """The checks that code in the sandbox can call the tools and handle their errors."""
+async def check_calls(sandbox: Sandbox, page_id: str) -> list[Check]:
+    """Check that code in the sandbox can call the tools, made-up ones too, and handle their errors."""
     chain = (
         "row = search_pages('city')[0]\n"
         "section = view_sections(row['page_id'])[0]\n"
@@ -121,23 +145,21 @@ async def _from_code(sandbox: HttpSandbox, page_id: str) -> list[Check]:
     after = await sandbox.run(f"print(view_sections({page_id!r}) != [])")
     return [
         Check("code calls the tools one after the other", ran.stdout == "True\n", last_line(ran)),
+        Check("its calls are recorded", [call.tool for call in ran.calls] == list(TOOLS), str(len(ran.calls))),
         Check("code can catch a tool's error", told.stdout.startswith("told: there is no page"), last_line(told)),
         Check("an error that is not caught is a traceback", "there is no page" in raised.error, last_line(raised)),
         Check("and the next program runs", after.stdout == "True\n", last_line(after)),
     ]
 
 
-def isolation_checks(port: int, timeout_s: float = 5.0) -> Callable[[Sandbox], Awaitable[list[Check]]]:
-    """The checks of the isolation: each exploit must fail, and an ordinary program must run after it."""
-
-    async def checks(sandbox: Sandbox) -> list[Check]:
-        return [await run_exploit(sandbox, exploit, timeout_s) for exploit in exploits(port)]
-
-    return checks
+async def check_isolation(sandbox: Sandbox, port: int) -> list[Check]:
+    """Check the isolation: each exploit must fail, and an ordinary program must run after it."""
+    return [await run_exploit(sandbox, exploit) for exploit in exploits(port)]
 
 
-async def run_exploit(sandbox: Sandbox, exploit: Exploit, timeout_s: float) -> Check:
-    """The check of one exploit; it passes if the exploit fails and the sandbox still works."""
+async def run_exploit(sandbox: Sandbox, exploit: Exploit) -> Check:
+    """Check one exploit; it passes if the exploit fails and the sandbox still works."""
+    timeout_s = 2.0 if exploit.ends_with == "timeout_s" else 20.0
     execution = await sandbox.run(exploit.code, timeout_s=timeout_s)
     printed = execution.stdout
     if exploit.later:
@@ -152,5 +174,5 @@ async def run_exploit(sandbox: Sandbox, exploit: Exploit, timeout_s: float) -> C
 
 def last_line(execution: Execution) -> str:
     """The last line of the error or, without one, of the output."""
-    ending = (execution.error.strip() or execution.stdout.strip()).splitlines()[-1:] or [""]
+    ending = (execution.error.strip() or execution.stdout.strip()).splitlines()[-1:] or ["nothing"]
     return f"{ending[0]:.100}"

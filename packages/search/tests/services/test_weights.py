@@ -3,22 +3,18 @@
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 
-import httpx
 import pytest
-from huggingface_hub.errors import OfflineModeIsEnabled
 
 from slimrl.errors import UserError
 from slimrl.models.packaged import find_packaged_file
-from slimrl_search.services.gguf_file import choose_files, find_weights
+from slimrl_search.services.weights import choose_files, choose_model, find_gguf, find_model
 
 COMMIT = "0123456789012345678901234567890123456789"
 WEIGHTS = bytes(range(256)) * 4000
@@ -37,6 +33,7 @@ FILES = ["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002
         ([*FILES, "m-q4_k_m.gguf"], "Q4_K_M", ["m-q4_k_m.gguf"]),
         (["x.Q4_K_M.gguf"], "Q4_K_M", ["x.Q4_K_M.gguf"]),
         (["IQ4_K_M/m-IQ4_K_M.gguf"], "Q4_K_M", []),
+        (FILES[:2], "Q4_K_M", []),  # not all parts
         (FILES, "Q2_K", []),
         (FILES, "other.gguf", []),
         ([], "Q4_K_M", []),
@@ -49,18 +46,32 @@ def test_a_file_is_chosen_by_its_name_or_quantisation_with_all_its_parts(files: 
 def test_a_file_here_and_the_packaged_model_need_no_network(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("judge.gguf").touch()
-    assert find_weights("judge.gguf")() == tmp_path / "judge.gguf"
-    assert find_weights("smollm2-135m")() == find_packaged_file("smollm2-135m")
+    assert find_gguf("judge.gguf") == tmp_path / "judge.gguf"
+    assert find_gguf("smollm2-135m") == find_packaged_file("smollm2-135m")
+    assert find_model(str(tmp_path)) == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (["config.json", "a.safetensors", "a.bin", "b.onnx", "a.md"], ["config.json", "a.safetensors"]),
+        (["config.json", "tokenizer.model", "a.bin", "x/config.json"], ["config.json", "tokenizer.model", "a.bin"]),
+        (["config.json"], []),
+        (["a.safetensors"], []),
+    ],
+)
+def test_of_a_model_one_kind_of_weights_is_fetched(files: list[str], found: list[str]):
+    assert choose_model(files) == found
 
 
 @pytest.mark.parametrize("name", ["missing.gguf", "qwen", "a/b/c", "./weights/missing.gguf", "../weights/missing.gguf"])
 def test_a_name_that_is_nothing_lists_those_that_are(name: str):
     with pytest.raises(UserError, match=r"JUDGE_MODEL is .*Known: qwen2\.5:3b.*owner/repository:Q8_0"):
-        find_weights(name)
+        find_gguf(name)
 
 
 class Hub(ThreadingHTTPServer):
-    """One repository with one file, of which the last bytes may be `missing`."""
+    """One repository with two files, of which the last bytes may be `missing`."""
 
     daemon_threads = True
 
@@ -78,10 +89,13 @@ class HubHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append(f"{self.path} {self.headers.get('Range', '')}".strip())
-        if self.path.startswith("/api/models/owner/judge"):
-            lfs = {"size": len(WEIGHTS), "sha256": DIGEST, "pointerSize": 1}
-            file = {"rfilename": "judge-Q4_K_M.gguf", "size": len(WEIGHTS), "lfs": lfs, "blobId": "b"}
-            self.answer(json.dumps({"id": "owner/judge", "sha": COMMIT, "siblings": [file]}).encode())
+        if self.path.startswith("/api/models/owner/judge/tree/"):
+            lfs = {"size": len(WEIGHTS), "oid": DIGEST, "pointerSize": 1}
+            file = {"type": "file", "path": "judge-Q4_K_M.gguf", "size": len(WEIGHTS), "oid": "b", "lfs": lfs}
+            self.answer(json.dumps([file, {**file, "path": "judge-Q2_K.gguf"}]).encode())
+        elif self.path.startswith("/api/models/owner/judge"):
+            files = [{"rfilename": name} for name in ("judge-Q4_K_M.gguf", "judge-Q2_K.gguf")]
+            self.answer(json.dumps({"id": "owner/judge", "sha": COMMIT, "siblings": files}).encode())
         elif self.path.startswith("/owner/judge/resolve/"):
             start = int(self.headers.get("Range", "bytes=0-")[6:].partition("-")[0])
             self.answer(WEIGHTS[start : len(WEIGHTS) - self.server.missing], start)
@@ -120,9 +134,9 @@ def fetched(hub: Hub, home: Path, name: str = "owner/judge", **environment: str)
     program = """
 import sys
 from slimrl.errors import UserError
-from slimrl_search.services.gguf_file import find_weights
+from slimrl_search.services.weights import find_gguf
 try:
-    print(find_weights(sys.argv[1])())
+    print(find_gguf(sys.argv[1]))
 except UserError as error:
     sys.exit(str(error))
 """
@@ -137,7 +151,7 @@ except UserError as error:
 def test_weights_are_fetched_once_and_found_without_a_network(hub, tmp_path):
     done = fetched(hub, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()).read_bytes() == WEIGHTS and "owner/judge, judge-Q4_K_M.gguf" in done.stderr
+    assert Path(done.stdout.strip()).read_bytes() == WEIGHTS and "weights: " in done.stderr
     assert fetched(hub, tmp_path).stdout == done.stdout
     assert sum("/resolve/" in path for path in hub.asked) == 1
     offline = fetched(hub, tmp_path, HF_HUB_OFFLINE="1")
@@ -149,7 +163,7 @@ def test_weights_are_fetched_once_and_found_without_a_network(hub, tmp_path):
 @pytest.mark.slow
 def test_a_choice_that_is_not_there_is_named_and_half_a_file_is_refused(hub, tmp_path):
     other = fetched(hub, tmp_path, "owner/judge:Q8_0")
-    assert "owner/judge has no .gguf file Q8_0. It has: judge-Q4_K_M.gguf" in other.stderr
+    assert "owner/judge has no .gguf file Q8_0. It has: judge-Q2_K.gguf, judge-Q4_K_M.gguf" in other.stderr
     missing = fetched(hub, tmp_path, "owner/other")
     assert "there is no model owner/other on the Hugging Face Hub" in missing.stderr
     hub.missing = 100
@@ -162,49 +176,8 @@ def test_without_a_network_the_cache_is_used_or_one_line_says_so(hub, tmp_path):
     nowhere = {"HF_ENDPOINT": "http://127.0.0.1:9", "HTTP_PROXY": "", "http_proxy": ""}
     bare = fetched(hub, tmp_path, **nowhere)
     assert bare.returncode == 1 and bare.stderr.count("\n") == 1, bare.stderr
-    assert "cannot be reached" in bare.stderr and "nothing of Q4_K_M is in its cache" in bare.stderr
+    assert "cannot be reached" in bare.stderr and "Q4_K_M, is not complete in its cache" in bare.stderr
     there = fetched(hub, tmp_path)
     again = fetched(hub, tmp_path, **nowhere)
     assert again.stdout == there.stdout, again.stderr
     assert "from the cache, as the Hugging Face Hub cannot be reached" in again.stderr
-
-
-def cached(root: Path, files: list[str]) -> Path:
-    """A cache of the Hub's client with a model's files."""
-    snapshot = root / "models--owner--judge" / "snapshots" / COMMIT
-    snapshot.mkdir(parents=True)
-    for name in files:
-        (snapshot / name).write_bytes(WEIGHTS)
-    (root / "models--owner--judge" / "refs").mkdir()
-    (root / "models--owner--judge" / "refs" / "main").write_text(COMMIT)
-    return snapshot
-
-
-@pytest.mark.parametrize(
-    "error", [httpx.ConnectError("[Errno -2] Name or service not known"), httpx.ReadTimeout(""), OfflineModeIsEnabled()]
-)
-def test_a_network_that_fails_anyhow_leaves_the_cache(error, tmp_path, monkeypatch, capsys):
-    snapshot = cached(tmp_path, FILES[:3])
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.utils._cache_manager.HF_HUB_CACHE", str(tmp_path), raising=False)
-
-    def fail(*arguments: object, **named: object) -> None:
-        raise error
-
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", fail)
-    assert find_weights("owner/judge")() == snapshot / FILES[1]
-    assert find_weights("owner/judge:Q8_0")() == snapshot / FILES[0]
-    assert "from the cache" in capsys.readouterr().err
-    (snapshot / FILES[2]).unlink()
-    with pytest.raises(UserError, match=r"only 1 of 2 parts of Q4_K_M is in its cache"):
-        find_weights("owner/judge")
-
-
-def test_weights_without_room_are_not_fetched(tmp_path, monkeypatch):
-    sibling = SimpleNamespace(rfilename="m-Q4_K_M.gguf", size=5_000_000_000)
-    info = SimpleNamespace(id="owner/judge", sha=COMMIT, siblings=[sibling])
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: info)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4_000_000_000))
-    with pytest.raises(UserError, match=r"owner/judge \(m-Q4_K_M\.gguf\) needs 5\.0 GB, and .* 4\.0 GB free.*HF_HOME"):
-        find_weights("owner/judge")

@@ -1,0 +1,250 @@
+"""Attempts that the host has to watch: on its sockets, on its processes and on files of sessions. Programs that judge
+themselves are in `attempts/exploits.py`."""
+
+import asyncio
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from packages.sandbox.tests.attempts.exploits import CATCH_SIGNALS
+from packages.sandbox.tests.conftest import TOOLS, Run, processes_in, run_all
+from slimrl_sandbox.base import Execution
+from slimrl_sandbox.local import BubblewrapSandbox
+
+pytestmark = pytest.mark.slow
+
+SECRET = "the-secret-of-the-host"
+ROOT = "import os, time, signal\nprint('root', os.stat('/').st_dev, flush=True)\n"
+
+
+def nothing_is_left(execution: Execution) -> bool:
+    word, root = execution.stdout.splitlines()[0].split()
+    assert word == "root"
+    # The number of a root that is gone may be that of another sandbox's now, for as long as that one runs something.
+    deadline = time.monotonic() + 10
+    while (left := processes_in(int(root))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left == []
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file of the host's, alone in its directory."""
+    path = tmp_path / "host" / "secret"
+    path.parent.mkdir()
+    path.write_text(SECRET)
+    return path
+
+
+def test_tracebacks_of_the_runner_name_no_path_of_the_host(run: Run) -> None:
+    execution = run("import os, sys\nprint(sys._getframe(1).f_code.co_filename)\nos.closerange(3, 256)")
+    assert execution.stdout == "<runner>\n"
+    assert "slimrl" not in execution.stderr and "Traceback" in execution.stderr
+
+
+def test_reading_the_files_of_other_sessions(isolated: None) -> None:
+    look = (
+        "import os\n"
+        "for folder, _, files in os.walk('/', onerror=None):\n"
+        "    if folder.startswith(('/proc', '/usr')): continue\n"
+        "    for name in files:\n"
+        "        if name.startswith('my-own'): print(folder, name)"
+    )
+
+    async def scenario() -> tuple[Execution, Execution]:
+        async with BubblewrapSandbox(TOOLS) as sandbox:
+            await sandbox.run("open('my-own', 'w').write('x')", "a")
+            running = asyncio.create_task(sandbox.run("open('my-own-2', 'w')\nimport time; time.sleep(1)", "a"))
+            await asyncio.sleep(0.2)
+            other = await sandbox.run(look, "../a")
+            own = await sandbox.run("print(open('my-own').read())", "b/../a")
+            await running
+            return other, own
+
+    other, own = asyncio.run(scenario())
+    assert (other.stdout, other.error) == ("", "")
+    assert "FileNotFoundError" in own.error
+
+
+LINKS = """
+import os
+for i, target in enumerate(({secret!r}, {folder!r}, '/etc/shadow', '/', '../../..')): os.symlink(target, f'link{{i}}')
+open('kept', 'w')
+"""
+# In place of a directory that was left before.
+SWAP = "import os\nos.rmdir('d')\nos.symlink({folder!r}, 'd')\nopen('kept', 'w')"
+
+
+@pytest.mark.parametrize("programs", [[LINKS], ["import os\nos.mkdir('d')", SWAP]], ids=["links", "a swap"])
+def test_links_out_of_the_working_directory_are_not_kept(programs: list[str], isolated: None, secret: Path) -> None:
+    codes = [code.format(secret=str(secret), folder=str(secret.parent)) for code in programs]
+    look = f"import os\nprint(sorted(os.listdir('.')), os.path.exists({str(secret)!r}))"
+    *_, found = run_all([*codes, look], session_id="s")
+    assert (found.stdout, found.error) == ("['kept'] False\n", "")
+    assert secret.read_text() == SECRET and os.listdir(secret.parent) == ["secret"]
+
+
+def test_names_that_are_odd_live_on_and_do_no_harm(isolated: None) -> None:
+    leave = (
+        "import os\n"
+        "for name in (b'\\xff\\xfe', b'a\\nb', b'-rf', b' ', b'...', b'~', b'$(reboot)'): open(name, 'w')\n"
+        "os.mkfifo('fifo')\nos.mkdir('closed', 0)\nos.chmod(os.open('none', os.O_CREAT), 0)"
+    )
+    look = "import os\nprint(len(os.listdir(b'.')) >= 7, os.path.exists('fifo'))"
+    left, found = run_all([leave, look], session_id="s")
+    assert left.error == ""
+    assert found.stdout == "True False\n"
+
+
+@pytest.mark.parametrize("kind", ["tcp", "udp", "unix", "abstract"])
+def test_nobody_reaches_a_socket_of_the_host(kind: str, run: Run, tmp_path: Path) -> None:
+    address = {"unix": str(tmp_path / "s"), "abstract": "\0slimrl-test-abstract"}.get(kind, ("127.0.0.1", 0))
+    family = "AF_INET" if kind in ("tcp", "udp") else "AF_UNIX"
+    type_ = "SOCK_DGRAM" if kind == "udp" else "SOCK_STREAM"
+    with socket.socket(getattr(socket, family), getattr(socket, type_)) as listening:
+        listening.bind(address)
+        listening.settimeout(0.05)
+        if kind != "udp":
+            listening.listen()
+        code = (
+            f"import socket\ntry:\n    one = socket.socket(socket.{family}, socket.{type_})\n"
+            f"    one.connect({listening.getsockname()!r})\n    one.send(b'x')\n    print('reached')\n"
+            "except OSError: print('failed')"
+        )
+        assert run(code).stdout == "failed\n"
+        with pytest.raises(TimeoutError):
+            listening.recv(1) if kind == "udp" else listening.accept()
+
+
+def test_sockets_within_still_work(run: Run) -> None:
+    code = "import socket\na, b = socket.socketpair()\na.send(b'x')\nprint(b.recv(1))"
+    assert run(code).stdout == "b'x'\n"
+
+
+def test_processes_that_run_are_found(run: Run) -> None:
+    """That `nothing_is_left` can tell."""
+    seen = []
+    execution = run(
+        "import os\nlook(str(os.stat('/').st_dev))",
+        tools={"look": lambda root: seen.append(len(processes_in(int(root))))},
+    )
+    assert execution.error == "" and seen[0] >= 1
+
+
+DAEMON = """
+if os.fork() == 0:
+    os.setsid()
+    for number in range(1, 65):
+        try: signal.signal(number, signal.SIG_IGN)
+        except (OSError, ValueError): pass
+    if os.fork() == 0:
+        {pipes}
+        while True:
+            time.sleep(0.01)
+            open('beat', 'a').write('x')
+    os._exit(0)
+os.wait()
+time.sleep(0.1)
+"""
+KILL_FIRST = "try: os.kill(1, signal.{})\nexcept OSError: pass\ntime.sleep(0.1)"
+
+
+@pytest.mark.parametrize(
+    ("code", "limits", "error"),
+    [
+        ("while True:\n    try: os.fork()\n    except OSError: pass", {"timeout_s": 1.0}, "timeout_s = 1"),
+        *((KILL_FIRST.format(name), {}, "") for name in ("SIGKILL", "SIGTERM", "SIGSTOP", "SIGHUP", "SIGINT")),
+        (DAEMON.format(pipes="pass"), {"session_id": "s"}, ""),
+        (DAEMON.format(pipes="os.closerange(0, 256)"), {"session_id": "s"}, ""),
+        ("if os.fork() == 0: time.sleep(60)", {}, ""),  # a child that holds the pipes
+        ("if os.fork() == 0: time.sleep(60)\nos._exit(0)", {}, "ended its process itself, with status 0"),
+        ("os.execv('/usr/bin/sleep', ['sleep', '1000'])", {"timeout_s": 0.5}, "timeout_s = 0.5"),
+        (CATCH_SIGNALS, {"cpu_s": 1}, "SIGKILL"),
+        (CATCH_SIGNALS, {"timeout_s": 0.5}, "timeout_s = 0.5"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", {"timeout_s": 0.5}, "timeout_s = 0.5"),
+    ],
+)
+def test_no_process_lives_longer_than_its_execution(code: str, limits: dict[str, object], error: str, run: Run) -> None:
+    execution = run(ROOT + code, **limits)
+    assert error in execution.error and execution.duration_s < 20
+    assert nothing_is_left(execution)
+
+
+def test_processes_and_threads_are_counted(run: Run) -> None:
+    count = (
+        "n = 0\ntry:\n    while n < 100:\n        if os.fork() == 0: time.sleep(30)\n        n += 1\n"
+        "except BlockingIOError: pass\nprint(n)"
+    )
+    execution = run(ROOT + count, num_processes=8)
+    assert 1 <= int(execution.stdout.split()[-1]) < 8
+    assert nothing_is_left(execution)
+    code = "import threading\nfor _ in range(100): threading.Thread(target=time.sleep, args=(30,), daemon=True).start()"
+    assert "can't start new thread" in run(ROOT + code, num_processes=8).error
+
+
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGTERM", "SIGSTOP"])
+def test_killing_the_host(run: Run, signal_name: str) -> None:
+    code = (
+        "import os, signal\n"
+        f"for pid in ({os.getpid()}, {os.getppid()}, -1):\n"
+        f"    try: os.kill(pid, signal.{signal_name})\n"
+        "    except OSError: pass\n"
+        "print('alive')"
+    )
+    assert run(code, timeout_s=2.0).stdout == "alive\n"
+
+
+def test_other_executions_are_neither_seen_nor_killed(isolated: None) -> None:
+    look = (
+        "import os, signal, time\ntime.sleep(0.3)\nseen = []\n"
+        "for pid in range(1, 40_000):\n"
+        "    try: os.kill(pid, 0); seen.append(pid)\n"
+        "    except ProcessLookupError: pass\n"
+        "    except PermissionError: seen.append(pid)\n"
+        "    if pid > 1 and pid != os.getpid():\n"
+        "        try: os.kill(pid, signal.SIGKILL)\n"
+        "        except OSError: pass\n"
+        "time.sleep(1)\nprint(seen)"
+    )
+
+    async def scenario() -> list[Execution]:
+        async with BubblewrapSandbox(TOOLS, num_at_once=4) as sandbox:
+            return await asyncio.gather(*(sandbox.run(look) for _ in range(4)))
+
+    assert [execution.stdout for execution in asyncio.run(scenario())] == ["[1, 2]\n"] * 4
+
+
+def test_there_are_no_privileges_to_be_had(run: Run) -> None:
+    found: list[str] = []
+
+    def look(root: str) -> None:
+        found.extend(Path(f"/proc/{max(processes_in(int(root)))}/status").read_text().split("\n"))
+
+    assert run("import os\nlook(str(os.stat('/').st_dev))", tools={"look": look}).error == ""
+    status = dict(line.split(":", 1) for line in found if ":" in line)
+    assert status["NoNewPrivs"].strip() == "1" and status["Seccomp"].strip() == "2"
+    for capabilities in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        assert int(status[capabilities], 16) == 0
+    assert "0" not in status["Uid"].split() and "0" not in status["Gid"].split()
+    assert status["Groups"].split() in ([], ["65534"])
+
+
+def test_programs_of_the_system_gain_nothing(run: Run) -> None:
+    code = (
+        "import glob, os, shutil, subprocess\n"
+        "for path in filter(os.path.isfile, glob.glob('/usr/bin/*')):\n"
+        "    if os.stat(path).st_mode & 0o4000:\n"
+        "        subprocess.run([path], stdin=subprocess.DEVNULL, capture_output=True, timeout=5)\n"
+        "shutil.copy('/usr/bin/id', 'id')\n"
+        "os.chmod('id', 0o6755)\n"
+        "print(subprocess.run(['./id', '-u'], capture_output=True, text=True).stdout != '0\\n')\n"
+        "try: print(subprocess.run(['bwrap', '--unshare-all', '--ro-bind', '/', '/', 'true']).returncode != 0)\n"
+        "except FileNotFoundError: print(True)\n"
+        "os.execv('/usr/bin/env', ['env'])"
+    )
+    execution = run(code)
+    assert execution.stdout.startswith("True\nTrue\n") or not Path("/usr/bin/bwrap").exists()
+    assert "SECRET" not in execution.stdout and "HOME=/scratch" in execution.stdout
