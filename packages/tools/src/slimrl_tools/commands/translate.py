@@ -15,7 +15,7 @@ from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, visible
 from slimrl.io.files import replace_file
 from slimrl.io.secrets import redact
-from slimrl_tools.prime_rl.translation import Translation, is_foreign, translate
+from slimrl_tools.prime_rl.dialect import PRIME_RL, Translation
 
 COMMANDS_THERE = ("rl", "sft")
 EPILOG = """\
@@ -50,11 +50,11 @@ def run_translate(argv: Sequence[str]) -> int:
     command = args.command or _command_of(source)
     config_class = COMMANDS[command]
     names = names_of(config_class, print_note)
-    if not is_foreign(source, command, names.is_known):
+    if not PRIME_RL.is_foreign(source, command, names.is_known):
         resolve(config_class, names.translate(source), {}, names)  # which refuses what slimrl does not know
         print(f"{args.file} is a settings file of slimrl's already: slimrl {command} @ {args.file}")
         return 0
-    translation = translate(source, command, names.is_known)
+    translation = PRIME_RL.translate(source, command, names.is_known)
     for line in translation.lines():
         print(redact(visible(line)), file=sys.stderr)
     translation.refuse_impossible(args.file)
@@ -79,7 +79,8 @@ def _toml(translation: Translation, name: str) -> str:
     for one in translation.settings:
         _set(tree, one.path, one.value)
     lines = [f"# slimrl {translation.command}, translated from {name}, which was written for prime-rl."]
-    for title, entries in (("Not needed here", translation.not_needed), ("Left to defaults", translation.left_open)):
+    for title, name_of_list in (("Not needed here", "not_needed"), ("Left to defaults", "left_open")):
+        entries = translation.report[name_of_list]
         lines += [f"# {title}:", *(f"#   {entry}" for entry in entries)] if entries else []
     return "\n".join([*lines, *_lines(tree, "")]) + "\n"
 

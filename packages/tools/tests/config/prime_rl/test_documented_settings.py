@@ -1,6 +1,6 @@
 """The settings that the page about prime-rl names are slimrl's, or are read from prime-rl's files."""
 
-from slimrl_tools.prime_rl.rl_keys import RL_KEYS
+from slimrl_tools.prime_rl.keys import RL_KEYS
 from slimrl_tools.prime_rl.rules import is_listed
 from tests.project.distributions import ROOT
 from tests.project.pages import unknown_settings

@@ -13,9 +13,8 @@ from slimrl.config.reading.sources import from_file
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
 from slimrl_tools.commands.translate import run_translate
-from slimrl_tools.prime_rl.rl_keys import RL_KEYS
+from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
 from slimrl_tools.prime_rl.rules import Renamed, Table, find_outcome
-from slimrl_tools.prime_rl.sft_keys import SFT_KEYS
 
 RL_FILES = [*UP_TO_V05.items(), *SINCE_V06.items(), *HOSTED.items()]
 CASES = [pytest.param(RLConfig, *content, id=name) for name, content in RL_FILES]
