@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from slimrl.environments.base import CONSTANT
@@ -21,7 +22,7 @@ from slimrl.monitor.findings import Finding, Level
 from slimrl.rollout.episode import EpisodeLimits
 from slimrl.rollout.loop import run_episodes
 from slimrl.types import Split, Task, Taskset
-from slimrl_tools.check import course, messages, rewards, tasks
+from slimrl_tools.check import course, messages, rewards, subjects, tasks
 from slimrl_tools.check.plays import (
     Hostile,
     Sample,
@@ -107,8 +108,12 @@ class Check:
         began = time.perf_counter()
         again, found_again = tasks.read_tasks(self.places.here)
         self._add(tasks.time_finding(first_s, time.perf_counter() - began))
-        self._add(tasks.ids_finding(given), tasks.json_finding(given), tasks.splits_finding(given))
-        self._add(tasks.repeat_finding(given, again, found_again))
+        self._add(
+            subjects.IDS.verdict(tasks.double_ids(given)),
+            subjects.JSON.verdict(tasks.data_fault(given)),
+            subjects.SPLITS.verdict(tasks.shared_fault(given)),
+            tasks.repeat_finding(given, again, found_again),
+        )
         # Another process sends its tasks as JSON, and refuses ids that are used twice.
         if self._is_broken("ids", "json"):
             self.places = replace(self.places, taskset=self.places.here)
@@ -120,7 +125,7 @@ class Check:
         return given[self.plan.split]
 
     def _report(self, scripts: Sequence[Played], hostile: Hostile) -> None:
-        """Adds what is told by what was read and earned, and by what failed."""
+        """Add the findings on opening messages, on rewards, and on failures."""
         played = [*scripts, *hostile.nothing, *hostile.garbage, *hostile.copies]
         earned = rewards.earnings_of(scripts)
         if hostile.openings:
@@ -134,47 +139,50 @@ class Check:
                     self._add(rewards.constant_finding(earned))
         elif EXPERT not in self.places.taskset.scripts:
             self._add(rewards.NO_EXPERT)
-        if wrong := messages.expert_calls_finding([one for one in scripts if one.what == EXPERT]):
-            self._add(wrong)
+        self._add(*islice(messages.expert_calls([one for one in scripts if one.what == EXPERT]), 1))
         if silent := _whole(hostile.nothing):
             self._add(rewards.silence_finding(silent))
         if useless := _whole(hostile.garbage):
-            self._add(rewards.garbage_finding(useless, earned))
+            self._add(rewards.useless_finding(subjects.PAY_OF_GARBAGE, useless, earned, 1.0))
         if copied := _whole(hostile.copies):
-            self._add(rewards.copy_finding(copied, earned))
-        self._add(*course.failure_findings(played), course.metrics_finding(played))
-        if ends := course.end_finding(played, self.plan.limits.max_turns):
-            self._add(ends)
+            self._add(rewards.useless_finding(subjects.COPYING, copied, earned, rewards.COPY_SHARE))
+        self._add(*course.failure_findings(played), subjects.METRICS.verdict(course.odd_metric(played)))
+        self._add(*course.end_findings(played, self.plan.limits.max_turns))
 
     def _check_course(self, trial: Trial, samples: Sequence[Sample]) -> None:
-        """Plays some episodes again: alone, beside another one, in a worker process, and on tasks that were JSON."""
+        """Play some episodes again: alone, beside another one, in a worker process, and on tasks that were JSON."""
         again = self._wait(play_again(trial, samples))
-        self._add(repeats := course.repeat_finding(again))
+        pairs = [(first, other) for first, *others in again for other in others]
+        fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")
+        self._add(subjects.REPEATABLE.verdict(fault))
         self.advance()
-        if repeats.level is Level.OK:  # else nothing can be compared
+        if not fault:  # else nothing can be compared
             pairs = self._wait(play_beside(trial, samples, [first for first, *_ in again]))
-            self._add(course.isolation_finding(pairs))
+            self._add(subjects.ISOLATED.verdict(course.deviation(pairs, "beside another episode, {who} gave {what}")))
             if not self._is_broken("ids", "json", "crash"):
                 self._check_places(trial, samples)
         self._add(course.hold_finding(again), course.time_finding(again))
         self.advance()
 
     def _check_places(self, trial: Trial, samples: Sequence[Sample]) -> None:
-        """Compares the episodes here with those in a worker process, and with those on tasks that were JSON."""
+        """Compare the episodes here with those in a worker process, and with those on tasks that were JSON."""
         before = [copy.deepcopy(one.task.data) for one in samples]
         here = self._wait(play_in(trial, samples, self.places.here))
         if changed := [one.task.id for one, data in zip(samples, before, strict=True) if one.task.data != data]:
-            self._add(course.change_finding(changed[0]))
+            text = f"an episode changed the data of its task `{changed[0]:.60}`, so that the next one has another"
+            self._add(subjects.REPEATABLE.problem(text, "Copy what an episode changes: `copy.deepcopy(task.data)`."))
             return
         try:
             there = self._wait(play_in(trial, samples, self.places.worker()))
-            self._add(course.worker_finding(list(zip(here, there, strict=True))))
+            fault = course.deviation(zip(here, there, strict=True), "in another process, {who} gave {what}")
+            self._add(subjects.WORKER.verdict(fault))
         except UserError as error:
-            self._add(Finding("worker", Level.PROBLEM, str(error), course.WORKER_REMEDY))
+            self._add(subjects.WORKER.problem(str(error)))
         read = [replace(one, task=_from_json(one.task)) for one in samples]
         played = self._wait(play_in(trial, read, self.places.here))
-        if problem := course.json_play_finding(list(zip(here, played, strict=True))):
-            self._add(problem)
+        text = "a task that was written to JSON and read again ({who}) gave {what}"
+        if fault := course.deviation(zip(here, played, strict=True), text):
+            self._add(subjects.JSON.problem(fault, "Take lists where the data has tuples: JSON knows no other."))
 
     def _is_broken(self, *subjects: str) -> bool:
         return any(one.subject in subjects and one.level is Level.PROBLEM for one in self.findings)
@@ -196,7 +204,7 @@ def _crash_of_tasks(taskset: Taskset) -> Finding | None:
         call_user_code("tasks('train') failed", lambda: taskset.tasks("train"))
     except UserError as error:  # any other one is told where the tasks are read for good
         if isinstance(error.__cause__, RolloutError):
-            return Finding("crash", Level.PROBLEM, str(error), course.REMEDIES["crash"])
+            return subjects.CRASH.problem(str(error))
     return None
 
 
