@@ -29,7 +29,7 @@ def write_card(run_dir: Path, weights: Path) -> Path | None:
     """Write the card of a run's weights beside them, with the picture of its training. Returns its path; None if the
     README.md that is there is not to be overwritten. Raises UserError if it cannot be written."""
     path = weights / FILE_NAME
-    if path.exists() and not is_untouched(read_regular(path, MAX_BYTES).decode("utf-8", "replace")):
+    if not may_replace(path):
         return None
     picture = run_dir / PICTURE
     if picture.is_file():
@@ -40,8 +40,11 @@ def write_card(run_dir: Path, weights: Path) -> Path | None:
     return path
 
 
-def is_untouched(text: str) -> bool:
-    """Whether a card is one of slimrl's, as it was written."""
+def may_replace(path: Path) -> bool:
+    """Return True if there is no README.md at the path, or one of slimrl's, as it was written."""
+    if not path.exists():
+        return True
+    text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
     found = MARK.search(text)
     return found is not None and _digest(text[: found.start()]) == found[1]
 

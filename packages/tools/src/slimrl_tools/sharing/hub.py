@@ -1,10 +1,10 @@
 """Uploads to the Hugging Face Hub, by its own client. What is there already is not sent again, so that an interrupted
 upload goes on when it is started again."""
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
@@ -12,7 +12,6 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineMod
 from huggingface_hub.utils._validators import validate_repo_id
 
 from slimrl.errors import UserError, first_line
-from slimrl_tools.sharing.upload_files import UploadFiles
 
 MESSAGE = "Upload by slimrl"
 
@@ -59,7 +58,7 @@ class Hub:
         with self._explain(repository):
             return f"{self._api.whoami()['name']}/{repository}"
 
-    def upload(self, target: Target, collected: UploadFiles) -> str:
+    def upload(self, target: Target, files: Mapping[str, Path]) -> str:
         """Create the repository if it is not there, upload the files in one commit, and return the address where they
         are. Raises UserError if that fails, and for a public repository where a private one was asked for."""
         api, name = self._api, target.repository
@@ -73,10 +72,7 @@ class Hub:
                 )
             if target.revision:
                 api.create_branch(name, branch=target.revision, exist_ok=True)
-            operations = [
-                CommitOperationAdd(path, content if isinstance(content, bytes) else os.fspath(content))
-                for path, content in collected.files.items()
-            ]
+            operations = [CommitOperationAdd(name_there, path) for name_there, path in files.items()]
             api.create_commit(name, operations, commit_message=MESSAGE, revision=target.revision or None)
         return f"{constants.ENDPOINT}/{name}" + (f"/tree/{target.revision}" if target.revision else "")
 
