@@ -5,7 +5,7 @@ Their modules are imported in these threads too: a broken PyTorch is a finding l
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,7 +14,7 @@ from slimrl.monitor.findings import Finding, Level
 from slimrl.plugins import PROBES as PROBES_GROUP
 from slimrl.plugins import call, load, names
 
-Look = Callable[[], Sequence[Finding]]
+Look = Callable[[], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +31,27 @@ class Probe:
     alone: bool = False
 
 
-def _own(module: str) -> Look:
-    """The `probe` of a module of this package, which is imported when it is called."""
-    return partial(call, f"slimrl_tools.doctor.{module}:probe")
+def _own(place: str) -> Look:
+    """Return a probe of this package by its place. Its module is imported when the probe is called."""
+    return partial(call, f"slimrl_tools.doctor.{place}")
 
 
-def _of_plugin(name: str) -> Sequence[Finding]:
-    """The findings of an entry of `slimrl.probes`. Raises UserError if it cannot be loaded."""
-    findings: Sequence[Finding] = load(PROBES_GROUP, name, "the probe")()
+def _of_plugin(name: str) -> Iterable[Finding]:
+    """Return the findings of an entry of `slimrl.probes`. Raises UserError if it cannot be loaded."""
+    findings: Iterable[Finding] = load(PROBES_GROUP, name, "the probe")()
     return findings
 
 
 PROBES = (
-    Probe("software", _own("software"), is_core=True),
-    Probe("device", _own("compute"), 60.0, is_core=True, alone=True),
-    Probe("CPU", _own("cpu")),
-    Probe("kernels", _own("kernels"), 300.0, alone=True),
-    Probe("GPU", _own("gpu"), 60.0, alone=True),
-    Probe("memory", _own("memory")),
-    Probe("storage", _own("storage"), is_core=True),
-    Probe("model", _own("model")),
-    Probe("hub", _own("hub"), 8.0),  # a name server may take its time
+    Probe("software", _own("software:software"), is_core=True),
+    Probe("device", _own("devices:compute"), 60.0, is_core=True, alone=True),
+    Probe("CPU", _own("machine:cpu")),
+    Probe("kernels", _own("devices:kernels"), 300.0, alone=True),
+    Probe("GPU", _own("devices:gpu"), 60.0, alone=True),
+    Probe("memory", _own("machine:memory")),
+    Probe("storage", _own("machine:storage"), is_core=True),
+    Probe("model", _own("machine:model")),
+    Probe("hub", _own("machine:hub"), 8.0),  # a name server may take its time
 )
 PLUGIN_LIMIT_S = 30.0
 
