@@ -10,12 +10,12 @@ from slimrl.config.reading.load import resolve
 from slimrl.config.reading.names import names_of
 from slimrl.config.reading.old_names import print_note
 from slimrl.config.reading.sources import Setting, from_file
-from slimrl.config.reading.write import toml_key, toml_literal
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, visible
 from slimrl.io.files import replace_file
 from slimrl.io.secrets import redact
 from slimrl_tools.prime_rl.dialect import PRIME_RL, Translation
+from slimrl_tools.toml_text import toml_lines
 
 COMMANDS_THERE = ("rl", "sft")
 EPILOG = """\
@@ -82,7 +82,7 @@ def _toml(translation: Translation, name: str) -> str:
     for title, name_of_list in (("Not needed here", "not_needed"), ("Left to defaults", "left_open")):
         entries = translation.report[name_of_list]
         lines += [f"# {title}:", *(f"#   {entry}" for entry in entries)] if entries else []
-    return "\n".join([*lines, *_lines(tree, "")]) + "\n"
+    return "\n".join([*lines, *toml_lines(tree)]) + "\n"
 
 
 def _set(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
@@ -91,18 +91,3 @@ def _set(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
         tree = tree.setdefault(key, {})
     if value != {}:  # the header of a section sets nothing
         tree[path[-1]] = value
-
-
-def _lines(tree: dict[str, Any], name: str) -> list[str]:
-    """The lines of a section: plain values, then the sections inside it, each under its header."""
-    sections = {key: value for key, value in tree.items() if isinstance(value, dict)}
-    lines = [f"{toml_key(key)} = {toml_literal(value)}" for key, value in tree.items() if key not in sections]
-    for key, inner in sections.items():
-        if all(number.isdecimal() for number in inner):
-            for number in sorted(inner, key=int):
-                lines += ["", f"[[{name}{key}]]", *_lines(inner[number], f"{name}{key}.")]
-        else:
-            has_values = any(not isinstance(value, dict) for value in inner.values())
-            header = ["", f"[{name}{toml_key(key)}]"] if has_values else []
-            lines += [*header, *_lines(inner, f"{name}{toml_key(key)}.")]
-    return lines

@@ -7,7 +7,8 @@ from slimrl.config.data import ExpertDataConfig
 from slimrl.config.reading.write import toml_literal
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl_tools.curves.reference import recognise
-from slimrl_tools.sharing.facts import RunFacts, Stage, shareable
+from slimrl_tools.sharing.facts import RunFacts, Stage
+from slimrl_tools.sharing.places import shareable
 
 PICTURE = "training.png"
 NO_METRIC = re.compile(r"held_out/(num|reward_.*)")  # the rewards have a table of their own
@@ -163,7 +164,7 @@ def _settings(facts: RunFacts) -> Iterator[tuple[str, str]]:
 def _settings_of_rl(config: RLConfig) -> Iterator[tuple[str, str]]:
     loss, episodes = config.trainer.loss.resolve(config.has_teacher), config.orchestrator
     for env in episodes.env:
-        args = f" {_code(shareable(toml_literal(env.args)))}" if env.args else ""
+        args = f" {_code(toml_literal(shareable(env.args)))}" if env.args else ""
         yield "environment", f"{_code(env.id.rpartition('/')[2])}{args}"
     parts = f"advantage {loss.advantage}, loss {loss.policy}, credit {loss.credit}"
     yield "algorithm", f"{config.trainer.loss.type}: {parts}"

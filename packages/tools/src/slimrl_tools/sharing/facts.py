@@ -19,12 +19,11 @@ from slimrl.config.run import TrainingRunConfig
 from slimrl.errors import UserError
 from slimrl.io.files import parse_object
 from slimrl.io.regular_file import read_regular
-from slimrl.io.secrets import redact
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.series import Series, load_series
 from slimrl.stats import Estimate
-from slimrl_tools.sharing.places import without_places
+from slimrl_tools.sharing.places import shareable_text
 
 STEP = re.compile(r"step_(\d+)")
 MAX_BYTES = 2**24
@@ -72,7 +71,7 @@ class RunFacts:
     @property
     def settings(self) -> str:
         """The settings as TOML, without secrets and without places of this machine."""
-        return shareable(config_toml(Resolved(self.config, {})))
+        return shareable_text(config_toml(Resolved(self.config, {})), ".toml")
 
 
 def read_facts(run_dir: Path, weights: Path) -> RunFacts:
@@ -113,15 +112,6 @@ def base_of(config: CommandConfig) -> BaseModel:
     if kind is ModelKind.DIRECTORY and readme.is_file():
         return BaseModel(path.name, _of_card(readme, "base_model"), _of_card(readme, "license"))
     return BaseModel(path.name, "", "")
-
-
-def shareable(text: str) -> str:
-    """The text, in TOML or JSON, without what is not to leave this machine: secrets, directories of paths, and hosts.
-
-    >>> shareable('output_dir = "/home/me/outputs/rl"  # --output_dir')
-    'output_dir = "rl"  # --output_dir'
-    """
-    return without_places(redact(text))
 
 
 def _of_card(readme: Path, key: str) -> str:

@@ -13,12 +13,12 @@ from slimrl.config.reading.write import FILE_NAME as CONFIG
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, check_sums, seal
 from slimrl.io.regular_file import read_regular
-from slimrl.io.secrets import has_secret, redact
+from slimrl.io.secrets import has_secret
 from slimrl_tools.sharing.card import FILE_NAME as README
 from slimrl_tools.sharing.card import card_text, may_replace
 from slimrl_tools.sharing.card_text import PICTURE
-from slimrl_tools.sharing.facts import STEP, RunFacts, read_facts, shareable
-from slimrl_tools.sharing.places import prose_without_places
+from slimrl_tools.sharing.facts import STEP, RunFacts, read_facts
+from slimrl_tools.sharing.places import shareable_text
 
 What = Literal["weights", "adapter", "run"]
 ADAPTER, ADAPTER_CONFIG = "adapter", "adapter_config.json"
@@ -100,10 +100,8 @@ def _stage_weights(root: Path, stage_dir: Path, facts: RunFacts | None) -> None:
         place, text = path.relative_to(root), None
         if facts and place.as_posix() in (README, PICTURE):
             continue
-        if facts and path.name in ("config.json", ADAPTER_CONFIG):
-            text = shareable(_read(path))
-        elif facts and path.name == README:
-            text = prose_without_places(redact(_read(path)))
+        if facts and path.name in ("config.json", ADAPTER_CONFIG, README):
+            text = shareable_text(_read(path), path.suffix)
         if text and facts and path.name == ADAPTER_CONFIG:
             base = {"base_model_name_or_path": facts.base.hub_name or facts.base.name}
             text = json.dumps(json.loads(text) | base, indent=2)
@@ -138,7 +136,7 @@ def _stage_run(run_dir: Path, stage_dir: Path, with_rollouts: bool) -> list[str]
     """Stage the files that describe a run; texts without secrets and places. Returns remarks."""
     for path in _find(run_dir, RUN_FILES):
         is_text = path.suffix in TEXTS and path.name != NUMBERS
-        _put(path, stage_dir / path.relative_to(run_dir), shareable(_read(path)) if is_text else None)
+        _put(path, stage_dir / path.relative_to(run_dir), shareable_text(_read(path), path.suffix) if is_text else None)
     rollouts = _find(run_dir, ROLLOUTS)
     if rollouts and not with_rollouts:
         return [f"{len(rollouts)} files of rollouts stay here; --rollouts uploads them too: read some first"]
