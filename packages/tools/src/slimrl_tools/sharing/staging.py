@@ -15,8 +15,7 @@ from slimrl.io.checksums import SUMS, check_sums, seal
 from slimrl.io.regular_file import read_regular
 from slimrl.io.secrets import has_secret
 from slimrl_tools.sharing.card import FILE_NAME as README
-from slimrl_tools.sharing.card import card_text, may_replace
-from slimrl_tools.sharing.card_text import PICTURE
+from slimrl_tools.sharing.card import PICTURE, card_text, may_replace
 from slimrl_tools.sharing.facts import STEP, RunFacts, read_facts
 from slimrl_tools.sharing.places import shareable_text
 
