@@ -13,7 +13,8 @@ from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.monitor.findings import Finding, Level
 from slimrl.rollout.episode import EpisodeLimits
 from slimrl.types import Message, Task
-from slimrl_tools.check.run import Check, Places, Plan
+from slimrl_tools.check.run import Check, Places
+from slimrl_tools.check.trial import Trial
 
 CHAT = stand_in_chat()
 FILE = planted.__file__
@@ -21,9 +22,10 @@ FILE = planted.__file__
 
 def checked(taskset: Any, num_examples: int = 2, timeout_s: float = 1.5) -> list[Finding]:
     """What is found where all places are this process."""
-    places = Places(taskset, taskset, lambda: taskset, lambda seed: taskset)
-    plan = Plan("train", num_examples, CHAT, EpisodeLimits(10, 1 << 22, timeout_s))
-    return Check(places, plan, lambda: None).run()
+    trial = Trial(taskset, CHAT, EpisodeLimits(10, 1 << 22, timeout_s), seed=0)
+    return Check(
+        trial, Places(taskset, lambda: taskset, lambda seed: taskset), "train", num_examples, lambda: None
+    ).run()
 
 
 WAITING = ("Sleeps", "Hangs", "NeverEnds")  # these take seconds

@@ -7,19 +7,15 @@ nothing of its reward.
 import copy
 import json
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
 
 from slimrl.environments.base import CONSTANT
 from slimrl.environments.find import call_user_code
 from slimrl.environments.scripts import EXPERT
 from slimrl.errors import RolloutError, UserError
-from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.findings import Finding, Level
-from slimrl.rollout.episode import EpisodeLimits
 from slimrl.rollout.loop import run_episodes
 from slimrl.types import Split, Task, Taskset
 from slimrl_tools.check import course, messages, rewards, subjects, tasks
@@ -36,67 +32,51 @@ from slimrl_tools.check.plays import (
 )
 from slimrl_tools.check.trial import Played, Trial
 
-T = TypeVar("T")
 NUM_STAGES = 5
-HASH_SEEDS = ("1", "2")
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """One environment in several places: where training plays it, in this process, and in others.
+    """One environment outside of training: in this process, in a worker process, and in one in which Python hashes texts
+    by the given seed. `worker` and `elsewhere` raise UserError if they cannot make it."""
 
-    `here` may be the same object as `taskset`. `worker` gives the taskset in a worker process, which `taskset` may be,
-    and `elsewhere` one in a process in which Python hashes texts by the given seed. They raise UserError if they
-    cannot.
-    """
-
-    taskset: Taskset
     here: Taskset
     worker: Callable[[], Taskset]
     elsewhere: Callable[[str], Taskset]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How the environment is tried: on how many tasks of which split, in which chat format, within which limits."""
-
-    split: Split
-    num_examples: int
-    chat: ChatFormat
-    limits: EpisodeLimits
-    seed: int = 0
-
-
 @dataclass(slots=True)
 class Check:
-    """The check of one environment. `advance` is called after each of its `NUM_STAGES` stages."""
+    """The check of the environment of a trial, on `num_examples` tasks of a split. `advance` is called after each of
+    the `NUM_STAGES` stages."""
 
+    trial: Trial
     places: Places
-    plan: Plan
+    split: Split
+    num_examples: int
     advance: Callable[[], None]
     findings: list[Finding] = field(default_factory=list)
 
     def run(self) -> list[Finding]:
-        """All that was found. Raises UserError if the split has no tasks."""
+        """Return all findings. Raises UserError if the split has no tasks."""
         found = self._check_tasks()
         self.advance()
         if not found:
             return self.findings
-        chosen = spread(found, self.plan.num_examples)
-        trial = Trial(self.places.taskset, self.plan.chat, self.plan.limits, self.plan.seed)
-        scripts = self._wait(play_scripts(trial, chosen))
+        chosen = spread(found, self.num_examples)
+        scripts = run_episodes(play_scripts(self.trial, chosen))
         self.advance()
-        hostile = self._wait(play_hostile(trial, chosen, scripts))
+        hostile = run_episodes(play_hostile(self.trial, chosen, scripts))
         self._report(scripts, hostile)
         self.advance()
         if samples := choose_samples(scripts, hostile, chosen):
-            self._check_course(trial, samples)
+            self._check_course(samples)
         return self.findings
 
     def _check_tasks(self) -> Sequence[Task]:
         """The tasks to play on; none where they are broken."""
         # In this process a crash would end the check itself, and the time of the first call would not be measured.
-        if self.places.taskset is not self.places.here and (crash := _crash_of_tasks(self.places.taskset)):
+        if self.trial.taskset is not self.places.here and (crash := _crash_of_tasks(self.trial.taskset)):
             self._add(crash)
             return ()
         began = time.perf_counter()
@@ -116,13 +96,12 @@ class Check:
         )
         # Another process sends its tasks as JSON, and refuses ids that are used twice.
         if self._is_broken("ids", "json"):
-            self.places = replace(self.places, taskset=self.places.here)
+            self.trial = replace(self.trial, taskset=self.places.here)
         elif not self._is_broken("same tasks"):
-            reads = [partial(_read_elsewhere, self.places.elsewhere, seed) for seed in HASH_SEEDS]
-            self._add(tasks.processes_finding(given, reads))
-        if not given[self.plan.split]:
-            raise UserError(f"there are no tasks in split = {self.plan.split}; choose another `--split`.")
-        return given[self.plan.split]
+            self._add(tasks.processes_finding(given, self.places.elsewhere))
+        if not given[self.split]:
+            raise UserError(f"there are no tasks in split = {self.split}; choose another `--split`.")
+        return given[self.split]
 
     def _report(self, scripts: Sequence[Played], hostile: Hostile) -> None:
         """Add the findings on opening messages, on rewards, and on failures."""
@@ -137,7 +116,7 @@ class Check:
                 self._add(rewards.random_finding(earned))
                 if CONSTANT in earned.scripts:
                     self._add(rewards.constant_finding(earned))
-        elif EXPERT not in self.places.taskset.scripts:
+        elif EXPERT not in self.trial.taskset.scripts:
             self._add(rewards.NO_EXPERT)
         self._add(*islice(messages.expert_calls([one for one in scripts if one.what == EXPERT]), 1))
         if silent := _whole(hostile.nothing):
@@ -147,39 +126,39 @@ class Check:
         if copied := _whole(hostile.copies):
             self._add(rewards.useless_finding(subjects.COPYING, copied, earned, rewards.COPY_SHARE))
         self._add(*course.failure_findings(played), subjects.METRICS.verdict(course.odd_metric(played)))
-        self._add(*course.end_findings(played, self.plan.limits.max_turns))
+        self._add(*course.end_findings(played, self.trial.limits.max_turns))
 
-    def _check_course(self, trial: Trial, samples: Sequence[Sample]) -> None:
+    def _check_course(self, samples: Sequence[Sample]) -> None:
         """Play some episodes again: alone, beside another one, in a worker process, and on tasks that were JSON."""
-        again = self._wait(play_again(trial, samples))
+        again = run_episodes(play_again(self.trial, samples))
         pairs = [(first, other) for first, *others in again for other in others]
         fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")
         self._add(subjects.REPEATABLE.verdict(fault))
         self.advance()
         if not fault:  # else nothing can be compared
-            pairs = self._wait(play_beside(trial, samples, [first for first, *_ in again]))
+            pairs = run_episodes(play_beside(self.trial, samples, [first for first, *_ in again]))
             self._add(subjects.ISOLATED.verdict(course.deviation(pairs, "beside another episode, {who} gave {what}")))
             if not self._is_broken("ids", "json", "crash"):
-                self._check_places(trial, samples)
+                self._check_places(samples)
         self._add(course.hold_finding(again), course.time_finding(again))
         self.advance()
 
-    def _check_places(self, trial: Trial, samples: Sequence[Sample]) -> None:
+    def _check_places(self, samples: Sequence[Sample]) -> None:
         """Compare the episodes here with those in a worker process, and with those on tasks that were JSON."""
         before = [copy.deepcopy(one.task.data) for one in samples]
-        here = self._wait(play_in(trial, samples, self.places.here))
+        here = run_episodes(play_in(self.trial, samples, self.places.here))
         if changed := [one.task.id for one, data in zip(samples, before, strict=True) if one.task.data != data]:
             text = f"an episode changed the data of its task `{changed[0]:.60}`, so that the next one has another"
             self._add(subjects.REPEATABLE.problem(text, "Copy what an episode changes: `copy.deepcopy(task.data)`."))
             return
         try:
-            there = self._wait(play_in(trial, samples, self.places.worker()))
+            there = run_episodes(play_in(self.trial, samples, self.places.worker()))
             fault = course.deviation(zip(here, there, strict=True), "in another process, {who} gave {what}")
             self._add(subjects.WORKER.verdict(fault))
         except UserError as error:
             self._add(subjects.WORKER.problem(str(error)))
         read = [replace(one, task=_from_json(one.task)) for one in samples]
-        played = self._wait(play_in(trial, read, self.places.here))
+        played = run_episodes(play_in(self.trial, read, self.places.here))
         text = "a task that was written to JSON and read again ({who}) gave {what}"
         if fault := course.deviation(zip(here, played, strict=True), text):
             self._add(subjects.JSON.problem(fault, "Take lists where the data has tuples: JSON knows no other."))
@@ -193,10 +172,6 @@ class Check:
         kept = [one for one in self.findings if one.subject not in broken or one.level is not Level.OK]
         self.findings = [*kept, *findings]
 
-    @staticmethod
-    def _wait(work: Coroutine[Any, Any, T]) -> T:
-        return run_episodes(work)
-
 
 def _crash_of_tasks(taskset: Taskset) -> Finding | None:
     """A problem where the process of a taskset ends while it makes its tasks."""
@@ -209,13 +184,8 @@ def _crash_of_tasks(taskset: Taskset) -> Finding | None:
 
 
 def _whole(played: Sequence[Played]) -> list[Played]:
-    """The episodes that did not fail."""
+    """Return the episodes that did not fail."""
     return [one for one in played if not one.rollout.failure]
-
-
-def _read_elsewhere(make: Callable[[str], Taskset], seed: str) -> tasks.Tasks:
-    taskset = make(seed)
-    return {split: list(taskset.tasks(split)) for split in tasks.SPLITS}
 
 
 def _from_json(task: Task) -> Task:

@@ -1,4 +1,4 @@
-"""The subjects of `slimrl check`, with the text where all is well and the remedy of a problem.
+"""The subjects of `slimrl check`, with the remedy of a problem and the text where all is well.
 
 docs/environment_details.md explains each of them; a test compares it with this table.
 """
@@ -10,11 +10,11 @@ from slimrl.monitor.findings import Finding, Level
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A subject of findings: `fine` is reported where all is well, and `remedy` mends a problem."""
+    """A subject of findings: `remedy` mends a problem, and `fine` is reported where all is well."""
 
     name: str
-    fine: str = ""
     remedy: str = ""
+    fine: str = ""
 
     def verdict(self, fault: str) -> Finding:
         """Return a problem with this fault, or that all is well if the fault is empty."""
@@ -34,85 +34,76 @@ class Subject:
 
 
 # Tasks.
-TASKS = Subject("tasks", remedy="Give a list of `slimrl.Task`s, or take other arguments (`--args`).")
-TIME_OF_TASKS = Subject("time of tasks", remedy="Make them once and keep them: they are asked for several times.")
-IDS = Subject("ids", "unique within each split", "Number the tasks, or name each after what it holds.")
+TASKS = Subject("tasks", "Give a list of `slimrl.Task`s, or take other arguments (`--args`).")
+TIME_OF_TASKS = Subject("time of tasks", "Make them once and keep them: they are asked for several times.")
+IDS = Subject("ids", "Number the tasks, or name each after what it holds.", "unique within each split")
 JSON = Subject(
     "json",
-    "what tasks hold survives JSON",
     "Hold texts, numbers, lists and dictionaries with texts as keys, and nothing else.",
+    "what tasks hold survives JSON",
 )
 SPLITS = Subject(
     "splits",
-    "no task is in two of them",
     "Let a hash of the task decide its split, or keep the seeds of a generator far apart.",
+    "no task is in two of them",
 )
 SAME_TASKS = Subject(
     "same tasks",
-    "the same at a second call",
     'Draw from a generator of your own with a fixed seed, made anew in each call: `random.Random("name")`.',
+    "the same at a second call",
 )
 OTHER_PROCESS = Subject(
     "other process",
-    "the same in processes with other hash seeds",
     "Never use `hash()` of a text or the order of a set: take `hashlib`, and `sorted(...)`.",
+    "the same in processes with other hash seeds",
 )
 # Messages and tools.
 OPENING = Subject(
     "opening",
-    "a conversation that ends with a message to answer",
     "Begin with a system or user message, and end with what the policy is to answer.",
+    "a conversation that ends with a message to answer",
 )
-TOOLS = Subject(
-    "tools", remedy="Answer a call that cannot be made with a message that says why, as `slimrl.tools.base` does."
-)
+TOOLS = Subject("tools", "Answer a call that cannot be made with a message that says why, as `slimrl.tools.base` does.")
 EXPERT_CALLS = Subject("expert's calls")
 # Rewards.
-EXPERT = Subject("expert", remedy="Mend the script or the environment: an expert's episode must not fail.")
-RANDOM_PLAY = Subject("random play", remedy="The reward does not tell right from wrong: mend it.")
+EXPERT = Subject("expert", "Mend the script or the environment: an expert's episode must not fail.")
+RANDOM_PLAY = Subject("random play", "The reward does not tell right from wrong: mend it.")
 CONSTANT_ANSWER = Subject("constant answer")
-SILENCE = Subject(
-    "doing nothing", remedy="Give nothing without an answer: a policy learns to be silent where that pays."
-)
+SILENCE = Subject("doing nothing", "Give nothing without an answer: a policy learns to be silent where that pays.")
 PAY_OF_GARBAGE = Subject(
     "pay of garbage",
-    remedy="Bound the reward, and read a reply in one way: the first answer counts, and what is no answer earns 0.",
+    "Bound the reward, and read a reply in one way: the first answer counts, and what is no answer earns 0.",
 )
 COPYING = Subject(
-    "copying",
-    remedy="Take the answer out of the prompt, and compare whole answers rather than look for one in the reply.",
+    "copying", "Take the answer out of the prompt, and compare whole answers rather than look for one in the reply."
 )
 # The course of episodes.
-CRASH = Subject("crash", remedy="Catch what ends the process: `exit`, `os._exit`, memory that runs out, a fault in C.")
-HANG = Subject(
-    "hang", remedy="Bound every wait, loop and regular expression; the limit of a call is `episode_timeout_s`."
-)
-REWARD = Subject("reward", remedy="Give a finite number: look for a division by 0, or a mean of nothing.")
+CRASH = Subject("crash", "Catch what ends the process: `exit`, `os._exit`, memory that runs out, a fault in C.")
+HANG = Subject("hang", "Bound every wait, loop and regular expression; the limit of a call is `episode_timeout_s`.")
+REWARD = Subject("reward", "Give a finite number: look for a division by 0, or a mean of nothing.")
 GARBAGE = Subject(
-    "garbage",
-    remedy="Take any text for a reply: answer what cannot be read with a message, or end the episode with 0.",
+    "garbage", "Take any text for a reply: answer what cannot be read with a message, or end the episode with 0."
 )
 METRICS = Subject(
-    "metrics", "all finite", "Leave a metric out where it has no value: it is averaged over the other episodes."
+    "metrics", "Leave a metric out where it has no value: it is averaged over the other episodes.", "all finite"
 )
-ENDS = Subject("ends", remedy="Give `Turn(done=True)` for the last reply; or this was too short: raise --max_turns.")
+ENDS = Subject("ends", "Give `Turn(done=True)` for the last reply; or this was too short: raise --max_turns.")
 REPEATABLE = Subject(
     "repeatable",
-    "the same replies give the same episode again",
     'Draw from `random.Random(f"{task.id}")` in each episode, and never change the task\'s data.',
+    "the same replies give the same episode again",
 )
 ISOLATED = Subject(
     "isolated",
-    "two episodes at a time do not disturb each other",
     "Make a new episode in each `environment(task)`, and keep what belongs to it in that object alone.",
+    "two episodes at a time do not disturb each other",
 )
 WORKER = Subject(
     "worker",
-    "episodes go the same way in a worker process and outside of one",
     "Use no `hash()` of texts, process ids or addresses, and nothing that only one process has.",
+    "episodes go the same way in a worker process and outside of one",
 )
 BLOCKING = Subject(
-    "blocking",
-    remedy="Await what waits (`asyncio.sleep`, an async client), and hand long work to `asyncio.to_thread`.",
+    "blocking", "Await what waits (`asyncio.sleep`, an async client), and hand long work to `asyncio.to_thread`."
 )
 TIME_OF_STEP = Subject("time of a step")

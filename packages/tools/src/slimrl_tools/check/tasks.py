@@ -16,6 +16,7 @@ from slimrl.types import Split, Task, Taskset
 from slimrl_tools.check.subjects import OTHER_PROCESS, SAME_TASKS, TASKS, TIME_OF_TASKS
 
 SPLITS: tuple[Split, ...] = get_args(Split)
+HASH_SEEDS = ("1", "2")
 LONG_S = 5.0  # `tasks` is called several times before a run begins
 Tasks = Mapping[Split, Sequence[Task]]
 
@@ -117,11 +118,16 @@ def repeat_finding(tasks: Tasks, again: Tasks, found_again: Finding) -> Finding:
     return SAME_TASKS.verdict(fault and f"a second call of tasks() gives others: {fault}")
 
 
-def processes_finding(tasks: Tasks, read_elsewhere: Sequence[Callable[[], Tasks]]) -> Finding:
-    """Return whether other processes, in which Python hashes texts in another way, have the same tasks."""
+def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Finding:
+    """Return whether other processes, in which Python hashes texts by other seeds, have the same tasks."""
+
+    def read(seed: str) -> Tasks:
+        taskset = elsewhere(seed)
+        return {split: list(taskset.tasks(split)) for split in SPLITS}
+
     try:
         with ThreadPoolExecutor() as pool:
-            others = list(pool.map(lambda read: read(), read_elsewhere))
+            others = list(pool.map(read, HASH_SEEDS))
     except UserError as error:
         return OTHER_PROCESS.problem(str(error), "Make the tasks in every process in the same way.")
     fault = next(filter(None, (difference(tasks, other) for other in others)), "")
