@@ -90,7 +90,7 @@ METRICS = Subject(
 ENDS = Subject("ends", "Give `Turn(done=True)` for the last reply; or this was too short: raise --max_turns.")
 REPEATABLE = Subject(
     "repeatable",
-    'Draw from `random.Random(f"{task.id}")` in each episode, and never change the task\'s data.',
+    'Draw from `random.Random(f"{task.id}")` in each episode.',
     "the same replies give the same episode again",
 )
 ISOLATED = Subject(

@@ -6,7 +6,6 @@ import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.series import Series, load_series
 from slimrl.stats import Estimate
+from slimrl_tools.doctor.software import version_of
 from slimrl_tools.sharing.places import shareable_text
 
 STEP = re.compile(r"step_(\d+)")
@@ -91,7 +91,10 @@ def read_facts(run_dir: Path, weights: Path) -> RunFacts:
         evaluated=bool(stages) and stages[-1][0] == slugs[-1],
         series=load_series(run_dir),
         cost=_cost(run_dir / "summary.json") if step == config.max_steps else {},
-        versions={"python": platform.python_version(), **_versions()},
+        versions={
+            "python": platform.python_version(),
+            **{name: found for name in PACKAGES if (found := version_of(name))},
+        },
     )
 
 
@@ -148,13 +151,3 @@ def _cost(path: Path) -> dict[str, float]:
         return {key: float(content[key]) for key in keys if isinstance(content.get(key), (int, float))}
     except (ValueError, OverflowError):
         return {}
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # an extra that is not installed
-            continue
-    return found
