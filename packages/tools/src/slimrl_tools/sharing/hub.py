@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils._validators import validate_repo_id
 
 from slimrl.errors import UserError, first_line
@@ -81,10 +81,8 @@ class Hub:
         """A context that turns the failures of the Hub and of the network into a UserError."""
         try:
             yield
-        except RepositoryNotFoundError as error:
-            raise UserError(self._refusal(name, 401 if _status(error) == 401 else 404)) from error
         except HfHubHTTPError as error:
-            if (status := _status(error)) in (401, 403, 404):
+            if (status := error.response.status_code) in (401, 403, 404):
                 raise UserError(self._refusal(name, status)) from error
             raise UserError(f"the Hub refused it ({first_line(error)}). {self._once_more()}") from error
         except ValueError as error:  # of a README.md whose metadata the Hub does not take
@@ -112,7 +110,3 @@ class Hub:
 
     def _once_more(self) -> str:
         return f"What has arrived is not sent again: `{self._again}` goes on."
-
-
-def _status(error: HfHubHTTPError) -> int:
-    return error.response.status_code
