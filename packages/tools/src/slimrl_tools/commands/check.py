@@ -61,12 +61,13 @@ def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Ca
     """Return all findings on one environment. Raises UserError if it cannot be made."""
     timeout_s = config.episode_timeout_s
     (taskset,) = load_tasksets([env], timeout_s)
-    here, worker = taskset, partial(_worker, env, timeout_s)
-    if has_worker(env):
-        here, worker = load_taskset(env.id, env.args), lambda: taskset
+    here, is_worker = taskset, has_worker(env)
+    if is_worker:
+        here = load_taskset(env.id, env.args)
         prepare_taskset(here)
     trial = Trial(taskset, chat, EpisodeLimits(config.max_turns, SEQ_LEN, timeout_s), config.seed)
-    places = Places(here, worker, partial(_elsewhere, env, timeout_s))
+    worker = partial(_worker, env, timeout_s)
+    places = Places(here, (lambda: taskset) if is_worker else worker, partial(_elsewhere, env, timeout_s))
     return Check(trial, places, config.split, config.num_examples, advance).run()
 
 

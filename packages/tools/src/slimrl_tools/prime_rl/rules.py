@@ -60,7 +60,7 @@ WRONG_KIND = (TypeError, ValueError, AttributeError, LookupError, OverflowError)
 
 Outcome = Renamed | NotNeeded | Impossible
 Rule = Callable[[Found], Outcome]
-Table = Mapping[str, Rule]
+Table = dict[str, Rule]
 
 
 def make_table(rules: Table, **sections: str) -> Table:

@@ -93,7 +93,7 @@ def read_facts(run_dir: Path, weights: Path) -> RunFacts:
         cost=_cost(run_dir / "summary.json") if step == config.max_steps else {},
         versions={
             "python": platform.python_version(),
-            **{name: found for name in PACKAGES if (found := version_of(name))},
+            **{name: number for name in PACKAGES if (number := version_of(name))},
         },
     )
 
