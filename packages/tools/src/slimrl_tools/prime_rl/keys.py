@@ -6,7 +6,17 @@ the hosted `prime train`. A key that stands nowhere here, and is no key of slimr
 `<trainer>` is the section of the trainer, and `<part>` the section of any part: the kinds of files have other ones.
 """
 
-from slimrl_tools.prime_rl.rules import Table, impossible, make_table, only, same_as, to, unless_set, unneeded
+from slimrl_tools.prime_rl.rules import (
+    Table,
+    impossible,
+    make_table,
+    only,
+    same_as,
+    to,
+    to_beside,
+    unless_set,
+    unneeded,
+)
 from slimrl_tools.prime_rl.values import (
     at_least_one,
     data_type,
@@ -65,9 +75,7 @@ SHARED: Table = {
     "<part>ckpt.wait_for_weights_timeout": unneeded(ONE_PROCESS),
     # Logs.
     "<part>{,monitors.}wandb": turn_on,
-    "<part>{,monitors.}wandb.project": to("wandb.project"),
-    "<part>{,monitors.}wandb.name": to("wandb.name"),
-    "<part>{,monitors.}wandb.entity": to("wandb.entity"),
+    "<part>{,monitors.}wandb.{project,name,entity}": to("wandb.{key}"),
     "<part>{,monitors.}wandb.offline": only((False,), "it is off", "set WANDB_MODE=offline in the environment"),
     "<part>{,monitors.}wandb.group": impossible("set WANDB_RUN_GROUP in the environment"),
     "<part>{,monitors.}wandb.tags": impossible("set WANDB_TAGS in the environment"),
@@ -99,20 +107,15 @@ SHARED: Table = {
     "<lora>.target_modules": to("model.lora.targets", lora_targets),
     "<lora>.dropout": only((0, 0.0), "there is none here", "dropout would make sampler and trainer differ"),
     "<lora>.modules_to_save": only(([],), "it is empty", "an adapter trains no other matrices here"),
+    "<trainer>optim.{lr,weight_decay}": to_beside("optim.{key}", float),
+    "<trainer>optim.max_norm": to_beside("optim.max_grad_norm", float),
+    "<trainer>optim.betas1": to_beside("optim.beta1", float),
+    "<trainer>optim.betas2": to_beside("optim.beta2", float),
+    "<trainer>scheduler.{type,warmup_steps}": to_beside("schedule.{key}"),
     "<trainer>optim.type": only(("adamw",), "it is AdamW here", "the optimizer is AdamW here"),
     "<trainer>scheduler.decay_steps": decay_steps,
     "<trainer>scheduler.min_lr": min_lr_ratio,
 }
-
-
-def trainer_names(at: str) -> Table:
-    """Return the new names of the keys of the optimizer and the schedule, below the section `at`."""
-    ours = {"max_norm": "max_grad_norm", "betas1": "beta1", "betas2": "beta2"}
-    optimizer = ("lr", "weight_decay", *ours)
-    return {
-        **{f"{at}scheduler.{key}": to(f"{at}schedule.{key}") for key in ("type", "warmup_steps")},
-        **{f"{at}optim.{key}": to(f"{at}optim.{ours.get(key, key)}", float) for key in optimizer},
-    }
 
 
 SAMPLING: Table = {
@@ -238,8 +241,7 @@ ORCHESTRATOR: Table = {
 TOP: Table = {
     "model": hosted_model,
     "name": unneeded("a run is called by its output_dir"),
-    "batch_size": to("orchestrator.batch_size"),
-    "rollouts_per_example": to("orchestrator.rollouts_per_example"),
+    "{batch_size,rollouts_per_example}": to("orchestrator.{key}"),
     "learning_rate": to("trainer.optim.lr"),
     "lora_alpha": to("model.lora.alpha", float, note="hosted runs train LoRA; rank 16 is ours"),
     "{env_file,env_files}": impossible("export its variables before the run: slimrl reads no file of secrets"),
@@ -260,7 +262,7 @@ TOP: Table = {
 
 RL_KEYS: Table = make_table(
     {
-        **(SHARED | trainer_names("trainer.") | SAMPLING | ENVIRONMENT | EVALUATION),
+        **(SHARED | SAMPLING | ENVIRONMENT | EVALUATION),
         **(BUFFER | LOSS | ORCHESTRATOR | TOP),
     },
     trainer="trainer.",
@@ -275,8 +277,7 @@ RL_KEYS: Table = make_table(
 SFT: Table = {
     "data.type": data_type,
     "data.name": to("data.name"),
-    "data.seq_len": to("seq_len"),
-    "data.batch_size": to("batch_size"),
+    "data.{seq_len,batch_size}": to("{key}"),
     "data.micro_batch_size": micro_batch,
     "data.subsets": to("data.subset", only_item),
     "data.splits": to("data.split", only_item),
@@ -309,4 +310,4 @@ SFT: Table = {
     "dry_run": only((False,), "it is off", "give --dry-run on the command line"),
 }
 
-SFT_KEYS: Table = make_table(SHARED | trainer_names("") | SFT, trainer="", part="", lora="model.lora")
+SFT_KEYS: Table = make_table(SHARED | SFT, trainer="", part="", lora="model.lora")

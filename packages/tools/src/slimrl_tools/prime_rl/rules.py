@@ -90,11 +90,11 @@ def _expand(pattern: str) -> Iterator[str]:
 
 
 def to(key: str, convert: Callable[[Any], Any] | None = None, note: str = "") -> Rule:
-    """A rule that renames a key: `{0}` in the new one stands for what the first star matched, a final `**` for the rest
-    of the path. `convert` computes the value; a ValueError that it raises makes the key impossible."""
+    """A rule that renames a key. In the new name `{0}` stands for the first star's key, `{key}` for the last key, and a
+    final `**` for the rest of the path. `convert` computes the value; its ValueError makes the key impossible."""
 
     def rule(found: Found) -> Outcome:
-        keys = key.format(*found.stars).split(".")
+        keys = key.format(*found.stars, key=found.path[-1]).split(".")
         path = (*keys[:-1], *found.rest) if keys[-1] == "**" else tuple(keys)
         try:
             return Renamed(path, found.value if convert is None else convert(found.value), note)
@@ -102,6 +102,11 @@ def to(key: str, convert: Callable[[Any], Any] | None = None, note: str = "") ->
             return Impossible(str(error))
 
     return rule
+
+
+def to_beside(key: str, convert: Callable[[Any], Any] | None = None) -> Rule:
+    """A rule that renames the last two keys of a path, below the same section."""
+    return lambda found: to(".".join((*found.path[:-2], key)), convert)(found)
 
 
 def unless_set(key: str, other: str = "", why: str = "") -> Rule:
