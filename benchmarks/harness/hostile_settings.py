@@ -16,8 +16,7 @@ import yaml
 
 from slimrl.config.reading.schema import leaves, spec_of, spell
 from slimrl.config.run import COMMANDS
-from slimrl_tools.prime_rl.rl_keys import RL_KEYS
-from slimrl_tools.prime_rl.sft_keys import SFT_KEYS
+from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
 
 REPOSITORY = Path(__file__).parents[2]
 COMMANDS_OF_FILES = ("rl", "sft", "eval", "trainer", "inference", "probe", "translate")

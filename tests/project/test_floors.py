@@ -91,6 +91,7 @@ PLUGIN_FLOORS = {
     "slimrl_serve.http": 0,
     "slimrl_serve": 1,
     "slimrl_tools.system": 0,
+    "slimrl_tools.toml_text": 0,
     "slimrl_tools.check": 1,
     "slimrl_tools.curves": 1,
     "slimrl_tools.doctor": 1,

@@ -65,7 +65,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{CORE}rollout/worker/test_taskset.py::test_an_episode_that_waits_too_long_is_a_drop_and_its_process_goes_on",
     ),
     'code of an environment in the run\'s process (`worker = "none"`) that holds the thread': (
-        "packages/tools/tests/check/test_held_environment.py::test_ctrl_c_ends_a_command_that_an_environment_holds",
+        "packages/tools/tests/check/test_check.py::test_ctrl_c_ends_a_command_that_an_environment_holds",
     ),
     "an environment to be loaded, and its tasks": (CORE + CODE,),
     "an LLM judge or partner": (

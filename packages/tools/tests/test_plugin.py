@@ -11,6 +11,7 @@ import pytest
 from slimrl import cli
 from slimrl.config.reading.load import load
 from slimrl.plugins import ENVIRONMENTS, names
+from tests.commands.early import HEAVY, run
 from tests.distributions import check_entries, check_help, check_owner, commands_of
 from tests.fake_launch import FakeLaunch
 
@@ -108,3 +109,24 @@ def test_a_letter_that_a_log_lacks_ends_nothing(tmp_path):
     assert plotted.returncode == 0, plotted.stderr
     assert b"\\xfc" in plotted.stdout + plotted.stderr and b"Traceback" not in plotted.stderr
     assert (path / "ü.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("plan --on H1000 @ x", 2),
+        *(
+            pytest.param(f"{command} --help", 0, marks=pytest.mark.slow)
+            for command in ("plan", "doctor", "push", "translate", "check-curve", "check", "play", "probe")
+        ),
+    ],
+)
+def test_help_and_what_is_refused_need_no_pytorch(words: str, status: int) -> None:
+    _, last = run(*words.split())
+    assert last == f"{status} []"
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_translated_is_told_with_little_loaded() -> None:
+    said, last = run("translate", "nowhere.toml", heavy=(*HEAVY, "numpy"))
+    assert "nowhere.toml" in said and last == "2 []"

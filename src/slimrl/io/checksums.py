@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -138,15 +138,6 @@ def remove_unfinished(parent: Path, name: str = "*") -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def rewrite_sums(text: str, changes: Mapping[str, bytes]) -> str:
-    """Return the text of a `SHA256SUMS` after some files, by name, have changed their content. Raise ValueError if it
-    is incomplete."""
-    digests = _parse_sums(text)
-    digests |= {name: hashlib.sha256(changes[name]).hexdigest() for name in digests.keys() & changes.keys()}
-    lines = [f"{digest}  {name}\n" for name, digest in digests.items()]
-    return (HEADER.format(len(lines)) if text.startswith("#") else "") + "".join(lines)
-
-
 def add_digest(json_object: bytes) -> bytes:
     """Append a last member `sha256` to the text of a JSON object: the digest of all the text before it.
 
@@ -165,11 +156,7 @@ def has_wrong_digest(json_object: bytes) -> bool:
 
 def _read_sums(path: Path) -> dict[str, str]:
     """Return the digests by the names of the files. Raise UserError or ValueError unless every byte is in its place."""
-    return _parse_sums(read_regular(path, MAX_SUMS_BYTES).decode())
-
-
-def _parse_sums(text: str) -> dict[str, str]:
-    whole = SUM_FILE.fullmatch(text)
+    whole = SUM_FILE.fullmatch(read_regular(path, MAX_SUMS_BYTES).decode())
     lines = whole[2].split("\n")[:-1] if whole else []
     if whole is None or (int(whole[1]) != len(lines) if whole[1] else not lines):
         raise ValueError("the list of checksums is not whole")

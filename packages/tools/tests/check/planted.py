@@ -180,28 +180,6 @@ class NoisyReward(Double):
         return Turn(True, reward=super().turn(task, reply).reward * (1 - 0.1 * random.random()))
 
 
-class UsesUpTasks(Double):
-    """What an episode takes out of the task is missing in the next one."""
-
-    def data(self, number: int) -> dict[str, Any]:
-        return {"number": number + 20, "hints": ["one", "two", "three"] * 100}
-
-    def environment(self, task: Task) -> Any:
-        hint = task.data["hints"].pop()
-        episode = super().environment(Task(task.id, {"number": task.data["number"]}))
-        episode.taskset = _Hinting(hint)
-        return episode
-
-
-class _Hinting(Double):
-    def __init__(self, hint: str) -> None:
-        self.hint = hint
-
-    def opening(self, task: Task) -> list[Message]:
-        rules, question = super().opening(task)
-        return [rules, {**question, "content": f"{question['content']} {self.hint}"}]
-
-
 class TwoTurns(Double):
     """Wants any word first, and then the double."""
 
@@ -351,7 +329,6 @@ FAULTS: dict[type, str] = {
     OddMetric: "metrics",
     NeverEnds: "ends",
     NoisyReward: "repeatable",
-    UsesUpTasks: "repeatable",
     SharedState: "isolated",
     Sleeps: "blocking",
     Hangs: "hang",

@@ -1,5 +1,10 @@
 """`slimrl check` finds faults by their names, and none where there is none."""
 
+import json
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,10 @@ from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.monitor.findings import Finding, Level
 from slimrl.rollout.episode import EpisodeLimits
 from slimrl.types import Message, Task
-from slimrl_tools.check.run import Check, Places, Plan
+from slimrl_tools.check.run import Check, Places
+from slimrl_tools.check.trial import Trial
+from tests.environments.dataset.files import write_rows
+from tests.environments.dataset.test_constant import MOSTLY_2
 
 CHAT = stand_in_chat()
 FILE = planted.__file__
@@ -21,9 +29,10 @@ FILE = planted.__file__
 
 def checked(taskset: Any, num_examples: int = 2, timeout_s: float = 1.5) -> list[Finding]:
     """What is found where all places are this process."""
-    places = Places(taskset, taskset, lambda: taskset, lambda seed: taskset)
-    plan = Plan("train", num_examples, CHAT, EpisodeLimits(10, 1 << 22, timeout_s))
-    return Check(places, plan, lambda: None).run()
+    trial = Trial(taskset, CHAT, EpisodeLimits(10, 1 << 22, timeout_s), seed=0)
+    return Check(
+        trial, Places(taskset, lambda: taskset, lambda seed: taskset), "train", num_examples, lambda: None
+    ).run()
 
 
 WAITING = ("Sleeps", "Hangs", "NeverEnds")  # these take seconds
@@ -190,3 +199,45 @@ def test_the_time_of_the_first_call_is_measured_in_this_process_too(
     _, found = run_json([f"{tmp_path / 'slow.py'}:Slow", "--worker", "none"], capsys)
     (time_of_tasks,) = (one for one in found if one.subject == "time of tasks")
     assert time_of_tasks.level is Level.NOTE, time_of_tasks
+
+
+@pytest.mark.nightly
+def test_the_reward_of_the_best_constant_answer_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", MOSTLY_2)
+    _, found = run_json(["--env", json.dumps([{"id": "dataset", "args": {"path": str(path)}}])], capsys)
+    (note,) = (one for one in found if one.subject == "constant answer")
+    assert note.level is Level.NOTE
+    assert re.match(r"the best one earns 0\.[67]\d* on average, the expert 1", note.found)
+
+
+SPINS = """
+from slimrl import Task, Turn
+
+class Spins:
+    def tasks(self, split):
+        return [Task(f"{split}/0", {})]
+    def environment(self, task):
+        return self
+    async def start(self):
+        return [{"role": "user", "content": "?"}]
+    async def step(self, reply):
+        print("spinning", flush=True)
+        while True:
+            try:
+                while True:
+                    pass
+            except Exception:
+                pass
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_command_that_an_environment_holds(tmp_path: Path) -> None:
+    file = tmp_path / "spins.py"
+    file.write_text(SPINS)
+    argv = [sys.executable, "-m", "slimrl", "check", f"{file}:Spins", "--worker", "none"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout and any(line == "spinning\n" for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)
+    assert process.returncode not in (0, None)

@@ -156,7 +156,8 @@ def await_closed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_failing_episode_says_why_and_is_closed(
     fault: str, reason: str, own: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = played(["--id", own, "--args.fault", fault, "--episode_timeout_s", "0.2"], "a\n\nn\n")
+    limit_s = "0.2" if fault == "hangs" else "30"  # the others must not run into it on a busy machine
+    seen = played(["--id", own, "--args.fault", fault, "--episode_timeout_s", limit_s], "a\n\nn\n")
     assert f"The episode failed; training would drop it ({reason}" in seen
     assert seen.endswith("Another task? (Enter for yes, n for no)\n")
     await_closed(capsys)
@@ -257,13 +258,6 @@ def test_the_command_names_a_mistake() -> None:
     done = command(["reverse-txt"], "")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("slimrl: there is no environment `reverse-txt`. Did you mean `reverse-text`?")
-
-
-def test_the_command_alone_names_what_can_be_played() -> None:
-    done = command([], "")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("slimrl: play needs an environment, as in `slimrl play ")
-    assert "dataset" in done.stderr and "reverse-text" in done.stderr
 
 
 def test_a_game_begins_without_loading_a_model() -> None:

@@ -6,7 +6,8 @@ import time
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
-from pathlib import Path
+from inspect import isgeneratorfunction, signature
+from pkgutil import resolve_name
 
 import pytest
 
@@ -15,7 +16,6 @@ from slimrl.errors import UserError
 from slimrl.monitor.findings import Finding, Level
 from slimrl.plugins import PROBES as OF_PLUGINS
 from slimrl.plugins import call, names
-from slimrl_tools.doctor import probes as doctor_probes
 from slimrl_tools.doctor.probes import PROBES, Look, Probe, all_probes, look
 
 
@@ -46,18 +46,17 @@ def test_the_machine_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     assert packages["level"] == "ok"
 
 
-def test_every_probe_of_this_package_is_a_module_that_has_one() -> None:
-    for probe in PROBES:
-        assert isinstance(probe.look, partial) and probe.look.func is call
-        module, _, function = probe.look.args[0].partition(":")
-        assert callable(vars(import_module(module))[function])
-
-
-def test_every_module_of_this_package_is_a_probe() -> None:
-    here = Path(doctor_probes.__file__).parent
-    modules = {path.stem for path in here.glob("*.py")} - {"__init__", "probes"}
-    places = {probe.look.args[0] for probe in PROBES if isinstance(probe.look, partial)}
-    assert places == {f"slimrl_tools.doctor.{module}:probe" for module in modules}
+def test_every_probe_of_this_package_is_made() -> None:
+    places = [probe.look.args[0] for probe in PROBES if isinstance(probe.look, partial)]
+    made = {f"{looks.__module__}:{looks.__name__}" for looks in map(resolve_name, places)}
+    modules = {import_module(place.partition(":")[0]) for place in places}
+    found = {
+        f"{module.__name__}:{name}"
+        for module in modules
+        for name, value in vars(module).items()
+        if isgeneratorfunction(value) and value.__module__ == module.__name__ and not signature(value).parameters
+    }
+    assert made == found and len(made) == len(PROBES)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.monitor.sinks import JsonlSink, Monitor
 from slimrl_tools.sharing.card import write_card
-from slimrl_tools.sharing.facts import read_facts, shareable
+from slimrl_tools.sharing.facts import read_facts
+from slimrl_tools.sharing.places import shareable, shareable_text
 
 pytestmark = pytest.mark.slow
 
@@ -115,10 +116,10 @@ def test_what_is_no_directory_of_weights_is_refused(tmp_path):
         ('name = "/data/models/own"', 'name = "own"'),
         ("args = {path = '/a/b/c.txt', n = 3}", "args = {path = 'c.txt', n = 3}"),
         ('name = "~/models/own"', 'name = "own"'),
-        (r'name = "C:\Users\me\own"', 'name = "own"'),
+        (r"name = 'C:\Users\me\own'", 'name = "own"'),
         (f'key = "{KEY}"', 'key = "[key]"'),
         ('stop = ["</answer>", "a / b"]', 'stop = ["</answer>", "a / b"]'),
-        ('name = "Qwen/Qwen3-0.6B"  # --model.name', 'name = "Qwen/Qwen3-0.6B"  # --model.name'),
+        ('name = "Qwen/Qwen3-0.6B"  # --model.name', 'name = "Qwen/Qwen3-0.6B"'),
         ('base_url = "http://localhost:8000/v1"', 'base_url = "http://localhost:8000/v1"'),
         ('base_url = "http://10.1.2.3:8000/v1"', 'base_url = "http://host.invalid:8000/v1"'),
         ('base_url = "http://[fd00::1]:8000"', 'base_url = "http://host.invalid:8000"'),
@@ -129,17 +130,18 @@ def test_what_is_no_directory_of_weights_is_refused(tmp_path):
         ('base_url = ""', 'base_url = ""'),
         ('corpus = "file:///home/me/x"', 'corpus = "x"'),
         ('anything = "file:///home/me/x"', 'anything = "x"'),
-        ('"note": "sqlite:////home/me/a.db"', '"note": "a.db"'),
-        ('"_name_or_path": "/home/me/my models/own/"', '"_name_or_path": "own"'),
+        ('note = "sqlite:////home/me/a.db"', 'note = "a.db"'),
+        ('_name_or_path = "/home/me/my models/own/"', '_name_or_path = "own"'),
         (r'path = "\\\\server\\share\\own"', 'path = "own"'),
-        ("path = '/home/me/a#b'  # /home/me/my runs/rl.toml:12, --seed", "path = 'a#b'  # rl.toml:12, --seed"),
+        ("path = '/home/me/a#b'  # /home/me/my runs/rl.toml:12, --seed", "path = 'a#b'"),
         ('baselines = ["/home/me/x", "random", "a/b"]', 'baselines = ["x", "random", "a/b"]'),
         ('data_dir = "/home/me"', 'data_dir = "~"'),
         ('path = """/home/me/x"""', 'path = "x"'),
     ],
 )
 def test_texts_are_shared_without_places_and_secrets(text, shared):
-    assert shareable(text) == shared
+    assert shareable(tomllib.loads(text)) == tomllib.loads(shared)
+    assert tomllib.loads(shareable_text(text, ".toml")) == tomllib.loads(shared)
 
 
 @pytest.mark.parametrize(
@@ -154,11 +156,26 @@ def test_texts_are_shared_without_places_and_secrets(text, shared):
     ],
 )
 def test_free_text_is_shared_as_it_is(text):
-    assert shareable(text) == text
+    assert shareable(tomllib.loads(text)) == tomllib.loads(text)
 
 
 def test_secrets_in_free_text_are_hidden():
-    assert shareable(f'prompt = "Say yes / or /b/c and {KEY}"') == 'prompt = "Say yes / or /b/c and [key]"'
+    assert shareable({"prompt": f"Say yes / or /b/c and {KEY}"}) == {"prompt": "Say yes / or /b/c and [key]"}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "shared"),
+    [
+        (".json", '{"a": 1.50}', '{"a": 1.50}'),
+        (".json", '{"_name_or_path": "/a/b"}', '{\n  "_name_or_path": "b"\n}\n'),
+        (".jsonl", '{"n": 1.50}\n{"path": "/a/b"}\n', '{"n": 1.50}\n{"path": "b"}\n'),
+        (".jsonl", '{"n": 1}\n{"path": "/a/b', '{"n": 1}\n'),
+        (".toml", 'a = {}\nb = [{c = "~/d"}]\n', 'a = {}\n\n[[b]]\nc = "d"\n'),
+        (".md", "It loads `/home/me/base`.\n", "It loads `base`.\n"),
+    ],
+)
+def test_files_are_shared_in_their_own_format(suffix, text, shared):
+    assert shareable_text(text, suffix) == shared
 
 
 def test_a_cards_settings_are_the_runs_but_for_places(tmp_path):

@@ -65,7 +65,6 @@ def test_weights_arrive_whole_and_with_a_card_of_the_repositorys_name(run, tmp_p
     assert not (weights / "README.md").exists()  # nothing was written here
 
 
-@pytest.mark.slow
 def test_an_adapter_goes_alone_and_names_a_base_that_others_have(run, tmp_path):
     with fake_hub() as hub:
         status, _, errors = push(run, "me/adapter", "--what", "adapter", endpoint=hub.endpoint)
@@ -82,7 +81,6 @@ def test_an_adapter_goes_alone_and_names_a_base_that_others_have(run, tmp_path):
     assert ModelCard.load(got / "README.md").data.to_dict()["library_name"] == "peft"
 
 
-@pytest.mark.slow
 def test_a_run_goes_without_rollouts_checkpoints_places_and_secrets(tmp_path):
     own = finished_run(tmp_path / "own_run")
     (own / "eval.toml").write_text(f'output_dir = "{own}"\nnote = "{KEY}"\n')
@@ -101,7 +99,6 @@ def test_a_run_goes_without_rollouts_checkpoints_places_and_secrets(tmp_path):
     assert KEY.encode() not in texts and str(tmp_path).encode() not in texts
 
 
-@pytest.mark.slow
 def test_rollouts_go_if_asked_for_unless_they_hold_a_key(tmp_path):
     own = finished_run(tmp_path / "own_run")
     with fake_hub() as hub:
@@ -131,7 +128,6 @@ def test_an_upload_that_was_interrupted_goes_on_with_what_is_missing(run):
                 assert content == (run / "weights" / "step_2" / name).read_bytes()
 
 
-@pytest.mark.slow
 def test_a_revision_is_a_branch_that_is_made(run):
     with fake_hub() as hub:
         status, said, errors = push(run / "weights" / "step_2", "me/a", "--revision", "best", endpoint=hub.endpoint)
@@ -139,7 +135,6 @@ def test_a_revision_is_a_branch_that_is_made(run):
         assert hub.files("me/a") == {} and "config.json" in hub.files("me/a", "best")
 
 
-@pytest.mark.slow
 def test_a_dry_run_lists_files_and_asks_nobody(run):
     with fake_hub() as hub:
         status, said, _ = push(run, "me/a", "--dry-run", endpoint=hub.endpoint, token="", HF_HUB_OFFLINE="1")
@@ -149,7 +144,6 @@ def test_a_dry_run_lists_files_and_asks_nobody(run):
     assert "nothing was uploaded; it would go to me/a, public if it is new" in said
 
 
-@pytest.mark.slow
 def test_ones_own_readme_goes_as_it_is(tmp_path):
     own = finished_run(tmp_path / "own_run")
     (own / "weights" / "step_2" / "README.md").write_text("---\nlicense: mit\n---\nMine.\n")

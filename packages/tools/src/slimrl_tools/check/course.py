@@ -1,172 +1,125 @@
 """Looks at how episodes go: whether they fail, end, hold up others, and go the same way when they are played again."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from slimrl.monitor.findings import Finding, Level
 from slimrl.types import StopReason
-from slimrl_tools.check.timing import MADE, START, Call, fastest
+from slimrl_tools.check import subjects
+from slimrl_tools.check.subjects import Subject
+from slimrl_tools.check.timing import MADE, START, Call
 from slimrl_tools.check.trial import SCRIPT_ERROR, Played
 
 HELD_NOTE_S, HELD_PROBLEM_S = 0.1, 0.5
 STEP_NOTE_S = 1.0
 LEFT = "partner_left"  # in self-play the first to run out of turns leaves the others waiting, which is no fault
-WORKER_REMEDY = "Use no `hash()` of texts, process ids or addresses, and nothing that only one process has."
-# The subject of a failure by its reason, where the reason alone tells it.
-SUBJECTS = {
-    "environment_died": "crash",
-    "environment_lost": "crash",
-    "timeout": "hang",
-    "nonfinite_reward": "reward",
-    "prompt_too_long": "opening",
+# The subject of a failure by its reason, where the reason alone decides it.
+FAILURES = {
+    "environment_died": subjects.CRASH,
+    "environment_lost": subjects.CRASH,
+    "timeout": subjects.HANG,
+    "nonfinite_reward": subjects.REWARD,
+    "prompt_too_long": subjects.OPENING,
 }
-REMEDIES = {
-    "crash": "Catch what ends the process: `exit`, `os._exit`, memory that runs out, a fault in C.",
-    "hang": "Bound every wait, loop and regular expression; the limit of a call is `episode_timeout_s`.",
-    "reward": "Give a finite number: look for a division by 0, or a mean of nothing.",
-    "opening": "Mend `start`: it gives messages with a role and a text as content, the last one for the policy.",
-    "expert": "Mend the script or the environment: an expert's episode must not fail.",
-    "garbage": "Take any text for a reply: answer what cannot be read with a message, or end the episode with 0.",
-}
+NOT_STARTED = "Mend `start`: it gives messages with a role and a text as content, the last one for the policy."
 
 
-def failure_findings(played: Sequence[Played]) -> list[Finding]:
-    """A problem for each kind of failure among the episodes, with the first one; `garbage` and `crash` are always
-    there."""
-    failed: dict[str, list[Played]] = {}
+def failure_findings(played: Sequence[Played]) -> Iterator[Finding]:
+    """Yield a problem for each kind of failure among the episodes, with the first one; `garbage` is always there."""
+    failed: dict[Subject, list[Played]] = {}
     for one in played:
         if one.rollout.failure and one.rollout.failure != LEFT:
             failed.setdefault(subject_of(one), []).append(one)
-    found = []
-    for subject, episodes in failed.items():
-        first = episodes[0]
-        text = (
-            f"{len(episodes)} of {len(played)} episodes failed; the first with {_describe(first)}: "
-            f"{first.rollout.failure_detail or first.rollout.failure}"
+    for subject, (first, *others) in failed.items():
+        yield subject.problem(
+            f"{1 + len(others)} of {len(played)} episodes failed; the first with {_describe(first)}: "
+            f"{first.rollout.failure_detail or first.rollout.failure}",
+            NOT_STARTED if subject is subjects.OPENING else "",
         )
-        found.append(Finding(subject, Level.PROBLEM, text, REMEDIES.get(subject, "Read the message.")))
-    if "garbage" not in failed:
+    if subjects.GARBAGE not in failed:
         kinds = len({one.what for one in played if not one.is_script})
-        found.append(Finding("garbage", Level.OK, f"{kinds} kinds of useless replies break nothing"))
-    return found
+        yield subjects.GARBAGE.ok(f"{kinds} kinds of useless replies break nothing")
 
 
-def subject_of(failed: Played) -> str:
-    """The subject of a failed episode."""
-    if (subject := SUBJECTS.get(failed.rollout.failure)) is not None:
-        return subject
-    if failed.rollout.failure not in ("environment_error", SCRIPT_ERROR):
-        return failed.rollout.failure.replace("_", " ")  # such as a judge that does not answer
-    if not failed.rollout.turns and failed.rollout.failure == "environment_error":
-        return "opening"
-    return "expert" if failed.is_script else "garbage"
+def subject_of(failed: Played) -> Subject:
+    """Return the subject of a failed episode."""
+    failure = failed.rollout.failure
+    if failure in FAILURES:
+        return FAILURES[failure]
+    if failure not in ("environment_error", SCRIPT_ERROR):
+        return Subject(failure.replace("_", " "), remedy="Read the message.")  # such as a judge that does not answer
+    if not failed.rollout.turns and failure == "environment_error":
+        return subjects.OPENING
+    return subjects.EXPERT if failed.is_script else subjects.GARBAGE
 
 
-def metrics_finding(played: Sequence[Played]) -> Finding:
-    """Whether all metrics are finite."""
-    for one in played:
-        for name, value in one.rollout.metrics.items():
-            if not math.isfinite(value):
-                found = f"`{name}` is {value} with {_describe(one)}"
-                remedy = "Leave a metric out where it has no value: it is averaged over the other episodes."
-                return Finding("metrics", Level.PROBLEM, found, remedy)
-    return Finding("metrics", Level.OK, "all finite")
+def odd_metric(played: Sequence[Played]) -> str:
+    """Describe the first metric that is not finite; empty if all are."""
+    return next(
+        (
+            f"`{name}` is {value} with {_describe(one)}"
+            for one in played
+            for name, value in one.rollout.metrics.items()
+            if not math.isfinite(value)
+        ),
+        "",
+    )
 
 
-def end_finding(played: Sequence[Played], max_turns: int) -> Finding | None:
-    """Whether episodes end by themselves: all of those of scripts, or without any some of the others. None where no
-    episode tells."""
+def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
+    """Yield a finding on whether episodes end by themselves: all of scripts, or some of the others without a script.
+    Nothing is yielded where all episodes failed."""
     whole = [one for one in played if not one.rollout.failure]
-    scripts = [one for one in whole if one.is_script]
-    remedy = "Give `Turn(done=True)` for the last reply; or this was too short: raise --max_turns."
-    for one in scripts:
-        if one.rollout.stop_reason is not StopReason.DONE:
-            text = f"the episode of {_describe(one)} did not end within {max_turns} turns"
-            return Finding("ends", Level.PROBLEM, text, remedy)
-    if scripts:
-        longest = max(len(one.rollout.turns) for one in scripts)
-        return Finding("ends", Level.OK, f"every script's episode ends, after {longest} turns at most")
-    if not whole:
-        return None
-    if any(one.rollout.stop_reason is StopReason.DONE for one in whole):
-        return Finding("ends", Level.OK, "episodes end by themselves")
-    return Finding("ends", Level.NOTE, f"no episode ended within {max_turns} turns", remedy)
+    ended = [one for one in whole if one.rollout.stop_reason is StopReason.DONE]
+    if scripts := [one for one in whole if one.is_script]:
+        if endless := [one for one in scripts if one not in ended]:
+            text = f"the episode of {_describe(endless[0])} did not end within {max_turns} turns"
+            yield subjects.ENDS.problem(text)
+        else:
+            longest = max(len(one.rollout.turns) for one in scripts)
+            yield subjects.ENDS.ok(f"every script's episode ends, after {longest} turns at most")
+    elif ended:
+        yield subjects.ENDS.ok("episodes end by themselves")
+    elif whole:
+        yield subjects.ENDS.note(f"no episode ended within {max_turns} turns", subjects.ENDS.remedy)
 
 
-def repeat_finding(plays: Sequence[Sequence[Played]]) -> Finding:
-    """Whether each episode takes the same course when it is played again; each element has the plays of one."""
-    for first, *others in plays:
-        for other in others:
-            if first.course != other.course:
-                text = f"the same replies to the same task ({_describe(first)}) gave {difference(first, other)}"
-                remedy = 'Draw from `random.Random(f"{task.id}")` in each episode, and never change the task\'s data.'
-                return Finding("repeatable", Level.PROBLEM, text, remedy)
-    return Finding("repeatable", Level.OK, f"{len(plays)} episodes went the same way again")
-
-
-def change_finding(task_id: str) -> Finding:
-    """The problem of an episode that has changed the data of its task."""
-    text = f"an episode changed the data of its task `{task_id:.60}`, so that the next one has another"
-    return Finding("repeatable", Level.PROBLEM, text, "Copy what an episode changes: `copy.deepcopy(task.data)`.")
-
-
-def isolation_finding(pairs: Sequence[tuple[Played, Played]]) -> Finding:
-    """Whether an episode goes its way beside another one; each pair is alone, and beside another."""
-    for alone, beside in pairs:
-        if alone.course != beside.course:
-            text = f"beside another episode, {_describe(alone)} gave {difference(alone, beside)}"
-            remedy = "Make a new episode in each `environment(task)`, and keep what belongs to it in that object alone."
-            return Finding("isolated", Level.PROBLEM, text, remedy)
-    return Finding("isolated", Level.OK, "two episodes at a time do not disturb each other")
-
-
-def worker_finding(pairs: Sequence[tuple[Played, Played]]) -> Finding:
-    """Whether an episode goes the same way in a process of its own; each pair is there, and here."""
-    for there, here in pairs:
-        if there.course != here.course:
-            text = f"in another process, {_describe(here)} gave {difference(here, there)}"
-            return Finding("worker", Level.PROBLEM, text, WORKER_REMEDY)
-    return Finding("worker", Level.OK, "episodes go the same way in a worker process and outside of one")
-
-
-def json_play_finding(pairs: Sequence[tuple[Played, Played]]) -> Finding | None:
-    """A problem where an episode on a task that was JSON goes another way; each pair is as given, and from JSON."""
-    for given, read in pairs:
-        if given.course != read.course:
-            text = f"a task that was written to JSON and read again ({_describe(given)}) gave {difference(given, read)}"
-            remedy = "Take lists where the data has tuples: JSON knows no other."
-            return Finding("json", Level.PROBLEM, text, remedy)
-    return None
+def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
+    """Describe the first pair of episodes that should be the same and are not; empty if all are. In `text`, `{who}` and
+    `{what}` stand for the first of the two and their difference."""
+    for one, other in pairs:
+        if one.course != other.course:
+            return text.format(who=_describe(one), what=difference(one, other))
+    return ""
 
 
 def hold_finding(plays: Sequence[Sequence[Played]]) -> Finding:
-    """Whether a call holds the event loop for long; each element has the plays of one episode."""
+    """Return whether a call holds the event loop for long; each element has the plays of one episode."""
     calls = [(plays_of_one[0], call) for plays_of_one in plays for call in _fastest(plays_of_one)]
     one, worst = max(calls, key=lambda pair: pair[1].hold_s)
     text = f"a call holds all other episodes for {worst.hold_s * 1000:.1f} ms at most"
     if worst.hold_s < HELD_NOTE_S:
-        return Finding("blocking", Level.OK, text)
+        return subjects.BLOCKING.ok(text)
     level = Level.NOTE if worst.hold_s < HELD_PROBLEM_S else Level.PROBLEM
-    remedy = "Await what waits (`asyncio.sleep`, an async client), and hand long work to `asyncio.to_thread`."
-    return Finding("blocking", level, f"{text} ({worst.name} of {_describe(one)})", remedy)
+    named = f"{text} ({worst.name} of {_describe(one)})"
+    return Finding(subjects.BLOCKING.name, level, named, subjects.BLOCKING.remedy)
 
 
 def time_finding(plays: Sequence[Sequence[Played]]) -> Finding:
-    """How long a step takes."""
-    steps = [
-        call.seconds for plays_of_one in plays for call in _fastest(plays_of_one) if call.name not in (MADE, START)
-    ]
+    """Return how long a step takes."""
+    calls = [call for plays_of_one in plays for call in _fastest(plays_of_one)]
+    steps = [call.seconds for call in calls if call.name not in (MADE, START)]
     if not steps:
-        return Finding("time of a step", Level.NOTE, "no step was made")
+        return subjects.TIME_OF_STEP.note("no step was made")
     text = f"{median(steps) * 1000:.2f} ms as a rule, {max(steps) * 1000:.1f} ms at most, of {len(steps)} steps"
     if max(steps) < STEP_NOTE_S:
-        return Finding("time of a step", Level.OK, text)
-    return Finding("time of a step", Level.NOTE, text, "A training step waits for the slowest episode: make it faster.")
+        return subjects.TIME_OF_STEP.ok(text)
+    return subjects.TIME_OF_STEP.note(text, "A training step waits for the slowest episode: make it faster.")
 
 
 def difference(first: Played, other: Played) -> str:
-    """What is different in two episodes that should be the same, in words."""
+    """Describe the difference of two episodes that should be the same."""
     one, two = first.rollout, other.rollout
     if one.failure != two.failure:
         outcomes = (
@@ -183,7 +136,12 @@ def difference(first: Played, other: Played) -> str:
 
 
 def _fastest(plays: Sequence[Played]) -> list[Call]:
-    return fastest([one.calls for one in plays])
+    """Return the calls of an episode that was played several times, each as fast as it ever was: other programs of the
+    machine only slow them down."""
+    return [
+        Call(calls[0].name, min(call.seconds for call in calls), min(call.hold_s for call in calls))
+        for calls in zip(*(one.calls for one in plays), strict=False)
+    ]
 
 
 def _numbers(rewards: Sequence[float]) -> str:

@@ -2,34 +2,35 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, takewhile
 from typing import Any
 
 from slimrl.models.chat.tags import CLOSE, OPEN
-from slimrl.monitor.findings import Finding, Level
+from slimrl.monitor.findings import Finding
 from slimrl.types import Message, Rollout
+from slimrl_tools.check.subjects import EXPERT_CALLS, OPENING, TOOLS
 from slimrl_tools.check.trial import Played
 
 ROLES = ("system", "user", "assistant", "tool")
 NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
 # A result that is an error, in each format of calls: in tags, native, and printed by a program.
 ERROR = re.compile(r"(?:<(?:result|output)>\n)?(Error: [^\n]*)")
+SCHEMA_REMEDY = "Take `slimrl.tools.base.schema_of`, which makes a schema of a typed function."
 TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 
 
 def opening_finding(openings: Sequence[Sequence[Message]]) -> Finding:
-    """Whether opening messages are a conversation that the policy can answer."""
+    """Return whether opening messages are a conversation that the policy can answer."""
     for messages in openings:
         if fault := opening_fault(messages):
             roles = ", ".join(message["role"] for message in messages)
-            remedy = "Begin with a system or user message, and end with what the policy is to answer."
-            return Finding("opening", Level.PROBLEM, f"{fault} (roles: {roles:.100})", remedy)
+            return OPENING.problem(f"{fault} (roles: {roles:.100})")
     for messages in openings:
         if same := next((one["role"] for one, two in pairwise(messages) if one["role"] == two["role"] != "tool"), ""):
             text = f"two messages of the role `{same}` follow each other, which some chat templates refuse"
-            return Finding("opening", Level.NOTE, text, "Make them one, for Mistral's and Gemma's templates.")
-    return Finding("opening", Level.OK, "a conversation that ends with a message to answer")
+            return OPENING.note(text, "Make them one, for Mistral's and Gemma's templates.")
+    return OPENING.verdict("")
 
 
 def opening_fault(messages: Sequence[Message]) -> str:
@@ -97,46 +98,32 @@ def wrong_calls(tools: Sequence[Any]) -> dict[str, str]:
     }
 
 
-def schemas_finding(tools: Sequence[Any]) -> Finding | None:
-    """A problem where the schema of a tool is wrong."""
-    fault = next(filter(None, map(schema_fault, tools)), "")
-    remedy = "Take `slimrl.tools.base.schema_of`, which makes a schema of a typed function."
-    return Finding("tools", Level.PROBLEM, f"the schema of a tool is wrong: {fault}", remedy) if fault else None
-
-
 def calls_finding(tools: Sequence[Any], rollouts: Mapping[str, Rollout]) -> Finding:
-    """Whether calls that cannot be made are answered by messages. The rollouts begin with these calls, by what is wrong
-    with them."""
-    remedy = "Answer a call that cannot be made with a message that says why, as `slimrl.tools.base` does."
+    """Return whether calls that cannot be made are answered by messages. The rollouts begin with these calls, by the
+    fault of each."""
     for name, rollout in rollouts.items():
         if rollout.failure:
-            found = f"{name} breaks the episode: {rollout.failure_detail or rollout.failure}"
-            return Finding("tools", Level.PROBLEM, found, remedy)
+            return TOOLS.problem(f"{name} breaks the episode: {rollout.failure_detail or rollout.failure}")
         if len(rollout.turns) > 1 and not any(text.strip() for text in _answers(rollout)):
-            return Finding("tools", Level.PROBLEM, f"{name} is answered by an empty message", remedy)
-    return Finding(
-        "tools", Level.OK, f"{len(tools)} with schemas; {len(rollouts)} wrong calls are answered by messages"
-    )
+            return TOOLS.problem(f"{name} is answered by an empty message")
+    return TOOLS.ok(f"{len(tools)} with schemas; {len(rollouts)} wrong calls are answered by messages")
 
 
-def expert_calls_finding(played: Sequence[Played]) -> Finding | None:
-    """A note of the first call of the expert's episodes that was answered by an error; None without one."""
+def expert_calls(played: Sequence[Played]) -> Iterator[Finding]:
+    """Yield a note of each call in the expert's episodes that was answered by an error."""
     for one in played:
         for message in one.rollout.messages[len(one.opening) :]:
             if message["role"] in ("user", "tool") and (error := ERROR.match(message["content"])):
-                found = f"a call of the expert was answered by `{error[1]:.200}` on task `{one.rollout.task_id:.60}`"
+                text = f"a call of the expert was answered by `{error[1]:.200}` on task `{one.rollout.task_id:.60}`"
                 remedy = "Mend the call, unless the expert is to show mistakes too: a warm-up learns it."
-                return Finding("expert's calls", Level.NOTE, found, remedy)
-    return None
+                yield EXPERT_CALLS.note(text, remedy)
 
 
 def _answers(rollout: Rollout) -> list[str]:
-    """The texts that follow the first reply, up to the next one."""
+    """Return the texts between the first reply and the next one."""
     roles = [message["role"] for message in rollout.messages]
-    first = roles.index("assistant") + 1
-    following = rollout.messages[first:]
-    end = next((n for n, message in enumerate(following) if message["role"] == "assistant"), len(following))
-    return [message["content"] for message in following[:end]]
+    following = rollout.messages[roles.index("assistant") + 1 :]
+    return [message["content"] for message in takewhile(lambda message: message["role"] != "assistant", following)]
 
 
 def _name(tool: Any) -> str:

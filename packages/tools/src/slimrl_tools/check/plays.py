@@ -13,6 +13,7 @@ from slimrl.monitor.findings import Finding
 from slimrl.types import Message, Task, Taskset
 from slimrl_tools.check import messages
 from slimrl_tools.check.hostile import GENERAL, NOTHING, replies_in_tags, tags_of
+from slimrl_tools.check.subjects import TOOLS
 from slimrl_tools.check.trial import Played, Replies, Trial
 
 T = TypeVar("T")
@@ -91,24 +92,23 @@ def num_breakdowns(played: Sequence[Played]) -> int:
 
 
 async def _try_tools(trial: Trial, task: Task, tools: Sequence[object]) -> Finding:
-    if faulty := messages.schemas_finding(tools):
-        return faulty
+    if fault := next(filter(None, map(messages.schema_fault, tools)), ""):
+        return TOOLS.problem(f"the schema of a tool is wrong: {fault}", messages.SCHEMA_REMEDY)
     calls = messages.wrong_calls(tools)
     played = {what: (await trial.play_constant(what, task, call)).rollout for what, call in calls.items()}
     return messages.calls_finding(tools, played)
 
 
 def choose_samples(scripts: Sequence[Played], hostile: Hostile, tasks: Sequence[Task]) -> list[Sample]:
-    """A few episodes that did not fail, of each of a few tasks: one of a script, if possible the expert's, and one of a
-    useless reply, if possible in the environment's own tags."""
-    samples = []
-    for task in spread(tasks, FEW):
-        mine = [one for one in scripts if _is_whole(one, task)]
-        samples += [Sample(task, one) for one in sorted(mine, key=lambda one: one.what != EXPERT)[:1]]
-        useless = [one for one in hostile.garbage if _is_whole(one, task)]
-        nonsense = [f"{begin} with nonsense" for opening in hostile.openings for begin, _ in tags_of(opening)]
-        samples += [Sample(task, one) for one in sorted(useless, key=lambda one: one.what not in nonsense)[:1]]
-    return samples
+    """Choose a few episodes that did not fail, of each of a few tasks: one of a script, if possible the expert's, and
+    one of a useless reply, if possible in the environment's own tags."""
+    nonsense = [f"{begin} with nonsense" for opening in hostile.openings for begin, _ in tags_of(opening)]
+    return [
+        Sample(task, best)
+        for task in spread(tasks, FEW)
+        for played, liked in ((scripts, [EXPERT]), (hostile.garbage, nonsense))
+        if (best := _best(played, task, liked))
+    ]
 
 
 async def play_again(trial: Trial, samples: Sequence[Sample]) -> list[list[Played]]:
@@ -140,12 +140,13 @@ def spread(items: Sequence[T], num: int) -> list[T]:
 
 
 def _first_reply(scripts: Sequence[Played], task: Task) -> Replies:
-    """The first reply of a script's episode on the task, if possible the expert's, that goes on after it; none where
-    there is no such episode."""
-    longer = [one for one in scripts if _is_whole(one, task) and len(one.rollout.turns) > 1]
-    best = sorted(longer, key=lambda one: one.what != EXPERT)[:1]
-    return best[0].replies[:1] if best else ()
+    """Return the first reply of a script's episode on the task, if possible the expert's, that goes on after it; none
+    where there is no such episode."""
+    best = _best([one for one in scripts if len(one.rollout.turns) > 1], task, [EXPERT])
+    return best.replies[:1] if best else ()
 
 
-def _is_whole(one: Played, task: Task) -> bool:
-    return one.rollout.task_id == task.id and not one.rollout.failure and bool(one.rollout.turns)
+def _best(played: Sequence[Played], task: Task, liked: Sequence[str]) -> Played | None:
+    """Return the first episode on the task that did not fail, if possible one that is `liked`; None without one."""
+    whole = [one for one in played if one.rollout.task_id == task.id and not one.rollout.failure and one.rollout.turns]
+    return min(whole, key=lambda one: one.what not in liked, default=None)

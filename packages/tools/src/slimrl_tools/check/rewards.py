@@ -7,18 +7,18 @@ from statistics import fmean
 
 from slimrl.environments.base import CONSTANT
 from slimrl.environments.scripts import EXPERT
-from slimrl.monitor.findings import Finding, Level
+from slimrl.monitor.findings import Finding
 from slimrl.stats import Estimate, paired_difference
 from slimrl.types import StopReason
+from slimrl_tools.check import subjects
+from slimrl_tools.check.subjects import Subject
 from slimrl_tools.check.trial import Played
 
 RANDOM = "random"
 NOISE = 1e-9  # of sums of rewards
 COPY_SHARE = 0.5  # of what the expert earns, which a copied prompt must not reach
 CONSTANT_SHARE = 0.3  # above which a constant answer is worth a note
-NO_EXPERT = Finding(
-    "expert",
-    Level.NOTE,
+NO_EXPERT = subjects.EXPERT.note(
     "there is none, so it is not known that a right answer pays",
     'Add `scripts = {"expert": ...}`: it shows that tasks can be done, and a warm-up learns from it.',
 )
@@ -50,91 +50,73 @@ def earnings_of(played: Sequence[Played]) -> Earned:
 
 
 def expert_finding(earned: Earned) -> Finding:
-    """Whether the expert earns something. That another script earns more is worth a note: it may know more than the
-    policy, or the expert may err on purpose, to show what to do then."""
-    mean = fmean(earned.expert.values())
-    low, high = min(earned.expert.values()), max(earned.expert.values())
-    text = f"earns {mean:.3g} on average of {len(earned.expert)} tasks ({low:.3g} to {high:.3g})"
-    if high <= NOISE:
-        return Finding(
-            "expert", Level.PROBLEM, f"{text}: nothing", "Whoever does all right must be rewarded: mend either of them."
-        )
+    """Return whether the expert earns something. That another script earns more is worth a note: it may know more than
+    the policy, or the expert may err on purpose, to show what to do then."""
+    rewards = earned.expert.values()
+    text = f"earns {fmean(rewards):.3g} on average of {len(rewards)} tasks ({min(rewards):.3g} to {max(rewards):.3g})"
+    if max(rewards) <= NOISE:
+        remedy = "Whoever does all right must be rewarded: mend either of them."
+        return subjects.EXPERT.problem(f"{text}: nothing", remedy)
     better = {
         name: ahead.mean
-        for name, rewards in earned.scripts.items()
-        if name != EXPERT and (ahead := _difference(rewards, earned.expert)) and _is_above_zero(ahead)
+        for name, others in earned.scripts.items()
+        if name != EXPERT and (ahead := _difference(others, earned.expert)) and _is_above_zero(ahead)
     }
     if better:
         name = max(better, key=lambda one: better[one])
         remedy = "A warm-up learns from the expert: let it play as well as it can, unless it is to show mistakes too."
-        return Finding("expert", Level.NOTE, f"{text}, and the script `{name}` {better[name]:.3g} more", remedy)
-    return Finding("expert", Level.OK, text)
+        return subjects.EXPERT.note(f"{text}, and the script `{name}` {better[name]:.3g} more", remedy)
+    return subjects.EXPERT.ok(text)
 
 
 def random_finding(earned: Earned) -> Finding:
-    """Whether the expert earns more than random play."""
+    """Return whether the expert earns more than random play."""
     if RANDOM not in earned.scripts:
         remedy = 'Add a script "random", which knows the form and nothing else: what is learnt begins above it.'
-        return Finding("random play", Level.NOTE, "there is no script `random` to compare with", remedy)
+        return subjects.RANDOM_PLAY.note("there is no script `random` to compare with", remedy)
     gain, text = _difference(earned.expert, earned.scripts[RANDOM]), f"earns {_mean(earned.scripts[RANDOM]):.3g}"
     if gain and _is_above_zero(gain):
-        return Finding("random play", Level.OK, f"{text} on average, {gain.mean:.3g} less than the expert")
+        return subjects.RANDOM_PLAY.ok(f"{text} on average, {gain.mean:.3g} less than the expert")
     if gain and gain.high > NOISE:
         found = f"{text}, the expert {gain.mean:+.3g} ({gain.interval}) on {gain.num} tasks, which may be chance"
-        return Finding("random play", Level.NOTE, found, "Raise --num_examples to see whether the expert is better.")
-    found = f"{text} on average, no less than the expert"
-    return Finding("random play", Level.PROBLEM, found, "The reward does not tell right from wrong: mend it.")
+        return subjects.RANDOM_PLAY.note(found, "Raise --num_examples to see whether the expert is better.")
+    return subjects.RANDOM_PLAY.problem(f"{text} on average, no less than the expert")
 
 
 def constant_finding(earned: Earned) -> Finding:
-    """Whether one answer to every task earns much."""
+    """Return whether one answer to every task earns much."""
     constant, expert = _mean(earned.scripts[CONSTANT]), earned.expert_mean(list(earned.scripts[CONSTANT]))
     text = f"the best one earns {constant:.3g} on average, the expert {expert:.3g}"
     if constant > CONSTANT_SHARE * expert:
         remedy = "A policy may learn to say it to all tasks. Take more tasks with other answers, or pay rare ones more."
-        return Finding("constant answer", Level.NOTE, text, remedy)
-    return Finding("constant answer", Level.OK, text)
+        return subjects.CONSTANT_ANSWER.note(text, remedy)
+    return subjects.CONSTANT_ANSWER.ok(text)
 
 
 def silence_finding(played: Sequence[Played]) -> Finding:
-    """Whether replies without a word earn nothing."""
+    """Return whether replies without a word earn nothing."""
     best = max(played, key=lambda one: one.rollout.reward)
-    reward = best.rollout.reward
-    if reward > NOISE:
-        found = f"{best.what} earns {reward:.3g} on task `{best.rollout.task_id:.60}`"
-        remedy = "Give nothing without an answer: a policy learns to be silent where that pays."
-        return Finding("doing nothing", Level.PROBLEM, found, remedy)
-    return Finding("doing nothing", Level.OK, f"earns {reward:.3g} at most")
+    if best.rollout.reward > NOISE:
+        text = f"{best.what} earns {best.rollout.reward:.3g} on task `{best.rollout.task_id:.60}`"
+        return subjects.SILENCE.problem(text)
+    return subjects.SILENCE.ok(f"earns {best.rollout.reward:.3g} at most")
 
 
-def garbage_finding(played: Sequence[Played], earned: Earned) -> Finding:
-    """Whether some useless reply earns as much as the expert, over the tasks that it was tried on."""
-    means = _means(played)
-    name, mean = max(means.items(), key=lambda item: item[1][0])
+def useless_finding(subject: Subject, played: Sequence[Played], earned: Earned, share: float) -> Finding:
+    """Return whether some useless reply earns at least this share of the expert's reward, over the tasks on which the
+    reply was tried."""
+    by_name: dict[str, dict[str, float]] = {}
+    for one in played:
+        by_name.setdefault(one.what, {})[one.rollout.task_id] = one.rollout.reward
+    name, rewards = max(by_name.items(), key=lambda item: _mean(item[1]))
+    best = _mean(rewards)
+    text = f"`{name}` earns {best:.3g} on average, the most of {len(by_name)}"
     if not earned.expert:
-        text = f"earns {mean[0]:.3g} at most ({name}); without an expert there is nothing to compare it with"
-        return Finding("pay of garbage", Level.NOTE if mean[0] > NOISE else Level.OK, text)
-    expert = earned.expert_mean(mean[1])
-    text = f"`{name}` earns {mean[0]:.3g} on average, the most of {len(means)}; the expert {expert:.3g}"
-    if mean[0] >= expert - NOISE and mean[0] > NOISE:
-        remedy = (
-            "Bound the reward, and read a reply in one way: the first answer counts, and what is no answer earns 0."
-        )
-        return Finding("pay of garbage", Level.PROBLEM, text, remedy)
-    return Finding("pay of garbage", Level.OK, text)
-
-
-def copy_finding(played: Sequence[Played], earned: Earned) -> Finding:
-    """Whether a reply that copies what was read earns much."""
-    name, mean = max(_means(played).items(), key=lambda item: item[1][0])
-    if not earned.expert:
-        return Finding("copying", Level.NOTE if mean[0] > NOISE else Level.OK, f"{name} earns {mean[0]:.3g}")
-    expert = earned.expert_mean(mean[1])
-    text = f"{name} earns {mean[0]:.3g} on average, the expert {expert:.3g}"
-    if mean[0] > NOISE and mean[0] >= COPY_SHARE * expert:
-        remedy = "Take the answer out of the prompt, and compare whole answers rather than look for one in the reply."
-        return Finding("copying", Level.PROBLEM, text, remedy)
-    return Finding("copying", Level.OK, text)
+        found = f"{text}; without an expert there is nothing to compare it with"
+        return subject.note(found) if best > NOISE else subject.ok(found)
+    expert = earned.expert_mean(list(rewards))
+    text = f"{text}; the expert {expert:.3g}"
+    return subject.problem(text) if best > NOISE and best >= share * expert - NOISE else subject.ok(text)
 
 
 def _is_above_zero(difference: Estimate) -> bool:
@@ -144,14 +126,6 @@ def _is_above_zero(difference: Estimate) -> bool:
 
 def _mean(rewards: ByTask) -> float:
     return fmean(rewards.values())
-
-
-def _means(played: Sequence[Played]) -> dict[str, tuple[float, list[str]]]:
-    """The mean reward of each reply over the tasks on which it was tried, and these tasks."""
-    by_name: dict[str, dict[str, float]] = {}
-    for one in played:
-        by_name.setdefault(one.what, {})[one.rollout.task_id] = one.rollout.reward
-    return {name: (fmean(rewards.values()), list(rewards)) for name, rewards in by_name.items()}
 
 
 def _difference(rewards: ByTask, others: ByTask) -> Estimate | None:

@@ -4,24 +4,20 @@ What depends on something broken is left out: without tasks there are no episode
 nothing of its reward.
 """
 
-import copy
 import json
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from itertools import islice
 
 from slimrl.environments.base import CONSTANT
 from slimrl.environments.find import call_user_code
 from slimrl.environments.scripts import EXPERT
 from slimrl.errors import RolloutError, UserError
-from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.findings import Finding, Level
-from slimrl.rollout.episode import EpisodeLimits
 from slimrl.rollout.loop import run_episodes
 from slimrl.types import Split, Task, Taskset
-from slimrl_tools.check import course, messages, rewards, tasks
+from slimrl_tools.check import course, messages, rewards, subjects, tasks
 from slimrl_tools.check.plays import (
     Hostile,
     Sample,
@@ -35,67 +31,51 @@ from slimrl_tools.check.plays import (
 )
 from slimrl_tools.check.trial import Played, Trial
 
-T = TypeVar("T")
 NUM_STAGES = 5
-HASH_SEEDS = ("1", "2")
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """One environment in several places: where training plays it, in this process, and in others.
+    """One environment outside of training: in this process, in a worker process, and in one in which Python hashes
+    texts by the given seed. `worker` and `elsewhere` raise UserError if they cannot make it."""
 
-    `here` may be the same object as `taskset`. `worker` gives the taskset in a worker process, which `taskset` may be,
-    and `elsewhere` one in a process in which Python hashes texts by the given seed. They raise UserError if they
-    cannot.
-    """
-
-    taskset: Taskset
     here: Taskset
     worker: Callable[[], Taskset]
     elsewhere: Callable[[str], Taskset]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How the environment is tried: on how many tasks of which split, in which chat format, within which limits."""
-
-    split: Split
-    num_examples: int
-    chat: ChatFormat
-    limits: EpisodeLimits
-    seed: int = 0
-
-
 @dataclass(slots=True)
 class Check:
-    """The check of one environment. `advance` is called after each of its `NUM_STAGES` stages."""
+    """The check of the environment of a trial, on `num_examples` tasks of a split. `advance` is called after each of
+    the `NUM_STAGES` stages."""
 
+    trial: Trial
     places: Places
-    plan: Plan
+    split: Split
+    num_examples: int
     advance: Callable[[], None]
     findings: list[Finding] = field(default_factory=list)
 
     def run(self) -> list[Finding]:
-        """All that was found. Raises UserError if the split has no tasks."""
+        """Return all findings. Raises UserError if the split has no tasks."""
         found = self._check_tasks()
         self.advance()
         if not found:
             return self.findings
-        chosen = spread(found, self.plan.num_examples)
-        trial = Trial(self.places.taskset, self.plan.chat, self.plan.limits, self.plan.seed)
-        scripts = self._wait(play_scripts(trial, chosen))
+        chosen = spread(found, self.num_examples)
+        scripts = run_episodes(play_scripts(self.trial, chosen))
         self.advance()
-        hostile = self._wait(play_hostile(trial, chosen, scripts))
+        hostile = run_episodes(play_hostile(self.trial, chosen, scripts))
         self._report(scripts, hostile)
         self.advance()
         if samples := choose_samples(scripts, hostile, chosen):
-            self._check_course(trial, samples)
+            self._check_course(samples)
         return self.findings
 
     def _check_tasks(self) -> Sequence[Task]:
         """The tasks to play on; none where they are broken."""
         # In this process a crash would end the check itself, and the time of the first call would not be measured.
-        if self.places.taskset is not self.places.here and (crash := _crash_of_tasks(self.places.taskset)):
+        if self.trial.taskset is not self.places.here and (crash := _crash_of_tasks(self.trial.taskset)):
             self._add(crash)
             return ()
         began = time.perf_counter()
@@ -107,20 +87,23 @@ class Check:
         began = time.perf_counter()
         again, found_again = tasks.read_tasks(self.places.here)
         self._add(tasks.time_finding(first_s, time.perf_counter() - began))
-        self._add(tasks.ids_finding(given), tasks.json_finding(given), tasks.splits_finding(given))
-        self._add(tasks.repeat_finding(given, again, found_again))
+        self._add(
+            subjects.IDS.verdict(tasks.double_ids(given)),
+            subjects.JSON.verdict(tasks.data_fault(given)),
+            subjects.SPLITS.verdict(tasks.shared_fault(given)),
+            tasks.repeat_finding(given, again, found_again),
+        )
         # Another process sends its tasks as JSON, and refuses ids that are used twice.
         if self._is_broken("ids", "json"):
-            self.places = replace(self.places, taskset=self.places.here)
+            self.trial = replace(self.trial, taskset=self.places.here)
         elif not self._is_broken("same tasks"):
-            reads = [partial(_read_elsewhere, self.places.elsewhere, seed) for seed in HASH_SEEDS]
-            self._add(tasks.processes_finding(given, reads))
-        if not given[self.plan.split]:
-            raise UserError(f"there are no tasks in split = {self.plan.split}; choose another `--split`.")
-        return given[self.plan.split]
+            self._add(tasks.processes_finding(given, self.places.elsewhere))
+        if not given[self.split]:
+            raise UserError(f"there are no tasks in split = {self.split}; choose another `--split`.")
+        return given[self.split]
 
     def _report(self, scripts: Sequence[Played], hostile: Hostile) -> None:
-        """Adds what is told by what was read and earned, and by what failed."""
+        """Add the findings on opening messages, on rewards, and on failures."""
         played = [*scripts, *hostile.nothing, *hostile.garbage, *hostile.copies]
         earned = rewards.earnings_of(scripts)
         if hostile.openings:
@@ -132,49 +115,47 @@ class Check:
                 self._add(rewards.random_finding(earned))
                 if CONSTANT in earned.scripts:
                     self._add(rewards.constant_finding(earned))
-        elif EXPERT not in self.places.taskset.scripts:
+        elif EXPERT not in self.trial.taskset.scripts:
             self._add(rewards.NO_EXPERT)
-        if wrong := messages.expert_calls_finding([one for one in scripts if one.what == EXPERT]):
-            self._add(wrong)
+        self._add(*islice(messages.expert_calls([one for one in scripts if one.what == EXPERT]), 1))
         if silent := _whole(hostile.nothing):
             self._add(rewards.silence_finding(silent))
         if useless := _whole(hostile.garbage):
-            self._add(rewards.garbage_finding(useless, earned))
+            self._add(rewards.useless_finding(subjects.PAY_OF_GARBAGE, useless, earned, 1.0))
         if copied := _whole(hostile.copies):
-            self._add(rewards.copy_finding(copied, earned))
-        self._add(*course.failure_findings(played), course.metrics_finding(played))
-        if ends := course.end_finding(played, self.plan.limits.max_turns):
-            self._add(ends)
+            self._add(rewards.useless_finding(subjects.COPYING, copied, earned, rewards.COPY_SHARE))
+        self._add(*course.failure_findings(played), subjects.METRICS.verdict(course.odd_metric(played)))
+        self._add(*course.end_findings(played, self.trial.limits.max_turns))
 
-    def _check_course(self, trial: Trial, samples: Sequence[Sample]) -> None:
-        """Plays some episodes again: alone, beside another one, in a worker process, and on tasks that were JSON."""
-        again = self._wait(play_again(trial, samples))
-        self._add(repeats := course.repeat_finding(again))
+    def _check_course(self, samples: Sequence[Sample]) -> None:
+        """Play some episodes again: alone, beside another one, in a worker process, and on tasks that were JSON."""
+        again = run_episodes(play_again(self.trial, samples))
+        pairs = [(first, other) for first, *others in again for other in others]
+        fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")
+        self._add(subjects.REPEATABLE.verdict(fault))
         self.advance()
-        if repeats.level is Level.OK:  # else nothing can be compared
-            pairs = self._wait(play_beside(trial, samples, [first for first, *_ in again]))
-            self._add(course.isolation_finding(pairs))
+        if not fault:  # else nothing can be compared
+            pairs = run_episodes(play_beside(self.trial, samples, [first for first, *_ in again]))
+            self._add(subjects.ISOLATED.verdict(course.deviation(pairs, "beside another episode, {who} gave {what}")))
             if not self._is_broken("ids", "json", "crash"):
-                self._check_places(trial, samples)
+                self._check_places(samples)
         self._add(course.hold_finding(again), course.time_finding(again))
         self.advance()
 
-    def _check_places(self, trial: Trial, samples: Sequence[Sample]) -> None:
-        """Compares the episodes here with those in a worker process, and with those on tasks that were JSON."""
-        before = [copy.deepcopy(one.task.data) for one in samples]
-        here = self._wait(play_in(trial, samples, self.places.here))
-        if changed := [one.task.id for one, data in zip(samples, before, strict=True) if one.task.data != data]:
-            self._add(course.change_finding(changed[0]))
-            return
+    def _check_places(self, samples: Sequence[Sample]) -> None:
+        """Compare the episodes here with those in a worker process, and with those on tasks that were JSON."""
+        here = run_episodes(play_in(self.trial, samples, self.places.here))
         try:
-            there = self._wait(play_in(trial, samples, self.places.worker()))
-            self._add(course.worker_finding(list(zip(here, there, strict=True))))
+            there = run_episodes(play_in(self.trial, samples, self.places.worker()))
+            fault = course.deviation(zip(here, there, strict=True), "in another process, {who} gave {what}")
+            self._add(subjects.WORKER.verdict(fault))
         except UserError as error:
-            self._add(Finding("worker", Level.PROBLEM, str(error), course.WORKER_REMEDY))
+            self._add(subjects.WORKER.problem(str(error)))
         read = [replace(one, task=_from_json(one.task)) for one in samples]
-        played = self._wait(play_in(trial, read, self.places.here))
-        if problem := course.json_play_finding(list(zip(here, played, strict=True))):
-            self._add(problem)
+        played = run_episodes(play_in(self.trial, read, self.places.here))
+        text = "a task that was written to JSON and read again ({who}) gave {what}"
+        if fault := course.deviation(zip(here, played, strict=True), text):
+            self._add(subjects.JSON.problem(fault, "Take lists where the data has tuples: JSON knows no other."))
 
     def _is_broken(self, *subjects: str) -> bool:
         return any(one.subject in subjects and one.level is Level.PROBLEM for one in self.findings)
@@ -185,10 +166,6 @@ class Check:
         kept = [one for one in self.findings if one.subject not in broken or one.level is not Level.OK]
         self.findings = [*kept, *findings]
 
-    @staticmethod
-    def _wait(work: Coroutine[Any, Any, T]) -> T:
-        return run_episodes(work)
-
 
 def _crash_of_tasks(taskset: Taskset) -> Finding | None:
     """A problem where the process of a taskset ends while it makes its tasks."""
@@ -196,18 +173,13 @@ def _crash_of_tasks(taskset: Taskset) -> Finding | None:
         call_user_code("tasks('train') failed", lambda: taskset.tasks("train"))
     except UserError as error:  # any other one is told where the tasks are read for good
         if isinstance(error.__cause__, RolloutError):
-            return Finding("crash", Level.PROBLEM, str(error), course.REMEDIES["crash"])
+            return subjects.CRASH.problem(str(error))
     return None
 
 
 def _whole(played: Sequence[Played]) -> list[Played]:
-    """The episodes that did not fail."""
+    """Return the episodes that did not fail."""
     return [one for one in played if not one.rollout.failure]
-
-
-def _read_elsewhere(make: Callable[[str], Taskset], seed: str) -> tasks.Tasks:
-    taskset = make(seed)
-    return {split: list(taskset.tasks(split)) for split in tasks.SPLITS}
 
 
 def _from_json(task: Task) -> Task:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import Any, get_args
 
 from slimrl.environments.find import call_user_code
@@ -12,14 +13,16 @@ from slimrl.environments.splits import shared_tasks
 from slimrl.errors import UserError
 from slimrl.monitor.findings import Finding, Level
 from slimrl.types import Split, Task, Taskset
+from slimrl_tools.check.subjects import OTHER_PROCESS, SAME_TASKS, TASKS, TIME_OF_TASKS
 
 SPLITS: tuple[Split, ...] = get_args(Split)
+HASH_SEEDS = ("1", "2")
 LONG_S = 5.0  # `tasks` is called several times before a run begins
 Tasks = Mapping[Split, Sequence[Task]]
 
 
 def read_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], Finding]:
-    """Whatever `tasks` gives for each split, and whether that are tasks: else the finding is a problem."""
+    """Return the result of `tasks` for each split, and a finding, which is a problem unless these are tasks."""
     found: dict[Split, list[Any]] = {}
     for split in SPLITS:
         call = f"tasks({split!r})"
@@ -35,8 +38,8 @@ def read_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], Finding]:
     counts = ", ".join(f"{len(tasks)} in {split}" for split, tasks in found.items())
     if not found["test"]:
         remedy = "Hold some tasks out, as the split test."
-        return found, Finding("tasks", Level.NOTE, f"{counts}: none to evaluate on", remedy)
-    return found, Finding("tasks", Level.OK, counts)
+        return found, TASKS.note(f"{counts}: none to evaluate on", remedy)
+    return found, TASKS.ok(counts)
 
 
 def _list(taskset: Taskset, split: Split) -> list[Any]:
@@ -44,41 +47,34 @@ def _list(taskset: Taskset, split: Split) -> list[Any]:
 
 
 def _tasks_problem(found: str, split: Split) -> Finding:
-    remedy = "Give a list of `slimrl.Task`s, or take other arguments (`--args`)."
-    if split == "validation":
-        remedy = "Give an empty list for a split that there is none of."
-    return Finding("tasks", Level.PROBLEM, found, remedy)
+    return TASKS.problem(found, "Give an empty list for a split that there is none of." * (split == "validation"))
 
 
 def time_finding(first_s: float, again_s: float) -> Finding:
-    """How long it takes to make the tasks of all splits, for the first time and again."""
+    """Return how long it takes to make the tasks of all splits, for the first time and again."""
     text = f"{first_s:.2f} s for all splits, {again_s:.2f} s at the next call"
     if again_s >= LONG_S:
-        remedy = "Make them once and keep them: they are asked for several times."
-        return Finding("time of tasks", Level.PROBLEM, text, remedy)
+        return TIME_OF_TASKS.problem(text)
     if first_s >= LONG_S:
-        return Finding("time of tasks", Level.NOTE, text, "What takes long belongs into `prepare()`, or into a file.")
-    return Finding("time of tasks", Level.OK, text)
+        return TIME_OF_TASKS.note(text, "What takes long belongs into `prepare()`, or into a file.")
+    return TIME_OF_TASKS.ok(text)
 
 
-def ids_finding(tasks: Tasks) -> Finding:
-    """Whether ids are unique within a split."""
+def double_ids(tasks: Tasks) -> str:
+    """Describe the ids that a split has more than once; empty if there are none."""
     for split, found in tasks.items():
         twice = [name for name, num in Counter(task.id for task in found).items() if num > 1]
         if twice:
-            text = f"{len(twice)} ids are used more than once in {split}, such as `{twice[0]:.80}`"
-            return Finding("ids", Level.PROBLEM, text, "Number the tasks, or name each after what it holds.")
-    return Finding("ids", Level.OK, "unique within each split")
+            return f"{len(twice)} ids are used more than once in {split}, such as `{twice[0]:.80}`"
+    return ""
 
 
-def json_finding(tasks: Tasks) -> Finding:
-    """Whether what tasks hold is JSON, and comes back from it as it was, but for tuples, which become lists."""
-    for found in tasks.values():
-        for task in found:
-            if fault := json_fault(task.data):
-                remedy = "Hold texts, numbers, lists and dictionaries with texts as keys, and nothing else."
-                return Finding("json", Level.PROBLEM, f"the data of task `{task.id:.80}` {fault}", remedy)
-    return Finding("json", Level.OK, "what tasks hold survives JSON")
+def data_fault(tasks: Tasks) -> str:
+    """Describe the first task whose data JSON does not give back as it was; empty if there is none."""
+    for task in chain(*tasks.values()):
+        if fault := json_fault(task.data):
+            return f"the data of task `{task.id:.80}` {fault}"
+    return ""
 
 
 def json_fault(data: object) -> str:
@@ -103,42 +99,39 @@ def with_lists(value: Any) -> Any:
     return [with_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def splits_finding(tasks: Tasks) -> Finding:
-    """Whether a task is in two splits."""
+def shared_fault(tasks: Tasks) -> str:
+    """Describe training tasks that another split has too; empty if there are none."""
     held_out: tuple[Split, ...] = ("test", "validation")
     for split in held_out:
         if shared := shared_tasks(tasks["train"], tasks[split]):
             here, there = shared[0]
             num = f"{len(shared)} of {len(tasks[split])} tasks of {split}"
-            text = f"{num} are training tasks too: {here.id:.60} is {there.id:.60}"
-            remedy = "Let a hash of the task decide its split, or keep the seeds of a generator far apart."
-            return Finding("splits", Level.PROBLEM, text, remedy)
-    return Finding("splits", Level.OK, "no task is in two of them")
+            return f"{num} are training tasks too: {here.id:.60} is {there.id:.60}"
+    return ""
 
 
 def repeat_finding(tasks: Tasks, again: Tasks, found_again: Finding) -> Finding:
-    """Whether a second call gives the same tasks; `found_again` tells whether it gave tasks at all."""
+    """Return whether a second call gives the same tasks; `found_again` says whether it gave tasks at all."""
     if found_again.level is Level.PROBLEM:
-        return Finding("same tasks", Level.PROBLEM, f"a second call failed: {found_again.found}", found_again.remedy)
-    if fault := difference(tasks, again):
-        remedy = 'Draw from a generator of your own with a fixed seed, made anew in each call: `random.Random("name")`.'
-        return Finding("same tasks", Level.PROBLEM, f"a second call of tasks() gives others: {fault}", remedy)
-    return Finding("same tasks", Level.OK, "the same at a second call")
+        return SAME_TASKS.problem(f"a second call failed: {found_again.found}", found_again.remedy)
+    fault = difference(tasks, again)
+    return SAME_TASKS.verdict(fault and f"a second call of tasks() gives others: {fault}")
 
 
-def processes_finding(tasks: Tasks, read_elsewhere: Sequence[Callable[[], Tasks]]) -> Finding:
-    """Whether other processes, in which Python hashes texts in another way, have the same tasks."""
+def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Finding:
+    """Return whether other processes, in which Python hashes texts by other seeds, have the same tasks."""
+
+    def read(seed: str) -> Tasks:
+        taskset = elsewhere(seed)
+        return {split: list(taskset.tasks(split)) for split in SPLITS}
+
     try:
         with ThreadPoolExecutor() as pool:
-            others = list(pool.map(lambda read: read(), read_elsewhere))
+            others = list(pool.map(read, HASH_SEEDS))
     except UserError as error:
-        return Finding("other process", Level.PROBLEM, str(error), "Make the tasks in every process in the same way.")
-    for other in others:
-        if fault := difference(tasks, other):
-            remedy = "Never use `hash()` of a text or the order of a set: take `hashlib`, and `sorted(...)`."
-            found = f"another process has other tasks: {fault}"
-            return Finding("other process", Level.PROBLEM, found, remedy)
-    return Finding("other process", Level.OK, "the same in processes with other hash seeds")
+        return OTHER_PROCESS.problem(str(error), "Make the tasks in every process in the same way.")
+    fault = next(filter(None, (difference(tasks, other) for other in others)), "")
+    return OTHER_PROCESS.verdict(fault and f"another process has other tasks: {fault}")
 
 
 def difference(tasks: Tasks, others: Tasks) -> str:

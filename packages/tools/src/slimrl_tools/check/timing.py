@@ -8,7 +8,6 @@ import time
 import types
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 from slimrl.environments.base import new_episode
@@ -48,7 +47,7 @@ class TimedTaskset(Taskset):
 
 
 class _TimedEpisode:
-    """An episode that passes everything on. A method that is no coroutine stays none, so that it is refused as such."""
+    """An episode that forwards all calls. What is not a coroutine is forwarded as it is, so that it is refused."""
 
     def __init__(self, episode: Environment, note: Callable[[Call], None]) -> None:
         self._episode, self._note, self._num_steps = episode, note, 0
@@ -77,26 +76,18 @@ class _TimedEpisode:
 
 @types.coroutine
 def _drive(work: Coroutine[Any, Any, T], note: Callable[[float], None]) -> Generator[Any, Any, T]:
-    """Awaits a coroutine, and notes how long it runs each time before it gives the loop back."""
-    resume: Callable[[], Any] = partial(work.send, None)
+    """Await a coroutine, and note the time that it runs before each of its waits."""
+    resume: Callable[[Any], Any] = work.send
+    value: Any = None
     while True:
         began = time.perf_counter()
         try:
-            waiting_for = resume()
+            waiting_for = resume(value)
         except StopIteration as result:
             return result.value  # type: ignore[no-any-return]
         finally:
             note(time.perf_counter() - began)
         try:
-            resume = partial(work.send, (yield waiting_for))
+            resume, value = work.send, (yield waiting_for)
         except BaseException as error:  # as with `await`, cancellation and time-outs are raised in the coroutine
-            resume = partial(work.throw, error)
-
-
-def fastest(plays: Sequence[Sequence[Call]]) -> list[Call]:
-    """The calls of an episode that was played several times the same way, each as fast as it ever was: other programs
-    of the machine only slow them down."""
-    return [
-        Call(calls[0].name, min(call.seconds for call in calls), min(call.hold_s for call in calls))
-        for calls in zip(*plays, strict=False)
-    ]
+            resume, value = work.throw, error

@@ -2,14 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import repeat
 
 from slimrl.environments.scripts import play_script
 from slimrl.errors import UserError
 from slimrl.eval.baselines import ReplayClient, make_script_policy, turns_of
-from slimrl.inference.client import Client, Completion, FinishReason
+from slimrl.inference.client import Completion
 from slimrl.models.chat.template import QUESTION, ChatFormat
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, read_opening, run_episode
 from slimrl.rollout.places import run_groups
@@ -64,8 +64,7 @@ class Trial:
         timed = TimedTaskset(self.taskset)
         # The episode is the one that is timed; the script belongs to the taskset itself.
         policy = make_script_policy(
-            lambda _timed, asked, seed: play_script(self.taskset, name, asked, seed),
-            self._context(ReplayClient([], self.chat.end_of_turn)),
+            lambda _timed, asked, seed: play_script(self.taskset, name, asked, seed), self._context()
         )
         try:
             rollout = await policy.play(self._spec(timed, task))
@@ -77,74 +76,46 @@ class Trial:
         return Played(name, True, rollout, tuple(timed.calls))
 
     async def replay(self, first: Played, task: Task, taskset: Taskset | None = None) -> Played:
-        """An episode with the same replies as another one, on the same task or in another taskset."""
-        timed = TimedTaskset(taskset or self.taskset)
-        client = ReplayClient(first.replies, self.chat.end_of_turn)
-        rollout = await run_episode(self._spec(timed, task), self._context(client))
-        return Played(first.what, first.is_script, rollout, tuple(timed.calls))
+        """Play an episode with the same replies as another one, on the same task or in another taskset."""
+        return await self._play(first.what, first.is_script, taskset or self.taskset, task, first.replies)
 
     async def play_constant(self, what: str, task: Task, reply: str, first: Replies = ()) -> Played:
-        """The episode of a policy that always replies the same, after the `first` replies. Where the policy plays
+        """Play the episode of a policy that always replies the same, after the `first` replies. Where the policy plays
         against itself, it does so in all roles, and the first one's rollout counts."""
-        timed = TimedTaskset(self.taskset)
-        context = self._context(_ListClient(chain(first, repeat(self._encode(reply)))))
-        if self.taskset.roles:
-            ((rollout, *_),) = await run_groups([self_play_specs(self._spec(self.taskset, task))], context)
-        else:
-            rollout = await run_episode(self._spec(timed, task), context)
-        return Played(what, False, rollout, tuple(timed.calls))
+        (constant,) = turns_of(self.chat, [QUESTION, {"role": "assistant", "content": reply}])
+        roles = self.taskset.roles
+        replies = [*first, *repeat(constant, self.limits.max_turns * max(1, len(roles)))]
+        if not roles:
+            return await self._play(what, False, self.taskset, task, replies)
+        seats = self_play_specs(self._spec(self.taskset, task))
+        ((rollout, *_),) = await run_groups([seats], self._context(replies))
+        return Played(what, False, rollout)
 
     async def play_together(self, *episodes: tuple[Task, Played]) -> list[Played]:
-        """Episodes that take turns, with the same replies as others."""
-        playing = [
-            run_episode(
-                self._spec(self.taskset, task),
-                self._context(_PoliteClient(ReplayClient(one.replies, self.chat.end_of_turn))),
-            )
-            for task, one in episodes
-        ]
-        rollouts = await asyncio.gather(*playing)
-        return [Played(one.what, one.is_script, rollout) for (_, one), rollout in zip(episodes, rollouts, strict=True)]
+        """Play episodes that take turns, with the same replies as others."""
+        return await asyncio.gather(*(self.replay(one, task) for task, one in episodes))
+
+    async def _play(self, what: str, is_script: bool, taskset: Taskset, task: Task, replies: Replies) -> Played:
+        timed = TimedTaskset(taskset)
+        rollout = await run_episode(self._spec(timed, task), self._context(replies))
+        return Played(what, is_script, rollout, tuple(timed.calls))
 
     async def read(self, task: Task) -> str:
-        """The text that the policy reads first, without control tokens. Raises RolloutError if the episode cannot
-        begin."""
-        spec = self._spec(self.taskset, task)
-        return self.chat.text(await read_opening(spec, self._context(ReplayClient([], self.chat.end_of_turn))))
+        """Return the text that the policy reads first, without control tokens. Raises RolloutError if the episode
+        cannot begin."""
+        return self.chat.text(await read_opening(self._spec(self.taskset, task), self._context()))
 
-    def _encode(self, reply: str) -> list[int]:
-        """The token ids of a reply with its end."""
-        (turn,) = turns_of(self.chat, [QUESTION, {"role": "assistant", "content": reply}])
-        return turn
-
-    def _context(self, client: Client) -> RolloutContext:
+    def _context(self, replies: Replies = ()) -> RolloutContext:
+        client = _PoliteClient(replies, self.chat.end_of_turn)
         return RolloutContext(client, self.chat, self.limits, num_concurrent=1)
 
     def _spec(self, taskset: Taskset, task: Task) -> EpisodeSpec:
         return EpisodeSpec(taskset, task, SamplingParams(self.limits.seq_len, seed=self.seed))
 
 
-@dataclass(frozen=True, slots=True)
-class _ListClient:
-    """A client that gives one reply after the other, which must not run out."""
-
-    replies: Iterator[Sequence[int]]
-    version: int = 0
-
-    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        reply = next(self.replies)
-        said = tuple(reply[: params.max_tokens])
-        finish: FinishReason = "stop" if len(said) == len(reply) else "length"
-        return Completion(said, (0.0,) * len(said), (0,) * len(said), finish)
-
-
-@dataclass(frozen=True, slots=True)
-class _PoliteClient:
-    """A client that lets other episodes go on before it replies."""
-
-    client: Client
-    version: int = 0
+class _PoliteClient(ReplayClient):
+    """A client that lets other episodes go on before each of its replies."""
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         await asyncio.sleep(0)
-        return await self.client.sample(prompt, params)
+        return await super().sample(prompt, params)

@@ -26,7 +26,8 @@ from slimrl.rollout.episode import EpisodeLimits
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Taskset
-from slimrl_tools.check.run import NUM_STAGES, Check, Places, Plan
+from slimrl_tools.check.run import NUM_STAGES, Check, Places
+from slimrl_tools.check.trial import Trial
 
 SEQ_LEN = 1 << 23  # tokens, which are bytes without a model: no limit is to be met by what is tried
 
@@ -37,36 +38,37 @@ def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int
     name = config.model.name
     chat = call("slimrl.models.load:load_chat", ModelConfig(name=name)) if name else stand_in_chat()
     console = RunConsole(sys.stderr if as_json else None)
-    reports = []
+    reports: list[dict[str, Any]] = []
+    status = 0
     for env in config.env:
         began = time.monotonic()
-        # What an environment prints in this process must not get between the findings.
+        # The output of an environment in this process must not get between the findings.
         with console.progress(f"trying {env.id}", NUM_STAGES) as bar, redirect_stdout(sys.stderr):
             findings = check_env(env, config, chat, bar.advance)
         seconds = time.monotonic() - began
-        reports.append({"environment": env.id, "args": env.args, "seconds": seconds, "findings": findings})
+        status |= has_problem(findings)
+        report = {"environment": env.id, "args": env.args, "seconds": seconds, "findings": findings_json(findings)}
+        reports.append(report)
         if not as_json:
             console.show(findings_table(f"{env.id} {_spell(env.args)}".strip(), findings, console.is_live))
             console.note(f"{summary(findings)}; {seconds:.1f} s")
     if as_json:
-        plain: list[dict[str, Any]] = [{**one, "findings": findings_json(_of(one))} for one in reports]
-        print_json(plain)
-    return int(any(has_problem(_of(one)) for one in reports))
+        print_json(reports)
+    return int(status)
 
 
 def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Callable[[], None]) -> list[Finding]:
-    """All that was found of one environment. Raises UserError if it cannot be made."""
+    """Return all findings on one environment. Raises UserError if it cannot be made."""
     timeout_s = config.episode_timeout_s
     (taskset,) = load_tasksets([env], timeout_s)
-    elsewhere = partial(_elsewhere, env, timeout_s)
-    if has_worker(env):
+    here, is_worker = taskset, has_worker(env)
+    if is_worker:
         here = load_taskset(env.id, env.args)
         prepare_taskset(here)
-        places = Places(taskset, here, lambda: taskset, elsewhere)
-    else:
-        places = Places(taskset, taskset, partial(_worker, env, timeout_s), elsewhere)
-    limits = EpisodeLimits(config.max_turns, SEQ_LEN, timeout_s)
-    return Check(places, Plan(config.split, config.num_examples, chat, limits, config.seed), advance).run()
+    trial = Trial(taskset, chat, EpisodeLimits(config.max_turns, SEQ_LEN, timeout_s), config.seed)
+    worker = partial(_worker, env, timeout_s)
+    places = Places(here, (lambda: taskset) if is_worker else worker, partial(_elsewhere, env, timeout_s))
+    return Check(trial, places, config.split, config.num_examples, advance).run()
 
 
 def _worker(env: EnvConfig, timeout_s: float) -> Taskset:
@@ -78,11 +80,6 @@ def _worker(env: EnvConfig, timeout_s: float) -> Taskset:
 def _elsewhere(env: EnvConfig, timeout_s: float, seed: str) -> Taskset:
     """The environment in a process that hashes texts by the seed; only its tasks are wanted."""
     return load_in_worker(Source(env.id, env.args, timeout_s), {"PYTHONHASHSEED": seed})
-
-
-def _of(report: dict[str, Any]) -> list[Finding]:
-    findings: list[Finding] = report["findings"]
-    return findings
 
 
 def _spell(args: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from slimrl.monitor.tables import Cells, for_terminal
 from slimrl_tools.curves.curve_check import CurveCheck, Finding, check_curve
 
 STATUS = {"behaves": 0, "differs": 1, "void": 2}
+STYLES = {"behaves": "bold green", "differs": "bold red", "void": "bold yellow"}
 EPILOG = """\
 Runs of the recipes in examples/ have been recorded on several seeds (benchmarks/results/). A run of such a recipe is
 recognised by its settings, and compared with them: the training reward at every step, smoothed, and the held-out
@@ -27,7 +29,7 @@ Exit status: 0 the run behaves, 1 it differs, 2 it cannot be told, as its settin
 
 
 def run_check_curve(argv: Sequence[str]) -> int:
-    """Runs `slimrl check-curve RUN`. Returns the exit status. Raises UserError."""
+    """Run `slimrl check-curve RUN`. Returns the exit status. Raises UserError."""
     parser = argparse.ArgumentParser(
         prog="slimrl check-curve", allow_abbrev=False, epilog=EPILOG,
         description="Says whether a run behaves like the recorded runs of its recipe.",
@@ -45,36 +47,22 @@ def run_check_curve(argv: Sequence[str]) -> int:
 
 
 def content_of(check: CurveCheck) -> dict[str, Any]:
-    """The comparison as plain data."""
+    """Return the comparison as plain data."""
+    recipe = check.recipe
     return {
         "verdict": check.verdict,
-        "recipe": check.recipe.name,
-        "config": check.recipe.config_file,
-        "source": check.recipe.source,
-        "num_seeds": check.recipe.num_seeds,
-        "num_steps": check.num_steps,
-        "recipe_steps": check.recipe.num_steps,
-        "blind": check.blind,
+        **{"recipe": recipe.name, "config": recipe.config_file, "source": recipe.source, "num_seeds": recipe.num_seeds},
+        **{"num_steps": check.num_steps, "recipe_steps": recipe.num_steps, "blind": check.blind},
         "differences": [
             {"setting": one.key, "recipe": one.recipe, "run": one.run, "loose": one.loose} for one in check.differences
         ],
-        "compared": [
-            {
-                "what": one.what,
-                "step": one.step,
-                "value": one.value,
-                "low": one.low,
-                "high": one.high,
-                "direction": one.direction,
-            }
-            for one in check.findings
-        ],
+        "compared": [{**asdict(one), "direction": one.direction} for one in check.findings],
         "causes": list(check.causes),
     }
 
 
 def sentences(check: CurveCheck) -> Iterator[str]:
-    """The comparison in words, the verdict first."""
+    """Yield the comparison in words, the verdict first."""
     recipe = check.recipe
     against = f"{recipe.num_seeds} recorded seeds of {recipe.config_file}"
     left = "; ".join(map(_describe, check.outside))
@@ -104,9 +92,8 @@ def _describe(finding: Finding) -> str:
 
 
 def _show(check: CurveCheck, console: RunConsole) -> None:
-    style = {"behaves": "bold green", "differs": "bold red", "void": "bold yellow"}[check.verdict]
     verdict, *rest = sentences(check)
-    console.note(verdict, style=style)
+    console.note(verdict, style=STYLES[check.verdict])
     rows: list[tuple[str, ...]] = [("compared", "step", "this run", "band", "is")]
     for one in check.findings:
         step = "" if one.step is None else str(one.step)

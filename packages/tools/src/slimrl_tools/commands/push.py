@@ -2,8 +2,10 @@
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import get_args
 
 from slimrl.config.run import TrainingRunConfig
@@ -12,7 +14,7 @@ from slimrl.io.secrets import redact_words
 from slimrl.monitor.run_settings import read_run_config
 from slimrl_tools.sharing.facts import STEP
 from slimrl_tools.sharing.hub import Hub, Target, check_target
-from slimrl_tools.sharing.upload_files import Source, UploadFiles, What, collect_files, find_source
+from slimrl_tools.sharing.staging import Source, What, find_source, stage, staged_files
 
 EPILOG = """\
 RUN is the output directory of a run, of which the weights that `weights/latest` names are uploaded; name `weights/best`
@@ -41,16 +43,16 @@ def run_push(argv: Sequence[str]) -> int:
     hub = None
     if not arguments.dry_run:
         hub = Hub(f"{command_prefix()}slimrl push {shlex.join(redact_words(argv))}")
-        target = Target(hub.full_name(target.repository), target.private, target.revision)
-    collected = collect_files(source, arguments.what, target.repository, arguments.rollouts)
-    _show(collected)
-    if note := _progress_note(source):
-        print(f"note: {note}")
-    if hub is None:
-        kind = "private" if target.private else "public"
-        print(f"dry run: nothing was uploaded; it would go to {target.repository}, {kind} if it is new")
-        return 0
-    print(hub.upload(target, collected))
+        target = replace(target, repository=hub.full_name(target.repository))
+    with TemporaryDirectory(prefix="slimrl-push-") as directory:
+        remarks = stage(source, arguments.what, target.repository, Path(directory), arguments.rollouts)
+        files = staged_files(Path(directory))
+        _show(files, [*remarks, *_progress_note(source)])
+        if hub is None:
+            kind = "private" if target.private else "public"
+            print(f"dry run: nothing was uploaded; it would go to {target.repository}, {kind} if it is new")
+        else:
+            print(hub.upload(target, files))
     return 0
 
 
@@ -70,25 +72,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _show(collected: UploadFiles) -> None:
-    sizes = collected.sizes
-    for path, size in sizes.items():
-        note = "  (changed for the upload)" if isinstance(collected.files[path], bytes) else ""
-        print(f"{_readable(size):>9}  {path}{note}")
+def _show(files: Mapping[str, Path], remarks: Sequence[str]) -> None:
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    for name, size in sizes.items():
+        note = "" if files[name].is_symlink() else "  (changed for the upload)"
+        print(f"{_readable(size):>9}  {name}{note}")
     print(f"{_readable(sum(sizes.values())):>9}  in {len(sizes)} files")
-    for remark in collected.remarks:
+    for remark in remarks:
         print(f"note: {remark}")
 
 
-def _progress_note(source: Source) -> str:
-    """How far the run of some weights is, if it has not come to its end; empty if it has, or if there is none."""
+def _progress_note(source: Source) -> Iterator[str]:
+    """Yield the progress of the run that saved some weights, unless it is finished or unknown."""
     config = read_run_config(source.run_dir) if source.run_dir else None
     step = STEP.fullmatch(source.weights.name)
-    if not isinstance(config, TrainingRunConfig) or not step:
-        return ""
-    if source.weights.with_name(f"step_{config.max_steps}").is_dir():
-        return ""
-    return f"the run is not done: these are its weights of step {step[1]} of {config.max_steps}"
+    if step and isinstance(config, TrainingRunConfig) and not _has_weights(source, config.max_steps):
+        yield f"the run is not done: these are its weights of step {step[1]} of {config.max_steps}"
+
+
+def _has_weights(source: Source, step: int) -> bool:
+    return source.weights.with_name(f"step_{step}").is_dir()
 
 
 def _readable(size: int) -> str:

@@ -10,12 +10,12 @@ from slimrl.config.reading.load import resolve
 from slimrl.config.reading.names import names_of
 from slimrl.config.reading.old_names import print_note
 from slimrl.config.reading.sources import Setting, from_file
-from slimrl.config.reading.write import toml_key, toml_literal
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, visible
 from slimrl.io.files import replace_file
 from slimrl.io.secrets import redact
-from slimrl_tools.prime_rl.translation import Translation, is_foreign, translate
+from slimrl_tools.prime_rl.dialect import PRIME_RL, Translation
+from slimrl_tools.toml_text import toml_lines
 
 COMMANDS_THERE = ("rl", "sft")
 EPILOG = """\
@@ -50,11 +50,11 @@ def run_translate(argv: Sequence[str]) -> int:
     command = args.command or _command_of(source)
     config_class = COMMANDS[command]
     names = names_of(config_class, print_note)
-    if not is_foreign(source, command, names.is_known):
+    if not PRIME_RL.is_foreign(source, command, names.is_known):
         resolve(config_class, names.translate(source), {}, names)  # which refuses what slimrl does not know
         print(f"{args.file} is a settings file of slimrl's already: slimrl {command} @ {args.file}")
         return 0
-    translation = translate(source, command, names.is_known)
+    translation = PRIME_RL.translate(source, command, names.is_known)
     for line in translation.lines():
         print(redact(visible(line)), file=sys.stderr)
     translation.refuse_impossible(args.file)
@@ -79,9 +79,10 @@ def _toml(translation: Translation, name: str) -> str:
     for one in translation.settings:
         _set(tree, one.path, one.value)
     lines = [f"# slimrl {translation.command}, translated from {name}, which was written for prime-rl."]
-    for title, entries in (("Not needed here", translation.not_needed), ("Left to defaults", translation.left_open)):
+    for title, name_of_list in (("Not needed here", "not_needed"), ("Left to defaults", "left_open")):
+        entries = translation.report[name_of_list]
         lines += [f"# {title}:", *(f"#   {entry}" for entry in entries)] if entries else []
-    return "\n".join([*lines, *_lines(tree, "")]) + "\n"
+    return "\n".join([*lines, *toml_lines(tree)]) + "\n"
 
 
 def _set(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
@@ -90,18 +91,3 @@ def _set(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
         tree = tree.setdefault(key, {})
     if value != {}:  # the header of a section sets nothing
         tree[path[-1]] = value
-
-
-def _lines(tree: dict[str, Any], name: str) -> list[str]:
-    """The lines of a section: plain values, then the sections inside it, each under its header."""
-    sections = {key: value for key, value in tree.items() if isinstance(value, dict)}
-    lines = [f"{toml_key(key)} = {toml_literal(value)}" for key, value in tree.items() if key not in sections]
-    for key, inner in sections.items():
-        if all(number.isdecimal() for number in inner):
-            for number in sorted(inner, key=int):
-                lines += ["", f"[[{name}{key}]]", *_lines(inner[number], f"{name}{key}.")]
-        else:
-            has_values = any(not isinstance(value, dict) for value in inner.values())
-            header = ["", f"[{name}{toml_key(key)}]"] if has_values else []
-            lines += [*header, *_lines(inner, f"{name}{toml_key(key)}.")]
-    return lines

@@ -14,21 +14,20 @@ from slimrl.errors import install_hint
 from slimrl.monitor.findings import Finding, Level
 
 CORE = ""  # the name of what is no extra
+STATES = ("installed", "need nothing more", "not installed", "in other versions")  # of extras
 SHOWN = ("torch", "transformers")
 Installed = Callable[[str], str]
 
 
-def probe() -> list[Finding]:
-    """Findings on Python, the packages, and each kind of extra."""
+def software() -> Iterator[Finding]:
+    """Look at Python, the packages, and the extras."""
     asked = by_extra(_requirements("slimrl"))
     extras = {extra: [*with_extras(asked[extra], _requirements)] for extra in sorted(asked) if extra != CORE}
     here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {sys.prefix}"
-    return [
-        Finding("slimrl", Level.OK, f"{version_of('slimrl')} in {Path(slimrl.__file__).parent}"),
-        Finding("Python", Level.OK, here),
-        core_finding(asked.get(CORE, []), version_of),
-        extras_finding(extras, version_of, all_needed("slimrl", _requirements)),
-    ]
+    yield Finding("slimrl", Level.OK, f"{version_of('slimrl')} in {Path(slimrl.__file__).parent}")
+    yield Finding("Python", Level.OK, here)
+    yield core_finding(asked.get(CORE, []), version_of)
+    yield extras_finding(extras, version_of, all_needed("slimrl", _requirements))
 
 
 def version_of(name: str) -> str:
@@ -104,26 +103,25 @@ def core_finding(asked: list[Requirement], installed: Installed) -> Finding:
 def extras_finding(
     extras: Mapping[str, list[Requirement]], installed: Installed, come_with_core: Collection[str]
 ) -> Finding:
-    """Which extras are installed, which are so in part or in other versions, and which need no more than the packages
-    that come with the core."""
-    whole, broken, missing, nothing_more = [], [], [], []
+    """Return the extras that are installed, in part or in other versions, or not at all; and those that need no more
+    than the packages that come with the core."""
+    found: dict[str, list[str]] = {
+        "installed": [],
+        "need nothing more": [],
+        "not installed": [],
+        "in other versions": [],
+    }
     for extra, asked in extras.items():
         faults = faults_of(asked, installed)
-        if not faults and all(canonicalize_name(one.name) in come_with_core for one in asked):
-            nothing_more.append(extra)
-        elif not faults:
-            whole.append(extra)
+        if not faults:
+            is_core = all(canonicalize_name(one.name) in come_with_core for one in asked)
+            found["need nothing more" if is_core else "installed"].append(extra)
         elif all(fault.endswith("is missing") for fault in faults):
-            missing.append(extra)
+            found["not installed"].append(extra)
         else:
-            broken.append(f"{extra} ({'; '.join(faults)})")
-    words = {
-        "installed": whole,
-        "need nothing more": nothing_more,
-        "not installed": missing,
-        "in other versions": broken,
-    }
-    text = "; ".join(f"{word}: {', '.join(names)}" for word, names in words.items() if names)
-    lacking = [name.partition(" ")[0] for name in (*broken, *missing)]
+            found["in other versions"].append(f"{extra} ({'; '.join(faults)})")
+    text = "; ".join(f"{word}: {', '.join(names)}" for word, names in found.items() if names)
+    broken = found["in other versions"]
+    lacking = [name.partition(" ")[0] for name in (*broken, *found["not installed"])]
     remedy = f"What you need of them: {install_hint(lacking[0])}" if lacking else ""
     return Finding("extras", Level.NOTE if broken else Level.OK, text, remedy)

@@ -1,12 +1,86 @@
-"""prime-rl's settings as a dialect of slimrl's (`config/reading/names.py`)."""
+"""prime-rl's settings as a dialect of slimrl's (`config/reading/names.py`): a file is translated key by key.
 
-from collections.abc import Sequence
+The report of a translation has every key of the file.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from slimrl.config.reading.names import IsKnown
-from slimrl.config.reading.schema import Path
-from slimrl.config.reading.sources import Setting
-from slimrl_tools.prime_rl.rules import is_listed
-from slimrl_tools.prime_rl.translation import SECTIONS_AS_VALUES, TABLES, Translation, is_foreign, translate
+from slimrl.config.reading.schema import Path, Spec, spell
+from slimrl.config.reading.sources import Setting, show
+from slimrl.config.reading.values import read_value
+from slimrl.errors import UserError
+from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
+from slimrl_tools.prime_rl.rules import Impossible, NotNeeded, Renamed, Table, find_outcome, is_listed, name_of
+
+LISTS = {
+    "taken": "taken as it is",
+    "renamed": "renamed",
+    "not_needed": "not needed here",
+    "impossible": "cannot be done",
+    "left_open": "not in the file, and another default here",
+}  # the lists of a report, and their titles
+OWNED = re.compile(r"[\w.-]+/[\w.@-]+")  # an environment with an owner
+TABLES: Mapping[str, Table] = {"rl": RL_KEYS, "probe": RL_KEYS, "sft": SFT_KEYS}
+# Sections of slimrl's that prime-rl also takes as a plain value: a model by its name, `--ckpt` to turn them on.
+SECTIONS_AS_VALUES = (("model",), ("ckpt",), ("wandb",))
+UNKNOWN = "neither slimrl nor this translation knows this key"
+
+# What a file of prime-rl leaves open has another value there than here: theirs, and ours.
+DEFAULTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "rl": {
+        "seq_len": ("2048", "1024"),
+        "orchestrator.batch_size": ("128", "64"),
+        "orchestrator.rollouts_per_example": ("1, and 16 since v0.6", "8"),
+        "orchestrator.sampling.max_tokens": ("as long as the context", "64"),
+        "orchestrator.max_turns": ("as the environment says", "10"),
+        "trainer.optim.lr": ("1e-6", "1e-5"),
+        "trainer.optim.weight_decay": ("0.01", "0"),
+        "trainer.optim.beta2": ("0.999", "0.99"),
+        "trainer.loss.type": ("its own, which masks tokens", "aipo, which caps the ratio"),
+    },
+    "sft": {
+        "seq_len": ("128", "1024"),
+        "batch_size": ("128", "32"),
+        "optim.lr": ("1e-6", "1e-5"),
+        "optim.weight_decay": ("0.01", "0"),
+        "optim.beta2": ("0.999", "0.99"),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A file in slimrl's terms. `settings` are what it says here; `report` has every key of the file, as lines for a
+    reader, in the lists that `LISTS` names."""
+
+    command: str
+    settings: Sequence[Setting]
+    report: Mapping[str, Sequence[str]]
+
+    @property
+    def impossible(self) -> Sequence[str]:
+        """The keys that slimrl cannot do, each as a line."""
+        return self.report["impossible"]
+
+    def lines(self) -> Iterator[str]:
+        """The report: the lists that are not empty, each under its title."""
+        for name, title in LISTS.items():
+            if entries := self.report[name]:
+                yield f"{title}:"
+                yield from (f"  {entry}" for entry in entries)
+
+    def refuse_impossible(self, name: str) -> None:
+        """Raise UserError that lists the impossible keys, if the source called `name` has any."""
+        if self.impossible:
+            entries = "\n".join(f"- {entry}" for entry in self.impossible)
+            raise UserError(
+                f"{name} has names of prime-rl's, and asks for what slimrl cannot do:\n{entries}\n"
+                "Remove these keys, or change them."
+            )
 
 
 class PrimeRL:
@@ -15,16 +89,93 @@ class PrimeRL:
     name = "prime-rl"
 
     def has(self, command: str, path: Path) -> bool:
+        """Return True if prime-rl has a setting at the path."""
         return is_listed(TABLES.get(command, {}), path)
 
     def has_plain(self, path: Path) -> bool:
+        """Return True if prime-rl takes a plain value where slimrl has a section."""
         return path in SECTIONS_AS_VALUES
 
     def is_foreign(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> bool:
-        return is_foreign(source, command, is_known)
+        """Return True for a file that has a key of prime-rl's alone, or an environment with an owner."""
+        return command in TABLES and any(
+            (not is_known(one.path) and self.has(command, one.path))
+            or ("env" in one.path and one.path[-1] == "id" and OWNED.fullmatch(str(one.value)))
+            or (self.has_plain(one.path) and not isinstance(one.value, (dict, list)))
+            for one in whole_values(source)
+        )
 
     def translate(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> Translation:
-        return translate(source, command, is_known)
+        """Translate a file that `is_foreign`. A key that neither slimrl nor the table has is an impossible one."""
+        values = list(whole_values(source))
+        file = {one.path: one.value for one in values}
+        # What is not converted keeps the text of its flag: `123` may be a name.
+        texts = {one.path: one for one in source if one.kind != "file"}
+        settings: list[Setting] = []
+        report: dict[str, list[str]] = {name: [] for name in LISTS}
+        for one in values:
+            name = f"{name_of(one.path)} = {show(one.value)}" if one.value != {} else f"[{name_of(one.path)}]"
+            match find_outcome(TABLES[command], one.path, one.value, file):
+                case Renamed(path, value, note) if (path, value) != (one.path, one.value):
+                    is_text = value is one.value and one.path in texts
+                    new = replace(texts[one.path], path=path) if is_text else Setting(path, value, one.origin)
+                    settings.append(new)
+                    report["renamed"].append(f"{name} -> {spell(path)} = {show(value)}{f' ({note})' if note else ''}")
+                case NotNeeded(why):
+                    report["not_needed"].append(f"{name}: {why}")
+                case Impossible(why):
+                    report["impossible"].append(f"{name} ({one.origin}): {why}")
+                case None if not is_known(one.path):
+                    report["impossible"].append(f"{name} ({one.origin}): {UNKNOWN}")
+                case _:
+                    settings.append(texts.get(one.path, one))
+                    report["taken"].append(name)
+        settings += _additions(settings)
+        if source[0].kind == "file":  # flags and variables are never the whole of the settings
+            report["left_open"] = _left_open(settings, "sft" if command == "sft" else "rl")
+        return Translation(command, settings, report)
 
 
 PRIME_RL = PrimeRL()
+
+
+def _left_open(settings: Sequence[Setting], kind: str) -> list[str]:
+    """The settings that a file leaves to defaults which differ between the two programs, as lines."""
+    given = {spell(one.path) for one in settings}
+    return [f"{key}: {theirs} there, {ours} here" for key, (theirs, ours) in DEFAULTS[kind].items() if key not in given]
+
+
+def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
+    """The values of a file with lists of plain values in one piece, and the headers of sections that hold nothing.
+
+    The text of a flag or a variable is read as a literal.
+    """
+    below: dict[Path, list[Setting]] = {}
+    for one in source:
+        below.setdefault(one.path[:-1], []).append(one)
+    inside: set[Path] = set()
+    for one in source:
+        children = below.get(one.path, [])
+        if one.path in inside or (one.value == {} and children):
+            continue
+        if one.value == [] and children:
+            if any(child.value in ({}, []) for child in children):
+                continue  # a list of sections: each is taken apart
+            inside |= {child.path for child in children}
+            yield replace(one, value=[child.value for child in children])
+        else:
+            yield one if one.kind == "file" else replace(one, value=read_value(one, Spec(Any)), kind="file")
+
+
+def _additions(settings: Sequence[Setting]) -> list[Setting]:
+    """The settings that follow from the others: the type of a teacher or of data, and the rank of an adapter."""
+    keys = {one.path: one for one in settings}
+    implied: dict[Path, tuple[Path, Any]] = {
+        ("data", "name"): (("data", "type"), "hub"),
+        ("teacher", "name"): (("teacher", "type"), "model"),
+        ("teacher", "base_url"): (("teacher", "type"), "server"),
+    }
+    found = {path: (value, because) for because, (path, value) in implied.items() if because in keys}
+    if lora := next((path for path in keys if path[:2] == ("model", "lora")), None):
+        found["model", "lora", "rank"] = (16, lora)  # the default of both their files and their hosted runs
+    return [Setting(path, value, keys[because].origin) for path, (value, because) in found.items() if path not in keys]

@@ -1,10 +1,11 @@
-"""What may become of a key of another trainer's file: the outcomes, and the rules that choose one.
+"""What may become of a key of another trainer's file: the outcomes, the rules that choose one, and tables of rules.
 
 A table maps patterns to rules: `*` stands for one key, `**` at the end for any number of keys. A rule looks at the key,
-its value and the rest of the file, and answers with an outcome.
+its value and the rest of the file, and returns an outcome.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,21 +50,51 @@ class Found:
         """The value of another key of the file; None if the file does not have it."""
         return self.file.get(tuple(key.split(".")))
 
+    def beside(self, *keys: str, up: int = 1) -> Any:
+        """The value of a key `up` levels above this one; None if the file does not have it."""
+        return self.file.get((*self.path[:-up], *keys))
 
-# What a rule raises that computes with a value of another type than the key's.
+
+# The errors of a rule that computes with a value of another type than the key's.
 WRONG_KIND = (TypeError, ValueError, AttributeError, LookupError, OverflowError)
 
 Outcome = Renamed | NotNeeded | Impossible
 Rule = Callable[[Found], Outcome]
-Table = Mapping[str, Rule]
+Table = dict[str, Rule]
+
+
+def make_table(rules: Table, **sections: str) -> Table:
+    """The table of rules whose patterns are written in short, the most specific pattern first.
+
+    A key may hold several patterns, separated by spaces, with alternatives in braces; `<name>` stands for a section.
+
+    >>> list(make_table({"<at>a.{b,c.d} e.**": unneeded("")}, at="{,x.}"))
+    ['a.b', 'a.c.d', 'x.a.b', 'x.a.c.d', 'e.**']
+    """
+    found = {
+        pattern: rule
+        for patterns, rule in rules.items()
+        for short in re.sub(r"<(\w+)>", lambda name: sections[name[1]], patterns).split()
+        for pattern in _expand(short)
+    }
+    return dict(sorted(found.items(), key=lambda item: (item[0].endswith("**"), item[0].count("*"))))
+
+
+def _expand(pattern: str) -> Iterator[str]:
+    """The patterns that a pattern with alternatives stands for: `a.{b,c}` is `a.b` and `a.c`."""
+    if braces := re.search(r"\{([^{}]*)\}", pattern):
+        for one in braces[1].split(","):
+            yield from _expand(f"{pattern[: braces.start()]}{one}{pattern[braces.end() :]}")
+    else:
+        yield pattern
 
 
 def to(key: str, convert: Callable[[Any], Any] | None = None, note: str = "") -> Rule:
-    """A rule that renames a key: `{0}` in the new one stands for what the first star matched, a final `**` for the rest
-    of the path. `convert` computes the value; a ValueError that it raises makes the key impossible."""
+    """A rule that renames a key. In the new name `{0}` stands for the first star's key, `{key}` for the last key, and a
+    final `**` for the rest of the path. `convert` computes the value; its ValueError makes the key impossible."""
 
     def rule(found: Found) -> Outcome:
-        keys = key.format(*found.stars).split(".")
+        keys = key.format(*found.stars, key=found.path[-1]).split(".")
         path = (*keys[:-1], *found.rest) if keys[-1] == "**" else tuple(keys)
         try:
             return Renamed(path, found.value if convert is None else convert(found.value), note)
@@ -71,6 +102,19 @@ def to(key: str, convert: Callable[[Any], Any] | None = None, note: str = "") ->
             return Impossible(str(error))
 
     return rule
+
+
+def to_beside(key: str, convert: Callable[[Any], Any] | None = None) -> Rule:
+    """A rule that renames the last two keys of a path, below the same section."""
+    return lambda found: to(".".join((*found.path[:-2], key)), convert)(found)
+
+
+def unless_set(key: str, other: str = "", why: str = "") -> Rule:
+    """A rule that renames a key to `key`, unless the file has `other` too, or `key` itself, which counts more."""
+    other = other or key
+    return lambda found: (
+        Renamed(tuple(key.split(".")), found.value) if found.get(other) is None else NotNeeded(why or f"{other} counts")
+    )
 
 
 def unneeded(why: str) -> Rule:
@@ -83,15 +127,23 @@ def impossible(why: str) -> Rule:
     return lambda found: Impossible(why)
 
 
-def only(values: tuple[Any, ...], why: str, otherwise: str) -> Rule:
+def only(values: tuple[Any, ...], why: str, otherwise: str = "") -> Rule:
     """A rule for a key that is not needed with one of `values`, for the reason `why`, and cannot be done otherwise."""
+    # `True == 1` in Python, and a switch is no number.
+    return lambda found: (
+        NotNeeded(why)
+        if any(found.value == value and type(found.value) is type(value) for value in values)
+        else Impossible(otherwise or why)
+    )
 
-    def rule(found: Found) -> Outcome:
-        # `True == 1` in Python, and a switch is no number.
-        same = any(found.value == value and type(found.value) is type(value) for value in values)
-        return NotNeeded(why) if same else Impossible(otherwise)
 
-    return rule
+def same_as(*keys: str, why: str, otherwise: str) -> Rule:
+    """A rule for a key that must be equal to one of other keys of the file. `{0}` in `otherwise` is its own name."""
+    return lambda found: (
+        NotNeeded(why)
+        if found.value in [found.get(key) for key in keys]
+        else Impossible(otherwise.format(name_of(found.path)))
+    )
 
 
 def find_outcome(table: Table, path: Path, value: Any, file: Mapping[Path, Any]) -> Outcome | None:
@@ -113,13 +165,11 @@ def is_listed(table: Table, path: Path) -> bool:
 
 def _fit(pattern: Path, path: Path) -> tuple[Path, Path] | None:
     """The keys that the stars of a pattern and its final `**` stand for; None if it does not fit."""
-    if pattern and pattern[-1] == "**":
+    if pattern[-1] == "**":
         pattern, path, rest = pattern[:-1], path[: len(pattern) - 1], path[len(pattern) - 1 :]
     else:
         rest = ()
-    if len(pattern) != len(path):
-        return None
-    if any(wanted not in ("*", key) for wanted, key in zip(pattern, path, strict=True)):
+    if len(pattern) != len(path) or any(wanted not in ("*", key) for wanted, key in zip(pattern, path, strict=True)):
         return None
     return tuple(key for wanted, key in zip(pattern, path, strict=True) if wanted == "*"), rest
 

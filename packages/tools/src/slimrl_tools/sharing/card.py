@@ -18,10 +18,11 @@ from slimrl.config.run import RLConfig
 from slimrl.io.files import explain_write_errors, replace_file
 from slimrl.io.regular_file import read_regular
 from slimrl.stats import Estimate
-from slimrl_tools.sharing.card_text import PICTURE, card_body, environments_of
+from slimrl_tools.sharing.card_text import card_values, environments_of
 from slimrl_tools.sharing.facts import MAX_BYTES, RunFacts, read_facts
 
-FILE_NAME = "README.md"
+FILE_NAME, PICTURE = "README.md", "training.png"
+TEMPLATE = Path(__file__).with_name("card.md.jinja")
 MARK = re.compile(r"\n<!-- written by slimrl, sha256 ([0-9a-f]{64}) -->\n\Z")
 
 
@@ -29,7 +30,7 @@ def write_card(run_dir: Path, weights: Path) -> Path | None:
     """Write the card of a run's weights beside them, with the picture of its training. Returns its path; None if the
     README.md that is there is not to be overwritten. Raises UserError if it cannot be written."""
     path = weights / FILE_NAME
-    if path.exists() and not is_untouched(read_regular(path, MAX_BYTES).decode("utf-8", "replace")):
+    if not may_replace(path):
         return None
     picture = run_dir / PICTURE
     if picture.is_file():
@@ -40,18 +41,21 @@ def write_card(run_dir: Path, weights: Path) -> Path | None:
     return path
 
 
-def is_untouched(text: str) -> bool:
-    """Whether a card is one of slimrl's, as it was written."""
+def may_replace(path: Path) -> bool:
+    """Return True if there is no README.md at the path, or one of slimrl's, as it was written."""
+    if not path.exists():
+        return True
+    text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
     found = MARK.search(text)
     return found is not None and _digest(text[: found.start()]) == found[1]
 
 
 def card_text(facts: RunFacts, has_picture: bool, repository: str = "", is_adapter: bool = False) -> str:
-    """The card. `repository` is its name on the Hub, if it has one yet."""
-    data = card_data(facts, repository, is_adapter)
-    body = card_body(facts, has_picture, repository or model_name(facts), is_adapter)
+    """Return the card. `repository` is its name on the Hub, if it has one yet."""
+    values = card_values(facts, is_adapter) | {"has_picture": has_picture, "name": repository or model_name(facts)}
     # Parsed again by the Hub's own client, so that what is written is what the Hub accepts.
-    text = str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body}")).rstrip() + "\n"
+    card = ModelCard.from_template(card_data(facts, repository, is_adapter), str(TEMPLATE), **values)
+    text = re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
     return f"{text}\n<!-- written by slimrl, sha256 {_digest(text)} -->\n"
 
 

@@ -1,86 +1,43 @@
-"""The text of a model card below its metadata, section by section, in Markdown."""
+"""The tables and sentences of a model card, which `card.md.jinja` puts together."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from slimrl.config.data import ExpertDataConfig
 from slimrl.config.reading.write import toml_literal
-from slimrl.config.run import RLConfig, SFTConfig
-from slimrl_tools.curves.reference import recognise
-from slimrl_tools.sharing.facts import RunFacts, Stage, shareable
+from slimrl.config.run import RLConfig, SFTConfig, TrainingRunConfig
+from slimrl_tools.curves.reference import Recipe, recognise
+from slimrl_tools.sharing.facts import RunFacts
+from slimrl_tools.sharing.places import shareable
 
-PICTURE = "training.png"
 NO_METRIC = re.compile(r"held_out/(num|reward_.*)")  # the rewards have a table of their own
-NOT_MEASURED = """\
-## Not measured
-
-- Anything but the tasks above: no general benchmark was run before or after, so what the model has forgotten is not
-  known.
-- Safety, bias and toxicity: nothing was tested, and nothing was trained towards them.
-- Other seeds: these are the numbers of one run. The intervals are over its held-out tasks, and say nothing of what
-  another seed would give.
-- Other programs: the numbers are of slimrl's own engine. transformers and vLLM load the same weights, and round in
-  other places.
-"""
-USE = """\
-## Use
-
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-name = "{name}"  # or the directory that this file lies in
-tokenizer, model = AutoTokenizer.from_pretrained(name), AutoModelForCausalLM.from_pretrained(name)
-```
-"""
-USE_ADAPTER = """\
-## Use
-
-```python
-from peft import AutoPeftModelForCausalLM
-
-model = AutoPeftModelForCausalLM.from_pretrained("{name}")  # which loads {base} as well
-```
-"""
-REPRODUCE = """\
-## Reproduce
-
-{recipe}With all settings of the run, saved as `config.toml`. Of paths on its machine the last part is left, and
-`host.invalid` stands for its servers:
-
-```bash
-slimrl {command} @ config.toml
-```
-
-Versions: {versions}. On another machine, or with another number of threads, the numbers round otherwise.
-
-<details><summary>config.toml</summary>
-
-```toml
-{settings}
-```
-
-</details>
-"""
 
 
-def card_body(facts: RunFacts, has_picture: bool, name: str, is_adapter: bool) -> str:
-    """The card's text. `name` is that of the weights, on the Hub or elsewhere."""
-    base = facts.base.hub_name or facts.base.name
-    title = f"# {name.rpartition('/')[2]}\n\n{_about(facts, is_adapter)}\n"
-    picture = [f"![The curves of its training]({PICTURE})\n"] if has_picture else []
-    use = USE_ADAPTER.format(name=name, base=base) if is_adapter else USE.format(name=name)
-    licence = facts.base.licence and f"That of the base model: {facts.base.licence}."
-    return "\n".join(
-        [
-            *(title, *picture, "## Results\n", *_results(facts)),
-            *("## Training\n", _table(("setting", "value"), _settings(facts)), use, _reproduction(facts), NOT_MEASURED),
-            *("## Licence\n", licence or f"Not known here: see the page of {_code(base)} before you share this."),
-        ]
-    )  # fmt: skip
+def card_values(facts: RunFacts, is_adapter: bool) -> dict[str, Any]:
+    """Return the values of the card's template. A text is empty where its section is left out."""
+    base, config = facts.base.hub_name or facts.base.name, facts.config
+    recipe, differences = recognise(config) or (None, ())
+    return {
+        "facts": facts,
+        "about": _about(facts, is_adapter),
+        "is_adapter": is_adapter,
+        "rewards": _table(("decoding", "weights", "mean", "95% interval", "n"), _rewards(facts)),
+        "metrics": _table(("metric", *(stage.name for stage in facts.stages)), _metrics(facts)),
+        "losses": _table(("validation loss", "nats per token"), _losses(facts)),
+        "settings": _table(("setting", "value"), _settings(facts)),
+        "recipe": _command(config, recipe) if recipe and not differences else "",
+        "base": base,
+        "base_code": _code(base),
+    }
+
+
+def _command(config: TrainingRunConfig, recipe: Recipe) -> str:
+    return f"slimrl {config.command} @ {recipe.config_file} --seed {config.seed}"
 
 
 def environments_of(facts: RunFacts) -> list[str]:
-    """What a run trained on. A file of one's own goes by its name, and not by its place."""
+    """Return the names of the tasks that a run trained on. A file of one's own goes by its name, not by its place."""
     config = facts.config
     if isinstance(config, RLConfig):
         return list(dict.fromkeys(env.id.rpartition("/")[2] for env in config.orchestrator.env))
@@ -102,42 +59,26 @@ def _about(facts: RunFacts, is_adapter: bool) -> str:
     return f"{what} {link}{note} after {how} on {tasks}, by slimrl {facts.versions.get('slimrl', 'from its sources')}."
 
 
-def _results(facts: RunFacts) -> Iterator[str]:
-    if not facts.stages:
-        yield from _losses(facts)
-        return
-    yield "Mean reward on held-out tasks, which were never trained on.\n"
-    rows = [
-        (mode, stage.name, f"{estimate.mean:.3f}", estimate.interval, str(estimate.num))
-        for mode in facts.stages[0].held_out
-        for stage in facts.stages
-        if (estimate := stage.held_out.get(mode))
-    ]
-    yield _table(("decoding", "weights", "mean", "95% interval", "n"), rows)
-    if not facts.evaluated:
-        yield f"The weights of step {facts.step} themselves were not evaluated: these rows are of earlier ones.\n"
-    names = sorted({name for stage in facts.stages for name in stage.metrics if not NO_METRIC.fullmatch(name)})
-    if names:
-        yield "<details><summary>Other held-out metrics, without intervals</summary>\n"
-        header = ("metric", *(stage.name for stage in facts.stages))
-        yield _table(header, [_metric_row(name, facts.stages) for name in names])
-        yield "</details>\n"
+def _rewards(facts: RunFacts) -> Iterator[tuple[str, ...]]:
+    for mode in facts.stages[0].held_out if facts.stages else ():
+        for stage in facts.stages:
+            if estimate := stage.held_out.get(mode):
+                yield mode, stage.name, f"{estimate.mean:.3f}", estimate.interval, str(estimate.num)
 
 
-def _losses(facts: RunFacts) -> Iterator[str]:
-    """The results of supervised fine-tuning, whose only measure is a loss."""
-    losses = facts.series.get("sft/val_loss")
-    if losses is None:
-        yield "These weights were not evaluated.\n"
-        return
-    steps, values = losses
-    rows = [(f"after step {step}", f"{value:.3f}") for step, value in zip(steps, values, strict=True)]
-    yield _table(("validation loss", "nats per token"), [rows[0], rows[-1]])
+def _metrics(facts: RunFacts) -> Iterator[tuple[str, ...]]:
+    """Yield the held-out metrics that have no intervals, each with its value at every stage."""
+    names = {name for stage in facts.stages for name in stage.metrics if not NO_METRIC.fullmatch(name)}
+    for name in sorted(names):
+        values = [f"{stage.metrics[name]:.4g}" if name in stage.metrics else "" for stage in facts.stages]
+        yield (_code(name.removeprefix("held_out/")), *values)
 
 
-def _metric_row(name: str, stages: Sequence[Stage]) -> tuple[str, ...]:
-    values = [f"{stage.metrics[name]:.4g}" if name in stage.metrics else "" for stage in stages]
-    return (_code(name.removeprefix("held_out/")), *values)
+def _losses(facts: RunFacts) -> Iterator[tuple[str, ...]]:
+    """Yield the first and the last loss of supervised fine-tuning, which has no other measure."""
+    if losses := facts.series.get("sft/val_loss"):
+        for step, value in [*zip(*losses, strict=True)][:: max(1, len(losses[0]) - 1)]:
+            yield f"after step {step}", f"{value:.3f}"
 
 
 def _settings(facts: RunFacts) -> Iterator[tuple[str, str]]:
@@ -163,7 +104,7 @@ def _settings(facts: RunFacts) -> Iterator[tuple[str, str]]:
 def _settings_of_rl(config: RLConfig) -> Iterator[tuple[str, str]]:
     loss, episodes = config.trainer.loss.resolve(config.has_teacher), config.orchestrator
     for env in episodes.env:
-        args = f" {_code(shareable(toml_literal(env.args)))}" if env.args else ""
+        args = f" {_code(toml_literal(shareable(env.args)))}" if env.args else ""
         yield "environment", f"{_code(env.id.rpartition('/')[2])}{args}"
     parts = f"advantage {loss.advantage}, loss {loss.policy}, credit {loss.credit}"
     yield "algorithm", f"{config.trainer.loss.type}: {parts}"
@@ -175,26 +116,13 @@ def _settings_of_rl(config: RLConfig) -> Iterator[tuple[str, str]]:
         yield "warm-up", f"{demonstrations}, learning rate {warm_up.optim.lr:g}"
 
 
-def _reproduction(facts: RunFacts) -> str:
-    config = facts.config
-    found = recognise(config)
-    recipe = ""
-    if found and not found[1]:
-        command = f"slimrl {config.command} @ {found[0].config_file} --seed {config.seed}"
-        recipe = f"With slimrl's own recipe:\n\n```bash\n{command}\n```\n\n"
-    return REPRODUCE.format(
-        recipe=recipe,
-        command=config.command,
-        versions=", ".join(f"{name} {number}" for name, number in facts.versions.items()),
-        settings=facts.settings.rstrip(),
-    )
-
-
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+    """Return a table in Markdown; empty without rows."""
+    cells = [header, ["---"] * len(header), *rows]
+    lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in cells]
+    return "\n".join(lines) if len(lines) > 2 else ""
 
 
 def _code(text: str) -> str:
-    """The text as code of Markdown, whatever is in it."""
+    """Return the text as code of Markdown, whatever is in it."""
     return f"`{' '.join(text.replace('`', chr(39)).split())}`"

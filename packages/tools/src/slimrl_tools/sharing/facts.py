@@ -6,7 +6,6 @@ import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,12 @@ from slimrl.config.run import TrainingRunConfig
 from slimrl.errors import UserError
 from slimrl.io.files import parse_object
 from slimrl.io.regular_file import read_regular
-from slimrl.io.secrets import redact
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.series import Series, load_series
 from slimrl.stats import Estimate
-from slimrl_tools.sharing.places import without_places
+from slimrl_tools.doctor.software import version_of
+from slimrl_tools.sharing.places import shareable_text
 
 STEP = re.compile(r"step_(\d+)")
 MAX_BYTES = 2**24
@@ -72,7 +71,7 @@ class RunFacts:
     @property
     def settings(self) -> str:
         """The settings as TOML, without secrets and without places of this machine."""
-        return shareable(config_toml(Resolved(self.config, {})))
+        return shareable_text(config_toml(Resolved(self.config, {})), ".toml")
 
 
 def read_facts(run_dir: Path, weights: Path) -> RunFacts:
@@ -92,7 +91,10 @@ def read_facts(run_dir: Path, weights: Path) -> RunFacts:
         evaluated=bool(stages) and stages[-1][0] == slugs[-1],
         series=load_series(run_dir),
         cost=_cost(run_dir / "summary.json") if step == config.max_steps else {},
-        versions={"python": platform.python_version(), **_versions()},
+        versions={
+            "python": platform.python_version(),
+            **{name: number for name in PACKAGES if (number := version_of(name))},
+        },
     )
 
 
@@ -113,15 +115,6 @@ def base_of(config: CommandConfig) -> BaseModel:
     if kind is ModelKind.DIRECTORY and readme.is_file():
         return BaseModel(path.name, _of_card(readme, "base_model"), _of_card(readme, "license"))
     return BaseModel(path.name, "", "")
-
-
-def shareable(text: str) -> str:
-    """The text, in TOML or JSON, without what is not to leave this machine: secrets, directories of paths, and hosts.
-
-    >>> shareable('output_dir = "/home/me/outputs/rl"  # --output_dir')
-    'output_dir = "rl"  # --output_dir'
-    """
-    return without_places(redact(text))
 
 
 def _of_card(readme: Path, key: str) -> str:
@@ -158,13 +151,3 @@ def _cost(path: Path) -> dict[str, float]:
         return {key: float(content[key]) for key in keys if isinstance(content.get(key), (int, float))}
     except (ValueError, OverflowError):
         return {}
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # an extra that is not installed
-            continue
-    return found

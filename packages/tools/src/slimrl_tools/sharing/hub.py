@@ -1,18 +1,17 @@
 """Uploads to the Hugging Face Hub, by its own client. What is there already is not sent again, so that an interrupted
 upload goes on when it is started again."""
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils._validators import validate_repo_id
 
 from slimrl.errors import UserError, first_line
-from slimrl_tools.sharing.upload_files import UploadFiles
 
 MESSAGE = "Upload by slimrl"
 
@@ -59,7 +58,7 @@ class Hub:
         with self._explain(repository):
             return f"{self._api.whoami()['name']}/{repository}"
 
-    def upload(self, target: Target, collected: UploadFiles) -> str:
+    def upload(self, target: Target, files: Mapping[str, Path]) -> str:
         """Create the repository if it is not there, upload the files in one commit, and return the address where they
         are. Raises UserError if that fails, and for a public repository where a private one was asked for."""
         api, name = self._api, target.repository
@@ -73,10 +72,7 @@ class Hub:
                 )
             if target.revision:
                 api.create_branch(name, branch=target.revision, exist_ok=True)
-            operations = [
-                CommitOperationAdd(path, content if isinstance(content, bytes) else os.fspath(content))
-                for path, content in collected.files.items()
-            ]
+            operations = [CommitOperationAdd(name_there, path) for name_there, path in files.items()]
             api.create_commit(name, operations, commit_message=MESSAGE, revision=target.revision or None)
         return f"{constants.ENDPOINT}/{name}" + (f"/tree/{target.revision}" if target.revision else "")
 
@@ -85,10 +81,8 @@ class Hub:
         """A context that turns the failures of the Hub and of the network into a UserError."""
         try:
             yield
-        except RepositoryNotFoundError as error:
-            raise UserError(self._refusal(name, 401 if _status(error) == 401 else 404)) from error
         except HfHubHTTPError as error:
-            if (status := _status(error)) in (401, 403, 404):
+            if (status := error.response.status_code) in (401, 403, 404):
                 raise UserError(self._refusal(name, status)) from error
             raise UserError(f"the Hub refused it ({first_line(error)}). {self._once_more()}") from error
         except ValueError as error:  # of a README.md whose metadata the Hub does not take
@@ -116,7 +110,3 @@ class Hub:
 
     def _once_more(self) -> str:
         return f"What has arrived is not sent again: `{self._again}` goes on."
-
-
-def _status(error: HfHubHTTPError) -> int:
-    return error.response.status_code

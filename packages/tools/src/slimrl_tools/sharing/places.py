@@ -1,4 +1,4 @@
-"""Takes the places of this machine out of texts that are shared: the directories of its paths, and hosts of servers.
+"""Takes out of shared data what is not to leave this machine: secrets, directories of paths, and hosts of servers.
 
 A value is changed where its key says that it is a path or an address, or where all of it is an absolute path. Any other
 text stays as it is: a prompt without one of its words is another prompt.
@@ -6,9 +6,12 @@ text stays as it is: a prompt without one of its words is another prompt.
 
 import json
 import re
-from collections.abc import Iterator
+import tomllib
+from typing import Any
 
+from slimrl.io.secrets import HIDDEN, names_secret, redact
 from slimrl.io.urls import is_this_machine
+from slimrl_tools.toml_text import toml_lines
 
 HOST = "host.invalid"  # a name that no network has (RFC 2606), in an address that is still one
 # Paths by their beginning: POSIX, a home, Windows, a share of a network, and addresses of files, which have no host.
@@ -23,28 +26,48 @@ OF_PATH = re.compile(
 )
 OF_ADDRESS = re.compile(r"(.*_)?(url|uri|host|hostname|address|endpoint|server|proxy)s?")
 OF_TEXT = re.compile(r"(.*_)?(stop|pattern|regex)s?")  # of these a slash at the beginning makes no path
-# TOML and JSON: comments, keys, and strings.
-STRING = r'"(?:\\.|[^"\\\n])*"|' + r"'[^'\n]*'"
-TOKEN = re.compile(
-    rf"(?P<comment>\#[^\n]*)|(?P<key>{STRING}|(?<![\w-])[\w-]+)(?P<sign>\s*[=:])"
-    rf'|(?P<text>"""(?:\\.|[^\\])*?"{{3,5}}|\'\'\'.*?\'{{3,5}}|{STRING})',
-    re.DOTALL,
-)
 
 
-def without_places(text: str) -> str:
-    """A text in TOML or JSON without places.
+def shareable(value: Any, key: str = "") -> Any:
+    """Return nested data without secrets and places; `key` is the name of the value.
 
-    >>> without_places('data_dir = "/home/me/data"  # /home/me/own.toml:3')
-    'data_dir = "data"  # own.toml:3'
-    >>> without_places('{"prompt": "Say yes / or /b/c here", "base_url": "http://10.1.2.3:8000/v1"}')
-    '{"prompt": "Say yes / or /b/c here", "base_url": "http://host.invalid:8000/v1"}'
+    >>> shareable({"data_dir": "/home/me/data", "prompt": "Say yes / or /b/c here", "api_key": "abc"})
+    {'data_dir': 'data', 'prompt': 'Say yes / or /b/c here', 'api_key': '[key]'}
     """
-    return "".join(_pieces(text))
+    match value:
+        case dict():
+            return {shorten_value("", name): shareable(item, name) for name, item in value.items()}
+        case list():
+            return [shareable(item, key) for item in value]
+        case str() if value:
+            return HIDDEN if names_secret(key) else shorten_value(key, redact(value))
+    return value
+
+
+def shareable_text(text: str, suffix: str) -> str:
+    """Return the text of a file without secrets and places, unchanged if it has none. Comments of TOML
+    are left out, and so is JSON that is damaged."""
+    match suffix:
+        case ".toml":
+            return "".join(f"{line}\n" for line in toml_lines(shareable(tomllib.loads(text))))
+        case ".json":
+            return _shareable_json(text, indent=2)
+        case ".jsonl":
+            return "".join(map(_shareable_json, text.splitlines(keepends=True)))
+    return prose_without_places(redact(text))
+
+
+def _shareable_json(text: str, indent: int | None = None) -> str:
+    try:
+        value = json.loads(text)
+    except ValueError:  # such as the last line of a run that was killed
+        return ""
+    shared = shareable(value)
+    return text if shared == value else json.dumps(shared, indent=indent, ensure_ascii=False) + "\n"
 
 
 def shorten_value(key: str, value: str) -> str:
-    """The value of a key without places.
+    """Return the value of a key without places.
 
     >>> shorten_value("name", "~/models/own"), shorten_value("a", "file:///home/me/x"), shorten_value("a", "/b c/d")
     ('own', 'x', '/b c/d')
@@ -58,7 +81,7 @@ def shorten_value(key: str, value: str) -> str:
 
 
 def prose_without_places(text: str) -> str:
-    """A text for readers, which no program reads as settings, without the directories of the paths in it.
+    """Return a text for readers, which no program reads as settings, without the directories of the paths in it.
 
     >>> prose_without_places("It loads `/home/me/my cache/base`, or ~/own, and/or no /other.")
     'It loads `base`, or own, and/or no /other.'
@@ -66,46 +89,8 @@ def prose_without_places(text: str) -> str:
     return QUOTED_PATH.sub(lambda found: _last_part(found[0]), text)
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """The text in order, in pieces, of which comments and strings are without places."""
-    key, end = "", 0
-    for found in TOKEN.finditer(text):
-        yield text[end : found.start()]
-        end = found.end()
-        if found["comment"]:  # of config.toml: where a setting came from, or several such places
-            origins = [shorten_value("path", origin) for origin in found["comment"].removeprefix("# ").split(", ")]
-            sign = "# " if found["comment"].startswith("# ") else ""
-            yield sign + prose_without_places(", ".join(origins))
-        elif found["key"]:
-            key = _content(found["key"])
-            yield _shortened("", found["key"]) + found["sign"]
-        else:
-            yield _shortened(key, found["text"])
-    yield text[end:]
-
-
-def _shortened(key: str, literal: str) -> str:
-    """The literal as it was, or a new one where its value has a place in it."""
-    content = _content(literal)
-    short = shorten_value(key, content)
-    if short == content:
-        return literal
-    return f"'{short}'" if literal == f"'{content}'" else json.dumps(short, ensure_ascii=False)
-
-
-def _content(literal: str) -> str:
-    """What a string stands for; a bare key stands for itself."""
-    for quotes in ('"""', "'''", "'"):
-        if literal.startswith(quotes) and literal.endswith(quotes):
-            return literal.removeprefix(quotes).removesuffix(quotes)
-    try:
-        return str(json.loads(literal)) if literal.startswith('"') else literal
-    except ValueError:  # TOML has escapes that JSON has not
-        return literal[1:-1]
-
-
 def _hide_host(key: str, value: str) -> str:
-    """The address with a placeholder as its host; one on this machine as it is. Empty if it is no address."""
+    """Return an address with a placeholder as its host, one on this machine as it is, and else an empty text."""
     found = URL.fullmatch(value)
     if not found and (bare := HOST_AND_PORT.fullmatch(value)):
         # Without a scheme a word alone may mean anything, unless it is called a host.
@@ -117,7 +102,7 @@ def _hide_host(key: str, value: str) -> str:
 
 
 def _last_part(path: str) -> str:
-    """The name at the end of an absolute path, which says what it is; the rest is this machine's own."""
+    """Return the name at the end of an absolute path; the rest belongs to this machine."""
     is_windows = re.match(r"[A-Za-z]:[\\/]|\\\\", path) is not None
     parts = [part for part in re.split(r"[\\/]" if is_windows else "/", path) if part]
     if parts[:-1] in (["home"], ["Users"]):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from packages.tools.tests.config.prime_rl.files import DESIGN, HOSTED, SFT, SINCE_V06, UP_TO_V05
+from slimrl.cli import run
 from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import load
 from slimrl.config.reading.schema import locate, spec_of
@@ -13,9 +14,10 @@ from slimrl.config.reading.sources import from_file
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
 from slimrl_tools.commands.translate import run_translate
-from slimrl_tools.prime_rl.rl_keys import RL_KEYS
-from slimrl_tools.prime_rl.rules import Renamed, Table, find_outcome
-from slimrl_tools.prime_rl.sft_keys import SFT_KEYS
+from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
+from slimrl_tools.prime_rl.rules import Renamed, Table, find_outcome, is_listed
+from tests.project.distributions import ROOT
+from tests.project.pages import unknown_settings
 
 RL_FILES = [*UP_TO_V05.items(), *SINCE_V06.items(), *HOSTED.items()]
 CASES = [pytest.param(RLConfig, *content, id=name) for name, content in RL_FILES]
@@ -39,27 +41,18 @@ def value_of(config: CommandConfig, key: str) -> object:
 
 
 @pytest.mark.parametrize(("config_class", "text", "expected"), CASES)
-def test_a_file_reads_as_it_stands(config_class, text, expected, tmp_path):
+def test_a_file_reads_as_it_stands_and_every_key_is_in_the_report(config_class, text, expected, tmp_path, capsys):
     config, notes = read(config_class, text, tmp_path)
     assert {key: value_of(config, key) for key in expected} == expected
     assert "has names of prime-rl's" in notes[0]
-
-
-@pytest.mark.parametrize(("config_class", "text", "expected"), CASES)
-def test_every_key_of_a_file_is_in_the_report(config_class, text, expected, tmp_path):
-    _, notes = read(config_class, text, tmp_path)
     report = "\n".join(notes)
     for setting in from_file(str(tmp_path / "theirs.toml")):
         key = re.sub(r"\.(\d+)", r"[\1]", ".".join(setting.path))
         if setting.value not in ({}, []) and not setting.path[-1].isdecimal():
             assert re.search(rf"^ +{re.escape(key)} = ", report, re.MULTILINE), key
-
-
-@pytest.mark.parametrize(("config_class", "text", "expected"), CASES)
-def test_the_written_translation_reads_to_the_same(config_class, text, expected, tmp_path, capsys):
-    config, _ = read(config_class, text, tmp_path)
+    # The written translation reads to the same.
     assert run_translate([str(tmp_path / "theirs.toml"), "-o", str(tmp_path / "mine.toml")]) == 0
-    notes: list[str] = []
+    notes = []
     again = load(config_class, ["@", str(tmp_path / "mine.toml")], {}, notes.append).config
     assert again == config and not any("prime-rl" in note for note in notes)
     assert "renamed:" in capsys.readouterr().err
@@ -130,10 +123,14 @@ def test_a_flag_of_prime_rl_reads(flags, key, value):
     assert value_of(config, key) == value
 
 
-@pytest.mark.parametrize("flag", ["--clean", "--bench"])
-def test_a_flag_that_cannot_be_done_is_answered_by_what_can(flag):
-    with pytest.raises(UserError, match=rf"\({flag}\): (delete the directory|`slimrl trainer`)"):
-        load(RLConfig, ["--orchestrator.env.0.id", "reverse-text", flag], {})
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [("--clean", "delete the directory yourself"), ("--bench", "`slimrl trainer` measures the trainer alone")],
+)
+def test_a_flag_that_cannot_be_done_is_answered_by_what_can(flag, message, tmp_path, capsys):
+    recipe = ROOT / "examples" / "reverse_text" / "rl.toml"
+    assert run(["rl", "@", str(recipe), flag, "--output_dir", str(tmp_path / "new")]) == 2
+    assert f"({flag}): {message}" in capsys.readouterr().err
 
 
 def test_a_file_of_its_own_is_not_translated(tmp_path, capsys):
@@ -159,6 +156,17 @@ def test_the_file_of_the_original_design_reads_as_it_stands(tmp_path):
     assert (config.trainer_gpu_ids, config.inference_gpu_ids) == ([0], [1])
     assert config.wandb.is_on and config.max_async_level == 2
     assert not notes
+
+
+def is_read(name: str) -> bool:
+    """Whether a name is one of prime-rl's that slimrl reads, or a section of such names."""
+    return is_listed(RL_KEYS, tuple(name.split("."))) or any(key.startswith(f"{name}.") for key in RL_KEYS)
+
+
+def test_every_setting_that_the_page_names_is_slimrls_or_is_read() -> None:
+    named = unknown_settings(ROOT / "docs" / "prime_rl.md")
+    assert len(named) > 5
+    assert [name for name in named if not is_read(name)] == []
 
 
 @pytest.mark.slow

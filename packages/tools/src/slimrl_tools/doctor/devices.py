@@ -1,0 +1,189 @@
+"""Probes of devices: number format, threads and load, the compiler and its kernels for this CPU, and GPUs."""
+
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from slimrl.errors import UserError
+from slimrl.io.cache import cache_root
+from slimrl.models.device import NARROW, TOKENS, WIDE, choose_device, choose_dtype, dtype_name
+from slimrl.models.native import ops
+from slimrl.models.native.build import compile_kernels, find_compiler, first_error
+from slimrl.monitor.findings import Finding, Level
+from slimrl_tools.doctor.software import version_of
+from slimrl_tools.system import cpu_limit, load_note, num_cores
+
+GB = 1e9
+TIMEOUT_S = 10.0  # seconds that another program may take
+PRODUCT = f"a product of {TOKENS} x {WIDE} by {WIDE} x {NARROW}"
+SLOW = 20.0  # GFLOP/s, less than an old core has
+SLOWER = "which takes up to twice as long"
+INSTALL = (
+    "`uv sync --inexact --extra compiler` or `pip install 'slimrl[compiler]'` (Linux), `apt install g++` (Debian, "
+    "Ubuntu), `dnf install gcc-c++` (Fedora), `xcode-select --install` (macOS)"
+)
+QUERY = "name,driver_version,memory.total,compute_cap"
+MIN_CAPABILITY = (7, 0)  # PyTorch's builds for CUDA 12.8 and later begin with Volta or Turing
+BUILD = "Install a PyTorch for CUDA: `uv pip install --torch-backend auto torch`, see docs/install.md"
+
+
+def compute() -> Iterator[Finding]:
+    """Look at the device, the number format, the threads and the load."""
+    load = load_note(torch.get_num_threads())  # before anything here computes
+    device = choose_device("auto")
+    choice = choose_dtype(device)
+    why = "the first GPU that PyTorch sees" if device.type == "cuda" else "PyTorch sees no GPU"
+    yield Finding("device", Level.OK, f"{device}: {why}; another by --model.device")
+    yield dtype_finding(dtype_name(choice.dtype), choice.gflops)
+    if device.type == "cpu":
+        yield threads_finding(torch.get_num_threads(), num_cores(), cpu_limit())
+    remedy = "End them, or wait (`top` lists them); the speeds above are measured beside them."
+    yield Finding("load", Level.NOTE, load, remedy) if load else Finding("load", Level.OK, "the cores are free")
+
+
+def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
+    """Return the number format, and the reason for it; the measured speeds are empty on a GPU."""
+    if not gflops:
+        why = "which this GPU computes in" if dtype == "bfloat16" else "as this GPU does not compute in bfloat16"
+        return Finding("number format", Level.OK, f"{dtype}, {why}")
+    speeds = ", ".join(f"{name} {speed:.0f}" for name, speed in gflops.items())
+    ratio = gflops["bfloat16"] / gflops["float32"]
+    why = f"bfloat16 is {ratio:.1f} times as fast" if dtype == "bfloat16" else "bfloat16 is not clearly faster"
+    text = f"{dtype}, since {why} in {PRODUCT} (GFLOP/s: {speeds})"
+    if gflops[dtype] < SLOW:
+        remedy = "Run it again when nothing else computes here: two busy programs slow each other down many times."
+        return Finding("number format", Level.NOTE, text, remedy)
+    return Finding("number format", Level.OK, text)
+
+
+def threads_finding(num_threads: int, num_cores: int, limit: float) -> Finding:
+    """Compare the number of threads with the cores, and with the `limit` of a container; a `limit` of 0 is none."""
+    if 0 < limit < num_threads:
+        text = f"{num_threads} threads, and this container may use {limit:g} cores: they wait for each other"
+        return Finding("threads", Level.NOTE, text, f"--model.num_threads {max(1, int(limit))}")
+    if num_threads > num_cores:
+        text = f"{num_threads} threads on {num_cores} cores wait for each other"
+        return Finding("threads", Level.NOTE, text, f"--model.num_threads {num_cores}, or mend OMP_NUM_THREADS")
+    text = f"{num_threads} on {num_cores} logical cores; more or fewer by --model.num_threads"
+    return Finding("threads", Level.OK, text)
+
+
+def kernels() -> Iterator[Finding]:
+    """Look at the C++ compiler, and at the kernels that it makes for this CPU."""
+    command = find_compiler()
+    if command is None:
+        text = (
+            "there is none: no kernels for this CPU, so a step takes up to twice as long there; and on a GPU no "
+            "FlexAttention, whose Triton needs one too"
+        )
+        yield Finding("compiler", Level.NOTE, text, f"{INSTALL}, or name one in $CXX")
+    elif shutil.which(command[0]) is None:
+        text = f"$CXX names `{shlex.join(command)}`, which is not on the PATH"
+        yield Finding("compiler", Level.PROBLEM, text, f"Mend or unset CXX; or {INSTALL}")
+    else:
+        version = (_run(*command, "--version") or ["of no known version"])[0]
+        yield Finding("compiler", Level.OK, f"{shlex.join(command)}: {version}")
+        yield kernels_finding(command)
+
+
+def kernels_finding(compiler: list[str]) -> Finding:
+    """Return whether the kernels are compiled, and the time that it took to compile or to check them."""
+    began = time.perf_counter()
+    try:
+        path = compile_kernels(compiler, cache_root() / "kernels")
+    except UserError as error:  # which says what to do about the cache
+        return Finding("kernels", Level.PROBLEM, str(error))
+    except (OSError, subprocess.SubprocessError) as error:
+        text = f"they cannot be compiled, so PyTorch's operations are used, {SLOWER}: {first_error(error)}"
+        return Finding("kernels", Level.PROBLEM, text, f"Another compiler, named in $CXX; or {INSTALL}")
+    seconds = time.perf_counter() - began
+    tiles = ops.has_tiles(torch.zeros(1, dtype=torch.bfloat16))
+    use = "with tiles of AMX or AVX512-BF16" if tiles else "for vectors; this CPU has no tiles"
+    return Finding("kernels", Level.OK, f"{use}, ready in {seconds:.1f} s ({path.parent})")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU as PyTorch sees it; memory in bytes."""
+
+    name: str
+    free: float
+    total: float
+    capability: tuple[int, int]
+    has_bf16: bool
+
+
+def gpu() -> Iterator[Finding]:
+    """Look at the GPUs of the driver and of PyTorch, at NCCL, and for vLLM as a sampler."""
+    smi = shutil.which("nvidia-smi")
+    shown = _run(smi, f"--query-gpu={QUERY}", "--format=csv,noheader") if smi else []
+    if not torch.cuda.is_available():
+        yield no_gpu_finding(shown, torch.version.cuda or "")
+        return
+    driver = shown[0].split(", ")[1] if shown else "unknown"
+    for number in range(torch.cuda.device_count()):
+        yield card_finding(number, _card(number), driver)
+    if torch.cuda.device_count() > 1:
+        yield nccl_finding(torch.distributed.is_nccl_available())
+    yield vllm_finding(shutil.which("vllm") or version_of("vllm"))
+
+
+def no_gpu_finding(shown: Sequence[str], built_for: str) -> Finding:
+    """Return why PyTorch uses no GPU, where the driver may show some; `built_for` is PyTorch's version of CUDA."""
+    if not shown:
+        return Finding("GPU", Level.OK, "none: everything is computed on the CPU")
+    cards = "; ".join(shown)
+    if not built_for:
+        return Finding("GPU", Level.PROBLEM, f"the driver shows {cards}, and this PyTorch is built for CPUs", BUILD)
+    text = f"the driver shows {cards}, and PyTorch (CUDA {built_for}) cannot use them"
+    remedy = "Look at CUDA_VISIBLE_DEVICES; else the driver is older than this CUDA: update it, or take an older build."
+    return Finding("GPU", Level.PROBLEM, text, remedy)
+
+
+def card_finding(number: int, card: Card, driver: str) -> Finding:
+    """Return the properties of a GPU, and which of them are used."""
+    subject, capability = f"GPU {number}", ".".join(map(str, card.capability))
+    text = (
+        f"{card.name}, {card.free / GB:.1f} of {card.total / GB:.1f} GB free, compute capability {capability}, "
+        f"driver {driver}"
+    )
+    if card.capability < MIN_CAPABILITY:
+        return Finding(subject, Level.PROBLEM, f"{text}: too old for PyTorch's builds", "--model.device cpu")
+    if not card.has_bf16:
+        return Finding(subject, Level.NOTE, f"{text}; no bfloat16: float32 is used", "A GPU since Ampere has it.")
+    return Finding(subject, Level.OK, f"{text}; bfloat16 is used")
+
+
+def nccl_finding(is_available: bool) -> Finding:
+    """Return whether several GPUs can communicate."""
+    if not is_available:
+        return Finding("NCCL", Level.PROBLEM, "PyTorch has none, so that several GPUs cannot train together", BUILD)
+    version = ".".join(map(str, torch.cuda.nccl.version()))
+    return Finding("NCCL", Level.OK, f"{version}: `torchrun` takes a GPU a process")
+
+
+def vllm_finding(found: str) -> Finding:
+    """Return whether vLLM can sample; `found` is its program or its version."""
+    if found:
+        return Finding("vLLM", Level.OK, f"{found}: used with `inference.backend = vllm`")
+    remedy = "To sample with vLLM, install it in an environment of its own (docs/server.md)."
+    return Finding("vLLM", Level.OK, "not found; slimrl's own engine samples", remedy)
+
+
+def _card(number: int) -> Card:
+    free, total = torch.cuda.mem_get_info(number)
+    with torch.cuda.device(number):
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    name, capability = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
+    return Card(name, free, total, capability, has_bf16)
+
+
+def _run(*command: str) -> list[str]:
+    """Return the lines that a program prints; none if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    return done.stdout.strip().splitlines() if done.returncode == 0 else []

@@ -1,0 +1,173 @@
+"""Stages the files that `slimrl push` uploads: links, and texts without secrets and places of this machine.
+
+Weights of which a file changes on the way are sealed anew, so that a download of them is whole.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from slimrl.config.reading.write import FILE_NAME as CONFIG
+from slimrl.errors import UserError
+from slimrl.io.checksums import SUMS, check_sums, seal
+from slimrl.io.regular_file import read_regular
+from slimrl.io.secrets import has_secret
+from slimrl_tools.sharing.card import FILE_NAME as README
+from slimrl_tools.sharing.card import PICTURE, card_text, may_replace
+from slimrl_tools.sharing.facts import STEP, RunFacts, read_facts
+from slimrl_tools.sharing.places import shareable_text
+
+What = Literal["weights", "adapter", "run"]
+ADAPTER, ADAPTER_CONFIG = "adapter", "adapter_config.json"
+MAX_TEXT_BYTES = 2**26
+# The files of a run besides its weights. Checkpoints are for continuing here, and are never uploaded.
+RUN_FILES = (
+    *("*.toml", "metrics.jsonl", "monitors.jsonl", "summary.json", "plan.json", "held_out/*.json", "*.png"),
+    "warmup/metrics.jsonl",
+)
+TEXTS = (".toml", ".json", ".jsonl")
+NUMBERS = "metrics.jsonl"  # nothing else is in it, and it is long
+ROLLOUTS = ("rollouts/*.jsonl", "held_out/*.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The weights of a step, and the run that saved them, if it is still there."""
+
+    weights: Path
+    run_dir: Path | None
+
+
+def find_source(path: Path) -> Source:
+    """Find the weights that a path means: itself, or those that `weights/latest` of a run names. Raises UserError."""
+    path = path.expanduser()
+    if (path / ADAPTER_CONFIG).is_file() and (path.parent / "config.json").is_file():
+        path = path.parent
+    if (path / "config.json").is_file():
+        run_dir = path.resolve().parents[1]
+        return Source(path.resolve(), run_dir if (run_dir / CONFIG).is_file() else None)
+    steps = [one for one in (path / "weights").glob("step_*") if STEP.fullmatch(one.name)]
+    if steps:
+        latest = path / "weights" / "latest"
+        newest = max(steps, key=lambda one: int(one.name.removeprefix("step_")))
+        return Source((latest if latest.is_dir() else newest).resolve(), path.resolve())
+    what = "does not exist" if not path.exists() else "is neither a run with weights nor a directory of weights"
+    raise UserError(
+        f"{path} {what}. Name a run's directory, or its `weights/step_N`, as in `slimrl push RUN OWNER/NAME`."
+    )
+
+
+def stage(source: Source, what: What, repository: str, stage_dir: Path, with_rollouts: bool = False) -> list[str]:
+    """Stage the files of an upload in an empty directory, and return remarks for the person who uploads them.
+
+    Raises UserError for weights that are damaged, for an adapter or a run that is not there, and for rollouts that
+    hold something that looks like a key.
+    """
+    check_sums(source.weights)
+    root = source.weights / ADAPTER if what == "adapter" else source.weights
+    if not root.is_dir():
+        raise UserError(
+            f"{source.weights} has no adapter: it was trained without LoRA. `--what weights` uploads the weights."
+        )
+    facts = read_facts(source.run_dir, source.weights) if source.run_dir else None
+    _stage_weights(root, stage_dir, facts)
+    remarks = []
+    if facts and source.run_dir:
+        has_picture = (source.run_dir / PICTURE).is_file()
+        card = card_text(facts, has_picture, repository, what == "adapter")
+        _stage_card(source.weights, source.run_dir, stage_dir, card)
+    elif not (stage_dir / README).exists():
+        remarks.append("the run of these weights is not there: they go without a model card")
+    if what == "run":
+        if not source.run_dir:
+            raise UserError(f"{source.weights} lies in no run's directory. `--what weights` uploads the weights alone.")
+        remarks += _stage_run(source.run_dir, stage_dir / "run", with_rollouts)
+    return remarks
+
+
+def staged_files(stage_dir: Path) -> dict[str, Path]:
+    """Return the staged files by their paths in the repository. A link is a file that is uploaded as it is."""
+    paths = sorted(path for path in stage_dir.rglob("*") if path.is_file())
+    return {path.relative_to(stage_dir).as_posix(): path for path in paths}
+
+
+def _stage_weights(root: Path, stage_dir: Path, facts: RunFacts | None) -> None:
+    """Stage the files of the weights; those of a known run without its card, with new checksums if a file changes."""
+    for path in _visible_files(root):
+        place, text = path.relative_to(root), None
+        if facts and place.as_posix() in (README, PICTURE):
+            continue
+        if facts and path.name in ("config.json", ADAPTER_CONFIG, README):
+            text = shareable_text(_read(path), path.suffix)
+        if text and facts and path.name == ADAPTER_CONFIG:
+            base = {"base_model_name_or_path": facts.base.hub_name or facts.base.name}
+            text = json.dumps(json.loads(text) | base, indent=2)
+        _put(path, stage_dir / place, text)
+    for directory in (stage_dir / ADAPTER, stage_dir):  # the outer checksums are of the inner ones, too
+        sums = directory / SUMS
+        is_changed = any(not one.is_symlink() for one in staged_files(directory).values())
+        if sums.is_file() and (is_changed or README in _read(sums)):
+            sums.unlink()
+            seal(directory)
+
+
+def _visible_files(root: Path) -> Iterator[Path]:
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and not any(part.startswith((".", "__")) for part in path.relative_to(root).parts):
+            yield path
+
+
+def _stage_card(weights: Path, run_dir: Path, stage_dir: Path, text: str) -> None:
+    """Stage the model card and its picture, or the user's own README.md."""
+    is_own = not may_replace(weights / README)
+    if is_own:
+        _put(weights / README, stage_dir / README, None)
+    else:
+        (stage_dir / README).write_text(text, encoding="utf-8")
+    picture = (weights if is_own else run_dir) / PICTURE
+    if picture.is_file():
+        _put(picture, stage_dir / PICTURE, None)
+
+
+def _stage_run(run_dir: Path, stage_dir: Path, with_rollouts: bool) -> list[str]:
+    """Stage the files that describe a run; texts without secrets and places. Returns remarks."""
+    for path in _find(run_dir, RUN_FILES):
+        is_text = path.suffix in TEXTS and path.name != NUMBERS
+        _put(path, stage_dir / path.relative_to(run_dir), shareable_text(_read(path), path.suffix) if is_text else None)
+    rollouts = _find(run_dir, ROLLOUTS)
+    if rollouts and not with_rollouts:
+        return [f"{len(rollouts)} files of rollouts stay here; --rollouts uploads them too: read some first"]
+    for path in rollouts:
+        _check_rollouts(path)
+        _put(path, stage_dir / path.relative_to(run_dir), None)
+    return []
+
+
+def _find(run_dir: Path, patterns: tuple[str, ...]) -> list[Path]:
+    return [path for pattern in patterns for path in sorted(run_dir.glob(pattern)) if path.is_file()]
+
+
+def _put(path: Path, staged: Path, text: str | None) -> None:
+    """Stage a file: as this text, or as a link if there is none or the file holds the text already."""
+    staged.parent.mkdir(parents=True, exist_ok=True)
+    if text is None or text == _read(path):
+        staged.symlink_to(path.resolve())
+    else:
+        staged.write_text(text, encoding="utf-8")
+
+
+def _read(path: Path) -> str:
+    return read_regular(path, MAX_TEXT_BYTES).decode("utf-8")
+
+
+def _check_rollouts(path: Path) -> None:
+    """Raise UserError if a conversation has something of the form of a key."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            if has_secret(line):
+                raise UserError(
+                    f"{path}:{number} has something that looks like a key, and nothing was uploaded. Take the file out "
+                    "of the run's directory, or upload without `--rollouts`."
+                )
