@@ -75,7 +75,7 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
         ("/v1/responses", {}, "input"),
         ("/v1/responses", {"input": "a", "frequency_penalty": 1.0}, "frequency_penalty"),
         ("/v1/responses", {"input": [{"role": "clown", "content": "x"}]}, "role"),
-        ("/v1/responses", {"input": [{"type": "message" * 99, "role": "user"}]}, "not supported"),
+        ("/v1/responses", {"input": [{"type": "message" * 99, "role": "user"}]}, "input.0: Input tag"),
         ("/v1/responses", {"input": "a", "stream": True, "max_output_tokens": 600}, "maximum context length"),
         ("/tokenize", {}, "either prompt or messages"),
         ("/tokenize", {"prompt": []}, "prompt"),

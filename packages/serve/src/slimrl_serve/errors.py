@@ -21,6 +21,7 @@ LOG = logging.getLogger("slimrl.server")
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 MESSAGES_PATH = "/v1/messages"
 MESSAGES_TYPES = {**TYPES, 413: "request_too_large", 503: "overloaded_error"}
+LONGEST_MESSAGE = 500  # characters of pydantic's own messages, which quote what was sent
 BUG = "Internal error of the server; its log has the details."
 
 # Fields of OpenAI's and vLLM's that this server does not support: only the value that switches them off is accepted.
@@ -71,6 +72,17 @@ def error_body(status: int, message: str, param: str = "", code: str = "") -> di
     """The JSON body of an error."""
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": param or None, "code": code or None}}
+
+
+def documented_errors(path: str) -> dict[int | str, dict[str, Any]]:
+    """Return the errors of a route as `/openapi.json` has them."""
+    example = error_on(path, 400, "")
+    schema = {"type": "object", "required": list(example), "properties": {name: {} for name in example}}
+    content = {"application/json": {"schema": schema}}
+    return {
+        "4XX": {"description": "The request is refused, and why.", "content": content},
+        "5XX": {"description": "The server is not ready, or at fault.", "content": content},
+    }
 
 
 def messages_error(status: int, message: str) -> dict[str, Any]:
@@ -137,8 +149,8 @@ def explain(errors: Sequence[Any]) -> tuple[str, str]:
     if unsupported := next((key for key in path if key in NOT_HERE), ""):
         return NOT_HERE[unsupported], ".".join(path[: path.index(unsupported) + 1])
     if "content" in path and path[-1] == "type":
-        return 'Only text is supported: every part of `content` must have the type "text".', ".".join(path[:3])
+        return 'Only text is supported: every part of `content` must have the type "text".', field
     if not path:
         return "The body must be a JSON object, sent with the header `Content-Type: application/json`.", ""
     where = ".".join(key for key in path if key.isidentifier() or key.isdecimal())
-    return f"{where or field}: {first['msg']}.", field
+    return f"{where or field}: {first['msg'][:LONGEST_MESSAGE]}.", field
