@@ -103,9 +103,7 @@ def _sampling_routes(do: Endpoints) -> list[Route]:
         Route("POST", "/v1/messages/count_tokens", do.count_tokens, "input_tokens"),
         Route("POST", "/tokenize", do.tokenize, "count max_model_len tokens token_strs"),
         Route("POST", "/detokenize", do.detokenize, "prompt"),
-        Route(
-            "GET", "/tokenizer_info", do.tokenizer_info, "tokenizer_class bos_token eos_token pad_token chat_template"
-        ),
+        Route("GET", "/tokenizer_info", do.tokenizer_info, tokenizer),
         Route("POST", "/inference/v1/generate", do.generate, "request_id choices prompt_logprobs"),
     ]
 
