@@ -41,18 +41,3 @@ def test_greedy_answers_are_the_engines(packaged: Server, packaged_reference: Re
             assert reply.prompt_token_ids == prompt and choice.token_ids == tokens
             assert choice.message.content == chat.text(tokens)
             assert [entry.logprob for entry in choice.logprobs.content] == pytest.approx(logprobs, abs=1e-3)
-
-
-def test_a_stream_gives_the_same_text(packaged: Server) -> None:
-    with OpenAI(base_url=packaged.v1, api_key="none", max_retries=0) as client:
-        wanted = {
-            "model": packaged.model,
-            "messages": [{"role": "user", "content": QUESTIONS[2]}],
-            "seed": 1,
-            "max_tokens": 48,
-        }
-        whole = client.chat.completions.create(**wanted).choices[0].message.content
-        pieces = [
-            chunk.choices[0].delta.content or "" for chunk in client.chat.completions.create(**wanted, stream=True)
-        ]
-    assert "".join(pieces) == whole
