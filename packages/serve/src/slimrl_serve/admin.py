@@ -14,12 +14,11 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
 from slimrl.models.adapter import Adapter, read_adapter
 from slimrl_serve.base_weights import NO_ADAPTER, BaseWeights
 from slimrl_serve.bodies import AbortBody, LoadAdapterBody, UnloadAdapterBody
-from slimrl_serve.errors import ApiError, bad_request
+from slimrl_serve.errors import ApiError, bad_request, blaming
 from slimrl_serve.service import Service
 from slimrl_serve.worker import PauseMode
 
@@ -71,10 +70,8 @@ class Administration:
                 )
             if body.lora_name == service.base_name:
                 raise bad_request("An adapter cannot have the name of the base model.", "lora_name")
-            try:
+            with blaming("lora_path"):
                 adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module, self._base.kept)
-            except (UserError, ValueError, OSError) as error:
-                raise bad_request(str(error), "lora_path") from None
             with self._serve_as(body.lora_name):
                 await service.thread.call(lambda engine: self._replace(engine, adapter, body.version))
         return f"Success: LoRA adapter '{body.lora_name}' added successfully."

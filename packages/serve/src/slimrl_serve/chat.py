@@ -1,13 +1,13 @@
 """Formats `/v1/chat/completions`, with a prompt of messages or of token ids; `generation.py` does the sampling."""
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slimrl.models.chat.thoughts import opens_thoughts
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
-from slimrl_serve.bodies import ChatBody, ChatTokensBody, Generation, Rendering
+from slimrl_serve.bodies import ChatBody, ChatMessage, ChatTokensBody, Generation, Rendering, Tool
 from slimrl_serve.errors import bad_request
 from slimrl_serve.generation import Choice, Wanted, prepare, take_turns
 from slimrl_serve.logprobs import chat_logprobs, prompt_logprobs, sampled_scores
@@ -140,14 +140,14 @@ async def open_chat(service: Service, body: ChatBody) -> Chat:
 
 async def _prompt(service: Service, body: ChatBody) -> list[int]:
     tools = body.tools if body.tools and body.tool_choice != "none" else []
-    text = service.write_prompt(body.messages, tools, template_settings(service, body))
-    return await service.encode_prompt(text, bool(body.add_special_tokens))
+    return await service.encode_prompt(render(service, body, body.messages, tools), bool(body.add_special_tokens))
 
 
-def template_settings(service: Service, body: Rendering) -> dict[str, Any]:
-    """The settings for rendering a body's messages. Raises ApiError 400 if they contradict each other."""
+def render(service: Service, body: Rendering, messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> str:
+    """Return the text of a conversation. Raises ApiError 400 if the body's settings contradict each other."""
     own = body.chat_template_kwargs or {}
-    service.model.writer.check_settings(own)
+    writer = service.model.writer
+    writer.check_settings(own)
     # By default a reply is generated, unless the last message is to be continued.
     continues = bool(body.continue_final_message)
     generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
@@ -157,7 +157,8 @@ def template_settings(service: Service, body: Rendering) -> dict[str, Any]:
             "one of them to true.",
             "continue_final_message",
         )
-    return {"add_generation_prompt": generates, "continue_final_message": continues, **own}
+    settings = {"add_generation_prompt": generates, "continue_final_message": continues, **own}
+    return writer.write(messages, tools, settings)
 
 
 def check_stream(body: Generation) -> None:

@@ -6,7 +6,8 @@ is only written to the log.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -57,6 +58,15 @@ class ApiError(HTTPException):
 def bad_request(message: str, param: str = "", code: str = "") -> ApiError:
     """The error for an invalid request, status 400."""
     return ApiError(400, message, param=param, code=code)
+
+
+@contextmanager
+def blaming(param: str) -> Iterator[None]:
+    """A context in which errors about what a client named, such as a directory, become ApiError 400 with its field."""
+    try:
+        yield
+    except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
+        raise bad_request(str(error), param) from None
 
 
 def too_long(context_len: int, wanted: str) -> ApiError:

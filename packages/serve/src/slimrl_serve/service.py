@@ -14,7 +14,6 @@ from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
 from slimrl.inference.grammar import GrammarCompiler
 from slimrl.models.load import Policy, date_of, load_policy
-from slimrl_serve.bodies import ChatMessage, Tool
 from slimrl_serve.body import LONGEST_NAME
 from slimrl_serve.conversation import PromptWriter
 from slimrl_serve.errors import ApiError, bad_request, too_long
@@ -143,10 +142,6 @@ class Service:
         if len(text) < LONG_TEXT:
             return vocabulary.encode(text, add_special)
         return await asyncio.to_thread(vocabulary.encode, text, add_special)
-
-    def write_prompt(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: dict[str, Any]) -> str:
-        """The text of a conversation, as the chat template renders it."""
-        return self.model.writer.write(messages, tools, settings)
 
     def check_prompt(self, token_ids: Sequence[int], max_tokens: int | None) -> int:
         """The number of tokens that may be sampled. Raises ApiError 400 if the prompt or `max_tokens` do not fit."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from slimrl_serve.bodies import DetokenizeBody, GenerateBody, GenerateSampling, TokenizeBody
-from slimrl_serve.chat import template_settings
+from slimrl_serve.chat import render
 from slimrl_serve.errors import bad_request
 from slimrl_serve.generation import Choice, Wanted, prepare, take_turns
 from slimrl_serve.logprobs import TokenNames, chat_logprobs, prompt_logprobs, sampled_scores
@@ -31,7 +31,7 @@ async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
     if messages is None:
         text, add_special = str(body.prompt), body.add_special_tokens is not False
     else:
-        text = service.write_prompt(messages, body.tools or [], template_settings(service, body))
+        text = render(service, body, messages, body.tools or [])
         add_special = bool(body.add_special_tokens)
     if len(text) > (most := MOST_CONTEXTS * CHARACTERS * service.config.context_len):
         raise bad_request(f"The text has {len(text)} characters; send at most {most} at once.", "prompt")

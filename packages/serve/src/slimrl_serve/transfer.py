@@ -35,7 +35,7 @@ from slimrl_serve.bodies import (
     NoInfo,
     UpdateBody,
 )
-from slimrl_serve.errors import bad_request
+from slimrl_serve.errors import bad_request, blaming
 from slimrl_serve.events import unless_gone
 from slimrl_serve.service import Service
 from slimrl_serve.weights import (
@@ -111,7 +111,8 @@ class WeightTransfer:
                 raise bad_request("There is no update to finish: POST /start_weight_update comes first.")
             self._check_no_adapter()
             if staged.adapter is None:
-                staged = await self._check_whole(staged.tensors)
+                with blaming("update_info"):
+                    staged = NewWeights(await asyncio.to_thread(self._check_whole, staged.tensors))
             await self._replace(staged, None if version is None else int(version), "update_info")
         return {"message": "Weight update finished"}
 
@@ -174,11 +175,9 @@ class WeightTransfer:
             staged, self._staged = self._staged, None
             if staged is None:
                 raise bad_request("There is no update to continue: POST /start_weight_update comes first.")
-            try:
+            with blaming("update_info"):
                 part = await call_in_daemon(partial(self._read, info), "weight update")
                 self._staged = staged.with_part(part)
-            except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
-                raise bad_request(str(error), "update_info") from None
 
     def _break_off(self, client_left: bool) -> None:
         """Leave the group if the trainer has left in the middle of an update: its broadcast would never end."""
@@ -191,11 +190,9 @@ class WeightTransfer:
         """Take the weights of a directory at once."""
         async with self._service.changing:
             self._check_no_adapter()
-            try:
+            with blaming("weight_dir"):
                 # Reading happens in a thread, while the engine samples; only the copy runs between two steps.
                 weights = await asyncio.to_thread(self._read_directory, directory)
-            except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
-                raise bad_request(str(error), "weight_dir") from None
             await self._replace(weights, version, "weight_dir")
 
     def _check_no_adapter(self) -> None:
@@ -205,13 +202,10 @@ class WeightTransfer:
                 f"The adapter `{self._service.adapter}` is merged into the weights; unload it before an update."
             )
 
-    async def _check_whole(self, tensors: dict[str, Tensor]) -> NewWeights:
-        """The weights to copy of what a trainer has sent in parts. Raises ApiError 400 if they are not all."""
-        try:
-            check_kinds(TRAINER, {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}, self._module)
-            return NewWeights(await asyncio.to_thread(check_numbers, TRAINER, tensors, self._module))
-        except UserError as error:
-            raise bad_request(str(error), "update_info") from None
+    def _check_whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the tensors to copy, of those that a trainer has sent in parts. Raises UserError unless all came."""
+        check_kinds(TRAINER, {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}, self._module)
+        return check_numbers(TRAINER, tensors, self._module)
 
     async def _replace(self, weights: NewWeights, version: int | None, field: str) -> None:
         """Put checked weights into the module between two steps, and give the version its number. What is received and
