@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -10,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from packages.serve.tests.clients.parrot import ADD, SUM_ANSWER, SUM_QUESTION
-from packages.serve.tests.clients.serving import Reference, Server
+from packages.serve.tests.clients.serving import Reference, Server, served
 
 pytestmark = pytest.mark.slow
 
@@ -21,10 +22,6 @@ def connect(server: Server) -> OpenAI:
     return OpenAI(base_url=server.v1, api_key="none", max_retries=0, timeout=60.0)
 
 
-def chat_ids(reference: Reference) -> list[int]:
-    return reference.policy.chat.opening([{"role": "user", "content": CHAT[0]["content"]}])
-
-
 def test_models_are_listed(server: Server) -> None:
     with connect(server) as client:
         (model,) = client.models.list().data
@@ -32,29 +29,43 @@ def test_models_are_listed(server: Server) -> None:
     assert model.model_dump()["max_model_len"] == 512
 
 
-def test_chat_is_the_engines_greedy_text(server: Server, reference: Reference) -> None:
-    prompt = chat_ids(reference)
-    tokens, logprobs = reference.greedy(prompt, 24)
+def check_greedy(server: Server, reference: Reference, question: str, max_tokens: int) -> None:
+    """Assert that the answer has the engine's tokens, text and log-probabilities."""
+    messages: list[Any] = [{"role": "user", "content": question}]
+    prompt = reference.policy.chat.opening(messages)
+    tokens, logprobs = reference.greedy(prompt, max_tokens)
+    wanted: dict[str, Any] = {"temperature": 0, "max_completion_tokens": max_tokens, "logprobs": True}
     with connect(server) as client:
         reply = client.chat.completions.create(
-            model="tiny",
-            messages=CHAT,
-            temperature=0,
-            max_completion_tokens=24,
-            logprobs=True,
+            model=server.model,
+            messages=messages,
             top_logprobs=3,
             extra_body={"return_token_ids": True},
+            **wanted,
         )
     (choice,) = reply.choices
     assert choice.message.role == "assistant"
     assert choice.message.content == reference.policy.chat.text(tokens)
-    assert choice.finish_reason == ("length" if len(tokens) == 24 else "stop")
+    assert choice.finish_reason == ("length" if len(tokens) == max_tokens else "stop")
     assert reply.prompt_token_ids == prompt and choice.token_ids == tokens
-    assert [entry.logprob for entry in choice.logprobs.content] == pytest.approx(logprobs, abs=1e-4)
+    assert [entry.logprob for entry in choice.logprobs.content] == pytest.approx(logprobs, abs=1e-3)
     for entry in choice.logprobs.content:
         assert len(entry.top_logprobs) == 3
         assert entry.top_logprobs[0].logprob == entry.logprob  # greedy takes the likeliest
     assert reply.usage.prompt_tokens == len(prompt) and reply.usage.completion_tokens == len(tokens)
+
+
+def test_chat_is_the_engines_greedy_text(server: Server, reference: Reference) -> None:
+    check_greedy(server, reference, CHAT[0]["content"], 24)
+
+
+@pytest.mark.nightly  # the model is loaded twice
+def test_the_packaged_models_answers_are_the_engines() -> None:
+    directory = Path("smollm2-135m")
+    reference = Reference(directory, capacity=1024)
+    with served(directory, max_slots=8, context_len=1024) as packaged:
+        for question in ("What is the capital of France?", "Name three colours.", "Write a line about the sea."):
+            check_greedy(packaged, reference, question, 32)
 
 
 def test_bytes_of_the_tokens_make_up_the_text(server: Server) -> None:
