@@ -14,7 +14,7 @@ from slimrl.io.http_access import Access
 from slimrl_serve.admin import Administration
 from slimrl_serve.endpoints import Endpoints
 from slimrl_serve.errors import documented_errors, install_handlers
-from slimrl_serve.guard import MAX_BODY_BYTES, TextRoute, respond
+from slimrl_serve.guard import MAX_BODY_BYTES, TextRoute, refuse
 from slimrl_serve.http.guard import Guard
 from slimrl_serve.service import Service
 from slimrl_serve.transfer import WeightTransfer
@@ -78,7 +78,7 @@ def make_app(service: Service) -> FastAPI:
         route.add_to(router)
     app.include_router(router)
     access = Access(service.config.api_key, "SLIMRL_API_KEY", key_header="x-api-key")
-    app.add_middleware(Guard, access=access, max_body_bytes=MAX_BODY_BYTES, respond=respond)
+    app.add_middleware(Guard, access=access, max_body_bytes=MAX_BODY_BYTES, respond=refuse)
     return app
 
 

@@ -49,7 +49,7 @@ class Chat(OpenedPrompts):
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the reply in pieces: the role, the content, the finish reason, and the usage if asked for."""
-        # A reader per choice holds back what may become a tool call, so that no half of one is streamed as text.
+        # A reader per choice holds back text that may become a tool call, so that no half of one is streamed.
         choices = self.generation.choices if self.reads_tools else []
         readers = {choice.index: ToolReader(self.in_thoughts) for choice in choices}
         for choice in self.generation.choices:

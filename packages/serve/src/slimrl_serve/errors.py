@@ -22,7 +22,7 @@ LOG = logging.getLogger("slimrl.server")
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 MESSAGES_PATH = "/v1/messages"
 MESSAGES_TYPES = {**TYPES, 413: "request_too_large", 503: "overloaded_error"}
-LONGEST_MESSAGE = 500  # characters of pydantic's own messages, which quote what was sent
+LONGEST_MESSAGE = 500  # characters of pydantic's own messages, which quote the body
 BUG = "Internal error of the server; its log has the details."
 
 # Fields of OpenAI's and vLLM's that this server does not support: only the value that switches them off is accepted.
@@ -78,15 +78,20 @@ def too_long(context_len: int, wanted: str) -> ApiError:
     )
 
 
-def error_body(status: int, message: str, param: str = "", code: str = "") -> dict[str, Any]:
-    """The JSON body of an error."""
-    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {"error": {"message": message, "type": kind, "param": param or None, "code": code or None}}
+def error_body(path: str, error: ApiError) -> dict[str, Any]:
+    """Return the JSON body of an error on a route."""
+    status, kind = error.status_code, "invalid_request_error"
+    if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
+        kind = MESSAGES_TYPES.get(status, kind if status < 500 else "api_error")
+        return {"type": "error", "error": {"type": kind, "message": error.detail}}
+    kind = TYPES.get(status, kind if status < 500 else "server_error")
+    named = {"param": error.param or None, "code": error.code or None}
+    return {"error": {"message": error.detail, "type": kind, **named}}
 
 
 def documented_errors(path: str) -> dict[int | str, dict[str, Any]]:
     """Return the errors of a route as `/openapi.json` has them."""
-    example = error_on(path, 400, "")
+    example = error_body(path, bad_request(""))
     schema = {"type": "object", "required": list(example), "properties": {name: {} for name in example}}
     content = {"application/json": {"schema": schema}}
     return {
@@ -95,47 +100,36 @@ def documented_errors(path: str) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def messages_error(status: int, message: str) -> dict[str, Any]:
-    """The JSON body of an error on the routes of Messages."""
-    kind = MESSAGES_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": message}}
-
-
-def error_on(path: str, status: int, message: str, param: str = "", code: str = "") -> dict[str, Any]:
-    """The JSON body of an error on a route."""
-    if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
-        return messages_error(status, message)
-    return error_body(status, message, param, code)
+def respond(path: str, error: ApiError) -> JSONResponse:
+    """Return the response of an error on a route."""
+    return JSONResponse(error_body(path, error), error.status_code, error.headers)
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Install the handlers that format every error of the app."""
+    """Install the handler that formats every error of the app."""
 
-    def answer_http_error(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        param, code = (error.param, error.code) if isinstance(error, ApiError) else ("", "")
-        body = error_on(request.url.path, error.status_code, error.detail, param, code)
-        headers = dict(error.headers or {})
-        if error.status_code == 405 and (methods := _allowed_methods(request)):
-            headers["Allow"] = ", ".join(methods)
-        return JSONResponse(body, error.status_code, headers or None)
+    def answer(request: Request, error: Exception) -> JSONResponse:
+        return respond(request.url.path, _as_api_error(request, error))
 
-    def answer_invalid_body(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        return JSONResponse(error_on(request.url.path, 400, *explain(error.errors())), 400)
+    for kind in (HTTPException, RequestValidationError, UserError, Exception):
+        app.add_exception_handler(kind, answer)
 
-    def answer_user_error(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse(error_on(request.url.path, 400, str(error)), 400)
 
-    def answer_bug(request: Request, error: Exception) -> JSONResponse:
-        LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return JSONResponse(error_on(request.url.path, 500, BUG), 500)
-
-    # The most specific handler wins; the last one catches bugs.
-    app.add_exception_handler(HTTPException, answer_http_error)
-    app.add_exception_handler(RequestValidationError, answer_invalid_body)
-    app.add_exception_handler(UserError, answer_user_error)
-    app.add_exception_handler(Exception, answer_bug)
+def _as_api_error(request: Request, error: Exception) -> ApiError:
+    match error:
+        case ApiError():
+            return error
+        case HTTPException():
+            headers = dict(error.headers or {})
+            if error.status_code == 405 and (methods := _allowed_methods(request)):
+                headers["Allow"] = ", ".join(methods)
+            return ApiError(error.status_code, error.detail, headers=headers)
+        case RequestValidationError():
+            return bad_request(*explain(error.errors()))
+        case UserError():
+            return bad_request(str(error))
+    LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return ApiError(500, BUG)
 
 
 def _allowed_methods(request: Request) -> list[str]:

@@ -1,6 +1,6 @@
 """Sends replies as server-sent events, and cancels work when its client disconnects.
 
-Both call `close` at the end, however it comes, and tell whether the client had disconnected before.
+Both call `close` at the end, and pass on whether the client had disconnected before.
 """
 
 import asyncio

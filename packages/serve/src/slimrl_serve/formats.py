@@ -52,7 +52,7 @@ class Formats:
 
     async def grammar_of(self, body: Sampling, in_thoughts: bool = False) -> Grammar | None:
         """The grammar of a body's reply; None if it is free. `in_thoughts` means that the prompt has opened the
-        thoughts. Raises ApiError 400 for what cannot be obeyed."""
+        thoughts. Raises ApiError 400 for formats that cannot be obeyed."""
         param, source = source_of(body, in_thoughts)
         if not source:
             return None
@@ -83,7 +83,7 @@ class Formats:
         if source in self._kept:
             self._kept.move_to_end(source)
             return self._kept[source]
-        # Those that send the same one wait for the same task, which goes on if they give up: its thread does too.
+        # Requests with the same source wait for the same task. It continues if they give up, as its thread does.
         if source not in self._compiling:
             task = asyncio.create_task(self._compile_alone(compiler, source))
             self._compiling[source] = task
@@ -105,7 +105,7 @@ class Formats:
     def _forget(self, source: str, done: "asyncio.Task[Grammar]") -> None:
         del self._compiling[source]
         if not done.cancelled():
-            done.exception()  # told to those that waited, if any still do
+            done.exception()  # raised in the tasks that still wait
 
 
 def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
@@ -177,7 +177,7 @@ def _with_spaces(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tools(body: ChatBody) -> list[FunctionSpec]:
-    """The functions whose calls are constrained; empty if the reply may call what it wants, or nothing."""
+    """The functions whose calls are constrained; empty if calls are free or forbidden."""
     choice, functions = body.tool_choice, [tool.function for tool in body.tools or []]
     if isinstance(choice, NamedTool):
         wanted = [function for function in functions if function.name == choice.function.name]
@@ -209,7 +209,7 @@ def _calls_source(
         lines.append(f"reply: {rule}" + ("" if forced else f" | %json {json.dumps(_with_spaces(schema or {}))}"))
     else:
         # Text up to the next tag is taken lazily, so that behind a tag nothing but a call can follow. It does not reach
-        # over thoughts, since what is called there does not count.
+        # over thoughts, since calls there do not count.
         lines.append("reply: " + ("(head tail)* TEXT" if several else "TEXT | head tail"))
         lines.append(PLAIN_RULE)
         lines.append(f"head[lazy]: PLAIN {literal(OPEN)}")

@@ -193,7 +193,8 @@ class Generation:
 
 
 async def take_turns(write: Callable[[Choice], T], choices: Sequence[Choice]) -> list[T]:
-    """What `write` makes of each choice. In between the event loop serves others: thousands of tokens take a while."""
+    """Return the result of `write` for each choice. In between the event loop serves others: thousands of tokens take a
+    while."""
     written = []
     for choice in choices:
         written.append(write(choice))
@@ -237,7 +238,7 @@ def prepare(
 
 
 def _check_scores(service: Service, prompts: Sequence[list[int]], num: int, wanted: Sequence[Wanted]) -> None:
-    """Raise ApiError 400 for more log-probabilities than a reply can tell in a second; one context always has room."""
+    """Raise ApiError 400 for more log-probabilities than a reply can hold; one context always has room."""
     asked = sum(want.num_scores(len(prompt), num) for prompt, want in zip(prompts, wanted, strict=True))
     most = max(MAX_SCORES, service.config.context_len * (MAX_TOP + 1))
     if asked > most:

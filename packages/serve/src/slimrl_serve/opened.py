@@ -33,7 +33,7 @@ class Opened:
 
     def failure(self, error: ApiError) -> Plain:
         """Return the last piece of a stream that fails."""
-        return error_body(error.status_code, error.detail, error.param, error.code)
+        return error_body("", error)
 
 
 @dataclass(slots=True, eq=False)

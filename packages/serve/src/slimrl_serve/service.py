@@ -1,4 +1,4 @@
-"""Holds the served model, and what all routes need: checks of names, prompts and the queue, and tokenization.
+"""Holds the served model, and the parts that all routes need: checks of names, prompts and the queue, and tokenization.
 
 Knows nothing of OpenAI's formats; they are in `chat.py` and `completions.py`.
 """
@@ -101,7 +101,7 @@ class Service:
         return self.adapter or self.base_name
 
     def card(self) -> dict[str, Any]:
-        """What OpenAI's clients are told of the served model. Raises ApiError 503 as `check_ready` does."""
+        """Describe the served model for OpenAI's clients. Raises ApiError 503 as `check_ready` does."""
         self.check_ready()
         return {
             "id": self.name,
@@ -114,7 +114,7 @@ class Service:
         }
 
     def check_model(self, name: str | None) -> str:
-        """The served name, which None stands for. Raises ApiError 404 for any other name."""
+        """Return the served name. Raises ApiError 404 for any other name but None."""
         if name is None or name == self.name:
             return self.name
         # Not served under its own name while an adapter is merged: the adapter would answer.
@@ -168,7 +168,7 @@ class Service:
 
     def check_room(self, num_requests: int) -> None:
         """Raise ApiError 429 if the queue is full, and 400 for more requests than it could ever hold."""
-        # Running and waiting ones together: `num_open` does not tell them apart.
+        # Running and waiting ones together: `num_open` counts both.
         most = self.config.max_slots + self.config.max_queue
         if num_requests > most:
             raise bad_request(

@@ -1,7 +1,7 @@
 """Takes new weights in the steps of vLLM's routes: start, one or more updates, finish. The weights change at the end.
 
-An update names a directory, or what the trainer is about to broadcast: whole weights, or an adapter alone. Until the
-finish the parts wait in memory, so an update that breaks off changes nothing; the next start begins anew.
+An update names a directory, or the tensors that the trainer is about to broadcast: whole weights, or an adapter alone.
+Until the finish the parts wait in memory, so an update that breaks off changes nothing; the next start begins anew.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class NewWeights:
     adapter: Adapter | None = None
 
     def with_part(self, part: "NewWeights") -> "NewWeights":
-        """These with a part that has come. Raises UserError if an adapter is not the only part."""
+        """Return these with a further part. Raises UserError if an adapter is not the only part."""
         if self.adapter or (self.tensors and part.adapter):
             raise UserError("An adapter is an update of its own, and whole weights are another.")
         return NewWeights(self.tensors | part.tensors, part.adapter)
@@ -196,7 +196,7 @@ class WeightTransfer:
             await self._replace(weights, version, "weight_dir")
 
     def _check_no_adapter(self) -> None:
-        """Raises ApiError 400 while an adapter is merged into the weights: unloading it would bring back old ones."""
+        """Raise ApiError 400 while an adapter is merged into the weights: unloading it would restore old ones."""
         if self._service.adapter:
             raise bad_request(
                 f"The adapter `{self._service.adapter}` is merged into the weights; unload it before an update."
@@ -208,8 +208,8 @@ class WeightTransfer:
         return check_numbers(TRAINER, tensors, self._module)
 
     async def _replace(self, weights: NewWeights, version: int | None, field: str) -> None:
-        """Put checked weights into the module between two steps, and give the version its number. What is received and
-        not finished yet is forgotten: it may have been meant for the weights that were there before."""
+        """Put checked weights into the module between two steps, and give the version its number. An unfinished
+        update is forgotten: it may have been meant for the earlier weights."""
         module, adapter, self._staged = self._module, weights.adapter, None
         if adapter is None:
             self._base.lose()
@@ -233,7 +233,7 @@ class WeightTransfer:
         return self._checked(read_adapter(directory, self._module, self._base.kept))
 
     def _checked(self, adapter: Adapter) -> NewWeights:
-        self._check_no_adapter()  # whose weights would be taken for the base model's
+        self._check_no_adapter()  # its weights would be mistaken for the base model's
         self._base.check(adapter, self._module)
         return NewWeights({}, adapter)
 
@@ -260,7 +260,7 @@ class WeightTransfer:
         return self._checked(make_adapter(TRAINER, form, kinds, lambda: group.receive(kinds), known))
 
     def _kinds(self, info: BroadcastInfo) -> Kinds:
-        """What the trainer will broadcast. Raises UserError if the lists do not describe tensors."""
+        """Return the kinds of the tensors of a broadcast. Raises UserError if the lists do not describe tensors."""
         if not len(info.names) == len(info.dtype_names) == len(info.shapes):
             raise UserError("names, dtype_names and shapes must have the same length.")
         if unknown := [name for name in info.dtype_names if name not in DTYPES]:

@@ -136,7 +136,7 @@ class EngineThread:
         await self.call(lambda engine: self._set_paused(engine, False))
 
     async def abort(self, chosen: Callable[[Job], bool]) -> int:
-        """End the jobs that `chosen` names with the tokens that they have, and return how many there were."""
+        """End the chosen jobs with the tokens that they have, and return their number."""
         return await self.call(lambda engine: self._abort(engine, chosen))
 
     def _put(self, function: Callable[[Engine], T]) -> "Future[T]":

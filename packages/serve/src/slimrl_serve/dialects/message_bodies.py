@@ -14,7 +14,7 @@ class TextBlock(Body):
 
 
 class ToolUseBlock(Body):
-    """What a model has called earlier."""
+    """An earlier call of the model."""
 
     type: Literal["tool_use"]
     id: str

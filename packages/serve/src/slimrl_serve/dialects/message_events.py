@@ -1,4 +1,4 @@
-"""Makes the events of a message of the pieces of a chat reply; a message in one piece is what they add up to.
+"""Makes the events of a message of the pieces of a chat reply; a message in one piece is their sum.
 
 With the pieces "It is" and " 42." the events are `message_start`, `content_block_start`, two `content_block_delta`,
 `content_block_stop`, `message_delta` with the reason of the end, and `message_stop`.
@@ -11,7 +11,7 @@ from slimrl.io.text import is_too_deep, is_writable
 from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl_serve.chat import Chat
 from slimrl_serve.dialects.translation import Plain
-from slimrl_serve.errors import ApiError, messages_error
+from slimrl_serve.errors import MESSAGES_PATH, ApiError, error_body
 
 
 class MessageWriter:
@@ -35,8 +35,8 @@ class MessageWriter:
         yield self._delta({"type": "text_delta", "text": delta})
 
     def call(self, call: Plain) -> Iterator[Plain]:
-        """Yield the events of a tool call, given as chat tells it. One whose arguments are no object, which the form
-        of a `tool_use` demands, stays the text that it was."""
+        """Yield the events of a tool call, given as in chat. A `tool_use` has an object as its input, so a call without
+        one stays text."""
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         given = _input(arguments)
         if given is None:
@@ -78,7 +78,7 @@ class MessageWriter:
 
     def failure(self, error: ApiError) -> Plain:
         """The event that ends the stream if sampling fails."""
-        return messages_error(error.status_code, error.detail)
+        return error_body(MESSAGES_PATH, error)
 
     def _start(self, block: Plain) -> Plain:
         self.whole["content"].append(block)
@@ -107,7 +107,7 @@ def counts_of(num_prompt: int, num_sampled: int, cached_tokens: int = 0) -> Plai
 
 
 def _input(arguments: str) -> Plain | None:
-    """The arguments of a call as an object; None if they are none that a reply can quote."""
+    """Return the arguments of a call as an object; None if they are not an object that a reply can quote."""
     try:
         read = json.loads(arguments) if arguments else {}
     except (ValueError, RecursionError):

@@ -48,7 +48,7 @@ async def open_message(service: Service, body: MessagesBody) -> Translated:
 async def count_tokens(service: Service, body: CountBody) -> Plain:
     """The number of tokens of a prompt."""
     content = {name: value for name, value in _prompt(body).items() if name != "tool_choice"}
-    asked = chat_body(content, NAMES)  # checks what `/tokenize` checks
+    asked = chat_body(content, NAMES)  # with the checks of `/tokenize`
     counted = await tokenize(
         service,
         TokenizeBody(

@@ -27,7 +27,7 @@ class MessageItem(Body):
 
 
 class CallItem(Body):
-    """What a model has called earlier."""
+    """An earlier call of the model."""
 
     type: Literal["function_call"]
     call_id: str

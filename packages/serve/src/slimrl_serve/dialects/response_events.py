@@ -1,4 +1,4 @@
-"""Makes the events of a response of the pieces of a chat reply; a response in one piece is what they add up to.
+"""Makes the events of a response of the pieces of a chat reply; a response in one piece is their sum.
 
 With the pieces "It is" and " 42." the events are, after `response.created` and `response.in_progress`: an output item
 (a message) and its content part are added, two deltas of text, both are done, and `response.completed` has the whole.
@@ -44,7 +44,7 @@ class ResponseWriter:
         yield self._part_event("response.output_text.delta", delta=delta, logprobs=logprobs)
 
     def call(self, call: Plain) -> Iterator[Plain]:
-        """Yield the events of a tool call, given as chat tells it."""
+        """Yield the events of a tool call, given as in chat."""
         yield from self._close("completed")  # a call is an item of its own, behind the message
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         item = {
@@ -55,7 +55,7 @@ class ResponseWriter:
             "arguments": arguments,
         }
         item["status"] = "completed"
-        # Chat tells a call in one piece: it is announced without its arguments, which come as a single delta.
+        # A call is whole: it is announced without its arguments, which follow as a single delta.
         yield from self._add({**item, "arguments": "", "status": "in_progress"})
         self.whole["output"][-1] = item
         where = {"item_id": item["id"], "output_index": len(self.whole["output"]) - 1}

@@ -15,7 +15,7 @@ Plain = dict[str, Any]
 
 
 class Writer(Protocol):
-    """Writes one reply as events. A reply in one piece is what they add up to: `whole`, as far as it is known."""
+    """Writes one reply as events. `whole` is the reply in one piece, as far as it is known."""
 
     whole: Plain
 
@@ -84,8 +84,8 @@ def with_type(default: str) -> BeforeValidator:
 
 
 def chat_body(content: Plain, names: Mapping[str, str]) -> ChatBody:
-    """The chat request of these fields. `names` has the fields whose names differ in the body that was sent, so that
-    an error tells the sent one."""
+    """The chat request of these fields. `names` maps its fields to their names in the body that was sent, for
+    errors."""
     try:
         return ChatBody.model_validate({name: value for name, value in content.items() if value is not None})
     except ValidationError as error:

@@ -24,8 +24,8 @@ BODY_S = 60.0  # for a whole body
 # Longer than clients keep an idle connection (httpx: 5 s): if both ends close at the same moment, a request that is
 # just being sent is lost.
 KEEP_ALIVE_S = 60.0
-UNREAD_S = 60.0  # for a client to read what has been sent, before more of it is written
-LINGER_S = 2.0  # after a refusal: closed at once, what is still arriving would reset the connection and lose it
+UNREAD_S = 60.0  # for a client to read the sent part of a response, before more of it is written
+LINGER_S = 2.0  # after a refusal: at once, bytes that still arrive would reset the connection and lose the answer
 LOOK_S = 0.1  # between two looks of `Watch`
 NOTICE_S = 60.0  # between two lines of the log about a lack of places
 TEXTS = {
@@ -36,7 +36,7 @@ TEXTS = {
 
 
 class Connection(H11Protocol):
-    """uvicorn's protocol. It refuses what it cannot read, and shows what the server waits for."""
+    """uvicorn's protocol. It refuses unreadable requests, and shows which part of one the server waits for."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -49,7 +49,7 @@ class Connection(H11Protocol):
         return network_of(self.client[0]) if self.client else ""
 
     def awaited(self) -> tuple[object, float]:
-        """Return what the server waits for, None without anything, and the seconds that it may take."""
+        """Return the thing that the server waits for, or None, and the seconds that it may take."""
         state, has_begun = self.conn.their_state, bool(self.conn.trailing_data[0])
         if self._refused or self.transport.is_closing():
             return "end", LINGER_S
@@ -106,7 +106,7 @@ class Watch:
     def __init__(self, connections: Collection[Any], num_places: int) -> None:
         self.num_places = num_places
         self.connections: Collection[Connection] = connections
-        self._waits: dict[Connection, tuple[object, float]] = {}  # what is awaited of each, and since when
+        self._waits: dict[Connection, tuple[object, float]] = {}  # the awaited thing, and its start
         self._noticed_s = -NOTICE_S
 
     async def run(self) -> None:

@@ -19,7 +19,7 @@ from slimrl_serve.http.connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connectio
 
 LOG = logging.getLogger("slimrl.server")
 MAX_CONNECTIONS = 4096
-RESERVED_DESCRIPTORS = 64  # for files, pipes and what else is not a connection, in any server
+RESERVED_DESCRIPTORS = 64  # for files, pipes and all else that is not a connection, in any server
 BACKLOG = 2048
 END_S = 2.0  # for cancelled requests to end
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
