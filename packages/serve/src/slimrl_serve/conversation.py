@@ -2,8 +2,8 @@
 
 A template that renders tools, calls and results gets them unchanged. For others they are written into messages in the
 form that most such models are trained on: the functions as JSON in the system message, a call as JSON in `<tool_call>`
-tags, and a result as a user's message in `<tool_response>` tags. Templates cannot write calls whose arguments are not an
-object. For every template these become such text, with their results: the model sees its own text, and can try again.
+tags, and a result as a user's message in `<tool_response>` tags. Templates cannot write calls whose arguments are not
+an object. For every template these become such text, with their results: the model sees its text, and can try again.
 """
 
 import inspect

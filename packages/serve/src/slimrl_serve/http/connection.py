@@ -109,11 +109,10 @@ class Watch:
         self._waits: dict[Connection, tuple[object, float]] = {}  # the awaited thing, and its start
         self._noticed_s = -NOTICE_S
 
-    async def run(self) -> None:
-        """Look until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            self.look(time.monotonic())
+    def start(self) -> None:
+        """Look now, and again every `LOOK_S` on the running event loop."""
+        asyncio.get_running_loop().call_later(LOOK_S, self.start)  # first, so that no error ends it
+        self.look(time.monotonic())
 
     def look(self, now: float) -> None:
         """End what must end at this time."""

@@ -109,9 +109,8 @@ class HttpServer:
         asyncio.get_running_loop().set_exception_handler(_log_once)
         for name in ("asyncio", "uvicorn.error"):
             logging.getLogger(name).addFilter(_is_news)
-        watching = asyncio.create_task(self.watch.run())
+        self.watch.start()
         await self._server.serve(sockets=[self._socket])
-        watching.cancel()
 
 
 def _log_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
