@@ -119,7 +119,7 @@ BUDGETS = {
     "slimrl_envs": 9_100,
     "slimrl_sandbox": 2_450,
     "slimrl_search": 4_500,
-    "slimrl_serve": 5_900,
+    "slimrl_serve": 5_300,
     "slimrl_tools": 10_400,
     "slimrl_view": 2_450,
 }

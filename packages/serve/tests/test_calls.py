@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -33,7 +32,6 @@ class SampledText:
     told: int = 0
     finish_reason: str = "stop"
     token_ids: list[int] = field(default_factory=list)
-    request: Any = field(default_factory=lambda: SimpleNamespace(prompt=[0], cached=0, versions=[]))
 
     def text_so_far(self, done: bool) -> str:
         return self.text[: len(self.token_ids)]
@@ -45,6 +43,10 @@ class Sampling:
 
     choice: SampledText
     step: int
+    request_id: str = "1"
+
+    def usage(self) -> dict[str, int]:
+        return {}
 
     @property
     def choices(self) -> list[SampledText]:
@@ -62,7 +64,8 @@ class Sampling:
 def reply_to(text: str, step: int, in_thoughts: bool) -> tuple[str, list[str], str]:
     """The content, the queries of the calls and the finish reason; `step` 0 is a reply in one piece."""
     body = ChatBody.model_validate({"messages": MESSAGES, "tools": TOOLS})
-    asked = Chat(body, "tiny", [0], cast(Any, Sampling(SampledText(text), step)), cast(Any, None), "1", 0, in_thoughts)
+    sampling = cast(Any, Sampling(SampledText(text), step))
+    asked = Chat(sampling, cast(Any, None), body, "tiny", in_thoughts=in_thoughts)
     if not step:
         (choice,) = asyncio.run(asked.reply())["choices"]
         message = choice["message"]

@@ -9,33 +9,17 @@ from typing import Any
 import httpx
 import pytest
 
+from packages.serve.tests.clients.serving import Reference
 from packages.serve.tests.conftest import CONTEXT_LEN
-from slimrl.config.model import ModelConfig
-from slimrl.inference.engine import Engine
-from slimrl.inference.scheduler import Request, RequestOptions
-from slimrl.models.load import load_policy
+from slimrl.inference.scheduler import RequestOptions
 from slimrl.types import SamplingParams
 
 PROMPT = list(range(10, 30))
 
 
-class Direct:
-    """The engine without a server, for reference."""
-
-    def __init__(self, model: Path) -> None:
-        self.policy = load_policy(ModelConfig(name=str(model), device="cpu", dtype="float32", num_threads=1))
-
-    def sample(self, prompt: list[int], params: SamplingParams, options: RequestOptions) -> Request:
-        engine = Engine(self.policy.module, self.policy.chat.stop_ids, 1, CONTEXT_LEN)
-        request = engine.submit(prompt, params, lambda sampled: False, options)
-        while request.finish_reason is None:
-            engine.step()
-        return request
-
-
 @pytest.fixture(scope="module")
-def direct(tiny_dir: Path) -> Direct:
-    return Direct(tiny_dir)
+def direct(tiny_dir: Path) -> Reference:
+    return Reference(tiny_dir)
 
 
 def complete(http: httpx.Client, **body: Any) -> dict[str, Any]:
@@ -54,7 +38,7 @@ def events(http: httpx.Client, path: str, body: dict[str, Any]) -> Iterator[dict
     return map(json.loads, lines)
 
 
-def test_greedy_tokens_and_log_probabilities_are_the_engines(http: httpx.Client, direct: Direct) -> None:
+def test_greedy_tokens_and_log_probabilities_are_the_engines(http: httpx.Client, direct: Reference) -> None:
     rng = random.Random(0)
     for _ in range(10):
         prompt = [rng.randrange(3, 300) for _ in range(rng.randrange(1, 60))]
@@ -132,7 +116,7 @@ def test_choices_stand_in_the_order_of_the_prompts(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("max_tokens", [0, 1])
-def test_an_echo_scores_the_prompt(http: httpx.Client, direct: Direct, max_tokens: int) -> None:
+def test_an_echo_scores_the_prompt(http: httpx.Client, direct: Reference, max_tokens: int) -> None:
     expected = direct.sample(PROMPT, SamplingParams(1, 0.0), RequestOptions(prompt_logprobs=2))
     body = {"prompt": PROMPT, "max_tokens": max_tokens, "temperature": 0, "echo": True, "logprobs": 2}
     for _ in range(2):  # the second time the prompt is in the cache
@@ -149,7 +133,7 @@ def test_an_echo_scores_the_prompt(http: httpx.Client, direct: Direct, max_token
         assert reply["usage"]["completion_tokens"] == max_tokens
 
 
-def test_prompt_log_probabilities_have_vllms_shape(http: httpx.Client, direct: Direct) -> None:
+def test_prompt_log_probabilities_have_vllms_shape(http: httpx.Client, direct: Reference) -> None:
     expected = direct.sample(PROMPT, SamplingParams(1), RequestOptions(prompt_logprobs=2))
     (choice,) = complete(http, prompt=PROMPT, max_tokens=1, prompt_logprobs=2)["choices"]
     first, *others = choice["prompt_logprobs"]
@@ -189,7 +173,7 @@ def test_a_prompt_may_fill_the_context_but_for_one_token(http: httpx.Client) -> 
     assert "maximum context length is" in reply.json()["error"]["message"]
 
 
-def test_generate_takes_and_gives_token_ids(http: httpx.Client, direct: Direct) -> None:
+def test_generate_takes_and_gives_token_ids(http: httpx.Client, direct: Reference) -> None:
     sampling = {"temperature": 0, "max_tokens": 9, "logprobs": 1, "n": 2, "prompt_logprobs": 0}
     sampling |= {"repetition_penalty": 1.0, "skip_special_tokens": False, "stop_token_ids": []}
     body = {"model": "tiny", "token_ids": PROMPT, "sampling_params": sampling, "request_id": "r", "priority": 0}

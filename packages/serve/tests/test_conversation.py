@@ -115,21 +115,18 @@ def test_a_template_that_leaves_out_a_call_or_a_tool_is_refused(case: str) -> No
         writer.write(messages(*given[case]), [TOOL], GENERATE)
 
 
-LEAVES_OUT = {
-    "system": "{% for m in messages %}{% if m['role'] != 'system' %}[{{ m['content'] }}]{% endif %}{% endfor %}",
-    "second user": "{% for m in messages %}{% if loop.first or m['role'] != 'user' %}[{{ m['content'] }}]{% endif %}"
-    "{% endfor %}",
-    "last": "{% for m in messages %}{% if not loop.last %}[{{ m['content'] }}]{% endif %}{% endfor %}",
-}
-
-
-@pytest.mark.parametrize("case", LEAVES_OUT)
-def test_a_template_that_leaves_out_a_message_is_refused(case: str) -> None:
-    writer = PromptWriter(tiny_tokenizer(chat_template=LEAVES_OUT[case]))
-    first = {"role": "system" if case == "system" else "user", "content": "p"}
-    given = messages(first, {"role": "assistant", "content": "A"}, {"role": "user", "content": "r"})
+@pytest.mark.parametrize(
+    ("role", "kept"),
+    [("system", "m['role'] != 'system'"), ("user", "loop.first or m['role'] != 'user'"), ("user", "not loop.last")],
+)
+def test_a_template_that_leaves_out_a_message_is_refused(role: str, kept: str) -> None:
+    template = f"{{% for m in messages %}}{{% if {kept} %}}[{{{{ m['content'] }}}}]{{% endif %}}{{% endfor %}}"
+    writer = PromptWriter(tiny_tokenizer(chat_template=template))
+    given = messages(
+        {"role": role, "content": "p"}, {"role": "assistant", "content": "A"}, {"role": "user", "content": "r"}
+    )
     for _ in range(2):
-        with pytest.raises(ApiError, match=r"leaves out the (system|user) message"):
+        with pytest.raises(ApiError, match=f"leaves out the {role} message"):
             writer.write(given, [], GENERATE)
 
 

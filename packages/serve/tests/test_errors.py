@@ -18,11 +18,6 @@ from slimrl_serve.http.server import listen
 USER = [{"role": "user", "content": "hi"}]
 IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
 JSON = {"Content-Type": "application/json"}
-ADMIN = (
-    *("/pause", "/resume", "/inference/v1/abort_requests", "/update_weights", "/init_weight_transfer_engine"),
-    *("/start_weight_update", "/finish_weight_update", "/update_weight_version", "/weight_checker"),
-    *("/load_lora_adapter", "/unload_lora_adapter"),
-)
 
 
 def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
@@ -43,15 +38,9 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
         ("/v1/completions", {"prompt": [[]]}, "prompt"),
         ("/v1/completions", {"prompt": [10_000]}, "token id 10000"),
         ("/v1/completions", {"prompt": [-1]}, "prompt"),
-        ("/v1/completions", {"prompt": "a", "max_tokens": "5"}, "max_tokens"),
-        ("/v1/completions", {"prompt": "a", "max_tokens": True}, "max_tokens"),
         ("/v1/completions", {"prompt": "a", "max_tokens": 0}, "echo"),
-        ("/v1/completions", {"prompt": "a", "max_tokens": 10**400}, "max_tokens"),
         ("/v1/completions", {"prompt": "a", "temperature": -1}, "temperature"),
-        ("/v1/completions", {"prompt": "a", "top_p": 0}, "top_p"),
-        ("/v1/completions", {"prompt": "a", "n": 0}, "n: "),
         ("/v1/completions", {"prompt": "a", "n": 2, "best_of": 3}, "best_of"),
-        ("/v1/completions", {"prompt": "a", "stop": [""]}, "stop"),
         ("/v1/completions", {"prompt": "a", "stop": ["x"] * 1000}, "stop"),
         ("/v1/completions", {"prompt": "a", "stop_token_ids": [10_000]}, "stop_token_ids"),
         ("/v1/completions", {"prompt": "a", "min_tokens": 50}, "min_tokens"),
@@ -63,6 +52,13 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
         ("/v1/chat/completions", {"messages": []}, "messages"),
         ("/v1/chat/completions", {"messages": [{"role": "clown", "content": "x"}]}, "role"),
         ("/v1/chat/completions", {"messages": IMAGE}, "Only text"),
+        ("/v1/chat/completions", {"messages": [{"role": "user"}]}, "no content"),
+        ("/v1/chat/completions", {"messages": "hello"}, "messages"),
+        ("/v1/chat/completions", {"messages": USER, "parallel_tool_calls": 1}, "parallel_tool_calls"),
+        *(
+            ("/v1/chat/completions", {"messages": USER, "chat_template_kwargs": {name: []}}, name)
+            for name in ("conversation", "messages")
+        ),
         ("/v1/chat/completions", {"messages": USER, "top_logprobs": 3}, "logprobs to true"),
         ("/v1/chat/completions", {"messages": USER, "response_format": {"type": "yaml"}}, "response_format"),
         ("/v1/chat/completions", {"messages": USER, "tool_choice": "required"}, "tool_choice"),
@@ -75,7 +71,7 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
         ("/v1/responses", {}, "input"),
         ("/v1/responses", {"input": "a", "frequency_penalty": 1.0}, "frequency_penalty"),
         ("/v1/responses", {"input": [{"role": "clown", "content": "x"}]}, "role"),
-        ("/v1/responses", {"input": [{"type": "message" * 99, "role": "user"}]}, "not supported"),
+        ("/v1/responses", {"input": [{"type": "message" * 99, "role": "user"}]}, "input.0: Input tag"),
         ("/v1/responses", {"input": "a", "stream": True, "max_output_tokens": 600}, "maximum context length"),
         ("/tokenize", {}, "either prompt or messages"),
         ("/tokenize", {"prompt": []}, "prompt"),
@@ -100,18 +96,47 @@ def test_a_mistake_is_named(http: httpx.Client, path: str, body: dict[str, Any],
     [
         b"",
         b"{",
+        b"null",
         b"[]",
         b"3",
+        b'"text"',
         b"\xff\xfe",
+        b"prompt=a",
+        b'{"prompt": "a", "prompt": }',
         b'{"prompt": "\\ud800"}',
+        b'{"prompt": ["a", "\\udfff"], "max_tokens": 2}',
+        b'{"prompt": "a", "stop": "\\ud800"}',
         b'{"prompt": "a", "temperature": NaN}',
         b'{"prompt": "a", "temperature": Infinity}',
+        b'{"prompt": "a", "temperature": 1e999}',
+        b'{"prompt": "a", "max_tokens": 1' + b"0" * 5000 + b"}",
         b'{"prompt": "a", "user": ' + b"[" * 100_000,
         b'{"prompt": ' + b"[" * 5000 + b"]" * 5000 + b"}",
     ],
+    ids=range(18),
 )
 def test_a_body_that_is_no_proper_json_is_refused(http: httpx.Client, content: bytes) -> None:
     refused(http.post("/v1/completions", content=content, headers=JSON), 400)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"max_tokens": value} for value in ("5", True, 3.5, -1, 10**400)),
+        *({"n": value} for value in (0, 129)),
+        {"top_p": 0},
+        {"top_k": -2},
+        *({"logprobs": value} for value in (-1, 50_000)),
+        {"seed": 2**65},
+        *({"prompt": value} for value in ([300], [2**31], [1.0], [1, "a"], [1] * 1_000_000, ["a"] * 100_000)),
+        *({"stop": value} for value in ([""], ["x"] * 1000)),
+        {"stream": 1},
+        {"logit_bias": {"5": 101}},
+    ],
+    ids=lambda change: str(change)[:40],
+)
+def test_a_value_out_of_its_bounds_is_refused(http: httpx.Client, change: dict[str, Any]) -> None:
+    refused(http.post("/v1/completions", json={"prompt": "a", **change}), 400)
 
 
 def test_surrogates_anywhere_are_refused(http: httpx.Client) -> None:
@@ -119,6 +144,7 @@ def test_surrogates_anywhere_are_refused(http: httpx.Client) -> None:
     for body in (
         {"messages": USER, "tools": [tool]},
         {"messages": USER, "chat_template_kwargs": {"x": "\ud800"}},
+        {"messages": USER, "tools": [{"type": "function", "function": {"name": "\udfff"}}]},
         {"messages": [{"role": "user", "content": "\ud800"}]},
     ):
         reply = http.post("/v1/chat/completions", content=json.dumps({**body, "max_tokens": 1}), headers=JSON)
@@ -230,11 +256,14 @@ def test_an_api_key_guards_everything_but_health(tiny_dir: Path) -> None:
     ],
     ids=str,
 )
-def test_web_pages_cannot_change_a_server_without_a_key(http: httpx.Client, headers: dict[str, str]) -> None:
-    body = {"weight_dir": "x", "version": 1, "lora_name": "x", "lora_path": "x"}
-    for path in ADMIN:
-        error = refused(http.post(path, json=body, headers=headers), 403)
-        assert (error["code"], error["type"]) == ("foreign_request", "permission_error")
+def test_no_route_but_health_answers_a_web_page(http: httpx.Client, headers: dict[str, str]) -> None:
+    for path, methods in http.get("/openapi.json").json()["paths"].items():
+        for method in methods:
+            reply = http.request(method, path.replace("{model_id}", "tiny"), headers=headers)
+            assert reply.status_code == (200 if path == "/health" else 403), path
+    error = refused(http.post("/pause", headers=headers), 403)
+    assert (error["code"], error["type"]) == ("foreign_request", "permission_error")
+    assert http.get("/openapi.json", headers=headers).status_code == 403
     assert http.post("/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
 
 

@@ -15,7 +15,9 @@ def run(program: str, *argv: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_names_the_extra() -> None:
     done = run("from slimrl.cli import main; sys.exit(main())", "inference")
     assert done.returncode == 2
-    assert done.stderr.startswith("slimrl: The inference server needs the package fastapi")
+    assert (
+        done.stderr.startswith("slimrl: The inference server needs the extra [server] (") and "fastapi" in done.stderr
+    )
     assert "uv sync --inexact --extra server" in done.stderr
 
 

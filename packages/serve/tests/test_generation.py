@@ -13,7 +13,6 @@ from slimrl_serve.bodies import CompletionBody
 from slimrl_serve.command import InferenceServer
 from slimrl_serve.completions import Completions
 from slimrl_serve.generation import Choice, Generation
-from slimrl_serve.logprobs import TokenNames
 from slimrl_serve.text import GrowingText
 from slimrl_serve.worker import Job
 
@@ -53,10 +52,9 @@ def test_a_stream_ends_once_even_if_the_engine_finishes_while_it_is_written(serv
     async def scenario() -> list[dict[str, Any]]:
         arrived = asyncio.Event()
         job = one_token(Hasty([5], SamplingParams(1), streams=True, arrived=arrived))
-        names = TokenNames(server.service.model.vocabulary)
         generation = generation_of(server, [job], arrived)
         body = CompletionBody(prompt=[5], stream=True)
-        reply = Completions(body, "tiny", [[5]], [""], generation, names, "cmpl-1", 0, [])
+        reply = Completions(generation, server.service, body, "tiny", echoes=[""])
         chunks = []
         arrived.set()
         async for chunk in reply.chunks():

@@ -1,7 +1,6 @@
 """A server survives clients that disconnect, a full queue, pauses, new weights under load, and a failing engine."""
 
 import asyncio
-import contextlib
 import shutil
 import signal
 import socket
@@ -262,32 +261,6 @@ def test_metrics_count_what_happened(tiny_dir: Path) -> None:
         assert float(lines["slimrl:time_to_first_token_seconds_count"]) == 2
         assert float(lines['slimrl:request_success_total{finished_reason="length"}']) == 2
         assert float(lines[f"slimrl:generation_tokens_per_second{label}"]) > 0
-
-
-@pytest.mark.slow
-def test_many_clients_some_of_whom_leave_all_get_the_right_answer(server: InferenceServer) -> None:
-    prompts = [[10 + i % 7, *range(20, 30 + i % 5)] for i in range(60)]
-    body = {"temperature": 0, "max_tokens": 20, "return_token_ids": True}
-
-    async def scenario() -> tuple[list[Any], list[Any]]:
-        limits = httpx.Limits(max_connections=100)
-        async with httpx.AsyncClient(base_url=server.address, timeout=60, limits=limits) as http:
-
-            async def ask(prompt: list[int], patience: float) -> Any:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(patience):
-                        reply = await http.post("/v1/completions", json={**body, "prompt": prompt})
-                        return reply.json()["choices"][0]["token_ids"]
-                return None
-
-            alone = [await ask(prompt, 60) for prompt in prompts[:35]]
-            patience = [0.02 if i % 5 == 0 else 60 for i in range(len(prompts))]
-            return alone, await asyncio.gather(*map(ask, prompts, patience))
-
-    alone, together = asyncio.run(scenario())
-    for i, tokens in enumerate(together):
-        assert tokens is None if tokens is None and i % 5 == 0 else tokens == alone[i % 35]
-    eventually(lambda: idle(server))
 
 
 @pytest.mark.nightly

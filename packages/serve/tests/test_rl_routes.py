@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -193,16 +194,23 @@ def test_an_update_that_fails_has_ended_and_changed_nothing(rl: httpx.Client) ->
     assert post(rl, "/weight_checker", {"action": "checksum"})["checksums"] == before
 
 
-def test_a_trainer_that_leaves_in_the_middle_of_a_broadcast_frees_the_server(
-    rl: httpx.Client, tiny_dir: Path, tmp_path: Path
-) -> None:
+@contextmanager
+def joined(rl: httpx.Client) -> Iterator[WeightGroup]:
+    """The trainer's end of a group that the server has joined."""
     listener = listen("127.0.0.1")
     port = listener.getsockname()[1]
     info = {"master_address": "127.0.0.1", "master_port": port, "rank_offset": 1, "world_size": 2, "packed": False}
     joining = threading.Thread(target=post, args=(rl, "/init_weight_transfer_engine", {"init_info": info}))
     joining.start()
-    with WeightGroup(Meeting("127.0.0.1", port, 0, 2, CPU, 20.0), listener):  # it sends nothing
+    with WeightGroup(Meeting("127.0.0.1", port, 0, 2, CPU, 20.0), listener) as group:
         joining.join()
+        yield group
+
+
+def test_a_trainer_that_leaves_in_the_middle_of_a_broadcast_frees_the_server(
+    rl: httpx.Client, tiny_dir: Path, tmp_path: Path
+) -> None:
+    with joined(rl):  # the trainer sends nothing
         post(rl, "/start_weight_update")
         with pytest.raises(httpx.ReadTimeout):
             rl.post("/update_weights", json={"update_info": describe_kinds(scaled(tiny_dir, 0.5))}, timeout=0.5)
@@ -216,13 +224,7 @@ def test_a_trainer_that_leaves_in_the_middle_of_a_broadcast_frees_the_server(
 
 def test_weights_come_by_broadcast_in_parts_of_any_size(rl: httpx.Client, tiny_dir: Path, tmp_path: Path) -> None:
     weights = scaled(tiny_dir, 0.5)
-    listener = listen("127.0.0.1")
-    port = listener.getsockname()[1]
-    info = {"master_address": "127.0.0.1", "master_port": port, "rank_offset": 1, "world_size": 2, "packed": False}
-    joining = threading.Thread(target=post, args=(rl, "/init_weight_transfer_engine", {"init_info": info}))
-    joining.start()
-    with WeightGroup(Meeting("127.0.0.1", port, 0, 2, CPU, 20.0), listener) as group, ThreadPoolExecutor() as pool:
-        joining.join()
+    with joined(rl) as group, ThreadPoolExecutor() as pool:
         assert "no tensor" not in post(rl, "/start_weight_update")["message"]
         names = list(weights)
         for part in (names[:2], names[2:]):

@@ -156,8 +156,8 @@ def serve(app: FastAPI, host: str, port: int, token: str, published: bool = Fals
             f"host = {host} can be reached from other machines, and without a token everyone there could run code. "
             "Set the variable SANDBOX_TOKEN, or leave the host at 127.0.0.1."
         )
-    listening = listen(host, port, num_descriptors)
-    server = HttpServer(app, listening, GRACE_S)
+    listening = listen(host, port)
+    server = HttpServer(app, listening, GRACE_S, num_descriptors)
     with listening:
         print(f"sandbox server on {server.address}", flush=True)
         server.run()

@@ -10,59 +10,57 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from slimrl.errors import UserError
+from fastapi import Query
+
 from slimrl.inference.engine import Engine
 from slimrl.models.adapter import Adapter, read_adapter
 from slimrl_serve.base_weights import NO_ADAPTER, BaseWeights
-from slimrl_serve.bodies import AbortBody, LoadAdapterBody, UnloadAdapterBody, UpdateBody
-from slimrl_serve.errors import ApiError, bad_request
+from slimrl_serve.bodies import AbortBody, LoadAdapterBody, UnloadAdapterBody
+from slimrl_serve.errors import ApiError, bad_request, blaming
 from slimrl_serve.service import Service
-from slimrl_serve.transfer import WeightTransfer
 from slimrl_serve.worker import PauseMode
 
 
 class Administration:
-    """Implements the routes that change the served model, one change at a time."""
+    """Implements the routes that stop sampling or merge adapters, one change at a time."""
 
-    def __init__(self, service: Service, transfer: WeightTransfer) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._transfer = transfer
         self._base = BaseWeights()
 
-    async def pause(self, mode: PauseMode) -> dict[str, Any]:
-        """Stop sampling until `/resume`."""
+    async def pause(
+        self,
+        mode: PauseMode = "keep",
+        clear_cache: Annotated[bool, Query(description="without effect, as in vLLM: new weights clear it")] = True,
+    ) -> dict[str, Any]:
+        """Stop sampling until `/resume`: requests under way wait (`keep`), are waited for (`wait`), or end with what
+        they have (`abort`)."""
         self._service.check_ready()
         await self._service.thread.pause(mode)
-        return self._status("paused")
+        return {"status": "paused", "version": self._service.engine.version}
 
     async def resume(self) -> dict[str, Any]:
         """Continue sampling."""
         self._service.check_ready()
         await self._service.thread.resume()
-        return self._status("running")
+        return {"status": "running", "version": self._service.engine.version}
 
-    async def update_weights(self, body: UpdateBody) -> dict[str, Any]:
-        """Replace the weights."""
-        self._service.check_ready()
-        await self._transfer.replace(Path(body.weight_dir), body.version)
-        return self._status("updated")
-
-    async def is_paused(self) -> bool:
-        """Whether sampling has stopped, or is about to."""
+    async def is_paused(self) -> dict[str, Any]:
+        """Whether sampling has stopped, or is about to. The engine answers, so this shows whether it is alive."""
         thread = self._service.thread
         self._service.check_ready()
-        return await thread.call(lambda engine: thread.paused or thread.holding)
+        return {"is_paused": await thread.call(lambda engine: thread.paused or thread.holding)}
 
-    async def abort(self, body: AbortBody) -> dict[str, Any]:
-        """End requests with the tokens that they have."""
+    async def abort_requests(self, body: AbortBody) -> dict[str, Any]:
+        """End requests with the tokens that they have; their `finish_reason` is `abort`."""
         self._service.check_ready()
         names = set(body.request_ids)
         return {"status": "aborted", "aborted": await self._service.thread.abort(lambda job: job.request_id in names)}
 
-    async def load_adapter(self, body: LoadAdapterBody) -> str:
-        """Merge an adapter into the weights; it replaces one of the same name."""
+    async def load_lora_adapter(self, body: LoadAdapterBody) -> str:
+        """Merge a LoRA adapter into the weights; it replaces one of the same name."""
         service, module = self._service, self._service.model.policy.module
         async with self._service.changing:
             if service.adapter and service.adapter != body.lora_name:
@@ -72,16 +70,14 @@ class Administration:
                 )
             if body.lora_name == service.base_name:
                 raise bad_request("An adapter cannot have the name of the base model.", "lora_name")
-            try:
+            with blaming("lora_path"):
                 adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module, self._base.kept)
-            except (UserError, ValueError, OSError) as error:
-                raise bad_request(str(error), "lora_path") from None
             with self._serve_as(body.lora_name):
                 await service.thread.call(lambda engine: self._replace(engine, adapter, body.version))
         return f"Success: LoRA adapter '{body.lora_name}' added successfully."
 
-    async def unload_adapter(self, body: UnloadAdapterBody) -> str:
-        """Restore the base model's weights."""
+    async def unload_lora_adapter(self, body: UnloadAdapterBody) -> str:
+        """Restore the weights from before the adapter was merged."""
         service = self._service
         service.check_ready()
         async with self._service.changing:
@@ -106,6 +102,3 @@ class Administration:
         """Merge the adapter into the base model's weights. If it raises, nothing has changed."""
         number = max(engine.version, 0) + 1 if version is None else version
         self._base.put(adapter, engine, self._service.model.policy.module, number)
-
-    def _status(self, status: str) -> dict[str, Any]:
-        return {"status": status, "version": self._service.engine.version}

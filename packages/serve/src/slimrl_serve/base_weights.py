@@ -1,4 +1,4 @@
-"""The weights that adapters are merged into, one in place of the other: those of the start, in a training run."""
+"""Keeps the weights into which adapters are merged, one in place of the other."""
 
 from collections.abc import Mapping
 
@@ -25,21 +25,21 @@ class BaseWeights:
 
     @property
     def kept(self) -> Mapping[str, Tensor]:
-        """The matrices by name."""
+        """Return the matrices by name."""
         return self._kept
 
     def lose(self) -> None:
-        """Note that the served model has been given whole weights, so it is no base of adapters any more."""
+        """Note that the served model has whole new weights, so adapters have no base any more."""
         self._kept, self._present, self._are_lost = {}, NO_ADAPTER, True
 
     def check(self, adapter: Adapter, module: nn.Module) -> None:
-        """Raises UserError unless the weights of the start are there, and are those that the adapter was trained on."""
+        """Raise UserError unless the weights of the start are there and the adapter was trained on them."""
         if self._are_lost:
             raise UserError(
                 "It is an adapter alone, and the weights that the server was started with have been replaced since, so "
                 "there is nothing to merge it into: start the server again, or give it whole weights."
             )
-        if not self._fingerprint:  # as long as the model is that of the start
+        if not self._fingerprint:  # while the model has its first weights
             self._fingerprint = base_fingerprint(module)
         if adapter.base not in ("", self._fingerprint):
             raise UserError(
@@ -60,7 +60,7 @@ class BaseWeights:
             self._present = adapter
         except BaseException:
             self._write(self._present, parameters)
-            engine.publish(before)  # clears the cache of what the failed weights may have computed
+            engine.publish(before)  # clears the cache, which the failed weights may have filled
             raise
         finally:
             # All others are in the module as they were in the base model.

@@ -52,7 +52,7 @@ class StreamOptions(Request):
 
 
 class Draws(Request):
-    """The fields that say how a token is drawn, in every form of a request."""
+    """The fields that decide how a token is drawn, in every form of a request."""
 
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
@@ -123,7 +123,7 @@ class TextPart(Body):
 
 
 class CalledFunction(Body):
-    """What a model has called; its arguments may be any JSON, as a model may have written anything."""
+    """A call of a model; its arguments may be any JSON, as a model may have written anything."""
 
     name: str
     arguments: Any = "{}"
@@ -238,8 +238,8 @@ class UpdateBody(Request):
 
 
 def _keys(value: Any) -> Collection[Any]:
-    """The fields by which one of several kinds of objects is told. Their tags are in brackets, so that `explain` in
-    `errors.py` can tell them from names of fields."""
+    """Return the fields that distinguish several kinds of objects. Their tags are in brackets, so that `explain` in
+    `errors.py` skips them."""
     return value if isinstance(value, Mapping) else ()
 
 
@@ -258,8 +258,8 @@ class AdapterInfo(Request):
 
 
 class BroadcastInfo(Request):
-    """An update, or a part of one, by a broadcast: what the trainer sends, in this order. With an `adapter` it is the
-    pairs of one, by PEFT's names, of the weights that the server was started with."""
+    """An update, or a part of one, by a broadcast: the tensors that the trainer sends, in this order. With an `adapter`
+    they are its pairs, by PEFT's names, for the weights that the server was started with."""
 
     names: Items[str]
     dtype_names: Items[str]

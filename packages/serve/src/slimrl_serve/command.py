@@ -56,7 +56,7 @@ class InferenceServer:
     def check_alive(self) -> None:
         """Raise UserError if the HTTP server has ended."""
         if not self.http.wait(0):
-            raise UserError("The HTTP server ended by itself; what stands above says why.")
+            raise UserError("The HTTP server ended by itself; the lines above have the reason.")
 
     def describe(self) -> str:
         """A line that says what is served, and where."""
@@ -81,7 +81,7 @@ def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
         while not stopped.wait(POLL_S):
             server.check_alive()
             if server.service.thread.ended:
-                print("stopping: the engine has ended; what stands above says why", flush=True)
+                print("stopping: the engine has ended; the lines above have the reason", flush=True)
                 return FAILED
         print("stopping: no new requests are taken", flush=True)
     if server.service.thread.is_alive or has_blocked_calls():

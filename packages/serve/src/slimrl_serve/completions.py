@@ -1,49 +1,45 @@
 """Formats `/v1/completions`; `generation.py` does the sampling."""
 
-import time
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from slimrl_serve.bodies import CompletionBody
-from slimrl_serve.chat import check_stream, usage
+from slimrl_serve.chat import check_stream
 from slimrl_serve.errors import bad_request
-from slimrl_serve.generation import Choice, Generation, Wanted, prepare, take_turns
+from slimrl_serve.generation import Choice, Wanted, prepare, take_turns
 from slimrl_serve.logprobs import (
+    Score,
     TextOffsets,
-    TokenNames,
     completion_logprobs,
-    completion_scores,
     prompt_logprobs,
     prompt_scores,
+    sampled_scores,
 )
+from slimrl_serve.opened import OpenedPrompts
 from slimrl_serve.service import Service
 
+KIND = "text_completion"
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 
 @dataclass(slots=True, eq=False)
-class Completions:
-    """One completions request: its body, its prompts, and its choices, `n` for each prompt in order."""
+class Completions(OpenedPrompts):
+    """One completions request; its choices are `n` for each prompt in order. `echoes` are the texts of the prompts, and
+    `offsets` count the text offsets of each choice if log-probabilities are asked for."""
 
     body: CompletionBody
-    name: str
-    prompts: list[list[int]]
-    echoes: list[str]
-    generation: Generation
-    names: TokenNames
-    id: str
-    created: int
-    offsets: list[TextOffsets]
+    echoes: list[str] = field(default_factory=list)
+    offsets: list[TextOffsets] = field(default_factory=list)
 
     async def reply(self) -> dict[str, Any]:
-        """The whole reply."""
+        """Return the whole reply."""
         await self.generation.finish()
-        reply = self._head() | {"choices": await take_turns(self._choice, self.generation.choices)}
-        if self.body.return_token_ids and len(self.prompts) == 1:
-            reply["prompt_token_ids"] = self.prompts[0]
-        return reply | {"usage": self._usage()}
+        reply = self.head(KIND) | {"choices": await take_turns(self._choice, self.generation.choices)}
+        if self.body.return_token_ids and len(self.echoes) == 1:
+            reply["prompt_token_ids"] = self.generation.choices[0].job.prompt
+        return reply | {"usage": self.generation.usage()}
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the reply in pieces, and the usage if asked for."""
@@ -57,9 +53,9 @@ class Completions:
             piece["finish_reason"] = choice.finish_reason if done else None
             choice.told = end
             if piece["text"] or done or self.body.logprobs is not None or self.body.return_token_ids:
-                yield self._head() | {"choices": [piece]}
-        if self.body.stream_options and self.body.stream_options.include_usage:
-            yield self._head() | {"choices": [], "usage": self._usage()}
+                yield self.head(KIND) | {"choices": [piece]}
+        for chunk in self.last_chunks(KIND):
+            yield chunk
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
         text = self._echo(choice) + choice.text_so_far(done=True)
@@ -72,60 +68,46 @@ class Completions:
     def _piece(self, choice: Choice, start: int, end: int, text: str) -> dict[str, Any]:
         """The part of a choice with the sampled tokens `start..end`, after the echoed prompt if `start` is 0."""
         piece: dict[str, Any] = {"index": choice.index, "text": text, "logprobs": None, "finish_reason": None}
-        tokens = choice.token_ids[start:end]
         if self.body.logprobs is not None:
-            piece["logprobs"] = self._logprobs(choice, start, end)
-        if self.body.return_token_ids:
-            if start == 0:
-                piece["prompt_token_ids"] = choice.request.prompt
-            piece |= {"token_ids": tokens, "token_versions": choice.request.versions[start:end]}
-        return piece
+            piece["logprobs"] = self._logprobs(choice, start, end, self.body.logprobs)
+        if self.body.return_token_ids and start == 0:
+            piece["prompt_token_ids"] = choice.request.prompt
+        return piece | self.token_ids(choice, start, end)
 
-    def _logprobs(self, choice: Choice, start: int, end: int) -> dict[str, Any]:
-        num_top = self.body.logprobs or 0
+    def _logprobs(self, choice: Choice, start: int, end: int, num_top: int) -> dict[str, Any]:
         tokens = choice.token_ids[start:end]
-        scores = completion_scores(choice, start, end, num_top)
+        scores: list[Score | None] = [*sampled_scores(choice, start, end, num_top)]
         offsets = self.offsets[choice.index].take(tokens)
         if self.body.echo and start == 0:
             tokens = [*choice.request.prompt, *tokens]
-            scores = [*prompt_scores(choice, num_top), *scores]
+            scores = [None, *prompt_scores(choice, num_top), *scores]
         return completion_logprobs(self.names, tokens, scores, num_top, offsets)
 
     def _echo(self, choice: Choice) -> str:
         return self.echoes[choice.index // (self.body.n or 1)] if self.body.echo else ""
 
-    def _usage(self) -> dict[str, Any]:
-        num, choices = self.body.n or 1, self.generation.choices
-        return usage([choices[at : at + num] for at in range(0, len(choices), num)])
-
-    def _head(self) -> dict[str, Any]:
-        return {"id": self.id, "object": "text_completion", "created": self.created, "model": self.name}
-
 
 async def open_completions(service: Service, body: CompletionBody) -> Completions:
     """The completions of a checked and tokenized request; none is queued yet. Raises ApiError if it is invalid."""
     name = service.check_model(body.model)
-    check_stream(body.stream, body.stream_options is not None, body.prompt_logprobs)
+    check_stream(body)
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise bad_request("best_of is not supported: it must be equal to n.", "best_of")
     if body.max_tokens == 0 and not body.echo:
         raise bad_request("max_tokens = 0 leaves nothing to answer; it needs echo = true.", "max_tokens")
     prompts, echoes = await _prompts(service, body)
-    scores = -1 if body.prompt_logprobs is None else body.prompt_logprobs
     # `logprobs` also covers the prompt where it is echoed.
-    if body.echo and body.logprobs is not None:
-        scores = max(scores, body.logprobs)
+    scores = [num for num in (body.prompt_logprobs, body.logprobs if body.echo else None) if num is not None]
     wanted = []
     for prompt in prompts:
         room = service.check_prompt(prompt, body.max_tokens)
         asked = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
         # `max_tokens = 0` with an echo scores the prompt only; the engine still samples one token for it.
-        wanted.append(Wanted(asked, -1 if body.logprobs is None else body.logprobs, scores, bool(body.stream)))
-    id = f"cmpl-{uuid.uuid4().hex}"
-    generation = prepare(service, prompts, body, wanted, id, await service.formats.grammar_of(body))
-    names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
+        wanted.append(Wanted(asked, body.logprobs, max(scores, default=None), bool(body.stream)))
+    grammar = await service.formats.grammar_of(body)
+    generation = prepare(service, prompts, body, wanted, f"cmpl-{uuid.uuid4().hex}", grammar)
     offsets = [] if body.logprobs is None else _offsets(service, body, prompts, echoes)
-    return Completions(body, name, prompts, echoes, generation, names, id, int(time.time()), offsets)
+    return Completions(generation, service, body, name, echoes=echoes, offsets=offsets)
 
 
 def _offsets(service: Service, body: CompletionBody, prompts: list[list[int]], echoes: list[str]) -> list[TextOffsets]:

@@ -2,8 +2,8 @@
 
 A template that renders tools, calls and results gets them unchanged. For others they are written into messages in the
 form that most such models are trained on: the functions as JSON in the system message, a call as JSON in `<tool_call>`
-tags, and a result as a user's message in `<tool_response>` tags. Calls whose arguments are no object, which templates
-cannot write, become such text for every template, with their results: the model sees what it wrote, and can try again.
+tags, and a result as a user's message in `<tool_response>` tags. Templates cannot write calls whose arguments are not
+an object. For every template these become such text, with their results: the model sees its text, and can try again.
 """
 
 import inspect
@@ -106,7 +106,7 @@ class PromptWriter:
 
 
 def _says(message: Plain) -> bool:
-    """Whether the template must write a message's content: many leave out the text beside calls."""
+    """Return True if the template must write a message's content: many leave out the text beside calls."""
     return bool(message["content"].strip()) and not message.get("tool_calls")
 
 

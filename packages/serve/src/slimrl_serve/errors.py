@@ -6,7 +6,8 @@ is only written to the log.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -21,6 +22,7 @@ LOG = logging.getLogger("slimrl.server")
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 MESSAGES_PATH = "/v1/messages"
 MESSAGES_TYPES = {**TYPES, 413: "request_too_large", 503: "overloaded_error"}
+LONGEST_MESSAGE = 500  # characters of pydantic's own messages, which quote the body
 BUG = "Internal error of the server; its log has the details."
 
 # Fields of OpenAI's and vLLM's that this server does not support: only the value that switches them off is accepted.
@@ -58,6 +60,15 @@ def bad_request(message: str, param: str = "", code: str = "") -> ApiError:
     return ApiError(400, message, param=param, code=code)
 
 
+@contextmanager
+def blaming(param: str) -> Iterator[None]:
+    """A context in which errors about what a client named, such as a directory, become ApiError 400 with its field."""
+    try:
+        yield
+    except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
+        raise bad_request(str(error), param) from None
+
+
 def too_long(context_len: int, wanted: str) -> ApiError:
     """The error for a prompt that does not fit, in the wording by which clients recognise it."""
     return bad_request(
@@ -67,53 +78,58 @@ def too_long(context_len: int, wanted: str) -> ApiError:
     )
 
 
-def error_body(status: int, message: str, param: str = "", code: str = "") -> dict[str, Any]:
-    """The JSON body of an error."""
-    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {"error": {"message": message, "type": kind, "param": param or None, "code": code or None}}
-
-
-def messages_error(status: int, message: str) -> dict[str, Any]:
-    """The JSON body of an error on the routes of Messages."""
-    kind = MESSAGES_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": message}}
-
-
-def error_on(path: str, status: int, message: str, param: str = "", code: str = "") -> dict[str, Any]:
-    """The JSON body of an error on a route."""
+def error_body(path: str, error: ApiError) -> dict[str, Any]:
+    """Return the JSON body of an error on a route."""
+    status, kind = error.status_code, "invalid_request_error"
     if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
-        return messages_error(status, message)
-    return error_body(status, message, param, code)
+        kind = MESSAGES_TYPES.get(status, kind if status < 500 else "api_error")
+        return {"type": "error", "error": {"type": kind, "message": error.detail}}
+    kind = TYPES.get(status, kind if status < 500 else "server_error")
+    named = {"param": error.param or None, "code": error.code or None}
+    return {"error": {"message": error.detail, "type": kind, **named}}
+
+
+def documented_errors(path: str) -> dict[int | str, dict[str, Any]]:
+    """Return the errors of a route as `/openapi.json` has them."""
+    example = error_body(path, bad_request(""))
+    schema = {"type": "object", "required": list(example), "properties": {name: {} for name in example}}
+    content = {"application/json": {"schema": schema}}
+    return {
+        "4XX": {"description": "The request is refused, and why.", "content": content},
+        "5XX": {"description": "The server is not ready, or at fault.", "content": content},
+    }
+
+
+def respond(path: str, error: ApiError) -> JSONResponse:
+    """Return the response of an error on a route."""
+    return JSONResponse(error_body(path, error), error.status_code, error.headers)
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Install the handlers that format every error of the app."""
+    """Install the handler that formats every error of the app."""
 
-    def answer_http_error(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        param, code = (error.param, error.code) if isinstance(error, ApiError) else ("", "")
-        body = error_on(request.url.path, error.status_code, error.detail, param, code)
-        headers = dict(error.headers or {})
-        if error.status_code == 405 and (methods := _allowed_methods(request)):
-            headers["Allow"] = ", ".join(methods)
-        return JSONResponse(body, error.status_code, headers or None)
+    def answer(request: Request, error: Exception) -> JSONResponse:
+        return respond(request.url.path, _as_api_error(request, error))
 
-    def answer_invalid_body(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        return JSONResponse(error_on(request.url.path, 400, *explain(error.errors())), 400)
+    for kind in (HTTPException, RequestValidationError, UserError, Exception):
+        app.add_exception_handler(kind, answer)
 
-    def answer_user_error(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse(error_on(request.url.path, 400, str(error)), 400)
 
-    def answer_bug(request: Request, error: Exception) -> JSONResponse:
-        LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return JSONResponse(error_on(request.url.path, 500, BUG), 500)
-
-    # The most specific handler wins; the last one catches bugs.
-    app.add_exception_handler(HTTPException, answer_http_error)
-    app.add_exception_handler(RequestValidationError, answer_invalid_body)
-    app.add_exception_handler(UserError, answer_user_error)
-    app.add_exception_handler(Exception, answer_bug)
+def _as_api_error(request: Request, error: Exception) -> ApiError:
+    match error:
+        case ApiError():
+            return error
+        case HTTPException():
+            headers = dict(error.headers or {})
+            if error.status_code == 405 and (methods := _allowed_methods(request)):
+                headers["Allow"] = ", ".join(methods)
+            return ApiError(error.status_code, error.detail, headers=headers)
+        case RequestValidationError():
+            return bad_request(*explain(error.errors()))
+        case UserError():
+            return bad_request(str(error))
+    LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return ApiError(500, BUG)
 
 
 def _allowed_methods(request: Request) -> list[str]:
@@ -137,8 +153,8 @@ def explain(errors: Sequence[Any]) -> tuple[str, str]:
     if unsupported := next((key for key in path if key in NOT_HERE), ""):
         return NOT_HERE[unsupported], ".".join(path[: path.index(unsupported) + 1])
     if "content" in path and path[-1] == "type":
-        return 'Only text is supported: every part of `content` must have the type "text".', ".".join(path[:3])
+        return 'Only text is supported: every part of `content` must have the type "text".', field
     if not path:
         return "The body must be a JSON object, sent with the header `Content-Type: application/json`.", ""
     where = ".".join(key for key in path if key.isidentifier() or key.isdecimal())
-    return f"{where or field}: {first['msg']}.", field
+    return f"{where or field}: {first['msg'][:LONGEST_MESSAGE]}.", field

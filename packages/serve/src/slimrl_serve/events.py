@@ -1,58 +1,33 @@
 """Sends replies as server-sent events, and cancels work when its client disconnects.
 
-Both call `close` at the end, however it comes, and tell whether the client had disconnected before.
+Both call `close` at the end, and pass on whether the client had disconnected before.
 """
 
 import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fastapi import Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from slimrl_serve.errors import BUG, ApiError, error_body
+from slimrl_serve.errors import BUG, ApiError
 from slimrl_serve.http.leaving import ClientGone, run_unless_gone
+from slimrl_serve.opened import Opened
 
 LOG = logging.getLogger("slimrl.server")
 T = TypeVar("T")
 Close = Callable[[bool], None]
 
 
-def data_line(item: dict[str, Any]) -> bytes:
-    """An object as an event without a name, as OpenAI's chat has them."""
-    return b"data: " + json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
-
-
-def event_line(item: dict[str, Any]) -> bytes:
-    """An object as an event that has the name of the object's type."""
-    return f"event: {item['type']}\n".encode() + data_line(item)
-
-
-@dataclass(frozen=True, slots=True)
-class EventForm:
-    """How objects and an error become events, and what is sent last."""
-
-    write: Callable[[dict[str, Any]], bytes]
-    failure: Callable[[ApiError], dict[str, Any]]
-    end: bytes
-
-
-CHAT_EVENTS = EventForm(
-    data_line, lambda error: error_body(error.status_code, error.detail, error.param, error.code), b"data: [DONE]\n\n"
-)
-
-
 class EventStream(StreamingResponse):
-    """A reply of objects as events. `close` is called even if nothing was sent."""
+    """A reply in events. Its generation is closed even if nothing was sent."""
 
-    def __init__(self, objects: AsyncIterator[dict[str, Any]], close: Close, form: EventForm = CHAT_EVENTS) -> None:
-        super().__init__(self._lines(objects), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-        self._form = form
-        self._close = close
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(self._lines(opened), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        self._close = opened.generation.close
         self._ended = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,18 +40,32 @@ class EventStream(StreamingResponse):
         finally:
             self._close(not self._ended and not cancelled)
 
-    async def _lines(self, objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
-        form = self._form
+    async def _lines(self, opened: Opened) -> AsyncIterator[bytes]:
         try:
-            async for item in objects:
-                yield form.write(item)
+            async for item in opened.chunks():
+                yield _event(item)
         except ApiError as error:
-            yield form.write(form.failure(error))
+            yield _event(opened.failure(error))
         except Exception:  # the status was sent long ago, so only an event can report the error
             LOG.exception("a stream failed")
-            yield form.write(form.failure(ApiError(500, BUG)))
+            yield _event(opened.failure(ApiError(500, BUG)))
         self._ended = True
-        yield form.end
+        yield opened.end
+
+
+def _event(item: dict[str, Any]) -> bytes:
+    """An object as an event; it is named by the object's type if that has one, as in the dialects."""
+    name = f"event: {item['type']}\n" if "type" in item else ""
+    return f"{name}data: {json.dumps(item, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
+
+
+async def answer(request: Request, opened: Opened, stream: bool | None) -> Response:
+    """Sample the reply of a request, and return it whole or as a stream."""
+    opened.generation.start()
+    if stream:
+        # The status line is sent before the first token, so later errors are events.
+        return EventStream(opened)
+    return JSONResponse(await unless_gone(request, opened.reply(), opened.generation.close))
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Close = lambda client_left: None) -> T:

@@ -22,7 +22,6 @@ from slimrl.inference.grammar import (
 from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
 from slimrl_serve.bodies import ChatBody, CompletionBody, FunctionSpec, Sampling
 from slimrl_serve.errors import ApiError, bad_request
-from slimrl_serve.finite import has_finite_value
 from slimrl_serve.format_bodies import NamedTool, ResponseFormat, StructuredOutputs
 from slimrl_serve.grammar_trial import TrialError, is_costly, try_to_compile
 
@@ -53,7 +52,7 @@ class Formats:
 
     async def grammar_of(self, body: Sampling, in_thoughts: bool = False) -> Grammar | None:
         """The grammar of a body's reply; None if it is free. `in_thoughts` means that the prompt has opened the
-        thoughts. Raises ApiError 400 for what cannot be obeyed."""
+        thoughts. Raises ApiError 400 for formats that cannot be obeyed."""
         param, source = source_of(body, in_thoughts)
         if not source:
             return None
@@ -84,7 +83,7 @@ class Formats:
         if source in self._kept:
             self._kept.move_to_end(source)
             return self._kept[source]
-        # Those that send the same one wait for the same task, which goes on if they give up: its thread does too.
+        # Requests with the same source wait for the same task. It continues if they give up, as its thread does.
         if source not in self._compiling:
             task = asyncio.create_task(self._compile_alone(compiler, source))
             self._compiling[source] = task
@@ -106,11 +105,11 @@ class Formats:
     def _forget(self, source: str, done: "asyncio.Task[Grammar]") -> None:
         del self._compiling[source]
         if not done.cancelled():
-            done.exception()  # told to those that waited, if any still do
+            done.exception()  # raised in the tasks that still wait
 
 
 def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
-    """The field that constrains the reply, and the source of its grammar; two empty texts if there is none."""
+    """Return the field that constrains the reply, and the source of its grammar; two empty texts if there is none."""
     formats = _formats(body)
     tools = _tools(body) if isinstance(body, ChatBody) else []
     if len(formats) > 1 or (formats and tools and formats[0][0] != "response_format"):
@@ -120,48 +119,45 @@ def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
         return _calls_source(body, tools, formats[0][1] if formats else None, in_thoughts)
     if not formats:
         return "", ""
-    name, schema_or_source = formats[0]
-    return name, json_source(schema_or_source) if isinstance(schema_or_source, dict) else schema_or_source
+    name, form = formats[0]
+    return name, json_source(_with_spaces(form)) if isinstance(form, dict) else form
 
 
 def _formats(body: Sampling) -> list[tuple[str, Any]]:
     """The names of the fields that ask for a format, each with its JSON schema or the source of its grammar."""
     found: list[tuple[str, Any]] = []
-    if isinstance(body, ChatBody | CompletionBody) and body.response_format is not None:
-        found += _of_response_format(body.response_format)
-    if body.structured_outputs is not None:
-        found += [("structured_outputs", form) for form in _of_structured_outputs(body.structured_outputs)]
+    if isinstance(body, ChatBody | CompletionBody) and body.response_format and body.response_format.type != "text":
+        found.append(("response_format", _schema_of(body.response_format)))
+    given = {"structured_outputs": body.structured_outputs}
     for kind in ("json", "regex", "choice", "grammar"):  # vLLM's older names of the same
-        name = f"guided_{kind}"
-        if (given := getattr(body, name)) is not None:
-            found += [(name, form) for form in _of_structured_outputs(StructuredOutputs(**{kind: given}), name)]
+        if (old := getattr(body, f"guided_{kind}")) is not None:
+            given[f"guided_{kind}"] = StructuredOutputs(**{kind: old})
+    for name, outputs in given.items():
+        if outputs is not None:
+            found += [(name, form) for form in _of_structured_outputs(outputs, name)]
     return found
 
 
-def _of_response_format(given: ResponseFormat) -> list[tuple[str, Any]]:
-    if given.type == "text":
-        return []
-    if given.type == "json_object":
-        return [("response_format", _with_spaces(ANY_OBJECT))]
-    if given.json_schema is None:
+def _schema_of(given: ResponseFormat) -> dict[str, Any]:
+    if given.type == "json_schema" and given.json_schema is None:
         raise bad_request("response_format of the type json_schema needs its json_schema.", "response_format")
-    schema = given.json_schema.schema_
-    return [("response_format", _with_spaces(ANY_OBJECT if schema is None else _finite(schema, "response_format")))]
+    schema = given.json_schema.schema_ if given.type == "json_schema" and given.json_schema else None
+    return ANY_OBJECT if schema is None else schema
 
 
-def _of_structured_outputs(given: StructuredOutputs, name: str = "structured_outputs") -> list[Any]:
+def _of_structured_outputs(given: StructuredOutputs, name: str) -> list[Any]:
     found: list[Any] = []
     if given.json_ is not None:
-        found.append(_with_spaces(_finite(_read_schema(given.json_, name), name)))
+        found.append(_read_schema(given.json_, name))
     if given.json_object is not None:
-        found.append(_with_spaces(ANY_OBJECT))
+        found.append(ANY_OBJECT)
     if given.regex is not None:
         found.append(regex_source(given.regex))
     if given.choice is not None:
         found.append(lark_source([f"start: {' | '.join(map(literal, given.choice))}"]))
     if given.grammar is not None:
         found.append(given.grammar)
-    if not found and name == "structured_outputs":
+    if not found:
         raise bad_request("structured_outputs needs one of json, json_object, regex, choice and grammar.", name)
     return found
 
@@ -176,18 +172,12 @@ def _read_schema(given: Mapping[str, Any] | str, name: str) -> dict[str, Any]:
     return schema
 
 
-def _finite(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    if not has_finite_value(schema):
-        raise bad_request(f"{name}: no finite value obeys the schema: each one needs another one inside.", name)
-    return schema
-
-
 def _with_spaces(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "x-guidance": SPACES}
 
 
 def _tools(body: ChatBody) -> list[FunctionSpec]:
-    """The functions whose calls are constrained; empty if the reply may call what it wants, or nothing."""
+    """The functions whose calls are constrained; empty if calls are free or forbidden."""
     choice, functions = body.tool_choice, [tool.function for tool in body.tools or []]
     if isinstance(choice, NamedTool):
         wanted = [function for function in functions if function.name == choice.function.name]
@@ -216,10 +206,10 @@ def _calls_source(
     call = f"{literal(OPEN)} tail"
     if forced or schema is not None:
         rule = f'{call} ("\\n" {call})*' if several else call
-        lines.append(f"reply: {rule}" + ("" if forced else f" | %json {json.dumps(schema)}"))
+        lines.append(f"reply: {rule}" + ("" if forced else f" | %json {json.dumps(_with_spaces(schema or {}))}"))
     else:
         # Text up to the next tag is taken lazily, so that behind a tag nothing but a call can follow. It does not reach
-        # over thoughts, since what is called there does not count.
+        # over thoughts, since calls there do not count.
         lines.append("reply: " + ("(head tail)* TEXT" if several else "TEXT | head tail"))
         lines.append(PLAIN_RULE)
         lines.append(f"head[lazy]: PLAIN {literal(OPEN)}")
@@ -241,4 +231,4 @@ def _call_rule(function: FunctionSpec, obeys: bool) -> str:
         if schema["type"] != "object":
             raise bad_request(f"The parameters of {function.name!r:.80} must be an object's schema.", "tools")
     head = f'\n{{"name": {json.dumps(function.name, ensure_ascii=False)}, "arguments": '
-    return f"{literal(head)} %json {json.dumps(_with_spaces(_finite(schema, 'tools')))}"
+    return f"{literal(head)} %json {json.dumps(_with_spaces(schema))}"

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from slimrl.inference.grammar import Grammar
 from slimrl.inference.sampling import ScoredToken
@@ -34,9 +34,14 @@ class Wanted:
     """Requested settings besides the body's sampling fields; they differ from route to route."""
 
     max_tokens: int
-    top_logprobs: int = -1  # as for the prompt: -1 is no log-probabilities, 0 those of the tokens alone
-    prompt_logprobs: int = -1
+    top_logprobs: int | None = None  # as for the prompt: None is no log-probabilities, 0 those of the tokens alone
+    prompt_logprobs: int | None = None
     streams: bool = False
+
+    def num_scores(self, prompt_len: int, num_choices: int) -> int:
+        """Return the most log-probabilities that a reply can have."""
+        sampled = 0 if self.top_logprobs is None else num_choices * self.max_tokens * (self.top_logprobs + 1)
+        return sampled + (0 if self.prompt_logprobs is None else prompt_len * (self.prompt_logprobs + 1))
 
 
 @dataclass(slots=True, eq=False)
@@ -154,6 +159,17 @@ class Generation:
                 if done or len(choice.token_ids) > choice.told:
                     yield choice, done
 
+    def usage(self) -> dict[str, Any]:
+        """Return the token counts of the reply; a prompt counts once, however many choices continue it."""
+        scoring = [choice.request for choice in self.choices if choice.job is choice.first]
+        prompt, sampled = sum(len(request.prompt) for request in scoring), sum(len(c.token_ids) for c in self.choices)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": sampled,
+            "total_tokens": prompt + sampled,
+            "prompt_tokens_details": {"cached_tokens": sum(request.cached for request in scoring)},
+        }
+
     def close(self, client_left: bool) -> None:
         """End every choice and count how it ended; later calls do nothing."""
         if self.closed:
@@ -177,7 +193,8 @@ class Generation:
 
 
 async def take_turns(write: Callable[[Choice], T], choices: Sequence[Choice]) -> list[T]:
-    """What `write` makes of each choice. In between the event loop serves others: thousands of tokens take a while."""
+    """Return the result of `write` for each choice. In between the event loop serves others: thousands of tokens take a
+    while."""
     written = []
     for choice in choices:
         written.append(write(choice))
@@ -221,11 +238,8 @@ def prepare(
 
 
 def _check_scores(service: Service, prompts: Sequence[list[int]], num: int, wanted: Sequence[Wanted]) -> None:
-    """Raise ApiError 400 for more log-probabilities than a reply can tell in a second; one context always has room."""
-    asked = sum(
-        num * want.max_tokens * (want.top_logprobs + 1) + len(prompt) * (want.prompt_logprobs + 1)
-        for prompt, want in zip(prompts, wanted, strict=True)
-    )
+    """Raise ApiError 400 for more log-probabilities than a reply can hold; one context always has room."""
+    asked = sum(want.num_scores(len(prompt), num) for prompt, want in zip(prompts, wanted, strict=True))
     most = max(MAX_SCORES, service.config.context_len * (MAX_TOP + 1))
     if asked > most:
         raise bad_request(
@@ -261,8 +275,8 @@ def _options(service: Service, body: Sampling, wanted: Wanted, grammar: Grammar 
         stop_ids=stop_ids,
         ignore_eos=bool(body.ignore_eos),
         min_tokens=min_tokens,
-        top_logprobs=max(0, wanted.top_logprobs),
-        prompt_logprobs=wanted.prompt_logprobs,
+        top_logprobs=wanted.top_logprobs or 0,
+        prompt_logprobs=-1 if wanted.prompt_logprobs is None else wanted.prompt_logprobs,
         shaping=_read_shaping(body, num_tokens, grammar),
     )
 

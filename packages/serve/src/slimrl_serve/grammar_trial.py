@@ -1,7 +1,7 @@
 """Compiles a grammar in a process of its own, which can be ended: llguidance cannot be interrupted, and a small schema
 may take it minutes and gigabytes.
 
-The process has tokens of one byte each. What takes too long, the automaton of patterns, does not depend on the tokens.
+The process has tokens of one byte each. The slow part, the automaton of patterns, does not depend on the tokens.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ MAX_BYTES = 2**31  # of memory
 TRIAL_S = 5.0
 READY = b"ready\n"
 PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from slimrl_serve.grammar_trial import main; main()"
-# What may take long: patterns, intersections, counted repeats and multiples, also where an escape hides their letters;
+# Slow parts: patterns, intersections, counted repeats and multiples, also where an escape hides their letters;
 # and any long source, since the time of many properties or of a long pattern grows with the square of its length.
 COSTLY = re.compile(r'"pattern|allOf|multipleOf|[&~]|\{\s*\d|\\u00[2-7]')
 MAX_UNTRIED = 2**12  # characters, which take up to 2 s

@@ -10,17 +10,16 @@ from fastapi.routing import APIRoute
 
 from slimrl.io.http_access import Refusal
 from slimrl.io.text import MAX_DEPTH, is_too_deep, is_writable
-from slimrl_serve.errors import bad_request, error_on
+from slimrl_serve.errors import ApiError, bad_request, respond
 
 MAX_BODY_BYTES = 16 * 2**20
 # Of a body: millions of values, of two bytes each, would take gigabytes, and seconds in which nothing else is served.
 MAX_VALUES, MAX_CONTAINERS = 2**21, 2**16
 
 
-def respond(refusal: Refusal, path: str) -> JSONResponse:
-    """The response to a request that is refused before any route sees it."""
-    body = error_on(path, refusal.status, refusal.message, code=refusal.code)
-    return JSONResponse(body, refusal.status, refusal.headers)
+def refuse(refusal: Refusal, path: str) -> JSONResponse:
+    """Return the response to a request that is refused before any route sees it."""
+    return respond(path, ApiError(refusal.status, refusal.message, code=refusal.code, headers=refusal.headers))
 
 
 class TextRoute(APIRoute):

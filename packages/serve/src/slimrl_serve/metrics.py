@@ -79,7 +79,7 @@ class _EngineCollector(Collector):
             ("prefix_cache_hits", "Prompt tokens taken from the cache.", counters.cached),
             ("generation_tokens", "Tokens sampled.", counters.sampled),
             ("guessed_tokens", "Tokens guessed ahead by looking them up.", counters.guessed),
-            ("guessed_tokens_right", "Guesses that were what was sampled.", counters.guessed_right),
+            ("guessed_tokens_right", "Guesses that were sampled.", counters.guessed_right),
         )
         for name, meaning, total in totals:
             counter = CounterMetricFamily(f"slimrl:{name}", meaning, labels=["model_name"])

@@ -1,4 +1,4 @@
-"""Holds the served model, and what all routes need: checks of names, prompts and the queue, and tokenization.
+"""Holds the served model, and the parts that all routes need: checks of names, prompts and the queue, and tokenization.
 
 Knows nothing of OpenAI's formats; they are in `chat.py` and `completions.py`.
 """
@@ -14,7 +14,6 @@ from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
 from slimrl.inference.grammar import GrammarCompiler
 from slimrl.models.load import Policy, date_of, load_policy
-from slimrl_serve.bodies import ChatMessage, Tool
 from slimrl_serve.body import LONGEST_NAME
 from slimrl_serve.conversation import PromptWriter
 from slimrl_serve.errors import ApiError, bad_request, too_long
@@ -102,7 +101,7 @@ class Service:
         return self.adapter or self.base_name
 
     def card(self) -> dict[str, Any]:
-        """What OpenAI's clients are told of the served model. Raises ApiError 503 as `check_ready` does."""
+        """Describe the served model for OpenAI's clients. Raises ApiError 503 as `check_ready` does."""
         self.check_ready()
         return {
             "id": self.name,
@@ -115,7 +114,7 @@ class Service:
         }
 
     def check_model(self, name: str | None) -> str:
-        """The served name, which None stands for. Raises ApiError 404 for any other name."""
+        """Return the served name. Raises ApiError 404 for any other name but None."""
         if name is None or name == self.name:
             return self.name
         # Not served under its own name while an adapter is merged: the adapter would answer.
@@ -144,10 +143,6 @@ class Service:
             return vocabulary.encode(text, add_special)
         return await asyncio.to_thread(vocabulary.encode, text, add_special)
 
-    def write_prompt(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: dict[str, Any]) -> str:
-        """The text of a conversation, as the chat template renders it."""
-        return self.model.writer.write(messages, tools, settings)
-
     def check_prompt(self, token_ids: Sequence[int], max_tokens: int | None) -> int:
         """The number of tokens that may be sampled. Raises ApiError 400 if the prompt or `max_tokens` do not fit."""
         room, context_len = self.room_behind(token_ids), self.config.context_len
@@ -173,7 +168,7 @@ class Service:
 
     def check_room(self, num_requests: int) -> None:
         """Raise ApiError 429 if the queue is full, and 400 for more requests than it could ever hold."""
-        # Running and waiting ones together: `num_open` does not tell them apart.
+        # Running and waiting ones together: `num_open` counts both.
         most = self.config.max_slots + self.config.max_queue
         if num_requests > most:
             raise bad_request(

@@ -1,11 +1,10 @@
 """Starts the server where the packages that it needs are installed. Imports none of them itself."""
 
 from collections.abc import Callable
-from importlib import import_module
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.serve import ServeConfig
-from slimrl.errors import UserError, install_hint
+from slimrl.errors import require
 from slimrl.plugins import call
 
 NEEDED = ("fastapi", "prometheus_client", "uvicorn")
@@ -25,11 +24,5 @@ def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
 
 def check_packages() -> None:
     """Raise UserError if the extra `server` is missing."""
-    try:
-        for module in NEEDED:
-            import_module(module)
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"The inference server needs the package {error.name}, which is not installed. Install the extra: "
-            f"{install_hint('server')}."
-        ) from None
+    for module in NEEDED:
+        require(module, "server", "The inference server")

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from slimrl.io.text import byte_alphabet, partial_mark_length
 
-BROKEN = "\ufffd"  # what incomplete characters decode to
+BROKEN = "\ufffd"  # the text of an incomplete character
 # At most this many tokens are decoded again with every new one, unless they are one long run of incomplete characters.
 WINDOW = 24
 OVERLAP = 8  # tokens that a moved window keeps

@@ -2,13 +2,16 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from slimrl_serve.bodies import DetokenizeBody, GenerateBody, TokenizeBody
-from slimrl_serve.chat import template_settings
+from slimrl_serve.bodies import DetokenizeBody, GenerateBody, GenerateSampling, TokenizeBody
+from slimrl_serve.chat import render
 from slimrl_serve.errors import bad_request
-from slimrl_serve.generation import Choice, Generation, Wanted, prepare, take_turns
-from slimrl_serve.logprobs import TokenNames, chat_logprobs, prompt_logprobs
+from slimrl_serve.generation import Choice, Wanted, prepare, take_turns
+from slimrl_serve.logprobs import TokenNames, chat_logprobs, prompt_logprobs, sampled_scores
+from slimrl_serve.opened import Opened
 from slimrl_serve.service import Service
 
 # A body of megabytes would delay the running streams, because most of the work on it holds the GIL.
@@ -28,7 +31,7 @@ async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
     if messages is None:
         text, add_special = str(body.prompt), body.add_special_tokens is not False
     else:
-        text = service.write_prompt(messages, body.tools or [], template_settings(service, body))
+        text = render(service, body, messages, body.tools or [])
         add_special = bool(body.add_special_tokens)
     if len(text) > (most := MOST_CONTEXTS * CHARACTERS * service.config.context_len):
         raise bad_request(f"The text has {len(text)} characters; send at most {most} at once.", "prompt")
@@ -65,8 +68,38 @@ def tokenizer_info(service: Service) -> dict[str, Any]:
     }
 
 
-async def open_generation(service: Service, body: GenerateBody) -> Generation:
-    """The choices of `/inference/v1/generate`; none is queued yet.
+@dataclass(slots=True, eq=False)
+class OpenedTokens(Opened):
+    """One request of `/inference/v1/generate`: token ids and their log-probabilities, no text."""
+
+    service: Service
+    sampling: GenerateSampling
+
+    async def reply(self) -> dict[str, Any]:
+        """Return the whole reply."""
+        await self.generation.finish()
+        choices, names = self.generation.choices, TokenNames(self.service.model.vocabulary, as_ids=True)
+        return {
+            "request_id": self.generation.request_id,
+            "choices": await take_turns(partial(self._choice, names), choices),
+            "prompt_logprobs": prompt_logprobs(names, choices[0], self.sampling.prompt_logprobs),
+        }
+
+    def _choice(self, names: TokenNames, choice: Choice) -> dict[str, Any]:
+        token_ids, num_top = choice.token_ids, self.sampling.logprobs
+        scores = [] if num_top is None else sampled_scores(choice, 0, len(token_ids), num_top)
+        return {
+            "index": choice.index,
+            "token_ids": token_ids,
+            "token_versions": choice.request.versions,
+            "weight_versions": version_spans(self.service, choice.request.versions),
+            "finish_reason": choice.finish_reason,
+            "logprobs": None if num_top is None else chat_logprobs(names, scores),
+        }
+
+
+async def open_generation(service: Service, body: GenerateBody) -> OpenedTokens:
+    """Check a request of `/inference/v1/generate`; no choice is queued yet.
 
     As with vLLM, `max_tokens` may reach beyond the context: then sampling stops at its end, by "length".
     """
@@ -78,28 +111,10 @@ async def open_generation(service: Service, body: GenerateBody) -> Generation:
     if least > asked:
         raise bad_request(f"min_tokens = {least} is more than the {asked} at most.", "sampling_params.min_tokens")
     sampling = sampling.model_copy(update={"min_tokens": min(least, room)})
-    wanted = Wanted(
-        max_tokens=min(asked, room),
-        top_logprobs=-1 if sampling.logprobs is None else sampling.logprobs,
-        prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
-    )
+    wanted = Wanted(min(asked, room), sampling.logprobs, sampling.prompt_logprobs)
     request_id = body.request_id or f"generate-{uuid.uuid4().hex}"
     grammar = await service.formats.grammar_of(sampling)
-    return prepare(service, [body.token_ids], sampling, [wanted], request_id, grammar)
-
-
-async def generate(service: Service, body: GenerateBody, generation: Generation) -> dict[str, Any]:
-    """The reply of `/inference/v1/generate`: token ids and their log-probabilities, no text."""
-    await generation.finish()
-    names = TokenNames(service.model.vocabulary, as_ids=True)
-    scored, num_scored = body.sampling_params.prompt_logprobs, body.sampling_params.prompt_logprobs or 0
-    return {
-        "request_id": generation.request_id,
-        "choices": await take_turns(
-            lambda choice: _choice(service, names, choice, body.sampling_params.logprobs), generation.choices
-        ),
-        "prompt_logprobs": None if scored is None else prompt_logprobs(names, generation.choices[0], num_scored),
-    }
+    return OpenedTokens(prepare(service, [body.token_ids], sampling, [wanted], request_id, grammar), service, sampling)
 
 
 def version_spans(service: Service, versions: Sequence[int]) -> list[dict[str, Any]]:
@@ -111,15 +126,3 @@ def version_spans(service: Service, versions: Sequence[int]) -> list[dict[str, A
             spans.append({"version": name, "start": index})
         spans[-1]["end"] = index + 1
     return spans
-
-
-def _choice(service: Service, names: TokenNames, choice: Choice, num_top: int | None) -> dict[str, Any]:
-    token_ids = choice.token_ids
-    return {
-        "index": choice.index,
-        "token_ids": token_ids,
-        "token_versions": choice.request.versions,
-        "weight_versions": version_spans(service, choice.request.versions),
-        "finish_reason": choice.finish_reason,
-        "logprobs": None if num_top is None else chat_logprobs(names, choice, 0, len(token_ids), num_top),
-    }

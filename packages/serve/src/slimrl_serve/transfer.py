@@ -1,15 +1,17 @@
 """Takes new weights in the steps of vLLM's routes: start, one or more updates, finish. The weights change at the end.
 
-An update names a directory, or what the trainer is about to broadcast: whole weights, or an adapter alone. Until the
-finish the parts wait in memory, so an update that breaks off changes nothing; the next start begins anew.
+An update names a directory, or the tensors that the trainer is about to broadcast: whole weights, or an adapter alone.
+Until the finish the parts wait in memory, so an update that breaks off changes nothing; the next start begins anew.
 """
 
 import asyncio
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from fastapi import Request
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
@@ -20,8 +22,21 @@ from slimrl.models.lora import AdapterForm
 from slimrl.models.tensor_file import DTYPES as FILE_DTYPES
 from slimrl.transport.broadcast import GROUP_S, Kinds, Meeting, WeightGroup
 from slimrl_serve.base_weights import BaseWeights
-from slimrl_serve.bodies import AdapterInfo, BroadcastInfo, CheckBody, DirectoryInfo, JoinInfo, NoInfo
-from slimrl_serve.errors import bad_request
+from slimrl_serve.bodies import (
+    AdapterInfo,
+    AnyUpdateBody,
+    BroadcastInfo,
+    CheckBody,
+    DirectoryInfo,
+    FinishBody,
+    InitTransferBody,
+    JoinInfo,
+    NewVersionBody,
+    NoInfo,
+    UpdateBody,
+)
+from slimrl_serve.errors import bad_request, blaming
+from slimrl_serve.events import unless_gone
 from slimrl_serve.service import Service
 from slimrl_serve.weights import (
     check_kinds,
@@ -32,6 +47,7 @@ from slimrl_serve.weights import (
     weight_checksums,
 )
 
+Plain = dict[str, Any]
 TRAINER = "the broadcast"
 GRACE_S = 10.0  # for PyTorch to report its own time-out before ours
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in FILE_DTYPES.values()}
@@ -45,7 +61,7 @@ class NewWeights:
     adapter: Adapter | None = None
 
     def with_part(self, part: "NewWeights") -> "NewWeights":
-        """These with a part that has come. Raises UserError if an adapter is not the only part."""
+        """Return these with a further part. Raises UserError if an adapter is not the only part."""
         if self.adapter or (self.tensors and part.adapter):
             raise UserError("An adapter is an update of its own, and whole weights are another.")
         return NewWeights(self.tensors | part.tensors, part.adapter)
@@ -64,7 +80,74 @@ class WeightTransfer:
     def _module(self) -> nn.Module:
         return self._service.model.policy.module
 
-    async def init(self, info: JoinInfo | NoInfo) -> None:
+    async def init_weight_transfer_engine(self, body: InitTransferBody, request: Request) -> Plain:
+        """Join the process group of a trainer that broadcasts weights, until it leaves; directories need `{}`."""
+        await unless_gone(request, self._join(body.init_info))
+        return {"message": "Weight transfer initialized"}
+
+    async def start_weight_update(self) -> Plain:
+        """Begin an update in several calls. An unfinished one is forgotten."""
+        self._service.check_ready()
+        async with self._service.changing:
+            self._staged = NewWeights({})
+        return {"message": "Weight update started"}
+
+    async def update_weights(self, body: AnyUpdateBody, request: Request) -> Plain:
+        """Replace the weights; running sequences go on with the new ones. With `update_info` after the finish only."""
+        self._service.check_ready()
+        if isinstance(body, UpdateBody):
+            await self._replace_by(Path(body.weight_dir), body.version)
+        else:
+            await unless_gone(request, self._stage(body.update_info), self._break_off)
+        status = "updated" if isinstance(body, UpdateBody) else "received"
+        return {"status": status, "version": self._service.engine.version}
+
+    async def finish_weight_update(self, body: FinishBody | None = None) -> Plain:
+        """Sample from the received weights from now on, as `weight_version`. Without one the version stays."""
+        version = body.weight_version if body else None
+        async with self._service.changing:
+            staged, self._staged = self._staged, None
+            if staged is None:
+                raise bad_request("There is no update to finish: POST /start_weight_update comes first.")
+            self._check_no_adapter()
+            if staged.adapter is None:
+                with blaming("update_info"):
+                    staged = NewWeights(await asyncio.to_thread(self._check_whole, staged.tensors))
+            await self._replace(staged, None if version is None else int(version), "update_info")
+        return {"message": "Weight update finished"}
+
+    async def weight_info(self) -> Plain:
+        """The version of the weights, `default` until one was given."""
+        self._service.check_ready()
+        return {"weight_version": self._service.version_name(self._service.engine.version)}
+
+    async def update_weight_version(self, body: NewVersionBody) -> Plain:
+        """Give the present weights another version."""
+        self._service.check_ready()
+        version = int(body.new_version)
+        async with self._service.changing:
+            await self._service.thread.call(lambda engine: engine.publish(version))
+        return {"success": True, "new_version": body.new_version}
+
+    async def weight_checker(self, body: CheckBody) -> Plain:
+        """Checksums of all weights, a comparison with such, or zeros as weights."""
+        module = self._module
+        if body.action == "reset":
+            async with self._service.changing:
+                self._check_no_adapter()
+                zeros = {name: torch.zeros_like(parameter) for name, parameter in module.named_parameters()}
+                await self._replace(NewWeights(zeros), None, "action")
+            return {"status": "reset"}
+        if body.action == "compare" and body.baseline is None:
+            raise bad_request("action = compare needs a baseline, as the reply to action = checksum.", "baseline")
+        sums = await self._service.thread.call(lambda engine: weight_checksums(module))
+        if body.baseline is None:
+            return {"checksums": sums}
+        names = sums.keys() | body.baseline.keys()
+        mismatches = sorted(name for name in names if sums.get(name) != body.baseline.get(name))
+        return {"match": not mismatches, "mismatches": mismatches}
+
+    async def _join(self, info: JoinInfo | NoInfo) -> None:
         """Join the group of a trainer, in place of an earlier one. For directories there is nothing to do."""
         device = next(self._module.parameters()).device
         if isinstance(info, NoInfo):
@@ -86,77 +169,47 @@ class WeightTransfer:
             except UserError as error:
                 raise bad_request(str(error), "init_info") from None
 
-    async def start(self) -> None:
-        """Begin an update; what an earlier one has received is forgotten."""
-        self._service.check_ready()
-        async with self._service.changing:
-            self._staged = NewWeights({})
-
-    async def receive(self, info: DirectoryInfo | BroadcastInfo) -> None:
+    async def _stage(self, info: DirectoryInfo | BroadcastInfo) -> None:
         """Take weights, or a part of them. If that fails the update has ended."""
         async with self._service.changing:
             staged, self._staged = self._staged, None
             if staged is None:
                 raise bad_request("There is no update to continue: POST /start_weight_update comes first.")
-            try:
+            with blaming("update_info"):
                 part = await call_in_daemon(partial(self._read, info), "weight update")
                 self._staged = staged.with_part(part)
-            except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
-                raise bad_request(str(error), "update_info") from None
 
-    def break_off(self, client_left: bool) -> None:
+    def _break_off(self, client_left: bool) -> None:
         """Leave the group if the trainer has left in the middle of an update: its broadcast would never end."""
         if client_left and self._group:
             # PyTorch does not close a group before the broadcast in it has timed out.
             start_in_daemon(self._group.close, "weight group")
             self._group = None
 
-    async def finish(self, version: int | None) -> None:
-        """Sample from the new weights from now on. Without a number for them it stays what it was."""
-        async with self._service.changing:
-            staged, self._staged = self._staged, None
-            if staged is None:
-                raise bad_request("There is no update to finish: POST /start_weight_update comes first.")
-            self._check_no_adapter()
-            if staged.adapter is None:
-                staged = await self._check_whole(staged.tensors)
-            await self._replace(staged, version, "update_info")
-
-    async def replace(self, directory: Path, version: int) -> None:
+    async def _replace_by(self, directory: Path, version: int) -> None:
         """Take the weights of a directory at once."""
         async with self._service.changing:
             self._check_no_adapter()
-            try:
+            with blaming("weight_dir"):
                 # Reading happens in a thread, while the engine samples; only the copy runs between two steps.
                 weights = await asyncio.to_thread(self._read_directory, directory)
-            except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
-                raise bad_request(str(error), "weight_dir") from None
             await self._replace(weights, version, "weight_dir")
 
-    async def set_version(self, version: int) -> None:
-        """Give the present weights another number."""
-        self._service.check_ready()
-        async with self._service.changing:
-            await self._service.thread.call(lambda engine: engine.publish(version))
-
     def _check_no_adapter(self) -> None:
-        """Raises ApiError 400 while an adapter is merged into the weights: unloading it would bring back old ones."""
+        """Raise ApiError 400 while an adapter is merged into the weights: unloading it would restore old ones."""
         if self._service.adapter:
             raise bad_request(
                 f"The adapter `{self._service.adapter}` is merged into the weights; unload it before an update."
             )
 
-    async def _check_whole(self, tensors: dict[str, Tensor]) -> NewWeights:
-        """The weights to copy of what a trainer has sent in parts. Raises ApiError 400 if they are not all."""
-        try:
-            check_kinds(TRAINER, {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}, self._module)
-            return NewWeights(await asyncio.to_thread(check_numbers, TRAINER, tensors, self._module))
-        except UserError as error:
-            raise bad_request(str(error), "update_info") from None
+    def _check_whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the tensors to copy, of those that a trainer has sent in parts. Raises UserError unless all came."""
+        check_kinds(TRAINER, {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}, self._module)
+        return check_numbers(TRAINER, tensors, self._module)
 
     async def _replace(self, weights: NewWeights, version: int | None, field: str) -> None:
-        """Put checked weights into the module between two steps, and give the version its number. What is received and
-        not finished yet is forgotten: it may have been meant for the weights that were there before."""
+        """Put checked weights into the module between two steps, and give the version its number. An unfinished
+        update is forgotten: it may have been meant for the earlier weights."""
         module, adapter, self._staged = self._module, weights.adapter, None
         if adapter is None:
             self._base.lose()
@@ -174,31 +227,13 @@ class WeightTransfer:
         except UserError as error:
             raise bad_request(str(error), field) from None
 
-    async def check(self, body: CheckBody) -> dict[str, object]:
-        """The reply of `/weight_checker`."""
-        module = self._module
-        if body.action == "reset":
-            async with self._service.changing:
-                self._check_no_adapter()
-                zeros = {name: torch.zeros_like(parameter) for name, parameter in module.named_parameters()}
-                await self._replace(NewWeights(zeros), None, "action")
-            return {"status": "reset"}
-        if body.action == "compare" and body.baseline is None:
-            raise bad_request("action = compare needs a baseline, as the reply to action = checksum.", "baseline")
-        sums = await self._service.thread.call(lambda engine: weight_checksums(module))
-        if body.baseline is None:
-            return {"checksums": sums}
-        names = sums.keys() | body.baseline.keys()
-        mismatches = sorted(name for name in names if sums.get(name) != body.baseline.get(name))
-        return {"match": not mismatches, "mismatches": mismatches}
-
     def _read_directory(self, directory: Path) -> NewWeights:
         if not is_adapter(directory):
             return NewWeights(read_weights(directory, self._module))
         return self._checked(read_adapter(directory, self._module, self._base.kept))
 
     def _checked(self, adapter: Adapter) -> NewWeights:
-        self._check_no_adapter()  # whose weights would be taken for the base model's
+        self._check_no_adapter()  # its weights would be mistaken for the base model's
         self._base.check(adapter, self._module)
         return NewWeights({}, adapter)
 
@@ -225,7 +260,7 @@ class WeightTransfer:
         return self._checked(make_adapter(TRAINER, form, kinds, lambda: group.receive(kinds), known))
 
     def _kinds(self, info: BroadcastInfo) -> Kinds:
-        """What the trainer will broadcast. Raises UserError if the lists do not describe tensors."""
+        """Return the kinds of the tensors of a broadcast. Raises UserError if the lists do not describe tensors."""
         if not len(info.names) == len(info.dtype_names) == len(info.shapes):
             raise UserError("names, dtype_names and shapes must have the same length.")
         if unknown := [name for name in info.dtype_names if name not in DTYPES]:

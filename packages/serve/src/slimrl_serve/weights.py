@@ -19,7 +19,7 @@ from slimrl.models.tensor_file import TensorFile
 from slimrl.models.weight_files import weight_files
 from slimrl.transport.broadcast import Kinds
 
-Source = Path | str  # a directory, or the name of what sent the weights
+Source = Path | str  # a directory, or the name of the sender
 
 
 def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
@@ -36,20 +36,20 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
     kinds = {name: kind for file in files for name, kind in file.kinds.items()}
     check_kinds(directory, kinds, module)
     found = {name: tensor for file in files for name, tensor in file.read()}
-    # After they were read: what is written over a file in between does not agree with its checksum any more.
+    # After they were read: a file that was overwritten in between does not match its checksum any more.
     check_sums(directory, [file.path.relative_to(directory).as_posix() for file in files])
     return check_numbers(directory, found, module)
 
 
 def check_kinds(source: Source, kinds: Kinds, module: nn.Module) -> None:
-    """Raises UserError unless these are the names, shapes and dtypes of the module's tensors."""
+    """Raise UserError unless these are the names, shapes and dtypes of the module's tensors."""
     check_part(source, kinds, module)
     if missing := sorted(set(dict(module.named_parameters())) - set(kinds)):
         raise UserError(f"{source} lacks {len(missing)} of the served model's tensors, such as {missing[0]}.")
 
 
 def check_part(source: Source, kinds: Kinds, module: nn.Module) -> None:
-    """Raises UserError unless these are the names, shapes and dtypes of some of the module's tensors."""
+    """Raise UserError unless these are the names, shapes and dtypes of some of the module's tensors."""
     own = _tensors_of(module)
     if unknown := sorted(set(kinds) - set(own)):
         raise UserError(f"{source} has the tensor {unknown[0]}, which the served model has not.")
@@ -59,7 +59,7 @@ def check_part(source: Source, kinds: Kinds, module: nn.Module) -> None:
 
 def check_numbers(source: Source, found: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
     """The tensors to copy into the module, of tensors of the right kinds. Raises UserError for numbers that are not
-    finite, and for a tensor that differs from what it is tied to."""
+    finite, and for a tensor that differs from its tied one."""
     # Tied parameters have several names: `known` has all, `unique` the first, which holds the tensor.
     known = dict(module.named_parameters(remove_duplicate=False))
     unique = dict(module.named_parameters())
@@ -69,7 +69,7 @@ def check_numbers(source: Source, found: Mapping[str, Tensor], module: nn.Module
         # Keys and values with NaNs would outlive the weights: even masked, they spoil every sequence that reads them.
         if not torch.isfinite(tensor).all():
             raise UserError(f"{name} in {source} has numbers that are NaN or infinite.")
-        # What is not copied must be equal already: buffers, and the further names of tied parameters.
+        # Tensors that are not copied must be equal already: buffers, and the further names of tied parameters.
         if name not in known:
             _check_same_numbers(source, name, tensor, own[name])
         elif name not in unique:

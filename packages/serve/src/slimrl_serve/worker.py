@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from slimrl.inference.engine import Engine, EngineLoad
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions
@@ -24,15 +24,16 @@ PauseMode = Literal["keep", "wait", "abort"]
 STEP_S = 1.0  # for the present step, when the thread is to end
 DRAIN_S = 0.02  # between two looks at whether the requests under way have ended
 MAX_PREFILL = 1024  # tokens per step, so that a long prompt does not delay the running streams
+ENDED = "the engine's thread has ended"
 T = TypeVar("T")
+Command = tuple[Callable[[Engine], Any], "Future[Any]"]
 
 
 @dataclass(slots=True, eq=False)
 class Job:
     """One request on its way through the engine.
 
-    `arrived` is set on the event loop, for every new token if `streams`, else at the end. `counted` means that the job
-    is part of `EngineThread.num_open`.
+    `arrived` is set on the event loop, for every new token if `streams`, else at the end.
     """
 
     prompt: list[int]
@@ -44,7 +45,6 @@ class Job:
     request: Request | None = None
     request_id: str = ""
     failed: bool = False
-    counted: bool = False
     seen: int = 0
     first_token_at: float = 0.0
     finished_at: float = 0.0
@@ -55,36 +55,32 @@ class Job:
         return self.failed or self.finished_at > 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A function for the thread to run. `drop` is called instead if it will never run, and tells its caller."""
-
-    run: Callable[[Engine], None]
-    drop: Callable[[], None] = lambda: None
-
-
 class EngineThread:
     """Runs the engine that `make_engine` returns. All public methods must be called on the event loop.
 
-    `num_open` is the number of running and waiting jobs. While it is `holding`, new jobs wait outside of the engine.
-    Once the thread has `ended`, by `stop` or because the recovery from a failure failed too, every new job fails at
-    once.
+    While it is `holding`, new jobs wait outside of the engine. Once the thread has `ended`, by `stop` or because the
+    recovery from a failure failed too, every new job fails at once.
     """
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self._make_engine = make_engine
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._ending = threading.Lock()  # a command is either run or dropped, never left in the queue
+        self._ending = threading.Lock()  # no command is left in the queue without an answer
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._open: dict[Request, Job] = {}
         self._held: list[Job] = []
+        self._counted: set[Job] = set()  # running and waiting ones; only the event loop uses it
         self._stopping = False
         self.loaded: Future[Engine] = Future()
         self.ended = False
         self.paused = False
         self.holding = False
         self.load = EngineLoad()
-        self.num_open = 0
+
+    @property
+    def num_open(self) -> int:
+        """Return the number of running and waiting jobs."""
+        return len(self._counted)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the thread; `loop` is the event loop on which waiting tasks are woken."""
@@ -97,7 +93,7 @@ class EngineThread:
         Loading and a step cannot be interrupted. This does not wait for the one, and `STEP_S` for the other; the daemon
         thread ends with the process.
         """
-        self._put(Command(self._stop))
+        self._put(self._stop)
         if self.loaded.done():
             self._thread.join(STEP_S)
 
@@ -107,37 +103,20 @@ class EngineThread:
         return self._thread.is_alive()
 
     def submit(self, job: Job) -> None:
-        """Queue a job; `job.arrived` tells of its progress."""
-        self.num_open += 1
-        job.counted = True
-        self._put(Command(lambda engine: self._submit(engine, job), lambda: self._lose([job])))
+        """Queue a job; `job.arrived` reports its progress."""
+        self._counted.add(job)
+        self._put(lambda engine: self._submit(engine, job)).add_done_callback(lambda done: self._check(done, job))
 
     def close(self, job: Job) -> None:
         """End a job, which every job needs. If it is still running, its slot is free after the present step."""
-        self._count_off(job)
+        self._counted.discard(job)
         # It may finish before the command runs, which then does nothing.
         if not job.is_done:
-            self._put(Command(lambda engine: self._cancel(engine, job)))
+            self._put(lambda engine: self._cancel(engine, job)).add_done_callback(lambda done: self._check(done, job))
 
     async def call(self, function: Callable[[Engine], T]) -> T:
         """Run a function on the thread, between two steps, and return its result or raise its exception."""
-        future: Future[T] = Future()
-
-        def run(engine: Engine) -> None:
-            # From here on the caller cannot cancel it, so its result always has a place to go.
-            if not future.set_running_or_notify_cancel():
-                return  # the caller was cancelled
-            try:
-                future.set_result(function(engine))
-            except BaseException as error:  # raised in the caller
-                future.set_exception(error)
-
-        def drop() -> None:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(RuntimeError("the engine's thread has ended"))
-
-        self._put(Command(run, drop))
-        result: Awaitable[T] = asyncio.wrap_future(future)
+        result: Awaitable[T] = asyncio.wrap_future(self._put(function))
         return await result
 
     async def pause(self, mode: PauseMode = "keep") -> None:
@@ -157,15 +136,25 @@ class EngineThread:
         await self.call(lambda engine: self._set_paused(engine, False))
 
     async def abort(self, chosen: Callable[[Job], bool]) -> int:
-        """End the jobs that `chosen` names with the tokens that they have, and return how many there were."""
+        """End the chosen jobs with the tokens that they have, and return their number."""
         return await self.call(lambda engine: self._abort(engine, chosen))
 
-    def _put(self, command: Command) -> None:
+    def _put(self, function: Callable[[Engine], T]) -> "Future[T]":
+        """Have a function run on the thread, between two steps."""
+        future: Future[T] = Future()
         with self._ending:
             if not self.ended:
-                self._commands.put(command)
-                return
-        command.drop()
+                self._commands.put((function, future))
+                return future
+        future.set_exception(RuntimeError(ENDED))
+        return future
+
+    def _check(self, done: "Future[None]", job: Job) -> None:
+        """Fail a job that could not be submitted or cancelled."""
+        if error := done.exception():
+            if not self.ended:
+                LOG.error("the engine failed at a request", exc_info=error)
+            self._lose([job])
 
     def _run(self) -> None:
         try:
@@ -183,7 +172,7 @@ class EngineThread:
             self._end()
 
     def _advance(self, engine: Engine) -> None:
-        """Run the waiting commands and one step. The server survives a failure of either."""
+        """Run the waiting commands and one step. The server survives a failure of the step."""
         try:
             self._obey(engine)
             if engine.busy and not self.paused and not self._stopping:
@@ -198,13 +187,15 @@ class EngineThread:
         """Run the waiting commands; if there is nothing to compute, wait for one first."""
         idle = self.paused or not engine.busy
         while idle or not self._commands.empty():
-            command = self._commands.get()
-            try:
-                command.run(engine)
-            except BaseException:
-                command.drop()  # its caller must hear of it before the failure is handled
-                raise
+            function, future = self._commands.get()
             idle = False
+            # From here on the caller cannot cancel it, so its result always has a place to go.
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function(engine))
+            except BaseException as error:  # raised in the caller; a tokenizer that panics raises no Exception
+                future.set_exception(error)
 
     def _step(self, engine: Engine) -> None:
         """Step the engine, and wake the jobs that finished or stream a new token."""
@@ -254,7 +245,9 @@ class EngineThread:
             self.ended = True
         self._lose([*self._open.values(), *self._held])
         while not self._commands.empty():
-            self._commands.get().drop()
+            _, future = self._commands.get()
+            if future.set_running_or_notify_cancel():
+                future.set_exception(RuntimeError(ENDED))
 
     def _lose(self, jobs: list[Job]) -> None:
         for job in jobs:
@@ -268,13 +261,8 @@ class EngineThread:
     def _tell(self, jobs: list[Job]) -> None:
         for job in jobs:
             if job.is_done:
-                self._count_off(job)
+                self._counted.discard(job)
             job.arrived.set()
-
-    def _count_off(self, job: Job) -> None:
-        """Take a job out of `num_open`, once; both its end and its closing call this."""
-        self.num_open -= job.counted
-        job.counted = False
 
     def _hold(self, engine: Engine) -> None:
         self.holding, self.paused = True, False

@@ -17,6 +17,7 @@ import torch
 from packages.serve.tests.conftest import serving
 from slimrl.config.model import ModelConfig
 from slimrl.inference.engine import Engine
+from slimrl.inference.scheduler import PLAIN, Request, RequestOptions
 from slimrl.models.load import Policy, load_policy
 from slimrl.types import SamplingParams
 from slimrl_serve.command import SWITCH_INTERVAL_S
@@ -75,12 +76,16 @@ class Reference:
         ids: list[int] = self.policy.tokenizer.encode(text, add_special_tokens=False)
         return ids
 
-    def greedy(self, prompt: list[int], max_tokens: int) -> tuple[list[int], list[float]]:
-        """The engine's greedy tokens and their log-probabilities."""
-        params = SamplingParams(max_tokens=max_tokens, temperature=0.0)
-        request = self._engine.submit(prompt, params, lambda sampled: False)
+    def sample(self, prompt: list[int], params: SamplingParams, options: RequestOptions = PLAIN) -> Request:
+        """The engine's finished request."""
+        request = self._engine.submit(prompt, params, lambda sampled: False, options)
         while self._engine.busy:
             self._engine.step()
+        return request
+
+    def greedy(self, prompt: list[int], max_tokens: int) -> tuple[list[int], list[float]]:
+        """The engine's greedy tokens and their log-probabilities."""
+        request = self.sample(prompt, SamplingParams(max_tokens=max_tokens, temperature=0.0))
         return request.completion_ids, request.logprobs
 
     @torch.inference_mode()

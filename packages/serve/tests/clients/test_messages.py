@@ -104,13 +104,13 @@ def test_a_reply_goes_on_with_the_assistants_last_message(parrot: Server) -> Non
     [
         ({"max_tokens": 5000}, "maximum context length"),
         ({"messages": []}, "messages"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "type image"),
-        ({"messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]}]}, "type thinking"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "'image'"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]}]}, "'thinking'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]}]},
             "the assistant has tool_use blocks",
         ),
-        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "bash_20250124"),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools.0.type"),
         ({"tool_choice": {"type": "tool"}, "tools": [TOOL]}, "name"),
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
         ({"frequency_penalty": 1}, "frequency_penalty"),

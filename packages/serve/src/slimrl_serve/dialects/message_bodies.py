@@ -2,11 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from slimrl_serve.bodies import Draws, Nothing, Stop
 from slimrl_serve.body import Body, Ignored, Items, Request, Some
-from slimrl_serve.dialects.translation import only_types, tag_of
 
 
 class TextBlock(Body):
@@ -14,11 +13,8 @@ class TextBlock(Body):
     text: str
 
 
-Text = Annotated[TextBlock, only_types("Blocks", ("text",))]
-
-
 class ToolUseBlock(Body):
-    """What a model has called earlier."""
+    """An earlier call of the model."""
 
     type: Literal["tool_use"]
     id: str
@@ -31,16 +27,10 @@ class ToolResultBlock(Body):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | Items[Text] | None = None
+    content: str | Items[TextBlock] | None = None
 
 
-Block = Annotated[
-    Annotated[TextBlock, Tag("(text)")]
-    | Annotated[ToolUseBlock, Tag("(tool_use)")]
-    | Annotated[ToolResultBlock, Tag("(tool_result)")],
-    Discriminator(tag_of("")),
-    only_types("Blocks", ("text", "tool_use", "tool_result")),
-]
+Block = Annotated[TextBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
 
 
 class InputMessage(Body):
@@ -81,8 +71,8 @@ class CountBody(Request):
 
     model: str | None = None
     messages: Some[InputMessage]
-    system: str | Items[Text] | None = None
-    tools: Items[Annotated[InputTool, only_types("Tools", ("custom",), "custom")]] | None = None
+    system: str | Items[TextBlock] | None = None
+    tools: Items[InputTool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: NoThinking | None = None
     output_config: OutputConfig | None = None

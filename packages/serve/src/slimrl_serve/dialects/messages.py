@@ -1,12 +1,10 @@
 """Formats `/v1/messages`: a body becomes a chat request, and the reply to it a message."""
 
 import json
-import uuid
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from slimrl_serve.bodies import ChatBody, TokenizeBody
-from slimrl_serve.chat import Chat, open_chat, usage
+from slimrl_serve.chat import open_chat
 from slimrl_serve.dialects.message_bodies import (
     CountBody,
     InputMessage,
@@ -15,9 +13,10 @@ from slimrl_serve.dialects.message_bodies import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from slimrl_serve.dialects.message_events import MessageWriter
-from slimrl_serve.dialects.translation import Plain, call, chat_body, function, with_system
+from slimrl_serve.dialects.message_events import MessageWriter, counts_of
+from slimrl_serve.dialects.translation import Plain, Translated, call, chat_body, function, with_system
 from slimrl_serve.errors import bad_request
+from slimrl_serve.opened import new_id
 from slimrl_serve.service import Service
 from slimrl_serve.tokens import tokenize
 
@@ -30,70 +29,26 @@ NAMES = {
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
-@dataclass(slots=True, eq=False)
-class OpenMessage:
-    """A message that is being sampled."""
-
-    chat: Chat
-    writer: MessageWriter
-    stops: Sequence[str]
-
-    async def reply(self) -> Plain:
-        """The whole message."""
-        async for _ in self.events():
-            pass
-        return self.writer.message
-
-    async def events(self) -> AsyncIterator[Plain]:
-        """Yield the message in events."""
-        for event in self.writer.begin():
-            yield event
-        finish_reason = ""
-        async for chunk in self.chat.chunks():
-            (choice,) = chunk["choices"]
-            if text := choice["delta"].get("content"):
-                for event in self.writer.text(text):
-                    yield event
-            for called in choice["delta"].get("tool_calls", []):
-                for event in self.writer.call(called):
-                    yield event
-            finish_reason = choice["finish_reason"] or finish_reason
-        for event in self.writer.end(finish_reason, self._stop(), usage([self.chat.generation.choices])):
-            yield event
-
-    def _stop(self) -> str | None:
-        """The stop sequence that ended the text, if one did."""
-        text = self.chat.generation.choices[0].text
-        if text.end < 0:
-            return None
-        return min((stop for stop in self.stops if text.settled.startswith(stop, text.end)), key=len)
-
-
-async def open_message(service: Service, body: MessagesBody) -> OpenMessage:
-    """The message of a checked and tokenized request; nothing is queued yet. Raises ApiError if it is invalid."""
+async def open_message(service: Service, body: MessagesBody) -> Translated:
+    """Check and tokenize a request; nothing is queued yet. Raises ApiError if it is invalid."""
     chat = await open_chat(service, _chat_body(body))
     head: Plain = {
-        "id": f"msg_{uuid.uuid4().hex}",
+        "id": new_id("msg"),
         "type": "message",
         "role": "assistant",
         "model": chat.name,
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": {
-            "input_tokens": len(chat.prompt),
-            "output_tokens": 0,
-            "cache_read_input_tokens": 0,
-            "cache_creation_input_tokens": 0,
-        },
+        "usage": counts_of(len(chat.prompt), 0),
     }
-    return OpenMessage(chat, MessageWriter(head), body.stop_sequences or [])
+    return Translated(chat.generation, chat, MessageWriter(head, body.stop_sequences or []))
 
 
 async def count_tokens(service: Service, body: CountBody) -> Plain:
     """The number of tokens of a prompt."""
     content = {name: value for name, value in _prompt(body).items() if name != "tool_choice"}
-    asked = chat_body(content, NAMES)  # checks what `/tokenize` checks
+    asked = chat_body(content, NAMES)  # with the checks of `/tokenize`
     counted = await tokenize(
         service,
         TokenizeBody(

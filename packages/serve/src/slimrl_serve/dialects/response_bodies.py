@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from slimrl_serve.bodies import Draws, Stop, Top
 from slimrl_serve.body import Body, Ignored, Items, OnlyFalse, Request, Some
-from slimrl_serve.dialects.translation import only_types, tag_of
+from slimrl_serve.dialects.translation import with_type
 
 LOGPROBS = "message.output_text.logprobs"
 
@@ -18,19 +18,16 @@ class TextPart(Body):
     text: str
 
 
-Part = Annotated[TextPart, only_types("Parts", ("input_text", "output_text", "text"))]
-
-
 class MessageItem(Body):
     """A message. `type` may be left out."""
 
-    type: Literal["message"] | None = None
+    type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | Items[Part]
+    content: str | Items[TextPart]
 
 
 class CallItem(Body):
-    """What a model has called earlier."""
+    """An earlier call of the model."""
 
     type: Literal["function_call"]
     call_id: str
@@ -43,16 +40,10 @@ class ResultItem(Body):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: str | Items[Part]
+    output: str | Items[TextPart]
 
 
-Item = Annotated[
-    Annotated[MessageItem, Tag("(message)")]
-    | Annotated[CallItem, Tag("(function_call)")]
-    | Annotated[ResultItem, Tag("(function_call_output)")],
-    Discriminator(tag_of("message")),
-    only_types("Items", ("message", "function_call", "function_call_output"), "message"),
-]
+Item = Annotated[MessageItem | CallItem | ResultItem, Field(discriminator="type"), with_type("message")]
 
 
 class FunctionTool(Body):
@@ -103,7 +94,7 @@ class ResponseBody(Draws):
     stop: Stop | Annotated[Items[Stop], Field(max_length=128)] | None = None
     top_logprobs: Top | None = None
     include: Items[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
-    tools: Items[Annotated[FunctionTool, only_types("Tools", ("function",))]] | None = None
+    tools: Items[FunctionTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | FunctionChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None

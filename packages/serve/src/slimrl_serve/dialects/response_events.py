@@ -1,37 +1,38 @@
-"""Makes the events of a response of the pieces of a chat reply; a response in one piece is what they add up to.
+"""Makes the events of a response of the pieces of a chat reply; a response in one piece is their sum.
 
 With the pieces "It is" and " 42." the events are, after `response.created` and `response.in_progress`: an output item
 (a message) and its content part are added, two deltas of text, both are done, and `response.completed` has the whole.
 """
 
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from slimrl_serve.chat import Chat
+from slimrl_serve.dialects.translation import Plain
 from slimrl_serve.errors import ApiError
-
-Plain = dict[str, Any]
+from slimrl_serve.opened import new_id
 
 STATUSES = {"length": "incomplete", "abort": "cancelled"}  # of finish reasons; all others are "completed"
 
 
 class ResponseWriter:
-    """Writes one response. `response` is what is known of it so far."""
+    """Writes one response as events, and passes it to `store` at its end."""
 
-    def __init__(self, head: Plain) -> None:
-        self.response = head
+    def __init__(self, head: Plain, store: Callable[[Plain], None]) -> None:
+        self.whole = head
+        self._store = store
         self._num_events = 0
         self._item: Plain | None = None  # the message that is being written, the last one of the output
 
     def begin(self) -> Iterator[Plain]:
         """Yield the events before any output."""
-        yield self._event("response.created", response=dict(self.response))
-        yield self._event("response.in_progress", response=dict(self.response))
+        yield self._event("response.created", response=dict(self.whole))
+        yield self._event("response.in_progress", response=dict(self.whole))
 
     def text(self, delta: str, logprobs: list[Plain]) -> Iterator[Plain]:
         """Yield the events of a piece of text."""
         if self._item is None:
-            self._item = {"id": _id("msg"), "type": "message", "role": "assistant", "status": "in_progress"}
+            self._item = {"id": new_id("msg"), "type": "message", "role": "assistant", "status": "in_progress"}
             self._item["content"] = []
             yield from self._add(self._item)
             part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
@@ -43,42 +44,45 @@ class ResponseWriter:
         yield self._part_event("response.output_text.delta", delta=delta, logprobs=logprobs)
 
     def call(self, call: Plain) -> Iterator[Plain]:
-        """Yield the events of a tool call, given as chat tells it."""
+        """Yield the events of a tool call, given as in chat."""
         yield from self._close("completed")  # a call is an item of its own, behind the message
         name, arguments = call["function"]["name"], call["function"]["arguments"]
-        item = {"id": _id("fc"), "type": "function_call", "call_id": call["id"], "name": name, "arguments": arguments}
+        item = {
+            "id": new_id("fc"),
+            "type": "function_call",
+            "call_id": call["id"],
+            "name": name,
+            "arguments": arguments,
+        }
         item["status"] = "completed"
-        # Chat tells a call in one piece: it is announced without its arguments, which come as a single delta.
+        # A call is whole: it is announced without its arguments, which follow as a single delta.
         yield from self._add({**item, "arguments": "", "status": "in_progress"})
-        self.response["output"][-1] = item
-        where = {"item_id": item["id"], "output_index": len(self.response["output"]) - 1}
+        self.whole["output"][-1] = item
+        where = {"item_id": item["id"], "output_index": len(self.whole["output"]) - 1}
         yield self._event("response.function_call_arguments.delta", **where, delta=arguments)
         yield self._event("response.function_call_arguments.done", **where, name=name, arguments=arguments)
         yield self._event("response.output_item.done", output_index=where["output_index"], item=item)
 
-    def end(self, finish_reason: str, usage: Plain) -> Iterator[Plain]:
-        """Yield the events after all output but the last, which is `last`."""
-        if not self.response["output"]:  # clients look for a message
+    def end(self, chat: Chat, finish_reason: str) -> Iterator[Plain]:
+        """Yield the events after all output."""
+        if not self.whole["output"]:  # clients look for a message
             yield from self.text("", [])
         status = STATUSES.get(finish_reason, "completed")
         yield from self._close("completed" if status == "completed" else "incomplete")
-        self.response |= {"status": status, "usage": _usage(usage)}
+        self.whole |= {"status": status, "usage": _usage(chat.generation.usage())}
         if finish_reason == "length":
-            self.response["incomplete_details"] = {"reason": "max_output_tokens"}
-
-    def last(self) -> Plain:
-        """The event that ends the stream."""
-        is_whole = self.response["status"] == "completed"
-        return self._event(f"response.{'completed' if is_whole else 'incomplete'}", response=self.response)
+            self.whole["incomplete_details"] = {"reason": "max_output_tokens"}
+        self._store(self.whole)
+        yield self._event(f"response.{'completed' if status == 'completed' else 'incomplete'}", response=self.whole)
 
     def failure(self, error: ApiError) -> Plain:
         """The event that ends the stream if sampling fails."""
-        self.response |= {"status": "failed", "error": {"code": "server_error", "message": error.detail}}
-        return self._event("response.failed", response=self.response)
+        self.whole |= {"status": "failed", "error": {"code": "server_error", "message": error.detail}}
+        return self._event("response.failed", response=self.whole)
 
     def _add(self, item: Plain) -> Iterator[Plain]:
-        self.response["output"].append(item)
-        index = len(self.response["output"]) - 1
+        self.whole["output"].append(item)
+        index = len(self.whole["output"]) - 1
         yield self._event("response.output_item.added", output_index=index, item={**item})
 
     def _close(self, status: str) -> Iterator[Plain]:
@@ -89,13 +93,13 @@ class ResponseWriter:
         self._item["status"] = status
         yield self._part_event("response.output_text.done", text=part["text"], logprobs=part["logprobs"])
         yield self._part_event("response.content_part.done", part=part)
-        index = len(self.response["output"]) - 1
+        index = len(self.whole["output"]) - 1
         yield self._event("response.output_item.done", output_index=index, item=self._item)
         self._item = None
 
     def _part_event(self, kind: str, **fields: Any) -> Plain:
         assert self._item is not None
-        where = {"item_id": self._item["id"], "output_index": len(self.response["output"]) - 1, "content_index": 0}
+        where = {"item_id": self._item["id"], "output_index": len(self.whole["output"]) - 1, "content_index": 0}
         return self._event(kind, **where, **fields)
 
     def _event(self, kind: str, **fields: Any) -> Plain:
@@ -113,7 +117,3 @@ def _usage(usage: Plain) -> Plain:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage["total_tokens"],
     }
-
-
-def _id(kind: str) -> str:
-    return f"{kind}_{uuid.uuid4().hex}"

@@ -1,13 +1,11 @@
 """Formats `/v1/responses` of OpenAI: a body becomes a chat request, and the reply to it a response."""
 
 import time
-import uuid
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from slimrl_serve.bodies import ChatBody
-from slimrl_serve.chat import Chat, open_chat, usage
+from slimrl_serve.chat import open_chat
 from slimrl_serve.dialects.response_bodies import (
     LOGPROBS,
     CallItem,
@@ -18,53 +16,17 @@ from slimrl_serve.dialects.response_bodies import (
 )
 from slimrl_serve.dialects.response_events import ResponseWriter
 from slimrl_serve.dialects.response_store import ResponseStore
-from slimrl_serve.dialects.translation import Plain, call, chat_body, function, with_system
+from slimrl_serve.dialects.translation import Plain, Translated, call, chat_body, function, with_system
 from slimrl_serve.errors import bad_request
+from slimrl_serve.opened import new_id
 from slimrl_serve.service import Service
 
 # Names of a chat request's fields, and of those that a response's body has for them.
 NAMES = {"response_format": "text.format", "max_completion_tokens": "max_output_tokens", "messages": "input"}
 
 
-@dataclass(slots=True, eq=False)
-class OpenResponse:
-    """A response that is being sampled. `messages` is the conversation before it, without instructions."""
-
-    chat: Chat
-    writer: ResponseWriter
-    messages: list[Plain]
-    store: ResponseStore | None  # where it is kept, if it is
-
-    async def reply(self) -> Plain:
-        """The whole response."""
-        async for _ in self.events():
-            pass
-        return self.writer.response
-
-    async def events(self) -> AsyncIterator[Plain]:
-        """Yield the response in events."""
-        for event in self.writer.begin():
-            yield event
-        finish_reason = ""
-        async for chunk in self.chat.chunks():
-            (choice,) = chunk["choices"]
-            delta, logprobs = choice["delta"], (choice["logprobs"] or {}).get("content") or []
-            if delta.get("content") or logprobs:
-                for event in self.writer.text(delta.get("content") or "", logprobs):
-                    yield event
-            for called in delta.get("tool_calls", []):
-                for event in self.writer.call(called):
-                    yield event
-            finish_reason = choice["finish_reason"] or finish_reason
-        for event in self.writer.end(finish_reason, usage([self.chat.generation.choices])):
-            yield event
-        if self.store is not None:
-            self.store.add(self.writer.response, [*self.messages, _output_message(self.writer.response["output"])])
-        yield self.writer.last()
-
-
-async def open_response(service: Service, store: ResponseStore, body: ResponseBody) -> OpenResponse:
-    """The response of a checked and tokenized request; nothing is queued yet. Raises ApiError if it is invalid."""
+async def open_response(service: Service, store: ResponseStore, body: ResponseBody) -> Translated:
+    """Check and tokenize a request; nothing is queued yet. Raises ApiError if it is invalid."""
     before: list[Plain] | None = []
     if body.previous_response_id is not None and (before := store.messages(body.previous_response_id)) is None:
         raise bad_request(
@@ -76,8 +38,12 @@ async def open_response(service: Service, store: ResponseStore, body: ResponseBo
     items = [MessageItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     messages = [*(before or []), *_messages(items)]
     chat = await open_chat(service, _chat_body(body, messages))
-    writer = ResponseWriter(_head(body, chat.name))
-    return OpenResponse(chat, writer, messages, store if body.store is not False else None)
+
+    def keep(response: Plain) -> None:
+        if body.store is not False:
+            store.add(response, [*messages, _output_message(response["output"])])
+
+    return Translated(chat.generation, chat, ResponseWriter(_head(body, chat.name), keep))
 
 
 def _chat_body(body: ResponseBody, messages: list[Plain]) -> ChatBody:
@@ -146,7 +112,7 @@ def _head(body: ResponseBody, name: str) -> Plain:
     """The response before it has any output."""
     choice: Any = body.tool_choice or "auto"
     return {
-        "id": f"resp_{uuid.uuid4().hex}",
+        "id": new_id("resp"),
         "object": "response",
         "created_at": int(time.time()),
         "status": "in_progress",

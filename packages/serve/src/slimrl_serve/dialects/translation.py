@@ -1,48 +1,91 @@
-"""Makes chat requests of bodies in other forms."""
+"""Makes chat requests of bodies in other forms, and replies in those forms of the pieces of a chat reply."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from pydantic import BeforeValidator, ValidationError
-from pydantic_core import PydanticCustomError
 
 from slimrl_serve.bodies import ChatBody
-from slimrl_serve.body import LONGEST_NAME
-from slimrl_serve.errors import bad_request, explain
+from slimrl_serve.chat import Chat
+from slimrl_serve.errors import ApiError, bad_request, explain
+from slimrl_serve.opened import Opened
 
 Plain = dict[str, Any]
 
 
-def only_types(what: str, known: Collection[str], default: str = "") -> BeforeValidator:
-    """A validator that refuses objects whose `type` is not known, by the name of the type. Objects without one have
-    the type `default`."""
+class Writer(Protocol):
+    """Writes one reply as events. `whole` is the reply in one piece, as far as it is known."""
 
-    def check(item: Any) -> Any:
-        kind = item.get("type", default) if isinstance(item, Mapping) else default
-        if isinstance(item, Mapping) and (not isinstance(kind, str) or kind not in known):
-            raise PydanticCustomError(
-                "type_not_supported",
-                "{what} of the type {kind} are not supported here, only of {known}",
-                {"what": what, "kind": str(kind)[:LONGEST_NAME], "known": ", ".join(known)},
-            )
-        return item
+    whole: Plain
 
-    return BeforeValidator(check)
+    def begin(self) -> Iterator[Plain]:
+        """Yield the events before any content."""
+
+    def text(self, delta: str, logprobs: list[Plain]) -> Iterator[Plain]:
+        """Yield the events of a piece of text."""
+
+    def call(self, call: Plain) -> Iterator[Plain]:
+        """Yield the events of a tool call. It is whole, as in chat."""
+
+    def end(self, chat: Chat, finish_reason: str) -> Iterator[Plain]:
+        """Yield the events after all content."""
+
+    def failure(self, error: ApiError) -> Plain:
+        """Return the event that ends the stream if sampling fails."""
 
 
-def tag_of(default: str) -> Callable[[Any], str]:
-    """A discriminator that tells objects by their `type`. Tags are in brackets, as `explain` wants them."""
+@dataclass(slots=True, eq=False)
+class Translated(Opened):
+    """A chat request whose reply is written in another form."""
 
-    def tag(item: Any) -> str:
-        kind = item.get("type", default) if isinstance(item, Mapping) else getattr(item, "type", default)
-        return f"({kind or default})"
+    chat: Chat
+    writer: Writer
 
-    return tag
+    end = b""
+
+    async def reply(self) -> Plain:
+        """Return the whole reply."""
+        async for _ in self.chunks():
+            pass
+        return self.writer.whole
+
+    async def chunks(self) -> AsyncIterator[Plain]:
+        """Yield the reply in events."""
+        for event in self.writer.begin():
+            yield event
+        finish_reason = ""
+        async for chunk in self.chat.chunks():
+            (choice,) = chunk["choices"]
+            for event in self._events(choice["delta"], (choice["logprobs"] or {}).get("content") or []):
+                yield event
+            finish_reason = choice["finish_reason"] or finish_reason
+        for event in self.writer.end(self.chat, finish_reason):
+            yield event
+
+    def _events(self, delta: Plain, logprobs: list[Plain]) -> Iterator[Plain]:
+        if delta.get("content") or logprobs:
+            yield from self.writer.text(delta.get("content") or "", logprobs)
+        for called in delta.get("tool_calls", []):
+            yield from self.writer.call(called)
+
+    def failure(self, error: ApiError) -> Plain:
+        """Return the event that ends the stream if sampling fails."""
+        return self.writer.failure(error)
+
+
+def with_type(default: str) -> BeforeValidator:
+    """Return a validator that adds a `type` to objects without one."""
+
+    def add(item: Any) -> Any:
+        return {"type": default, **item} if isinstance(item, Mapping) else item
+
+    return BeforeValidator(add)
 
 
 def chat_body(content: Plain, names: Mapping[str, str]) -> ChatBody:
-    """The chat request of these fields. `names` has the fields whose names differ in the body that was sent, so that
-    an error tells the sent one."""
+    """The chat request of these fields. `names` maps its fields to their names in the body that was sent, for
+    errors."""
     try:
         return ChatBody.model_validate({name: value for name, value in content.items() if value is not None})
     except ValidationError as error:

@@ -21,8 +21,8 @@ CLOSE = {"Connection": "close"}
 
 
 class Guard:
-    """ASGI middleware that answers what is refused by `respond`, which is told the path too, and hands on the others
-    with their whole bodies."""
+    """ASGI middleware. It answers refused requests by `respond`, called with their path, and passes on the others with
+    their whole bodies."""
 
     def __init__(
         self, app: ASGIApp, access: Access, max_body_bytes: int, respond: Callable[[Refusal, str], Response]
@@ -46,7 +46,7 @@ class Guard:
             await self._hand_on(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
-        """Why a request is refused by its head; None if it is not."""
+        """Return the reason to refuse a request by its head; None if it is accepted."""
         size = len(scope["raw_path"]) + len(scope["query_string"])
         size += sum(len(name) + len(value) + HEADER_BYTES for name, value in scope["headers"])
         if size > MAX_HEAD_BYTES:
@@ -57,7 +57,7 @@ class Guard:
         if "transfer-encoding" in headers:  # pieces of a byte each take seconds to parse
             why = "The request must say how long its body is, by the header `Content-Length`."
             return Refusal(411, why, "length_required", CLOSE)
-        # Of digits alone, and what the body is held to: the parser sees to both.
+        # The parser ensures that it has digits alone and that the body has this length.
         if int(headers.get("content-length", "0")) > self._max_body_bytes:
             why = f"The body is larger than the {self._max_body_bytes // 2**20} MiB that this server accepts."
             return Refusal(413, why, "body_too_large")
@@ -74,7 +74,7 @@ class Guard:
                 parts.append(message.get("body", b""))
                 num_bytes += len(parts[-1])
                 self._num_held += len(parts[-1])
-                # Small ones always pass: others could fill what there is for large ones.
+                # Small ones always pass: others could fill the room for large ones.
                 if self._num_held > MAX_BODIES_BYTES and num_bytes > SMALL_BODY_BYTES:
                     await self._respond(_FULL, scope["path"])(scope, receive, send)
                     return
@@ -96,7 +96,7 @@ _FULL = Refusal(
 
 
 def _receive_after(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that tells the whole body first."""
+    """Return a `receive` that starts with the whole body."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_next() -> Message:

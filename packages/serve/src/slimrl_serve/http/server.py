@@ -8,81 +8,28 @@ import logging
 import os
 import socket
 import threading
-import time
-from contextlib import suppress
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from slimrl.errors import UserError
 from slimrl.io.descriptors import allow_descriptors
-from slimrl_serve.http.connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connection, Connections, error_response
+from slimrl_serve.http.connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connection, Watch
 
 LOG = logging.getLogger("slimrl.server")
 MAX_CONNECTIONS = 4096
-RESERVED_DESCRIPTORS = 64  # for files, pipes and what else is not a connection, in any server
+RESERVED_DESCRIPTORS = 64  # for files, pipes and all else that is not a connection, in any server
 BACKLOG = 2048
 END_S = 2.0  # for cancelled requests to end
-SAID_S = 60.0  # between two lines of the log about a lack of room
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Listener(socket.socket):
-    """A listening socket that takes a connection only if there is a place for it."""
-
-    def __init__(self, family: int, kind: int, protocol: int, num_reserved: int) -> None:
-        super().__init__(family, kind, protocol)
-        most = allow_descriptors(MAX_CONNECTIONS + num_reserved)
-        self.connections = Connections(min(MAX_CONNECTIONS, max(8, most // 4, most - num_reserved)))
-        self._rests = False
-        self._said_s = -SAID_S
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection. asyncio calls this until it raises BlockingIOError, and again when it is idle."""
-        if self._rests:
-            self._rests = False
-            raise BlockingIOError
-        full = self.connections.is_full
-        if full and self.connections.make_room():
-            self._say("so the oldest that wait for their client are closed")
-            raise BlockingIOError  # their descriptors are free when asyncio calls again
-        try:
-            accepted, address = super().accept()
-        except OSError as error:
-            if error.errno not in EXHAUSTED:
-                raise
-            if self.connections.make_room():
-                raise BlockingIOError from None
-            self._say(f"and none can be accepted ({error.strerror})")
-            self._rests = True  # asyncio logs this error, tries at once again, and after a second
-            raise
-        if full:
-            self._say("and none keeps the server waiting for long, so new ones are answered with status 503")
-            with accepted, suppress(OSError):  # it may have left
-                accepted.setblocking(False)
-                accepted.send(error_response(503, "All connections of the server are in use. Come back later."))
-            raise BlockingIOError
-        self.connections.num_taken += 1
-        return accepted, address
-
-    def _say(self, what: str) -> None:
-        now = time.monotonic()
-        if now - self._said_s >= SAID_S:
-            self._said_s = now
-            LOG.warning(
-                "slimrl: the server's %d places for connections are taken, %s. A larger `ulimit -n` allows up to %d.",
-                *(self.connections.num_places, what, MAX_CONNECTIONS),
-            )
-
-
-def listen(host: str, port: int, num_reserved: int = 0) -> Listener:
-    """A listening socket; port 0 chooses a free port. `num_reserved` is how many files the application opens, for which
-    connections leave room. Raises UserError if the address cannot be used."""
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 chooses a free port. Raises UserError if the address cannot be used."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = Listener(family, kind, protocol, RESERVED_DESCRIPTORS + num_reserved)
+        listening = socket.socket(family, kind, protocol)
     except OSError as error:
         raise UserError(f"host = {host} is no address of this machine: {error.strerror}. Set another --host.") from None
     try:
@@ -103,9 +50,13 @@ def listen(host: str, port: int, num_reserved: int = 0) -> Listener:
 
 
 class HttpServer:
-    """Serves an application on a listening socket."""
+    """Serves an application on a listening socket. `num_reserved` is how many files the application opens; connections
+    leave room for them."""
 
-    def __init__(self, app: ASGIApp, listening: Listener, grace_s: int) -> None:
+    def __init__(self, app: ASGIApp, listening: socket.socket, grace_s: int, num_reserved: int = 0) -> None:
+        reserved = RESERVED_DESCRIPTORS + num_reserved
+        # Between two looks of `Watch` there may be twice as many connections as places.
+        num_places = min(MAX_CONNECTIONS, max(8, (allow_descriptors(2 * MAX_CONNECTIONS + reserved) - reserved) // 2))
         config = uvicorn.Config(
             app,
             # A client must not fill the log: uvicorn warns of every request that it cannot parse.
@@ -115,13 +66,15 @@ class HttpServer:
             lifespan="on",
             ws="none",
             # h11, although httptools is faster: it alone has a bound on heads, and is always there.
-            http=cast(Any, partial(Connection, listening.connections)),
+            http=Connection,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             backlog=BACKLOG,
+            limit_concurrency=2 * num_places + 1,  # with so many connections, requests are answered with 503
             timeout_keep_alive=int(KEEP_ALIVE_S),
             timeout_graceful_shutdown=grace_s,
         )
         self._server = uvicorn.Server(config)
+        self.watch = Watch(self._server.server_state.connections, num_places)
         self._socket, self._grace_s = listening, grace_s
         # A daemon, so that a server that was not stopped does not keep the process alive.
         self._thread = threading.Thread(target=self.run, name="http", daemon=True)
@@ -156,11 +109,12 @@ class HttpServer:
         asyncio.get_running_loop().set_exception_handler(_log_once)
         for name in ("asyncio", "uvicorn.error"):
             logging.getLogger(name).addFilter(_is_news)
+        self.watch.start()
         await self._server.serve(sockets=[self._socket])
 
 
 def _log_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what asyncio reports, but for a lack of descriptors, of which `Listener` has said a line."""
+    """Log what asyncio reports, but for a lack of descriptors, about which `Watch` has logged a line."""
     if getattr(context.get("exception"), "errno", None) not in EXHAUSTED:
         loop.default_exception_handler(context)
 
