@@ -28,9 +28,8 @@ from slimrl_tools.launch.planning import make_planner
 from slimrl_tools.plan.machine import own_memory, this_machine
 from slimrl_tools.plan.pipeline.calibrate import IDLE, RecordedRun, calibrate
 from slimrl_tools.plan.pipeline.episodes import EpisodeGroup, RecordedEpisodes
-from slimrl_tools.plan.pipeline.model import simulate
-from slimrl_tools.plan.pipeline.outcome import Outcome
 from slimrl_tools.plan.pipeline.placement import Costs, Placement, Recipe
+from slimrl_tools.plan.pipeline.simulate import Outcome, simulate
 from slimrl_tools.plan.timing import Speeds
 
 SLOW_S = 2.0

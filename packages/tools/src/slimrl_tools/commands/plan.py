@@ -18,8 +18,7 @@ from slimrl_tools.plan.devices import Machine, find_machines
 from slimrl_tools.plan.machine import own_memory, this_machine
 from slimrl_tools.plan.options import PlanOptions
 from slimrl_tools.plan.pipeline.choose import choose
-from slimrl_tools.plan.pipeline.plots import curves_of, draw_pipeline
-from slimrl_tools.plan.pipeline.report import pipeline_report
+from slimrl_tools.plan.pipeline.report import curves_of, draw_pipeline, pipeline_report
 from slimrl_tools.plan.plan import Plan
 from slimrl_tools.plan.report import full_report
 from slimrl_tools.system import load_note

@@ -8,15 +8,13 @@ from packages.tools.tests.plan.pipeline.made import ALONE, COSTS, RECIPE, SPEEDS
 from slimrl.errors import UserError
 from slimrl.types import Metrics
 from slimrl_tools.plan.pipeline.calibrate import RecordedRun, calibrate
-from slimrl_tools.plan.pipeline.choose import Question, choose, smallest_as_fast, with_level
-from slimrl_tools.plan.pipeline.model import simulate
+from slimrl_tools.plan.pipeline.choose import Question, choose, smallest_as_fast
 from slimrl_tools.plan.pipeline.placement import Costs, Placement
-from slimrl_tools.plan.pipeline.plots import draw_pipeline
-from slimrl_tools.plan.pipeline.report import cost_of, pipeline_report
+from slimrl_tools.plan.pipeline.report import cost_of, draw_pipeline, pipeline_report
+from slimrl_tools.plan.pipeline.simulate import simulate
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("simpy", reason="needs the extra `simulate`")
 
 TRUTH = replace(COSTS, sampling=3.0, training=0.5)
 PROCESSES = Placement("processes", 0, shares_device=True)
@@ -99,7 +97,7 @@ def test_the_report_says_what_is_simulated_and_what_it_costs() -> None:
 
 def test_a_plot_says_that_it_is_simulated() -> None:
     asked = question()
-    curves = {f"level {level}": [choose(with_level(asked, level), num) for num in (1, 3)] for level in (0, 2)}
+    curves = {f"level {level}": [choose(asked.at_level(level), num) for num in (1, 3)] for level in (0, 2)}
     figure = draw_pipeline(curves, 0.0, "an imaginary device")
     texts = [figure.get_suptitle(), *(axes.get_xlabel() for axes in figure.axes)]
     assert all("simulated" in text for text in texts)

@@ -15,9 +15,8 @@ from slimrl_tools.plan.pipeline.episodes import (
     episode_of,
     group_of,
     read_episodes,
-    row_of_group,
 )
-from slimrl_tools.plan.workload import row_of, sample_of
+from slimrl_tools.plan.workload import Row
 
 
 def rollout(token_ids: list[int], mask: str, env_s: tuple[float, ...] = (), failure: str = "") -> Rollout:
@@ -64,18 +63,18 @@ def test_an_episode_that_failed_is_played_as_far_as_it_came_and_not_trained() ->
     whole, broken = rollout([1, 2, 3, 4], "0011"), rollout([1, 2, 3], "001", (0.5,), "environment_timeout")
     played = group_of([RolloutRecord(one, (), "") for one in (whole, broken)])
     assert [episode.sampled for episode in played.episodes] == [2, 1]
-    assert played.row == row_of_group([whole])
+    assert played.row == Row(3, 2, 6)
 
 
-def test_what_the_trainer_computes_is_what_it_packs() -> None:
+def test_what_rollouts_begin_with_in_common_is_computed_once() -> None:
     rollouts = [
         rollout([1, 2, 3, 4], "0011"),
         rollout([1, 2, 5, 6, 7], "00101"),
         rollout([1, 2, 5, 6, 8, 9], "001011"),
         rollout([1, 2, 3, 4], "0011"),
     ]
-    samples = [sample_of(one.token_ids_T, one.loss_mask_T) for one in rollouts]
-    assert row_of_group(rollouts) == row_of(samples)
+    # 1, 2, 3 and 5, 6, 8; the last token of each is only predicted. A token sees itself and all before it.
+    assert group_of([RolloutRecord(one, (), "") for one in rollouts]).row == Row(6, 9, 1 + 2 + 3 + 3 + 4 + 5)
 
 
 def test_groups_are_read_from_a_runs_files(tmp_path: Path) -> None:
