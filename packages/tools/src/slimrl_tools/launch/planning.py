@@ -50,7 +50,8 @@ class Planner:
         rough = plan_on(config, machine, self.basis)
         speeds: Speeds | None = None
         if measures and not rough.cannot_fit:
-            speeds = measure(config, rough.demand, rough.workload, min(place.capacity for place in rough.places))
+            capacity = min(place.capacity for place in rough.places)
+            speeds = measure(config, rough.demand, rough.workload, capacity, rough.speeds)
         return plan_on(config, machine, self.basis, speeds) if speeds else rough
 
     def advice(self, plan: Plan) -> list[Proposal]:

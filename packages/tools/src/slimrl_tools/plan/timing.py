@@ -31,12 +31,12 @@ class Speeds:
     update of the weights, of a pack beside its tokens, of a trained token's logits, of a pair of a token and one that
     it sees, and of what the engine does before it samples with new weights. `source` is how they are known."""
 
-    decode_step: float
-    decode_row: float
-    prefill: float
-    train: float
-    update: float
-    source: str
+    decode_step: float = 0.0
+    decode_row: float = 0.0
+    prefill: float = 0.0
+    train: float = 0.0
+    update: float = 0.0
+    source: str = ""
     pack: float = 0.0
     head: float = 0.0
     attend: float = 0.0
