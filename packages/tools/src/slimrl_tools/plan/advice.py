@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from slimrl.config.run import RLConfig
+from slimrl_tools.plan.demand import HALF
 from slimrl_tools.plan.plan import Configs, Plan, saving_of, with_settings
-from slimrl_tools.plan.sizes import HALF
 from slimrl_tools.plan.workload import Workload
 
 RANK = 16  # of the adapter that is proposed

@@ -12,7 +12,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,7 @@ from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
 from slimrl.types import Sample, SamplingParams
-from slimrl_tools.plan import sizes
-from slimrl_tools.plan.memory import Demand
+from slimrl_tools.plan.demand import FLOAT, HALF, Demand
 from slimrl_tools.plan.processes import training_device
 from slimrl_tools.plan.shape import build_module, read_model_config
 from slimrl_tools.plan.timing import Speeds
@@ -62,7 +61,7 @@ def measure(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, me
     is_whole = _bytes_to_measure(demand) <= SHARE * memory or layers <= LAYERS[1]
     for work in WORK:
         found = [_measure(config, num, demand, workload, work) for num in ((layers,) if is_whole else LAYERS)]
-        seconds = found[0] if is_whole else _extrapolate(*found, layers)
+        seconds = found[0] if is_whole else _extrapolate(found, layers)
         # Most forwards copy nothing before they sample.
         hidden = [name for name, value in seconds.items() if value <= 0 and name != "copy"]
         if not hidden:
@@ -86,7 +85,7 @@ def recall_speeds(config: RLConfig | SFTConfig, demand: Demand, workload: Worklo
 def _measure(config: RLConfig | SFTConfig, layers: int, demand: Demand, workload: Workload, work: int) -> Seconds:
     """Measure a model with the first `layers` layers. A speed that noise hides comes out as 0 or less."""
     device = torch.device(training_device(config, demand.compute))
-    dtype = torch.bfloat16 if demand.compute.bytes == sizes.HALF else torch.float32
+    dtype = torch.bfloat16 if demand.compute.bytes == HALF else torch.float32
     module = _random_module(
         _with_layers(read_model_config(config.model.name), layers), dtype, device, config.model.lora
     )
@@ -242,12 +241,12 @@ def _few_samples(workload: Workload, vocab: int, work: int) -> list[Sample]:
 
 
 def _bytes_to_measure(demand: Demand) -> float:
-    low, moments = sizes.optimizer(demand.compute, demand.num_trained, demand.is_adapter)
-    return 3 * sizes.weights(demand.shape, demand.compute) + low + moments + sizes.FLOAT * demand.num_trained
+    return 3 * demand.weights + demand.masters + demand.moments + FLOAT * demand.num_trained
 
 
-def _extrapolate(few: Mapping[str, float], more: Mapping[str, float], layers: int) -> Seconds:
+def _extrapolate(found: Sequence[Seconds], layers: int) -> Seconds:
     """Extend each speed from 2 and 4 layers in a straight line; 0 where noise turned the line down."""
+    few, more = found
     steps = (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0])
     slopes = {name: more[name] - few[name] for name in more}
     return {name: few[name] + steps * slope if slope > 0 else 0.0 for name, slope in slopes.items()}

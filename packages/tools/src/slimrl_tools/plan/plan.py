@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slimrl.config.run import RLConfig, SFTConfig
+from slimrl_tools.plan.demand import Demand
 from slimrl_tools.plan.devices import Machine
 from slimrl_tools.plan.disk import disk_parts
-from slimrl_tools.plan.memory import Demand, Part, ProcessMemory, at_once, by_device
+from slimrl_tools.plan.memory import Part, ProcessMemory, at_once, by_device
 from slimrl_tools.plan.processes import compute_of, demand_of, processes_of
 from slimrl_tools.plan.served import ServedModel
 from slimrl_tools.plan.shape import Shape

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl_tools.plan import sizes
+from slimrl_tools.plan.demand import FLOAT, HALF, Demand
 from slimrl_tools.plan.devices import Device
-from slimrl_tools.plan.memory import Demand
 from slimrl_tools.plan.workload import Row, Workload
 
 # The shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. Those
@@ -86,11 +85,11 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
     way = "plain" if compute.kind == "cpu" and not compute.has_kernels else compute.kind
     bandwidth_share, flops_share = REACHED[way]
     bandwidth = bandwidth_share * device.bandwidth
-    flops = flops_share * (device.flops if compute.bytes == sizes.HALF else device.float_flops)
+    flops = flops_share * (device.flops if compute.bytes == HALF else device.float_flops)
     keys = 2 * compute.bytes * shape.layers * shape.key * workload.mean_length
-    logits = 3 * sizes.FLOAT * shape.vocab
+    logits = 3 * FLOAT * shape.vocab
     passes = (4 if demand.is_adapter else 6) + 2 * demand.recompute
-    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if compute.fuses(shape) else 0  # of the MLP's insides
+    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if demand.is_fused else 0  # of the MLP's insides
     return Speeds(
         decode_step=compute.bytes * shape.active / bandwidth + DECODE_OVERHEAD_S[way],
         decode_row=2 * shape.active / flops + (keys + logits) / bandwidth,
@@ -117,7 +116,7 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
     extra = 1 + (1 / 3 if config.trainer.loss.resolve(config.has_teacher).kl_beta else 0)
     step |= {"forward and backward": passes_s * extra, "update": speeds.update / ranks}
     if demand.scored:
-        scorer = next(iter((demand.references or {}).values()), demand.shape)
+        scorer = next(iter(demand.references.values()), demand.shape)
         step["the teacher's scores"] = speeds.row_s(row) / 3 * scorer.active / demand.shape.active
     apart = config.deployment.are_apart and not set(config.trainer_gpu_ids) & set(config.inference_gpu_ids)
     times = Times(step, {}, overlaps=apart and config.async_level > 0 and bool(config.trainer_gpu_ids))
