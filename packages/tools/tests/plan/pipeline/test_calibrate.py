@@ -35,31 +35,28 @@ def made_by(placement: Placement, costs: Costs) -> RecordedRun:
     return RecordedRun(placement, RECIPE, uneven(), [metrics])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("placement", [ALONE, replace(ALONE, level=1)], ids=["level 0", "level 1"])
-def test_speeds_are_found_again_in_a_run(placement: Placement) -> None:
-    found = calibrate(SPEEDS, made_by(placement, TRUTH))
-    assert found.training == pytest.approx(TRUTH.training)
-    assert found.sampling == pytest.approx(TRUTH.sampling, rel=0.05)
-
-
-def test_what_processes_add_is_found_again() -> None:
-    truth = replace(TRUTH, weights_s=0.75, batch_s=0.25)
-    found = calibrate(SPEEDS, made_by(PROCESSES, truth))
-    assert (found.weights_s, found.batch_s) == pytest.approx((0.75, 0.25))
+@pytest.mark.parametrize(
+    ("placement", "truth"),
+    [
+        (ALONE, TRUTH),
+        (replace(ALONE, level=1), TRUTH),
+        (PROCESSES, replace(TRUTH, weights_s=0.75, batch_s=0.25)),
+    ],
+    ids=["level 0", "level 1", "processes"],
+)
+def test_speeds_are_found_again_in_a_run(placement: Placement, truth: Costs) -> None:
+    found = calibrate(SPEEDS, made_by(placement, truth))
+    assert found.training == pytest.approx(truth.training)
     assert found.sampling == pytest.approx(truth.sampling, rel=0.05)
+    assert (found.weights_s, found.batch_s) == pytest.approx((truth.weights_s, truth.batch_s))
 
 
-def test_a_run_that_hides_its_times_is_refused() -> None:
-    run = made_by(replace(PROCESSES, level=1), TRUTH)
-    with pytest.raises(UserError, match="max_async_level = 0"):
-        calibrate(SPEEDS, run)
-
-
-def test_a_run_without_times_is_refused() -> None:
+@pytest.mark.parametrize("shown", ["max_async_level = 0", "time/step_s"])
+def test_a_run_that_does_not_tell_its_times_is_refused(shown: str) -> None:
+    hidden = made_by(replace(PROCESSES, level=1), TRUTH)
     empty: list[Metrics] = [{"reward/mean": 1.0}]
-    with pytest.raises(UserError, match="time/step_s"):
-        calibrate(SPEEDS, RecordedRun(ALONE, RECIPE, uneven(), empty))
+    with pytest.raises(UserError, match=shown):
+        calibrate(SPEEDS, hidden if "level" in shown else RecordedRun(ALONE, RECIPE, uneven(), empty))
 
 
 def question(**changes: object) -> Question:

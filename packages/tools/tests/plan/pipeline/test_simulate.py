@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from packages.tools.tests.plan.pipeline.made import ALONE, COSTS, RECIPE, SPEEDS, equal, group, uneven
-from slimrl_tools.plan.pipeline.episodes import RecordedEpisodes
+from slimrl_tools.plan.pipeline.episodes import PlayedEpisode, PlayedTurn, RecordedEpisodes
 from slimrl_tools.plan.pipeline.placement import Costs, Placement, Recipe
 from slimrl_tools.plan.pipeline.simulate import LULL_S, simulate
 
@@ -30,41 +30,68 @@ def name(placement: Placement) -> str:
 every_placement = pytest.mark.parametrize("placement", PLACEMENTS, ids=name)
 
 
-def test_without_variance_a_step_takes_what_arithmetic_says() -> None:
+READING = replace(SPEEDS, decode_row=0.01, prefill=0.001)
+SLOW_SAMPLING = Costs(replace(SPEEDS, decode_step=0.0, decode_row=0.1), training=0.001)
+LINKS = replace(COSTS, weights_s=0.5, weights_more_s=0.25, batch_s=0.125)
+SHARED = Placement("processes", 1, 1, 1, shares_device=True)
+USELESS = RecordedEpisodes((group([10] * 4, has_signal=False),), "")
+# Prompts of 50 tokens, each of which is read once a group, and an environment that takes 2 s.
+LONG_PROMPTS = RecordedEpisodes(
+    (replace(group([10] * 4), episodes=(PlayedEpisode(0.0, (PlayedTurn(50, 10, 2.0),)),) * 4),), ""
+)
+
+# The seconds of a step without variance, and the relative error that is allowed.
+ARITHMETIC: dict[str, tuple[Placement, Recipe, Costs, RecordedEpisodes, float, float]] = {
     # 10 decoding steps of 0.1 s, then 4 groups of 25 tokens at 0.01 s.
+    "in turn": (ALONE, RECIPE, COSTS, equal(), 2.0, 1e-6),
+    # One pass over the weights for all prompts that arrive together.
+    "prompts": (ALONE, RECIPE, Costs(READING), LONG_PROMPTS, 0.1 + 0.2 + 10 * 0.26 + 2.0 + 1.0, 1e-6),
+    # Two waves, each of which waits for its environment. The second finds two of the prompts unread.
+    "half the slots": (
+        replace(ALONE, slots=8), RECIPE, Costs(READING), LONG_PROMPTS, 2 * (0.1 + 0.1 + 10 * 0.18 + 2.0) + 1.0, 1e-6,
+    ),
+    "waits for weights and batches": (
+        Placement("processes", 0, 4, 1), RECIPE, LINKS, equal(), 2.0 + 0.5 + 2 * 0.25 + 0.125, 1e-6,
+    ),
+    # 0.7 s of sampling hide behind 1 s of training.
+    "halves that overlap": (Placement("processes", 1, 1, 1), RECIPE, COSTS, equal(7), 1.0, 0.02),
+    # 1 s and 1 s side by side take 1.7 s each; in turn, neither disturbs the other.
+    "a shared device": (SHARED, RECIPE, COSTS, equal(), 1.7, 0.03),
+    "a shared device in turn": (replace(SHARED, level=0), RECIPE, COSTS, equal(), 2.0, 1e-6),
+    "a slow environment in turn": (ALONE, RECIPE, COSTS, equal(env_s=2.0), 4.0, 1e-6),
+    # Three times as many groups as a batch has, in three rounds, and nothing to train on.
+    "groups without signal": (ALONE, RECIPE, COSTS, USELESS, 3.0, 1e-6),
+    "groups without signal, kept": (ALONE, replace(RECIPE, resample_factor=1), COSTS, USELESS, 1.0, 1e-6),
+    "64 replicas": (
+        Placement("processes", 0, 64, 1), replace(RECIPE, batch_size=256), SLOW_SAMPLING, equal(), 4.016, 1e-6,
+    ),
+    "training bounds": (Placement("processes", 2, 2, 1), RECIPE, replace(COSTS, training=100.0), equal(), 100.0, 1e-6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ARITHMETIC)
+def test_without_variance_a_step_takes_what_arithmetic_says(case: str) -> None:
+    placement, recipe, costs, episodes, step_s, allowed = ARITHMETIC[case]
+    outcome = simulate(placement, recipe, costs, episodes, steps=5)
+    assert outcome.step_s == pytest.approx(step_s, rel=allowed)
+    assert outcome.age_max <= placement.level
+
+
+def test_shares_and_costs_are_of_all_devices() -> None:
     outcome = simulate(ALONE, RECIPE, COSTS, equal())
-    assert outcome.step_s == pytest.approx(2.0)
-    assert outcome.train_s == pytest.approx(1.0)
-    assert outcome.tokens_per_s == pytest.approx(50.0)
+    assert (outcome.train_s, outcome.tokens_per_s) == pytest.approx((1.0, 50.0))
     assert outcome.sampler_idle == outcome.trainer_idle == pytest.approx(0.5)
     assert outcome.device_hours == pytest.approx(2.0 / 3600)
+    assert simulate(Placement("processes", 1, 1, 1), RECIPE, COSTS, equal(7)).trainer_idle == pytest.approx(0, abs=0.02)
+    assert SHARED.num_devices == 1
+    account = simulate(ALONE, RECIPE, COSTS, USELESS, steps=5).account
+    assert account["trained"] == 0 and account["dropped_useless"] == account["started"]
 
 
-def test_each_sequence_prefill_slot_and_wait_counts() -> None:
-    speeds = replace(SPEEDS, decode_row=0.01, prefill=0.001)
-    one = RecordedEpisodes((replace(equal(10, env_s=2.0).groups[0]),), "made up")
-    read = tuple(replace(episode, turns=(replace(episode.turns[0], read=50),)) for episode in one.groups[0].episodes)
-    one = replace(one, groups=(replace(one.groups[0], episodes=read),))
-    # Each group's prompt is read once: one pass over the weights for all that arrive together.
-    prefill_s = 0.1 + 4 * 50 * 0.001
-    outcome = simulate(ALONE, RECIPE, Costs(speeds), one)
-    assert outcome.step_s == pytest.approx(prefill_s + 10 * (0.1 + 16 * 0.01) + 2.0 + 1.0)
-    # With half as many slots the episodes are played in two waves, each of which waits for its environment. The second
-    # finds two of the prompts unread.
-    halved = simulate(replace(ALONE, slots=8), RECIPE, Costs(speeds), one)
-    each_s = 0.1 + 2 * 50 * 0.001 + 10 * (0.1 + 8 * 0.01) + 2.0
-    assert halved.step_s == pytest.approx(2 * each_s + 1.0)
-
-
-def test_two_replicas_double_what_sampling_bounds_and_nothing_else() -> None:
-    slow_sampling = Costs(replace(SPEEDS, decode_step=0.0, decode_row=0.1), training=0.01)
-    one = simulate(Placement("processes", 2, 1, 1), RECIPE, slow_sampling, equal())
-    two = simulate(Placement("processes", 2, 2, 1), RECIPE, slow_sampling, equal())
+def test_two_replicas_double_what_sampling_bounds() -> None:
+    one, two = (simulate(Placement("processes", 2, num, 1), RECIPE, SLOW_SAMPLING, equal()) for num in (1, 2))
     assert one.step_s == pytest.approx(10 * 16 * 0.1, rel=0.01)
     assert one.step_s / two.step_s == pytest.approx(2.0, rel=0.01)
-    slow_training = Costs(SPEEDS, training=100.0)
-    bound = [simulate(Placement("processes", 2, num, 1), RECIPE, slow_training, equal()).step_s for num in (1, 2)]
-    assert bound == pytest.approx([100.0, 100.0])
 
 
 def test_ranks_share_packs_and_those_beyond_the_rollouts_bring_nothing() -> None:
@@ -78,33 +105,8 @@ def test_ranks_share_packs_and_those_beyond_the_rollouts_bring_nothing() -> None
     assert COSTS.train_s(row.times(0), recipe, 2) == 0.0
 
 
-def test_at_level_0_processes_wait_for_weights_and_batches() -> None:
-    costs = replace(COSTS, weights_s=0.5, weights_more_s=0.25, batch_s=0.125)
-    outcome = simulate(Placement("processes", 0, 4, 1), RECIPE, costs, equal())
-    assert outcome.step_s == pytest.approx(2.0 + 0.5 + 2 * 0.25 + 0.125)
-    assert outcome.age_max == 0
-
-
-def test_halves_that_overlap_take_as_long_as_the_slower_one() -> None:
-    outcome = simulate(Placement("processes", 1, 1, 1), RECIPE, COSTS, equal(7))
-    assert outcome.step_s == pytest.approx(1.0, rel=0.02)  # 0.7 s of sampling hide behind 1 s of training
-    assert outcome.trainer_idle == pytest.approx(0.0, abs=0.02)
-
-
-def test_a_shared_device_slows_both_halves() -> None:
-    shared = Placement("processes", 1, 1, 1, shares_device=True)
-    # 1 s and 1 s side by side take 1.7 s each.
-    assert simulate(shared, RECIPE, COSTS, equal()).step_s == pytest.approx(1.7, rel=0.03)
-    at_once = simulate(replace(shared, level=0), RECIPE, COSTS, equal())
-    assert at_once.step_s == pytest.approx(2.0)  # they take turns, so neither disturbs the other
-    assert shared.num_devices == 1
-
-
 def test_one_process_above_level_0_hides_waits_and_not_work() -> None:
-    slow = equal(env_s=2.0)
-    in_turn = simulate(ALONE, RECIPE, COSTS, slow)
-    ahead = simulate(replace(ALONE, level=2), RECIPE, COSTS, slow)
-    assert in_turn.step_s == pytest.approx(4.0)
+    ahead = simulate(replace(ALONE, level=2), RECIPE, COSTS, equal(env_s=2.0))
     assert 2.0 <= ahead.step_s <= 2.0 + 4 * LULL_S
     assert ahead.age_max == 2
 
@@ -119,17 +121,6 @@ def test_a_long_tail_slows_level_0_and_not_level_2() -> None:
 
     assert step_s(0, with_tail) > 1.15 * step_s(0, without)
     assert step_s(2, with_tail) == pytest.approx(step_s(2, without), rel=0.02)
-
-
-def test_groups_without_signal_are_replaced_up_to_the_bound() -> None:
-    useless = RecordedEpisodes((group([10] * 4, has_signal=False),), "")
-    outcome = simulate(ALONE, RECIPE, COSTS, useless, steps=5)
-    # Three times as many as a batch has, in three rounds, and nothing to train on.
-    assert outcome.step_s == pytest.approx(3.0)
-    assert outcome.account["trained"] == 0
-    assert outcome.account["dropped_useless"] == outcome.account["started"]
-    never = simulate(ALONE, replace(RECIPE, resample_factor=1), COSTS, useless, steps=5)
-    assert never.step_s == pytest.approx(1.0)
 
 
 @pytest.mark.slow
@@ -159,11 +150,3 @@ def test_a_seed_decides_everything(placement: Placement) -> None:
     )
     assert first == again
     assert first != other
-
-
-def test_replicas_share_the_episodes_evenly() -> None:
-    num = 64
-    recipe = replace(RECIPE, batch_size=256)
-    costs = Costs(replace(SPEEDS, decode_step=0.0, decode_row=0.1), training=0.001)
-    outcome = simulate(Placement("processes", 0, num, 1), recipe, costs, equal(), steps=4)
-    assert outcome.step_s == pytest.approx(10 * 4 * 0.1 + 0.016)
