@@ -22,7 +22,6 @@ from slimrl.types import Taskset
 from slimrl_tools.plan.advice import Proposal, proposals
 from slimrl_tools.plan.devices import Machine
 from slimrl_tools.plan.experts import from_experts
-from slimrl_tools.plan.local_chat import local_chat
 from slimrl_tools.plan.machine import own_memory, this_machine
 from slimrl_tools.plan.measure import measure, recall_speeds
 from slimrl_tools.plan.outlines import from_recorded
@@ -85,7 +84,7 @@ def expect_workload(config: Configs) -> Workload:
             return known
     tasksets = _tasksets(_environments(config))
     try:
-        played = from_experts(config, tasksets, local_chat(config.model.name)) if tasksets else None
+        played = from_experts(config, tasksets) if tasksets else None
     except UserError:  # such as for a file of the user's that an expert reads: a run without a warm-up needs no expert
         played = None
     return played or from_assumption(config)

@@ -72,7 +72,7 @@ ARITHMETIC: dict[str, tuple[Placement, Recipe, Costs, RecordedEpisodes, float, f
 @pytest.mark.parametrize("case", ARITHMETIC)
 def test_without_variance_a_step_takes_what_arithmetic_says(case: str) -> None:
     placement, recipe, costs, episodes, step_s, allowed = ARITHMETIC[case]
-    outcome = simulate(placement, recipe, costs, episodes, steps=5)
+    outcome = simulate(placement, recipe, costs, episodes)
     assert outcome.step_s == pytest.approx(step_s, rel=allowed)
     assert outcome.age_max <= placement.level
 
