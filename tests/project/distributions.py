@@ -44,4 +44,5 @@ def project_of(package: str) -> dict[str, Any]:
 def requirements_of(package: str) -> list[str]:
     """The requirements of a distribution, those of its extras included."""
     project = project_of(package)
-    return [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    extras = project.get("optional-dependencies", {}).values()
+    return [*project["dependencies"], *(one for extra in extras for one in extra)]

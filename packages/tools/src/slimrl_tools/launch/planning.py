@@ -22,7 +22,7 @@ from slimrl.types import Taskset
 from slimrl_tools.plan.advice import Proposal, proposals
 from slimrl_tools.plan.devices import Machine
 from slimrl_tools.plan.experts import from_experts
-from slimrl_tools.plan.machine import own_memory, this_machine
+from slimrl_tools.plan.machine import this_machine
 from slimrl_tools.plan.measure import measure, recall_speeds
 from slimrl_tools.plan.outlines import from_recorded
 from slimrl_tools.plan.plan import Basis, Configs, Plan, plan_on
@@ -31,7 +31,7 @@ from slimrl_tools.plan.served import served_models
 from slimrl_tools.plan.shape import read_shape
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Workload, from_assumption, from_earlier_run
-from slimrl_tools.system import load_note
+from slimrl_tools.system import load_note, own_memory
 
 OVERRIDE = "`--plan warn`"
 
