@@ -25,13 +25,13 @@ from slimrl.config.run import RLConfig
 from slimrl.monitor.run_settings import read_run_config
 from slimrl_tools.launch.pipeline import read_run
 from slimrl_tools.launch.planning import make_planner
-from slimrl_tools.plan.machine import own_memory, this_machine
+from slimrl_tools.plan.machine import this_machine
 from slimrl_tools.plan.pipeline.calibrate import IDLE, RecordedRun, calibrate
 from slimrl_tools.plan.pipeline.episodes import EpisodeGroup, RecordedEpisodes
-from slimrl_tools.plan.pipeline.model import simulate
-from slimrl_tools.plan.pipeline.outcome import Outcome
 from slimrl_tools.plan.pipeline.placement import Costs, Placement, Recipe
+from slimrl_tools.plan.pipeline.simulate import Outcome, simulate
 from slimrl_tools.plan.timing import Speeds
+from slimrl_tools.system import own_memory
 
 SLOW_S = 2.0
 SIMULATED_STEPS = 100

@@ -1,7 +1,12 @@
-"""What this process may use of the machine: memory and cores, as far as its control groups and other programs leave
-them. `root` is where `proc` and `sys` lie."""
+"""The one place that looks at the machine: the memory, disk and cores that this process may use.
+
+A container or a batch system may give a process less than the machine has: control groups and `ulimit -v` are read, and
+the least counts. `root` is where `proc` and `sys` lie.
+"""
 
 import os
+import resource
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +22,30 @@ def memory_limit(root: Path = ROOT) -> float:
     """The bytes that control groups allow this process; 0 without a limit."""
     limits = [float(limit) for limit, *_ in _read_groups("memory.max", root) if limit.isdecimal()]
     return min(limits, default=NO_LIMIT)
+
+
+def usable_memory(root: Path = ROOT) -> tuple[float, str]:
+    """Return the bytes of memory that this process may have at most, and the name of the limit, empty if the machine's
+    size is the limit."""
+    total = float(psutil.virtual_memory().total)
+    of_group = memory_limit(root)
+    limits = [(of_group, "a control group (memory.max)")] if of_group else []
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        limits.append((float(soft), "`ulimit -v`"))
+    lowest, name = min(limits, default=(total, ""))
+    return (lowest, name) if lowest < total else (total, "")
+
+
+def free_disk(output_dir: Path) -> float:
+    """Return the free bytes where a run will write."""
+    there = next(path for path in (output_dir.absolute(), *output_dir.absolute().parents) if path.exists())
+    return float(shutil.disk_usage(there).free)
+
+
+def own_memory() -> float:
+    """Return the bytes that this process has in memory."""
+    return float(psutil.Process().memory_info().rss)
 
 
 def cpu_limit(root: Path = ROOT) -> float:

@@ -2,19 +2,17 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from packages.tools.tests.plan.test_plan import LARGE
 from slimrl.cli import run
-from slimrl_tools.plan.pipeline import plots
+from slimrl_tools.plan.pipeline import report
 from tests.commands.test_rl import rl_flags
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("simpy", reason="needs the extra `simulate`")
 
 STEPS = 4
 
@@ -67,7 +65,7 @@ def test_a_trainer_that_one_gpu_cannot_hold_gets_more(
 def test_a_plot_is_drawn(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(plots, "DEVICES", (1, 2))
+    monkeypatch.setattr(report, "DEVICES", (1, 2))
     assert run([*words, "--gpus", "2", "--plot", str(tmp_path / "made" / "plan.png")]) == 0
     assert (tmp_path / "made" / "plan.png").exists()
     assert "plot: " in capsys.readouterr().out
@@ -109,11 +107,3 @@ def test_sft_has_no_pipeline(finished: Path, tiny_dir: Path, capsys: pytest.Capt
     sft = ["--model.name", str(tiny_dir), "--data.type", "expert", "--data.env", "reverse-text"]
     assert run(["plan", *sft, "--run", str(finished)]) == 2
     assert "--run simulates the pipeline of `rl`" in capsys.readouterr().err
-
-
-def test_without_simpy_the_extra_is_named(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "simpy", None)
-    assert run(words) == 2
-    assert "slimrl[simulate]" in capsys.readouterr().err

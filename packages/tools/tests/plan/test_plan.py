@@ -96,10 +96,11 @@ def test_proposals_are_put_together_where_none_suffices(large: Path) -> None:
 
 @pytest.mark.slow
 def test_each_change_saves_what_the_new_plan_lacks(large: Path) -> None:
-    made = planner(settings(large, "--model.lora.rank", "16"))
-    plan = made.on(find_machines("a100x1")[0])
-    half = planner(settings(large, "--model.lora.rank", "16", "--inference.max_slots", "32"))
-    saved = part(plan, "KV cache") - part(half.on(find_machines("a100x1")[0]), "KV cache")
+    found = [
+        on(settings(large, "--model.lora.rank", "16", *more), "a100x1")
+        for more in ((), ("--inference.max_slots", "32"))
+    ]
+    saved = part(found[0], "KV cache") - part(found[1], "KV cache")
     assert saved == 2 * 2 * 32 * 32 * 1024 * 1024  # 2 b L slots C K
 
 
@@ -223,10 +224,8 @@ def test_times_add_up_by_hand() -> None:
 @pytest.mark.slow
 def test_two_lines_say_memory_and_time() -> None:
     memory, time = two_lines(planner(settings("smollm2-135m")).on(cpu(24)))
-    assert memory.startswith("plan: ")
-    assert "of main memory" in memory
-    assert "a step" in time
-    assert "to the end" in time
+    assert memory.startswith("plan: ") and "of main memory" in memory
+    assert "a step" in time and "to the end" in time
 
 
 @pytest.mark.slow

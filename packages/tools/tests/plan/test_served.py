@@ -1,6 +1,7 @@
 """The memory of judges, partners and teachers that other programs serve on this machine."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,13 @@ def test_a_run_that_fits_without_its_judge_is_refused_with_it() -> None:
     assert "judge: weights, by its name 8.49 GB" in explain_refusal(plan, made.advice(plan), "--plan warn")
 
 
-def test_a_judge_elsewhere_takes_nothing_and_is_not_asked() -> None:
-    assert not served_models(judged(base_url="http://192.0.2.1/v1", model="qwen2.5:7b"))
+@pytest.mark.parametrize(
+    "judge",
+    [{"base_url": "http://192.0.2.1/v1", "model": "qwen2.5:7b"}, {"base_url": "nowhere", "model": "a-7b"},
+     {"min_f1": 0.9}],
+)  # fmt: skip
+def test_a_judge_elsewhere_and_settings_that_are_no_server_take_nothing(judge: dict[str, Any]) -> None:
+    assert not served_models(judged(**judge))
 
 
 def test_a_judge_of_unknown_size_is_listed_and_not_counted() -> None:
@@ -139,29 +145,21 @@ def test_a_server_that_runs_is_asked(answer: Any, size: int) -> None:
     assert (model.bytes, model.source) == (size, "as its server says")
 
 
+def listed(size: float) -> bytes:
+    """A list of models in which one has a size that cannot be."""
+    return json.dumps({"data": [{"id": "a-2b", "meta": {"size": size}}]}).encode()
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"[", b"\xff\xfe", [], 3, {"data": 5}, {"data": [3, {"id": "a-2b", "meta": 7}]},
      {"data": [{"id": "a-2b", "meta": {"size": "much"}}]}, {"data": [{"id": "a-2b", "meta": {"size": None}}]},
-     {"models": [None]}, {"models": {"name": 3}}],
+     {"models": [None]}, {"models": {"name": 3}}, *map(listed, (-5.0, math.inf, math.nan))],
 )  # fmt: skip
 def test_a_server_that_says_anything_else_leaves_the_name(body: Any) -> None:
     with server(lambda request: Answer(200, body)) as (url, _):
         (model,) = served_models(judged(base_url=url, model="a-2b"))
     assert (model.bytes, model.source) == (4e9, "by its name")
-
-
-@pytest.mark.parametrize("size", [-5.0, float("inf"), float("nan")])
-def test_a_size_that_can_be_none_leaves_the_name(size: float) -> None:
-    told = json.dumps({"data": [{"id": "a-2b", "meta": {"size": size}}]}).encode()
-    with server(lambda request: Answer(200, told)) as (url, _):
-        (model,) = served_models(judged(base_url=url, model="a-2b"))
-    assert model.source == "by its name"
-
-
-def test_settings_that_are_no_server_are_left_to_their_environment() -> None:
-    assert not served_models(asked("wiki-search", {"judge": {"base_url": "nowhere", "model": "a-7b"}}))
-    assert not served_models(asked("wiki-search", {"judge": {"min_f1": 0.9}}))
 
 
 @pytest.mark.slow

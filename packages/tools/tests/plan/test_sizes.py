@@ -25,10 +25,9 @@ from slimrl.trainer.attention import PackedPlan
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.packing import Pack, pack_samples
 from slimrl.types import SamplingParams
-from slimrl_tools.plan import sizes
-from slimrl_tools.plan.memory import Demand, process, training_parts, weight_parts
+from slimrl_tools.plan.demand import Compute, Demand
+from slimrl_tools.plan.memory import process, training_parts, weight_parts
 from slimrl_tools.plan.shape import Shape, shape_of, skeleton
-from slimrl_tools.plan.sizes import Compute
 from slimrl_tools.plan.workload import Rows, sample_of
 from tests.tiny import tiny_module
 
@@ -56,23 +55,28 @@ def by_hand() -> Shape:
     return Shape("hand", "llama", 2, 8, 16, 8, 4, 2, 10, 1272, 1272, True, True, matrices, saved=0)
 
 
+def demand(shape: Shape, compute: Compute, rank: int = 0, **more: Any) -> Demand:
+    """What a run of one pack asks for, with 40 tokens in a sequence unless it says otherwise."""
+    return Demand(shape, compute, LoraConfig(rank=rank), Rows(1, 10, 10, 10, 10), more.pop("seq_len", 40), **more)
+
+
 def test_sizes_are_those_worked_out_by_hand() -> None:
     shape = by_hand()
+    half = demand(shape, HALF, num_slots=3)
     assert (shape.linear, shape.head) == (1152, 80)
-    assert sizes.weights(shape, HALF) == 2544
-    assert sizes.optimizer(HALF, shape.weights, is_adapter=False) == (2544, 10176)
-    assert sizes.optimizer(FULL, shape.weights, is_adapter=False) == (0, 10176)
+    assert half.weights == 2544
+    assert (half.masters, half.moments) == (2544, 10176)
+    assert (demand(shape, FULL).masters, demand(shape, FULL).moments) == (0, 10176)
     # One pack: 2 bytes of 1,192 weights, 4 of the head's; two packs: 4 bytes of all.
-    assert sizes.gradients(shape, HALF, shape.weights, is_adapter=False, num_packs=1) == 2 * 1192 + 4 * 80
-    assert sizes.gradients(shape, HALF, shape.weights, is_adapter=False, num_packs=2) == 4 * 1272
+    assert half.gradients(num_packs=1) == 2 * 1192 + 4 * 80
+    assert half.gradients(num_packs=2) == half.checkpoint == 4 * 1272
     # 2 b L (slots + 1) C K = 2 * 2 * 2 * 4 * 64 * 4: the capacity of 40 is rounded up to two blocks of 32.
-    assert sizes.kv_cache(shape, HALF, 3, 40) == 8192
-    assert sizes.engine_copies(shape, HALF) == 2 * (1152 + 80)
-    assert sizes.engine_copies(shape, HALF, quantized=True) == 1232
+    assert half.kv_cache == 8192
+    assert half.engine_copies == 2 * (1152 + 80)
+    assert demand(shape, HALF, quantized=True).engine_copies == 1232
     # A layer keeps 2 b D + b (2 Q + 2 K) + 4 (2 + heads) = 32 + 48 + 16 bytes a token; beside the layers 4 b D = 64.
-    assert sizes.activations(shape, HALF, 10) == 10 * (2 * 96 + 64)
-    assert sizes.activations(shape, HALF, 10, recompute=True) == 10 * (2 * 16 + 96 + 64)
-    assert sizes.checkpoint_work(100) == 400
+    assert half.activations(10) == 10 * (2 * 96 + 64)
+    assert demand(shape, HALF, recompute=True).activations(10) == 10 * (2 * 16 + 96 + 64)
 
 
 def test_an_adapter_trains_r_times_inputs_and_outputs() -> None:
@@ -102,7 +106,7 @@ def test_the_optimizer_holds_what_is_foretold(dtype: torch.dtype) -> None:
     trained = MasterAdamW(module, OptimConfig())._trained.values()
     low = sum(one._low.untyped_storage().nbytes() for one in trained if one._low is not None)
     moments = sum(t.untyped_storage().nbytes() for one in trained for t in (one._mean, one._square))
-    assert (low, moments) == sizes.optimizer(compute, shape.weights, is_adapter=False)
+    assert (low, moments) == (demand(shape, compute).masters, demand(shape, compute).moments)
 
 
 def test_an_adapter_holds_what_is_foretold() -> None:
@@ -113,8 +117,7 @@ def test_an_adapter_holds_what_is_foretold() -> None:
     adapt(module, lora, "")
     if can_fuse(module):
         keep_merged(module)
-    foretold = sizes.adapter(shape, Compute(2, "cpu", can_fuse(module)), shape.num_trained(lora), shape.linear)
-    assert nbytes(module) - before == foretold
+    assert nbytes(module) - before == demand(shape, Compute(2, "cpu", can_fuse(module)), rank=4).adapter
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -126,13 +129,14 @@ def test_the_engine_holds_what_is_foretold(dtype: torch.dtype) -> None:
     engine.step()
     layers = engine._cache._layers.values()
     held = sum(nbytes_of(part) for layer in layers for part in layer)
-    assert held == sizes.kv_cache(shape, compute, 5, 70)
+    foretold = demand(shape, compute, num_slots=5, seq_len=70)
+    assert held == foretold.kv_cache
     if not can_fuse(module):
         pytest.skip("there are no kernels here, so there are no copies")
     if ops.has_tiles(torch.empty(0, dtype=dtype)):
         forward: Any = engine._forward
         copied = sum(nbytes_of(product._copies.panels) for product in forward._products)
-        assert copied == pytest.approx(sizes.engine_copies(shape, compute), rel=0.1)  # whole panels of 32 outputs
+        assert copied == pytest.approx(foretold.engine_copies, rel=0.1)  # whole panels of 32 outputs
 
 
 @pytest.mark.slow
@@ -147,7 +151,7 @@ def test_activations_are_those_that_autograd_keeps(dtype: torch.dtype, recompute
     compute = Compute(2 if dtype == torch.bfloat16 else 4, "cpu", True, has_tiles)
     pack = row_of(1024)
     num = len(pack.token_ids_T)
-    found, expected = kept_bytes(module, pack, recompute), sizes.activations(shape, compute, num, recompute)
+    found, expected = kept_bytes(module, pack, recompute), demand(shape, compute, recompute=recompute).activations(num)
     if recompute:  # the inputs of six layers and of the last norm; what a layer makes anew comes in the backward pass
         assert found == pytest.approx(7 * compute.bytes * shape.hidden * num, rel=0.05)
         assert found < expected
@@ -162,8 +166,8 @@ def test_a_step_on_a_gpu_needs_what_fake_tensors_count() -> None:
         config = Qwen2Config(**SHAPES[found["shape"]])
         rows = Rows(1, found["row_tokens"], found["trained_tokens"], found["row_tokens"], found["trained_tokens"])
         compute = Compute(2, "cuda", has_kernels=False)
-        demand = Demand(shape_of(skeleton(config), config, "m"), compute, LoraConfig(), rows, 1024)
-        parts = [part for part in (*weight_parts(demand), *training_parts(demand)) if part.phase != "saving"]
+        asked = Demand(shape_of(skeleton(config), config, "m"), compute, LoraConfig(), rows, 1024)
+        parts = [part for part in (*weight_parts(asked), *training_parts(asked)) if part.phase != "saving"]
         state = sum(part.bytes for part in parts if part.phase == "always")
         assert state == pytest.approx(found["state_bytes"], rel=0.02)
         assert process("one process", "cuda:0", parts, 0.0).tensors == pytest.approx(found["peak_bytes"], rel=0.05)

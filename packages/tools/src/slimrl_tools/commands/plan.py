@@ -15,14 +15,13 @@ from slimrl.monitor.plots import save_figure
 from slimrl_tools.launch.pipeline import make_question
 from slimrl_tools.launch.planning import Planner, make_planner, what_is_left
 from slimrl_tools.plan.devices import Machine, find_machines
-from slimrl_tools.plan.machine import own_memory, this_machine
+from slimrl_tools.plan.machine import this_machine
 from slimrl_tools.plan.options import PlanOptions
 from slimrl_tools.plan.pipeline.choose import choose
-from slimrl_tools.plan.pipeline.plots import curves_of, draw_pipeline
-from slimrl_tools.plan.pipeline.report import pipeline_report
+from slimrl_tools.plan.pipeline.report import curves_of, draw_pipeline, pipeline_report
 from slimrl_tools.plan.plan import Plan
 from slimrl_tools.plan.report import full_report
-from slimrl_tools.system import load_note
+from slimrl_tools.system import load_note, own_memory
 
 GPUS = 1, 2, 4, 8  # whose pipelines are simulated if none are named
 

@@ -22,8 +22,7 @@ from slimrl.types import Taskset
 from slimrl_tools.plan.advice import Proposal, proposals
 from slimrl_tools.plan.devices import Machine
 from slimrl_tools.plan.experts import from_experts
-from slimrl_tools.plan.local_chat import local_chat
-from slimrl_tools.plan.machine import own_memory, this_machine
+from slimrl_tools.plan.machine import this_machine
 from slimrl_tools.plan.measure import measure, recall_speeds
 from slimrl_tools.plan.outlines import from_recorded
 from slimrl_tools.plan.plan import Basis, Configs, Plan, plan_on
@@ -32,7 +31,7 @@ from slimrl_tools.plan.served import served_models
 from slimrl_tools.plan.shape import read_shape
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Workload, from_assumption, from_earlier_run
-from slimrl_tools.system import load_note
+from slimrl_tools.system import load_note, own_memory
 
 OVERRIDE = "`--plan warn`"
 
@@ -50,7 +49,8 @@ class Planner:
         rough = plan_on(config, machine, self.basis)
         speeds: Speeds | None = None
         if measures and not rough.cannot_fit:
-            speeds = measure(config, rough.demand, rough.workload, min(place.capacity for place in rough.places))
+            capacity = min(place.capacity for place in rough.places)
+            speeds = measure(config, rough.demand, rough.workload, capacity, rough.speeds)
         return plan_on(config, machine, self.basis, speeds) if speeds else rough
 
     def advice(self, plan: Plan) -> list[Proposal]:
@@ -84,7 +84,7 @@ def expect_workload(config: Configs) -> Workload:
             return known
     tasksets = _tasksets(_environments(config))
     try:
-        played = from_experts(config, tasksets, local_chat(config.model.name)) if tasksets else None
+        played = from_experts(config, tasksets) if tasksets else None
     except UserError:  # such as for a file of the user's that an expert reads: a run without a warm-up needs no expert
         played = None
     return played or from_assumption(config)

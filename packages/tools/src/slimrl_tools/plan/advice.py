@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from slimrl.config.run import RLConfig
+from slimrl_tools.plan.demand import HALF
 from slimrl_tools.plan.plan import Configs, Plan, saving_of, with_settings
-from slimrl_tools.plan.sizes import HALF
 from slimrl_tools.plan.workload import Workload
 
 RANK = 16  # of the adapter that is proposed
@@ -39,20 +39,15 @@ def proposals(plan: Plan, replan: Replan) -> list[Proposal]:
         if (saves := saving_of(plan, changed)) >= LEAST_SAVED:
             found.append(Proposal(settings, saves, changed.fits, price))
     found.sort(key=lambda one: -one.saves)
-    if not plan.fits and found and not any(one.fits for one in found):
-        found += _together(plan, found, replan)
-    return found
-
-
-def _together(plan: Plan, found: list[Proposal], replan: Replan) -> Iterator[Proposal]:
-    """The proposals one after the other, until it fits."""
+    if plan.fits or any(one.fits for one in found):
+        return found
     settings = dict[str, object]()
-    for one in found:
+    for one in found:  # one after the other, until it fits
         settings |= one.settings
         changed = replan(with_settings(plan.config, settings), plan.workload)
         if changed.fits:
-            yield Proposal(dict(settings), saving_of(plan, changed), True, "all together")
-            return
+            return [*found, Proposal(settings, saving_of(plan, changed), True, "all together")]
+    return found
 
 
 def _changes(plan: Plan) -> Iterator[tuple[dict[str, object], str]]:
@@ -70,10 +65,9 @@ def _changes(plan: Plan) -> Iterator[tuple[dict[str, object], str]]:
         yield {f"{section}micro_batch_tokens": max(SMALLEST_PACK, micro // 2)}, "more and smaller packs"
     if config.seq_len >= 2 * SHORTEST:
         yield {"seq_len": config.seq_len // 2}, "episodes end sooner"
-    if demand.compute.bytes > HALF and plan.machine.device.kind == "cuda":
-        yield {"model.dtype": "bfloat16"}, "coarser"
-    elif demand.compute.bytes > HALF:
-        yield {"model.dtype": "bfloat16"}, "slower on a CPU without bfloat16"
+    if demand.compute.bytes > HALF:
+        is_gpu = plan.machine.device.kind == "cuda"
+        yield {"model.dtype": "bfloat16"}, "coarser" if is_gpu else "slower on a CPU without bfloat16"
     if not isinstance(config, RLConfig):
         return
     if config.inference.max_slots >= 2 * FEWEST_SLOTS and not config.inference.base_url:

@@ -1,84 +1,82 @@
 """Rollouts as an environment's scripted expert makes them, and as one does who repeats its first reply to the end.
 
-A policy that learns is between the two: it knows the form of a reply, and not yet the right one.
+A policy that learns is between the two: it knows the form of a reply, and not yet the right one. No tokenizer is
+downloaded for a plan: where there is none on this machine, tokens are guessed from the text.
 """
 
 import asyncio
 import itertools
+import os
 import re
 import statistics
 import time
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import try_to_load_from_cache
+from transformers import AutoTokenizer
 
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.environments.base import new_episode
 from slimrl.environments.find import call_user_code, tasks_of
 from slimrl.environments.scripts import EXPERT, demonstrate
 from slimrl.errors import UserError
+from slimrl.io.cache import cache_root
 from slimrl.io.loop_thread import LoopThread
 from slimrl.models.chat.template import ChatFormat
+from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.types import Message, Task, Taskset
 from slimrl_tools.plan.workload import MOST_TASKS, VOCABULARY, Tokens, Workload, few, in_groups, sizes_of
 
 EXPERT_S = 3.0  # for which experts may play
 UNENDING = 4  # one in so many of those that repeat themselves talks up to the limit
 WORDS = re.compile(r"\s?[^\W\d_]{1,6}|\d|\s*[^\w\s]|\s+|_")  # about a token of usual tokenizers each
+TOKENIZER = "tokenizer.json"
+Played = tuple[list[Message], float]  # a conversation, whose opening teaches nothing, and the environment's seconds
 
 
-@dataclass(frozen=True, slots=True)
-class _Played:
-    """A conversation, whose opening teaches nothing, and the seconds that the environment took for it."""
-
-    messages: list[Message]
-    env_s: float
-
-
-def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset], chat: ChatFormat | None) -> Workload | None:
-    """Half the rollouts as the tasksets' experts play, half as one does who repeats the expert's first reply, of whom
-    one in four talks up to `max_tokens`; None if a taskset has no expert. Without a chat format tokens are guessed from
-    the text."""
+def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset]) -> Workload | None:
+    """Return half the rollouts as the tasksets' experts play, and half as one does who repeats the expert's first
+    reply, of whom one in four talks up to `max_tokens`; None if a taskset has no expert."""
     if not tasksets or not all(EXPERT in taskset.scripts for taskset in tasksets):
         return None
     batch, group = sizes_of(config)
+    chat = _local_chat(config.model.name)
     began, played, seconds = time.monotonic(), list[list[Tokens]](), list[float]()
-    queues = [iter(tasks_of(taskset, "train")) for taskset in tasksets]
-    num = min(max(1, batch // group), MOST_TASKS)
-    for number in range(num):
-        taskset, queue = tasksets[number % len(tasksets)], queues[number % len(tasksets)]
+    queues = itertools.cycle([(taskset, iter(tasks_of(taskset, "train"))) for taskset in tasksets])
+    for taskset, queue in itertools.islice(queues, min(max(1, batch // group), MOST_TASKS)):
         if (task := next(queue, None)) is None or (played and time.monotonic() - began > EXPERT_S):
             break
         ways = _ways(config, taskset, task)
-        encoded = [_encode(way.messages, chat) for way in ways]
-        if not all(any(mask[: config.seq_len]) for _, mask in encoded):
-            continue  # an opening that is longer than seq_len leaves nothing to learn
-        played.append(encoded)
-        seconds.append(statistics.fmean(way.env_s for way in ways))
+        encoded = [_encode(messages, chat) for messages, _ in ways]
+        if all(any(mask[: config.seq_len]) for _, mask in encoded):  # else an opening fills seq_len
+            played.append(encoded)
+            seconds.append(statistics.fmean(env_s for _, env_s in ways))
     if not played:
         return None
     limit = config.orchestrator.sampling.max_tokens if isinstance(config, RLConfig) else 0
     samples = few(in_groups([_with_unending(ways, limit) for ways in played], min(group, batch), config.seq_len))
-    how = "" if chat else ", with tokens guessed from the text"
-    source = f"lengths of the expert's episodes{how}"
+    source = f"lengths of the expert's episodes{'' if chat else ', with tokens guessed from the text'}"
     return Workload(samples, batch / len(samples), source, statistics.median(seconds))
 
 
-def _ways(config: RLConfig | SFTConfig, taskset: Taskset, task: Task) -> list[_Played]:
+def _ways(config: RLConfig | SFTConfig, taskset: Taskset, task: Task) -> list[Played]:
     """The expert's conversation on a task, and the one of repeating its first reply. The expert's alone, as it is
     demonstrated, for supervised training, and where it cannot be played again."""
     shown = demonstrate(taskset, task)
     replies = [message["content"] for message in shown if message["role"] == "assistant"]
     if isinstance(config, RLConfig) and replies:
         turns = config.orchestrator.max_turns
-        found = [_play(taskset, task, said) for said in (replies[:turns], itertools.repeat(replies[0], turns))]
-        if all(found):
-            return [one for one in found if one]
-    return [_Played(shown, 0.0)]
+        try:
+            return [_play(taskset, task, said) for said in (replies[:turns], itertools.repeat(replies[0], turns))]
+        except UserError:  # an episode breaks off
+            pass
+    return [(shown, 0.0)]
 
 
-def _play(taskset: Taskset, task: Task, replies: Iterable[str]) -> _Played | None:
-    """The conversation that comes of replies; None if it breaks off."""
+def _play(taskset: Taskset, task: Task, replies: Iterable[str]) -> Played:
+    """The conversation that comes of replies. Raises UserError if it breaks off."""
 
     async def play() -> list[Message]:
         episode = new_episode(taskset, task)
@@ -95,11 +93,8 @@ def _play(taskset: Taskset, task: Task, replies: Iterable[str]) -> _Played | Non
         return messages
 
     began = time.monotonic()
-    try:
-        messages = call_user_code("the episode", lambda: LoopThread("plan").wait(asyncio.wait_for(play(), EXPERT_S)))
-    except UserError:
-        return None
-    return _Played(messages, time.monotonic() - began)
+    messages = call_user_code("the episode", lambda: LoopThread("plan").wait(asyncio.wait_for(play(), EXPERT_S)))
+    return messages, time.monotonic() - began
 
 
 def _with_unending(ways: Sequence[Tokens], limit: int) -> list[Tokens]:
@@ -125,3 +120,24 @@ def _encode(messages: list[Message], chat: ChatFormat | None) -> Tokens:
     while mask and not mask[-1]:  # nothing is behind the last reply
         mask.pop(), token_ids.pop()
     return token_ids, mask
+
+
+def _local_chat(name: str) -> ChatFormat | None:
+    """The chat format of this model; None if its tokenizer is not here, or is none to converse with."""
+    directory: Path | None = None
+    match kind_of(name):
+        case ModelKind.DIRECTORY:
+            directory = Path(os.path.expanduser(name))
+        case ModelKind.HUB:
+            found = try_to_load_from_cache(name, TOKENIZER)
+            directory = Path(found).parent if isinstance(found, str) else None
+        case _:  # the newest directory that a file of this name was converted to (`models/gguf.py`)
+            stem = Path(PACKAGED[name].member if name in PACKAGED else name).stem
+            converted = (cache_root() / "models").glob(f"{stem}-*")
+            directory = max(converted, key=lambda path: path.stat().st_mtime, default=None)
+    if directory is None or not (directory / TOKENIZER).is_file():
+        return None
+    try:
+        return ChatFormat(AutoTokenizer.from_pretrained(directory, trust_remote_code=False))
+    except (UserError, ValueError, OSError, KeyError):
+        return None  # loading the model will name the fault

@@ -1,22 +1,15 @@
-"""This machine as a plan sees it: what computes, and the memory and disk that a run may have here.
+"""This machine as a plan sees it: what computes, and the memory and disk that a run may have here (`system.py`)."""
 
-A container or a batch system may give a process less memory than the machine has: control groups and `ulimit -v` are
-read, and the least counts.
-"""
-
-import resource
-import shutil
 import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import torch
 
 from slimrl.models.device import choose_dtype
 from slimrl_tools.plan.devices import Device, Machine
-from slimrl_tools.system import ROOT, memory_limit
+from slimrl_tools.system import ROOT, free_disk, usable_memory
 
 COPIED = 1 << 26  # bytes that are copied to time the memory: more than caches hold
 
@@ -46,29 +39,6 @@ def _gpus() -> tuple[Device, ...]:
     flops = 5e13 if torch.cuda.is_bf16_supported(including_emulation=False) else 1e13
     found = [torch.cuda.get_device_properties(index) for index in range(num)]
     return tuple(Device(one.name, "cuda", one.total_memory, 5e11, flops, 1e13) for one in found)
-
-
-def usable_memory(root: Path = ROOT) -> tuple[float, str]:
-    """The bytes of memory that this process may have at most, and what bounds them; empty for the machine itself."""
-    total = float(psutil.virtual_memory().total)
-    of_group = memory_limit(root)
-    limits = [(of_group, "a control group (memory.max)")] if of_group else []
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY:
-        limits.append((float(soft), "`ulimit -v`"))
-    lowest, name = min(limits, default=(total, ""))
-    return (lowest, name) if lowest < total else (total, "")
-
-
-def free_disk(output_dir: Path) -> float:
-    """The free bytes where a run will write."""
-    there = next(path for path in (output_dir.absolute(), *output_dir.absolute().parents) if path.exists())
-    return float(shutil.disk_usage(there).free)
-
-
-def own_memory() -> float:
-    """The bytes that this process has in memory: Python, PyTorch, transformers and slimrl, before a model is loaded."""
-    return float(psutil.Process().memory_info().rss)
 
 
 def _bandwidth() -> float:

@@ -1,8 +1,9 @@
-"""Times a decoding step, a prefill and a training pack with random weights of the real shape, in a few seconds.
+"""Time a decoding step, a prefill and a training pack with random weights of the real shape, in a few seconds.
 
-The code is that of a run: the engine, the training step, the optimizer. A model that is too large to be held for this
-is measured with two smaller numbers of layers, and the times go on in a straight line. Results are kept in the cache,
-so that `rl` can foretell times without measuring again.
+The code is that of a run: the engine, the training step, the optimizer. A model that is too large for this is measured
+with two smaller numbers of layers, and the times are extended in a straight line. Most speeds are slopes between two
+measurements, and noise can turn a slope down. Such a speed is measured again with more work, and estimated if that does
+not help. Results are kept in the cache, where `rl` finds them.
 """
 
 import hashlib
@@ -11,16 +12,17 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from slimrl.config.model import LoraConfig
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl.config.train import OptimConfig, TrainerConfig
+from slimrl.config.train import TrainerConfig
 from slimrl.inference.engine import Engine
 from slimrl.io.cache import cache_root
 from slimrl.io.files import replace_file
@@ -32,13 +34,14 @@ from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
 from slimrl.types import Sample, SamplingParams
-from slimrl_tools.plan import sizes
-from slimrl_tools.plan.memory import Demand
+from slimrl_tools.plan.demand import FLOAT, HALF, Demand
 from slimrl_tools.plan.processes import training_device
 from slimrl_tools.plan.shape import build_module, read_model_config
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Row, Workload, row_of, sample_of
 
+Seconds = dict[str, float]  # by the names of `Speeds`, without those that were not measured
+WORK = 1, 3, 9  # times the usual work, until every speed is above 0
 BUDGET_S = 1.0  # for the repetitions of one measurement
 FEWEST, MOST = 3, 12  # repetitions of a decoding step
 MOST_PACK = 1536  # tokens of the measured pack: enough for matrix products to reach their speed
@@ -48,28 +51,59 @@ SHARE = 0.5  # of the memory: a larger model is measured with fewer layers
 LAYERS = (2, 4)
 
 
-def measure(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, memory: float) -> Speeds:
-    """The speeds of this machine for a run, of which `memory` bytes may be used to measure."""
+def measure(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, memory: float, rough: Speeds) -> Speeds:
+    """Return the speeds of this machine for a run. At most `memory` bytes may be used to measure, and `rough` has the
+    speeds that stand in for those that noise hides."""
     if (kept := recall_speeds(config, demand, workload)) is not None:
         return kept
     keep_freed_memory()
-    model, layers = read_model_config(config.model.name), demand.shape.layers
-    if _bytes_to_measure(demand) <= SHARE * memory or layers <= LAYERS[1]:
-        found = _speeds(config, model, demand, workload)
-    else:
-        few, more = (_speeds(config, _with_layers(model, num), demand, workload) for num in LAYERS)
-        found = _extrapolate(few, more, layers)
-    _keep(_key(config, demand, workload), found)
-    return found
+    layers = demand.shape.layers
+    is_whole = _bytes_to_measure(demand) <= SHARE * memory or layers <= LAYERS[1]
+    for work in WORK:
+        found = [_measure(config, num, demand, workload, work) for num in ((layers,) if is_whole else LAYERS)]
+        seconds = found[0] if is_whole else _extrapolate(found, layers)
+        # Most forwards copy nothing before they sample.
+        hidden = [name for name, value in seconds.items() if value <= 0 and name != "copy"]
+        if not hidden:
+            break
+    seconds |= {name: asdict(rough)[name] for name in hidden}
+    source = "measured here" + ("" if is_whole else f" with {LAYERS[0]} and {LAYERS[1]} of {layers} layers")
+    estimated = f", but for {', '.join(hidden)}, which noise hid" if hidden else ""
+    speeds = Speeds(**seconds, head=seconds["train"] * _head_share(demand), source=source + estimated)
+    _keep(_path(config, demand, workload), speeds)
+    return speeds
 
 
 def recall_speeds(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Speeds | None:
-    """What was measured before for the same model and settings, on this machine; None if nothing was."""
-    path = _path(_key(config, demand, workload))
+    """Return the speeds that were measured before for the same model and settings on this machine, if any."""
     try:
-        return Speeds(**json.loads(path.read_text(encoding="utf-8"))["speeds"])
+        return Speeds(**json.loads(_path(config, demand, workload).read_text(encoding="utf-8"))["speeds"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
+
+
+def _measure(config: RLConfig | SFTConfig, layers: int, demand: Demand, workload: Workload, work: int) -> Seconds:
+    """Measure a model with the first `layers` layers. A speed that noise hides comes out as 0 or less."""
+    device = torch.device(training_device(config, demand.compute))
+    dtype = torch.bfloat16 if demand.compute.bytes == HALF else torch.float32
+    module = _random_module(
+        _with_layers(read_model_config(config.model.name), layers), dtype, device, config.model.lora
+    )
+    vocab = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
+    found: Seconds = {}
+    if isinstance(config, RLConfig):
+        inference, slots = config.inference, min(config.inference.max_slots, round(workload.num))
+        engine = Engine(module, frozenset(), slots, config.seq_len, 0, inference.quantization)
+        found = _sampling_speeds(engine, workload, slots, vocab, work)
+        engine.offload()
+        trainer, optim = config.trainer, config.trainer.optim
+    else:
+        trainer = TrainerConfig(
+            micro_batch_tokens=config.micro_batch_tokens, activation_checkpointing=config.activation_checkpointing
+        )
+        optim = config.optim
+    step = TrainStep(module, MasterAdamW(module, optim), trainer, config.seq_len)
+    return found | _training_speeds(step, _few_samples(workload, vocab, work), _head_share(demand), device, work)
 
 
 def _with_layers(config: Any, num_layers: int) -> Any:
@@ -80,28 +114,6 @@ def _with_layers(config: Any, num_layers: int) -> Any:
     if types := vars(text).get("layer_types"):
         text.layer_types = types[:num_layers]
     return changed
-
-
-def _speeds(config: RLConfig | SFTConfig, model: Any, demand: Demand, workload: Workload) -> Speeds:
-    """The speeds of a model of this config."""
-    device = torch.device(training_device(config, demand.compute))
-    dtype = torch.bfloat16 if demand.compute.bytes == sizes.HALF else torch.float32
-    module = _random_module(model, dtype, device, config.model.lora)
-    vocab = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
-    found = {"decode_step": 0.0, "decode_row": 0.0, "prefill": 0.0, "copy": 0.0}
-    if isinstance(config, RLConfig):
-        inference, slots = config.inference, min(config.inference.max_slots, round(workload.num))
-        engine = Engine(module, frozenset(), slots, config.seq_len, 0, inference.quantization)
-        found = _sampling_speeds(engine, workload, slots, vocab)
-        engine.offload()
-        trainer, optim = config.trainer, config.trainer.optim
-    else:
-        trainer = TrainerConfig(
-            micro_batch_tokens=config.micro_batch_tokens, activation_checkpointing=config.activation_checkpointing
-        )
-        optim = config.optim
-    samples = _few_samples(workload, vocab)
-    return Speeds(**found, **_training_speeds(module, trainer, optim, samples, config.seq_len), source="measured here")
 
 
 def _random_module(config: Any, dtype: torch.dtype, device: torch.device, lora: LoraConfig) -> nn.Module:
@@ -115,47 +127,57 @@ def _random_module(config: Any, dtype: torch.dtype, device: torch.device, lora: 
     return module
 
 
-def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) -> dict[str, float]:
-    """Seconds of a prefilled token; of a decoding step with many sequences and with a quarter of them, from which the
-    share of a step and that of a sequence follow; and of making the engine ready again after it was offloaded."""
-    prompt = max(2, min(engine.capacity - 2 * MOST - 2, int(workload.mean_length / 2)))
-    params = SamplingParams(max_tokens=max(1, engine.capacity - prompt))
+def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int, work: int) -> Seconds:
+    """Measure a prefilled token; a decoding step with many sequences and with a quarter of them, from which the shares
+    of a step and of a sequence follow; and how long the engine takes to be ready again after it was offloaded."""
+    most = max(1, min(MOST * work, engine.capacity // 2 - 2))
+    prompt = max(2, min(engine.capacity - 2 * most - 2, int(work * workload.mean_length / 2)))
+    params = SamplingParams(max_tokens=engine.capacity - prompt)
 
     def submit(first: int) -> Any:
         # Prompts that share nothing: each token is computed.
         return engine.submit([(first + place) % vocab for place in range(prompt)], params, lambda sampled: False)
 
-    requests = [submit(7 * number) for number in range(min(rows, 2))]
-    engine.step()  # makes the copies of the weights, and compiles what is compiled
-    before, began = engine.counters.prefilled, time.perf_counter()
-    requests += [submit(100 + 7 * number) for number in range(rows - len(requests))]
-    engine.step()
-    seconds, num = time.perf_counter() - began, engine.counters.prefilled - before
-    many = _median_s(engine.step)
-    prefill = max(0.0, seconds - many) / num if num else 0.0
-    few_rows = max(1, rows // 4)
-    for request in requests[few_rows:]:
-        engine.cancel(request)
-    few = _median_s(engine.step) if few_rows < rows else many
+    def timed_step() -> float:
+        began = time.perf_counter()
+        engine.step()
+        return time.perf_counter() - began
+
+    def median_step(budget_s: float = BUDGET_S * work) -> float:
+        found, began = [timed_step()], time.perf_counter()
+        while len(found) < most and (len(found) < FEWEST or time.perf_counter() - began < budget_s):
+            found.append(timed_step())
+        return statistics.median(found)
+
+    warm = submit(0)
+    engine.step()  # makes the copies of the weights, and compiles
+    engine.cancel(warm)
+    before = engine.counters.prefilled
+    requests = [submit(100 + 7 * number) for number in range(rows)]
+    seconds, few_rows = timed_step(), max(1, rows // 4)
+    num, many = engine.counters.prefilled - before, median_step()
+    found = {"prefill": (seconds - many) / num, "decode_step": many}
+    few = many
+    if few_rows < rows:
+        for request in requests[few_rows:]:
+            engine.cancel(request)
+        few = median_step()
+        found["decode_row"] = (many - few) / (rows - few_rows)
+        found["decode_step"] = many - rows * max(0.0, found["decode_row"])
     for request in requests[:few_rows]:
         engine.cancel(request)
-    each = max(0.0, (many - few) / (rows - few_rows)) if few_rows < rows else 0.0
     engine.offload()
-    began, request = time.perf_counter(), submit(0)
-    engine.step()
-    copy = max(0.0, time.perf_counter() - began - few - prompt * prefill)
+    request = submit(0)
+    copy = timed_step() - few - prompt * found["prefill"]
     engine.cancel(request)
-    return {"decode_step": max(0.0, many - each * rows), "decode_row": each, "prefill": prefill, "copy": copy}
+    return found | {"copy": max(0.0, copy)}
 
 
 def _training_speeds(
-    module: nn.Module, config: TrainerConfig, optim: OptimConfig, samples: Sequence[Sample], seq_len: int
-) -> dict[str, float]:
-    """Seconds of a training row's parts and of an update, by a step on some samples, one on a few tokens, and, where
-    tokens see many others, one on short pieces of the same samples."""
-    step = TrainStep(module, MasterAdamW(module, optim), config, seq_len)
-    device = next(module.parameters()).device
-    head = _head_share(module)
+    step: TrainStep, samples: Sequence[Sample], head: float, device: torch.device, work: int
+) -> Seconds:
+    """Measure a training row's parts and an update, by a step on some samples, one on a few tokens, and, where tokens
+    see many others, one on short pieces of the same samples. `head` is the head's share, see `_head_share`."""
 
     def run(batch: Sequence[Sample]) -> float:
         began = time.perf_counter()
@@ -167,116 +189,81 @@ def _training_speeds(
     def fastest(batch: Sequence[Sample]) -> tuple[Row, float]:
         run(batch)  # compiles the products of these sizes, and allocates
         seconds = run(batch)
-        return row_of(batch), seconds if seconds > BUDGET_S else min(seconds, run(batch))
+        return row_of(batch), min([seconds, *(run(batch) for _ in range(work) if seconds < BUDGET_S)])
+
+    def products(row: Row) -> float:
+        return row.tokens + head * row.trained
 
     row, seconds = fastest(samples)
-    few, update = fastest([short_sample(samples[0])])
-    attend = 0.0
-    each = max(0.0, seconds - update) / max(1.0, _work(row, head) - _work(few, head))
+    few, update = fastest([_beginning(samples[0])])
+    each = (seconds - update) / max(1.0, products(row) - products(few))
+    found: Seconds = {}
     if row.pairs > SEEN * row.tokens:
+        # Two rows of about the same work, of which one has many more pairs: two equations.
         apart, seconds_apart = fastest(pieces_of(samples))
-        # Two rows of about the same work, of which one has many more pairs.
-        each, attend = _solve((apart, row), (seconds_apart - update, seconds - update), head)
-    return {
-        "train": each, "head": each * head, "attend": attend, "update": max(0.0, update - each * _work(few, head)),
-    }  # fmt: skip
+        short, long = seconds_apart - update, seconds - update
+        determinant = products(apart) * row.pairs - products(row) * apart.pairs
+        found["attend"] = (products(apart) * long - products(row) * short) / determinant
+        each = (long - max(0.0, found["attend"]) * row.pairs) / products(row)
+    return found | {"train": each, "update": update - max(0.0, each) * products(few)}
 
 
-def _head_share(module: nn.Module) -> float:
+def _head_share(demand: Demand) -> float:
     """The weights of the head for each weight of the layers."""
-    head: Tensor = module.get_output_embeddings().weight  # type: ignore[operator]
-    embeddings: Tensor = module.get_input_embeddings().weight  # type: ignore[operator]
-    outside = {id(head), id(embeddings)}
-    return head.numel() / sum(weight.numel() for weight in module.parameters() if id(weight) not in outside)
-
-
-def _work(row: Row, head: float) -> float:
-    """The products of a row with the layers and the head, in tokens that only the layers see."""
-    return row.tokens + head * row.trained
-
-
-def _solve(rows: tuple[Row, Row], seconds: tuple[float, float], head: float) -> tuple[float, float]:
-    """The seconds of a unit of work and of a pair by which two rows take so many seconds."""
-    (few, many), (short, long) = rows, seconds
-    determinant = _work(few, head) * many.pairs - _work(many, head) * few.pairs
-    attend = max(0.0, (_work(few, head) * long - _work(many, head) * short) / determinant)
-    return max(0.0, (long - attend * many.pairs) / _work(many, head)), attend
+    shape = demand.shape
+    return shape.head / max(1, shape.weights - (1 if shape.tied else 2) * shape.head)
 
 
 def pieces_of(samples: Sequence[Sample]) -> list[Sample]:
-    """As many tokens as a row of samples has, as many of them trained, in short pieces that share nothing."""
+    """Make as many tokens as a row of samples has, as many of them trained, in short pieces that share nothing."""
     row, rng = row_of(samples), random.Random(0)
     vocab = 1 + max(max(sample.token_ids_T) for sample in samples)
-    share = row.trained / row.tokens
-    mask = [False, *(int(place * share) > int((place - 1) * share) for place in range(1, PIECE))]
-    mask[-1] = True  # a piece of which nothing is trained is no sample
+    trained = max(1, round(PIECE * row.trained / row.tokens))
+    mask = [False] * (PIECE - trained) + [True] * trained
     return [sample_of([rng.randrange(vocab) for _ in mask], mask) for _ in range(math.ceil(row.tokens / PIECE))]
 
 
-def short_sample(sample: Sample) -> Sample:
-    """The beginning of a sample, up to its first trained token."""
+def _beginning(sample: Sample) -> Sample:
+    """The first tokens of a sample, of which the last is trained."""
     end = min(len(sample.token_ids_T), sample.loss_mask_T.index(True) + 2, 16)
-    token_ids, mask = sample.token_ids_T[:end], (*(False,) * (end - 1), True)
-    return Sample(token_ids, mask, (-10.0,) * end, (1.0,) * end, version=sample.version)
+    return sample_of(sample.token_ids_T[:end], [False] * (end - 1) + [True])
 
 
-def _few_samples(workload: Workload, vocab: int) -> list[Sample]:
-    """Samples whose row is at most 1,536 tokens, or one, with token ids that the model knows."""
+def _few_samples(workload: Workload, vocab: int, work: int) -> list[Sample]:
+    """Samples in a row of at most 1,536 tokens, times `work`, or one sample, with token ids that the model knows."""
     chosen = list[Sample]()
     for sample in workload.samples:
         known = replace(sample, token_ids_T=tuple(token % vocab for token in sample.token_ids_T))
-        if chosen and row_of((*chosen, known)).tokens > MOST_PACK:
+        if chosen and row_of((*chosen, known)).tokens > work * MOST_PACK:
             break
         chosen.append(known)
     return chosen
 
 
-def _median_s(work: Callable[[], object]) -> float:
-    found, began = list[float](), time.perf_counter()
-    while len(found) < FEWEST or (len(found) < MOST and time.perf_counter() - began < BUDGET_S):
-        start = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
-
-
 def _bytes_to_measure(demand: Demand) -> float:
-    low, moments = sizes.optimizer(demand.compute, demand.num_trained, demand.is_adapter)
-    return 3 * sizes.weights(demand.shape, demand.compute) + low + moments + sizes.FLOAT * demand.num_trained
+    return 3 * demand.weights + demand.masters + demand.moments + FLOAT * demand.num_trained
 
 
-def _extrapolate(few: Speeds, more: Speeds, layers: int) -> Speeds:
-    """The speeds with so many layers, where each takes a straight line through those of 2 and of 4. Where noise turns
-    the line down, more layers take what 4 took."""
-    one, two = asdict(few), asdict(more)
+def _extrapolate(found: Sequence[Seconds], layers: int) -> Seconds:
+    """Extend each speed from 2 and 4 layers in a straight line; 0 where noise turned the line down."""
+    few, more = found
     steps = (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0])
-    numbers = {name: max(two[name], one[name] + (two[name] - one[name]) * steps) for name in one if name != "source"}
-    return Speeds(**numbers, source=f"measured here with {LAYERS[0]} and {LAYERS[1]} of {layers} layers")
+    slopes = {name: more[name] - few[name] for name in more}
+    return {name: few[name] + steps * slope if slope > 0 else 0.0 for name, slope in slopes.items()}
 
 
-def _key(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> str:
-    """A digest of what the speeds depend on."""
-    shape = replace(demand.shape, name="", saved=0)
-    processor = _processor(training_device(config, demand.compute))
-    around = [torch.__version__, torch.get_num_threads(), processor, config.command, config.seq_len]
-    measured = [field.name for field in fields(Speeds)]
-    about = [measured, demand.num_slots, demand.quantized, demand.recompute]
-    about += [round(workload.num), round(math.log2(workload.mean_length))]
-    parts = [asdict(shape), asdict(demand.compute), config.model.lora.model_dump(), around, about]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+def _path(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Path:
+    """The file in the cache for all that the speeds depend on."""
+    device = training_device(config, demand.compute)
+    processor = torch.backends.cpu.get_cpu_capability() if device == "cpu" else torch.cuda.get_device_name(device)
+    about = [torch.__version__, torch.get_num_threads(), processor, config.command, config.seq_len, WORK]
+    about += [demand.num_slots, demand.quantized, demand.recompute, round(workload.num)]
+    about += [round(math.log2(workload.mean_length)), config.model.lora.model_dump()]
+    about += [asdict(replace(demand.shape, name="", saved=0)), asdict(demand.compute)]
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
+    return cache_root() / "plan" / f"{digest}.json"
 
 
-def _processor(device: str) -> str:
-    if device != "cpu":
-        return torch.cuda.get_device_name(device)
-    return f"{torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()}"
-
-
-def _path(key: str) -> Any:
-    return cache_root() / "plan" / f"{key}.json"
-
-
-def _keep(key: str, speeds: Speeds) -> None:
-    path = _path(key)
+def _keep(path: Path, speeds: Speeds) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, [json.dumps({"speeds": asdict(speeds)}, indent=1).encode()])

@@ -1,21 +1,15 @@
 """The memory of each process of a run, by part: what it always holds, and what it holds while it does one thing.
 
 A process in which sampling and training take turns needs the larger of the two, not their sum: what one frees the other
-uses (`models/allocator.py`). `Demand` says what is asked for; `memory_of` decides which process holds what, on which
-device.
+uses (`models/allocator.py`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slimrl.config.model import LoraConfig
-from slimrl.models.allocator import LARGE
-from slimrl_tools.plan import sizes
+from slimrl_tools.plan.demand import Demand
 from slimrl_tools.plan.devices import RESERVED
-from slimrl_tools.plan.shape import Shape
-from slimrl_tools.plan.sizes import Compute
-from slimrl_tools.plan.workload import Rows
 
 Phase = Literal["always", "sampling", "training", "saving", "scoring"]
 PHASES: tuple[Phase, ...] = ("sampling", "training", "saving", "scoring")
@@ -54,12 +48,12 @@ class ProcessMemory:
     sleeps: bool = False
 
     def inside(self, phase: Phase) -> float:
-        """The bytes held in a phase and not always."""
+        """Return the bytes held in a phase and not always."""
         return sum(part.bytes for part in self.parts if part.phase == phase)
 
     def bytes_in(self, phase: Phase) -> float:
-        """The bytes held in a phase."""
-        return sum(part.bytes for part in self.parts if part.phase in ("always", phase))
+        """Return the bytes held in a phase."""
+        return self.inside("always") + self.inside(phase)
 
     @property
     def widest(self) -> Phase:
@@ -73,7 +67,7 @@ class ProcessMemory:
 
     @property
     def least(self) -> float:
-        """The bytes without which it cannot run: those in use at once."""
+        """Peak bytes in use: the minimum that it needs."""
         return self.base + self.tensors
 
     @property
@@ -91,129 +85,17 @@ class ProcessMemory:
         return self.least + self.slack
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What a run asks for. `rows` are the packs of a training step; `prefilled` bounds the tokens of one prefill.
-
-    `num_slots` and `seq_len` are the engine's, 0 slots for a run that samples nothing; `quantized` says that it samples
-    with bytes. `references` are other models beside the policy, by name; `scored` are the tokens that a teacher reads
-    at once, 0 without one. `keeps_cache` is whether the cache is there while the trainer trains.
-    """
-
-    shape: Shape
-    compute: Compute
-    lora: LoraConfig
-    rows: Rows
-    seq_len: int
-    num_slots: int = 0
-    prefilled: int = 0
-    quantized: bool = False
-    recompute: bool = False
-    keeps_cache: bool = False
-    references: Mapping[str, Shape] | None = None
-    scored: int = 0
-
-    @property
-    def is_adapter(self) -> bool:
-        """Whether an adapter is trained."""
-        return self.lora.rank > 0
-
-    @property
-    def num_trained(self) -> int:
-        """The trained weights."""
-        return self.shape.num_trained(self.lora)
-
-    @property
-    def num_adapted(self) -> int:
-        """The weights of the matrices that an adapter changes."""
-        return sum(inputs * outputs for _, inputs, outputs in self.shape.adapter_matrices(self.lora))
-
-
-def weight_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
-    """The policy's weights, with an adapter's."""
-    shape, compute = demand.shape, demand.compute
-    parts = [Part("weights", sizes.weights(shape, compute) / num_ranks)]
-    if demand.is_adapter:
-        adapter = sizes.adapter(shape, compute, demand.num_trained, demand.num_adapted)
-        parts.append(Part("adapter", adapter / num_ranks))
-    return parts
-
-
-def training_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
-    """What the trainer has beside the weights, of which each of several ranks has its share."""
-    shape, compute, trained, rows = demand.shape, demand.compute, demand.num_trained, demand.rows
-    low, moments = sizes.optimizer(compute, trained, demand.is_adapter)
-    num_packs = max(2 if num_ranks > 1 else 1, rows.num)  # ranks add gradients up in float32
-    gradients = sizes.gradients(shape, compute, trained, demand.is_adapter, num_packs) / num_ranks
-    largest = min(rows.largest, -(-rows.tokens // num_ranks))  # fewer packs than ranks are made smaller
-    kept = sizes.activations(shape, compute, largest, demand.recompute)
-    logits = sizes.logits(shape, compute, min(rows.largest_trained, largest), demand.is_adapter)
-    work = sizes.backward_work(shape, compute, largest)
-    # In the backward pass of one pack activations go as gradients come; a second pack finds the gradients there.
-    at_start, at_end = kept + logits, 0.1 * kept + work
-    first = (0.0, gradients) if rows.num == 1 and num_ranks == 1 else (gradients, gradients)
-    peak = max(at_start + first[0], at_end + first[1])
-    held = gradients if peak == at_end + first[1] or first[0] else 0.0
-    rest = max(0.0, peak - held)
-    shown = min(logits, rest) if peak == at_start + first[0] else min(work, rest)
-    parts = [
-        Part("masters of the weights (float32)", low / num_ranks),
-        Part("moments of AdamW", moments / num_ranks),
-        Part("gradients", held, "training"),
-        Part("activations", rest - shown, "training"),
-        Part("logits of a chunk, gradient of the head" if peak == at_start + first[0] else "backward pass of a layer",
-             shown, "training"),
-    ]  # fmt: skip
-    if num_ranks > 1:
-        parts.append(Part("layers gathered from other ranks", sizes.gather_work(shape, compute), "training"))
-    parts.append(Part("whole masters for a checkpoint", sizes.checkpoint_work(trained) / num_ranks, "saving"))
-    return [part for part in parts if part.bytes]
-
-
-def sampling_parts(demand: Demand, alone: bool = False) -> list[Part]:
-    """What the engine has beside the weights; always, where it is `alone` in its process."""
-    shape, compute = demand.shape, demand.compute
-    phase: Phase = "always" if alone else "sampling"
-    cache = sizes.kv_cache(shape, compute, demand.num_slots, demand.seq_len)
-    parts = [
-        Part("KV cache", cache, "always" if demand.keeps_cache else phase),
-        Part("the engine's copy of the weights", sizes.engine_copies(shape, compute, demand.quantized), phase),
-        Part("prefill and logits", sizes.sampling_work(shape, compute, demand.num_slots, demand.prefilled), "sampling"),
-    ]
-    return [part for part in parts if part.bytes]
-
-
-def reference_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
-    """Other models' weights, and what a teacher needs while it scores."""
-    found = demand.references or {}
-    parts = [Part(name, sizes.weights(shape, demand.compute) / num_ranks) for name, shape in found.items()]
-    if demand.scored:
-        scorer = next(iter(found.values()), demand.shape)
-        work = sizes.logits(scorer, demand.compute, demand.scored, is_adapter=True) + sizes.sampling_work(
-            scorer, demand.compute, 1, demand.scored
-        )
-        parts.append(Part("the teacher's scores", work, "scoring"))
-    return parts
-
-
 def process(
     name: str, device: str, parts: Iterable[Part], base: float, steps: tuple[int, float] = (0, 0.0)
 ) -> ProcessMemory:
-    """A process on a device, with `base` bytes of Python and its libraries; `steps` are the number of its training
+    """Make a process on a device, with `base` bytes of Python and its libraries; `steps` are the number of its training
     steps and the bytes of the hole that each leaves."""
     own = RESERVED if device.startswith("cuda") else base + LOADING
-    return ProcessMemory(name, device, own, tuple(parts), *steps)
-
-
-def hole_of(demand: Demand) -> float:
-    """The bytes of the hole in malloc's heap that a training step leaves: two gradients of the head, of its chunks and
-    of embeddings that are tied to it, where these are not large enough to be mapped on their own."""
-    gradient = 0 if demand.is_adapter else demand.compute.bytes * demand.shape.head
-    return 2.0 * gradient if gradient < LARGE else 0.0
+    return ProcessMemory(name, device, own, tuple(part for part in parts if part.bytes), *steps)
 
 
 def by_device(processes: Sequence[ProcessMemory]) -> dict[str, list[ProcessMemory]]:
-    """The processes on each device."""
+    """Sort processes by device."""
     found: dict[str, list[ProcessMemory]] = {}
     for one in processes:
         found.setdefault(one.device, []).append(one)
@@ -221,7 +103,61 @@ def by_device(processes: Sequence[ProcessMemory]) -> dict[str, list[ProcessMemor
 
 
 def at_once(processes: Sequence[ProcessMemory]) -> float:
-    """The bytes that the processes on a device need at once, where those that sleep are awake as the others sample."""
+    """Return the bytes that the processes on a device need at once, where those that sleep are awake as the others
+    sample."""
     awake = [one for one in processes if not one.sleeps]
     beside = sum(one.least for one in processes if one.sleeps)
     return max(sum(one.least for one in awake), beside + sum(one.base + one.bytes_in("sampling") for one in awake))
+
+
+def training_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
+    """Return what the trainer has beside the weights, of which each of several ranks has its share."""
+    rows = demand.rows
+    is_one_pack = rows.num == 1 and num_ranks == 1  # ranks add gradients up in float32
+    gradients = demand.gradients(1 if is_one_pack else 2) / num_ranks
+    largest = min(rows.largest, -(-rows.tokens // num_ranks))  # fewer packs than ranks are made smaller
+    kept, work = demand.activations(largest), demand.backward_work(largest)
+    logits = demand.logits(min(rows.largest_trained, largest), trains_head=not demand.is_adapter)
+    # In the backward pass of one pack activations go as gradients come; a second pack finds the gradients there.
+    at_start = kept + logits + (0.0 if is_one_pack else gradients)
+    at_end = 0.1 * kept + work + gradients
+    peak, starts = max(at_start, at_end), at_start >= at_end
+    held = 0.0 if starts and is_one_pack else gradients
+    rest = max(0.0, peak - held)
+    shown = min(logits if starts else work, rest)
+    parts = [
+        Part("masters of the weights (float32)", demand.masters / num_ranks),
+        Part("moments of AdamW", demand.moments / num_ranks),
+        Part("gradients", held, "training"),
+        Part("activations", rest - shown, "training"),
+        Part("logits of a chunk, gradient of the head" if starts else "backward pass of a layer", shown, "training"),
+    ]
+    if num_ranks > 1:
+        parts.append(Part("layers gathered from other ranks", demand.gathered, "training"))
+    return [*parts, Part("whole masters for a checkpoint", demand.checkpoint / num_ranks, "saving")]
+
+
+def weight_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
+    """Return the policy's weights, with an adapter's."""
+    return [Part("weights", demand.weights / num_ranks), Part("adapter", demand.adapter / num_ranks)]
+
+
+def sampling_parts(demand: Demand, alone: bool = False) -> list[Part]:
+    """Return what the engine has beside the weights; always, where it is `alone` in its process."""
+    phase: Phase = "always" if alone else "sampling"
+    return [
+        Part("KV cache", demand.kv_cache, "always" if demand.keeps_cache else phase),
+        Part("the engine's copy of the weights", demand.engine_copies, phase),
+        Part("prefill and logits", demand.sampling_work(demand.num_slots, demand.prefilled), "sampling"),
+    ]
+
+
+def reference_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
+    """Return other models' weights, and what a teacher needs while it scores."""
+    models = {name: demand.of_model(shape) for name, shape in demand.references.items()}
+    parts = [Part(name, model.weights / num_ranks) for name, model in models.items()]
+    if demand.scored:
+        scorer, num = next(iter(models.values()), demand), demand.scored
+        work = scorer.logits(num, trains_head=False) + scorer.sampling_work(1, num)
+        parts.append(Part("the teacher's scores", work, "scoring"))
+    return parts

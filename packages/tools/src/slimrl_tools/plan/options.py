@@ -1,8 +1,11 @@
 """The command line of `slimrl plan`: the words of `rl` or `sft`, and a few of its own. Needs no PyTorch."""
 
 import math
-from collections.abc import Sequence
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from slimrl.errors import UserError
 
@@ -29,7 +32,7 @@ seq_len. With `--resume true` it is what the run in output_dir has still to do.
 With --run the pipeline is simulated instead: replicas that sample, ranks that train, groups in flight, weights on their
 way. The episodes are those that the run in DIR has recorded, drawn again and again: their turns, lengths and the time
 that environments took over each. For each number of GPUs a line says how many should sample and how many train, how
-fast that is, how old the rollouts are, who waits, and what it costs. Needs the extra `simulate`.
+fast that is, how old the rollouts are, who waits, and what it costs.
 
   --run DIR         output_dir of an `rl` run of a few steps, best at max_async_level 0. Without --on, GPUs are taken to
                     be like the device of this run, and the model is stretched until it takes as long as the run did
@@ -50,7 +53,7 @@ nothing), and sets the numbers beside the truth in its closing table. docs/plan.
 
 
 MOST_GPUS = 10_000
-VALUES = {  # the options that take a value, and how it looks
+VALUES = {  # the options with a value, and its form
     "--on": "devices must follow, as in `--on rtx3090x1,h100x8`",
     "--run": "the output_dir of a recorded `rl` run must follow, as in `--run outputs/wordle`",
     "--gpus": f"numbers of GPUs from 1 to {MOST_GPUS:,} must follow, as in `--gpus 2,4,8`",
@@ -62,9 +65,8 @@ OF_RUN = "--gpus", "--price", "--plot"
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What `plan` has beside the settings of a run: `on` names other machines, empty for this one, and `measures` is
-    whether times are measured. With `run`, the directory of a recorded run, the pipeline is simulated instead, with
-    numbers of `gpus` at a `price` an hour; `plot` is the file of a plot."""
+    """The options of `plan` beside the settings of a run, as HELP describes them. `on` is empty for this machine, and
+    `run` where no pipeline is simulated."""
 
     on: str = ""
     measures: bool = True
@@ -75,34 +77,22 @@ class PlanOptions:
 
 
 def read_options(argv: Sequence[str]) -> tuple[list[str], PlanOptions]:
-    """The words that are settings of the run, and the options. Raises UserError for an option without its value, or
-    with one that it cannot have."""
-    words, rest, measures = list(argv), list[str](), True
-    found = dict[str, str]()
-    while words:
-        word = words.pop(0)
-        name, equals, value = word.partition("=")
-        if name in VALUES:
-            found[name] = value if equals else words.pop(0) if words else ""
-            if not found[name] or found[name].startswith("-"):
-                raise UserError(f"{name}: {VALUES[name]}.")
-        elif word.replace("_", "-") == "--no-measure":
-            measures = False
-        else:
-            rest.append(word)
-    if "--run" not in found and (useless := [name for name in OF_RUN if name in found]):
+    """Separate the words that are settings of the run from the options. Raises UserError for a wrong value."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
+    for name in VALUES:
+        parser.add_argument(name, nargs="?", const="")
+    parser.add_argument("--no-measure", "--no_measure", dest="measures", action="store_false")
+    known, rest = parser.parse_known_args(argv)
+    found = vars(known)
+    for name, text in VALUES.items():
+        if found.get(name[2:]) == "":
+            raise UserError(f"{name}: {text}.")
+    if "run" not in found and (useless := [name for name in OF_RUN if name[2:] in found]):
         raise UserError(
             f"{', '.join(useless)} can act only with --run DIR, whose episodes the pipeline is simulated with."
         )
-    options = PlanOptions(
-        found.get("--on", ""),
-        measures,
-        found.get("--run", ""),
-        _gpus(found["--gpus"]) if "--gpus" in found else (),
-        _price(found["--price"]) if "--price" in found else 0.0,
-        found.get("--plot", ""),
-    )
-    return rest, options
+    read: dict[str, Callable[[str], Any]] = {"gpus": _gpus, "price": _price}
+    return rest, PlanOptions(**found | {name: read[name](found[name]) for name in read.keys() & found})
 
 
 def _gpus(text: str) -> tuple[int, ...]:
@@ -113,10 +103,7 @@ def _gpus(text: str) -> tuple[int, ...]:
 
 
 def _price(text: str) -> float:
-    try:
-        price = float(text)
-    except ValueError:
-        price = math.nan
-    if not 0 < price < math.inf:
-        raise UserError(f"--price {text}: {VALUES['--price']}.")
-    return price
+    with suppress(ValueError):
+        if 0 < (price := float(text)) < math.inf:
+            return price
+    raise UserError(f"--price {text}: {VALUES['--price']}.")

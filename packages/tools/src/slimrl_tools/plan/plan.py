@@ -5,11 +5,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from slimrl.config.run import RLConfig, SFTConfig
+from slimrl_tools.plan.demand import Demand
 from slimrl_tools.plan.devices import Machine
 from slimrl_tools.plan.disk import disk_parts
-from slimrl_tools.plan.memory import Demand, Part, ProcessMemory, at_once, by_device
+from slimrl_tools.plan.memory import Part, ProcessMemory, at_once, by_device
 from slimrl_tools.plan.processes import compute_of, demand_of, processes_of
 from slimrl_tools.plan.served import ServedModel
 from slimrl_tools.plan.shape import Shape
@@ -120,15 +122,10 @@ def plan_on(config: Configs, machine: Machine, basis: Basis, speeds: Speeds | No
 
 
 def _place(device: str, processes: Sequence[ProcessMemory], worst: Sequence[ProcessMemory], machine: Machine) -> Place:
-    on_cpu = device == "cpu"
-    capacity = machine.memory * (1 - KEPT_FREE) if on_cpu else machine.device_at(device).memory
+    capacity = machine.memory * (1 - KEPT_FREE) if device == "cpu" else machine.device_at(device).memory
     # Processes on one GPU have a context each, which `ProcessMemory.base` counts.
-    least, expected = at_once(processes), _with_slack(processes)
-    return Place(device, tuple(processes), least, expected, max(expected, _with_slack(worst)), capacity)
-
-
-def _with_slack(processes: Sequence[ProcessMemory]) -> float:
-    return at_once(processes) + sum(one.slack for one in processes)
+    expected, most = (at_once(some) + sum(one.slack for one in some) for some in (processes, worst))
+    return Place(device, tuple(processes), at_once(processes), expected, max(expected, most), capacity)
 
 
 def saving_of(plan: Plan, changed: Plan) -> float:
@@ -139,11 +136,11 @@ def saving_of(plan: Plan, changed: Plan) -> float:
 
 def with_settings(config: Configs, changes: Mapping[str, object]) -> Configs:
     """The settings with other values at dotted keys."""
+
+    def replaced(config: Any, path: Sequence[str], value: object) -> Any:
+        first, *rest = path
+        return config.model_copy(update={first: replaced(vars(config)[first], rest, value) if rest else value})
+
     for key, value in changes.items():
-        config = _with(config, key.split("."), value)
+        config = replaced(config, key.split("."), value)
     return config
-
-
-def _with(config, path: Sequence[str], value: object):  # type: ignore[no-untyped-def]
-    first, *rest = path
-    return config.model_copy(update={first: _with(vars(config)[first], rest, value) if rest else value})

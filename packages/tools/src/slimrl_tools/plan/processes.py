@@ -1,4 +1,6 @@
-"""Which processes a placed run consists of, what each of them holds, and on which device (`launch/placement.py`)."""
+"""The processes of a placed run, the memory of each, and their devices (`launch/placement.py`)."""
+
+from dataclasses import replace
 
 import torch
 
@@ -6,13 +8,11 @@ from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
 from slimrl.inference.engine import is_kept
 from slimrl.models.native import ops
-from slimrl_tools.plan import sizes
+from slimrl_tools.plan.demand import FLOAT, HALF, Compute, Demand
 from slimrl_tools.plan.devices import Machine
 from slimrl_tools.plan.memory import (
-    Demand,
     Part,
     ProcessMemory,
-    hole_of,
     process,
     reference_parts,
     sampling_parts,
@@ -20,7 +20,6 @@ from slimrl_tools.plan.memory import (
     weight_parts,
 )
 from slimrl_tools.plan.shape import Shape, read_shape
-from slimrl_tools.plan.sizes import FLOAT, HALF, Compute
 from slimrl_tools.plan.workload import Rows
 
 VLLM_BASE = 1_500_000_000  # of vLLM's own process beside weights and cache: its context, graphs and workspaces
@@ -53,39 +52,36 @@ def training_device(config: Configs, compute: Compute) -> str:
 
 
 def demand_of(config: Configs, shape: Shape, compute: Compute, rows: Rows, machine: Machine) -> Demand:
-    """What a run asks for, if its steps have such packs."""
+    """Return what a run asks for, if its steps have such packs."""
+    lora, seq_len = config.model.lora, config.seq_len
     if isinstance(config, SFTConfig):
-        return Demand(
-            shape, compute, config.model.lora, rows, config.seq_len, recompute=config.activation_checkpointing
-        )
-    teacher = config.teacher
-    references: dict[str, Shape] = {}
+        return Demand(shape, compute, lora, rows, seq_len, recompute=config.activation_checkpointing)
+    teacher, references = config.teacher, dict[str, Shape]()
     named = teacher.name if isinstance(teacher, ModelTeacherConfig) else ""
     is_reference = isinstance(teacher, ModelTeacherConfig) and not named
     if config.trainer.loss.resolve(config.has_teacher).kl_beta or is_reference:
         references["reference: the weights that RL begins with"] = shape
     if named:
         references[f"teacher {named}"] = read_shape(named)
-    slots = config.inference.max_slots
-    device_bytes = machine.device_at(training_device(config, compute)).memory if compute.kind == "cuda" else 0
-    keeps = is_kept(sizes.kv_cache(shape, compute, slots, config.seq_len), int(device_bytes))
     scored = 0
     if isinstance(teacher, PolicyTeacherConfig | ModelTeacherConfig):
         scored = max(config.trainer.micro_batch_tokens, teacher.seq_len)
-    return Demand(
+    slots = config.inference.max_slots
+    demand = Demand(
         shape,
         compute,
-        config.model.lora,
+        lora,
         rows,
-        config.seq_len,
+        seq_len,
         num_slots=slots,
-        prefilled=min(rows.tokens, slots * config.seq_len),
+        prefilled=min(rows.tokens, slots * seq_len),
         quantized=config.inference.quantization == "int8",
         recompute=config.trainer.activation_checkpointing,
-        keeps_cache=config.async_level > 0 or keeps,
         references=references,
         scored=scored,
     )
+    device_bytes = machine.device_at(training_device(config, compute)).memory if compute.kind == "cuda" else 0
+    return replace(demand, keeps_cache=config.async_level > 0 or is_kept(demand.kv_cache, int(device_bytes)))
 
 
 def processes_of(config: Configs, demand: Demand, base: float) -> list[ProcessMemory]:
@@ -93,7 +89,7 @@ def processes_of(config: Configs, demand: Demand, base: float) -> list[ProcessMe
     device = training_device(config, demand.compute)
     if isinstance(config, SFTConfig):
         parts = [*weight_parts(demand), *training_parts(demand)]
-        return [process("sft", device, parts, base, (config.max_steps, hole_of(demand)))]
+        return [process("sft", device, parts, base, (config.max_steps, demand.hole))]
     if not config.deployment.are_apart:
         return _in_one(config, demand, device, base)
     return [*_trainers(config, demand, base), *_sampler(config, demand, base), *_orchestrator(config, demand, base)]
@@ -111,7 +107,7 @@ def _in_one(config: RLConfig, demand: Demand, device: str, base: float) -> list[
     parts = [*weight_parts(demand), *training_parts(demand), *sampling_parts(demand)]
     others = reference_parts(demand)
     parts += environment_parts(config)
-    steps = config.max_steps, hole_of(demand)
+    steps = config.max_steps, demand.hole
     found = [process("one process", device, parts if apart else [*parts, *others], base, steps)]
     if apart and others:
         found.append(process("teacher", teacher_device, others, 0.0))
@@ -126,7 +122,7 @@ def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemo
     parts = [*weight_parts(demand, num), *training_parts(demand, num), *others]
     devices = [f"cuda:{gpu}" for gpu in ids] or ["cpu"] * num
     names = ["trainer"] if num == 1 else [f"trainer, rank {rank}" for rank in range(num)]
-    steps = config.max_steps, hole_of(demand) / num
+    steps = config.max_steps, demand.hole / num
     ranks = [process(*pair, parts, base, steps) for pair in zip(names, devices, strict=True)]
     return ranks if not ids else [*ranks, process("trainer, host", "cpu", (), num * base)]
 
@@ -139,12 +135,11 @@ def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemor
     is_vllm = inference.backend == "vllm"
     many = config.deployment.num_samplers
     num = max(1, len(ids) // many) if is_vllm else 1  # vLLM shares weights and cache out among its GPUs
-    shared = [Part("weights", sizes.weights(demand.shape, demand.compute)), *sampling_parts(demand, alone=True)]
+    shared = [Part("weights", demand.weights), *sampling_parts(demand, alone=True)]
     parts = [Part(part.name, part.bytes / num, part.phase) for part in shared]
     parts += [Part("vLLM's own", VLLM_BASE)] if is_vllm else []
     # What adapters are merged into (`slimrl_serve/base_weights.py`).
-    kept = [] if is_vllm else [Part("matrices under the adapter", demand.compute.bytes * demand.num_adapted)]
-    kept = [part for part in kept if part.bytes]
+    kept = [] if is_vllm else [Part("matrices under the adapter", demand.adapted)]
     if not ids:
         return [process("vLLM" if is_vllm else "sampler", "cpu", [*parts, *kept], base)] * many
     found = [process("vLLM" if is_vllm else "sampler", f"cuda:{gpu}", parts, base) for gpu in ids]

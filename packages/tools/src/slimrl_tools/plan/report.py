@@ -1,10 +1,11 @@
 """A plan as text: the tables of `slimrl plan`, and the two lines with which `rl` begins."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from slimrl.config.run import RLConfig
 from slimrl_tools.plan.advice import Proposal
-from slimrl_tools.plan.memory import PHASES, ProcessMemory
+from slimrl_tools.plan.memory import PHASES
 from slimrl_tools.plan.plan import Place, Plan
 
 NAMES = {"always": "always", "sampling": "while sampling", "training": "while training", "saving": "while saving",
@@ -15,17 +16,16 @@ WIDTH = 62
 
 
 def two_lines(plan: Plan) -> list[str]:
-    """What a run will take, in a line on memory and one on time."""
-    place = plan.tightest
+    """Return what a run will take, in a line on memory and one on time."""
+    place, trainer, times = plan.tightest, plan.trainer, plan.times
     beyond = f", {_gb(place.most)} if every conversation fills seq_len" if place.most > 1.05 * place.expected else ""
-    weights = f"weights and optimizer {_gb(_state(plan.trainer))}"
-    memory = (
-        f"plan: {_gb(place.expected)} of {_gb(place.capacity)} of {_device(place, plan)}{beyond} ({weights}, "
-        f"{_phase_text(plan.trainer)}); disk {_gb(plan.disk_bytes)}"
-    )
-    times = plan.times
-    long = f"plan: about {_duration(times.step_s)} a step, {_duration(times.run_s)} to the end"
-    return [memory, f"{long} ({_source(plan)}; most goes to {times.bottleneck})"]
+    phase = f"{NAMES[trainer.widest]} {_gb(trainer.inside(trainer.widest))}"
+    return [
+        f"plan: {_gb(place.expected)} of {_gb(place.capacity)} of {_device(place, plan)}{beyond} "
+        f"(weights and optimizer {_gb(trainer.inside('always'))}, {phase}); disk {_gb(plan.disk_bytes)}",
+        f"plan: about {_duration(times.step_s)} a step, {_duration(times.run_s)} to the end "
+        f"({_source(plan)}; most goes to {times.bottleneck})",
+    ]
 
 
 def explain_refusal(plan: Plan, found: Sequence[Proposal], setting: str) -> str:
@@ -50,39 +50,26 @@ def full_report(plan: Plan, found: Sequence[Proposal]) -> list[str]:
         f"on {plan.machine.name}; {_deployment(plan)}",
         "",
     ]
-    for equal in _equal_places(plan.places):
-        lines += _place_lines(plan, equal)
-    lines += ["disk", *_rows((part.name, _gb(part.bytes)) for part in plan.disk), *_disk_line(plan), ""]
+    # The ranks of a trainer hold the same, and are shown once.
+    for _, equal in itertools.groupby(plan.places, key=lambda place: (place.expected, len(place.processes))):
+        lines += _place_lines(plan, [*equal])
+    lines += ["disk", *_rows((part.name, _gb(part.bytes)) for part in plan.disk), _disk_line(plan), ""]
     lines += _time_lines(plan)
-    if found:
-        lines += ["what saves memory", *(f"  {one.text}" for one in found[: SHOWN + 1])]
+    lines += ["what saves memory", *(f"  {one.text}" for one in found[: SHOWN + 1])] if found else []
     return [*lines, "", verdict(plan)]
 
 
 def verdict(plan: Plan) -> str:
-    """Whether the run fits."""
+    """Say in a sentence whether the run fits."""
     place = plan.tightest
+    has = f"{_device(place, plan)} has {_gb(place.capacity)}{_limit(plan, place)}"
     if plan.cannot_fit:
-        return f"It does not fit: {_device(place, plan)} has {_gb(place.capacity)}{_limit(plan, place)}."
+        return f"It does not fit: {has}."
     if not plan.fits:
-        return (
-            f"It may not fit: {_gb(place.expected)} are expected, {_device(place, plan)} has {_gb(place.capacity)}"
-            f"{_limit(plan, place)}."
-        )
+        return f"It may not fit: {_gb(place.expected)} are expected, {has}."
     if place.may_not_fit:
         return f"It fits, but not if every conversation fills seq_len: then {_gb(place.most)} are needed."
     return "It fits."
-
-
-def _equal_places(places: Sequence[Place]) -> list[list[Place]]:
-    """The devices in groups that hold the same, as the ranks of a trainer do."""
-    found: list[list[Place]] = []
-    for place in places:
-        if found and place.expected == found[-1][0].expected and len(place.processes) == len(found[-1][0].processes):
-            found[-1].append(place)
-        else:
-            found.append([place])
-    return found
 
 
 def _place_lines(plan: Plan, places: Sequence[Place]) -> Iterator[str]:
@@ -106,10 +93,10 @@ def _place_lines(plan: Plan, places: Sequence[Place]) -> Iterator[str]:
     yield ""
 
 
-def _disk_line(plan: Plan) -> list[str]:
+def _disk_line(plan: Plan) -> str:
     free = f" of {_gb(plan.machine.disk)} free" if plan.machine.disk else ""
     short = ", which is not enough" if 0 < plan.machine.disk < plan.disk_bytes else ""
-    return [f"  {'together':<{WIDTH}}{_gb(plan.disk_bytes):>10}{free}{short}"]
+    return f"  {'together':<{WIDTH}}{_gb(plan.disk_bytes):>10}{free}{short}"
 
 
 def _time_lines(plan: Plan) -> Iterator[str]:
@@ -151,15 +138,6 @@ def _device(place: Place, plan: Plan) -> str:
 
 def _limit(plan: Plan, place: Place) -> str:
     return f", by {plan.machine.limit}" if plan.machine.limit and place.device == "cpu" else ""
-
-
-def _state(one: ProcessMemory) -> float:
-    return sum(part.bytes for part in one.parts if part.phase == "always")
-
-
-def _phase_text(one: ProcessMemory) -> str:
-    inside = sum(part.bytes for part in one.parts if part.phase == one.widest)
-    return f"{NAMES[one.widest]} {_gb(inside)}"
 
 
 def _largest(place: Place) -> str:

@@ -93,31 +93,24 @@ def _bits(name: str) -> float:
 
 
 def _size(base_url: str, name: str) -> tuple[float, str]:
-    """The bytes of a model's weights, and how they are known."""
-    told = _ask_size(base_url, name)
-    return (told, "as its server says") if told else (size_by_name(name), "by its name")
+    """The bytes of a model's weights, by its server or else by its name, and how they are known."""
+    for ask in (_ask_llama_cpp, _ask_ollama):
+        with suppress(UserError, *FAULTS):  # there is no server, or it answers in another form
+            size = ask(base_url, name)
+            if isinstance(size, int) and size > 0:
+                return float(size), "as its server says"
+    return size_by_name(name), "by its name"
 
 
-def _ask_size(base_url: str, name: str) -> float:
-    """The bytes of a model's weights by llama.cpp's list of models, or by Ollama's; 0 if neither says."""
-    try:
-        models = list_models(base_url, "", TIMEOUT_S)
-        with suppress(*FAULTS):
-            return _check(next(one["meta"]["size"] for one in models if one.get("id") == name and "meta" in one))
-        tags = f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags"
-        files = ask_once(Peer("server", base_url), tags, TIMEOUT_S)
-        with suppress(*FAULTS):
-            return _check(next(one["size"] for one in files["models"] if name in (one["name"], one["model"])))
-    except UserError:  # there is no server, or one that lists no models
-        pass
-    return 0.0
+def _ask_llama_cpp(base_url: str, name: str) -> object:
+    models = list_models(base_url, "", TIMEOUT_S)
+    return next(one["meta"]["size"] for one in models if one.get("id") == name and "meta" in one)
 
 
-def _check(size: object) -> float:
-    """The size that a server says. Raises ValueError if it can be none."""
-    if not isinstance(size, int) or size <= 0:
-        raise ValueError(f"{size!r:.40} is no number of bytes")
-    return float(size)
+def _ask_ollama(base_url: str, name: str) -> object:
+    tags = f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags"
+    files = ask_once(Peer("server", base_url), tags, TIMEOUT_S)
+    return next(one["size"] for one in files["models"] if name in (one["name"], one["model"]))
 
 
 def _servers(config: RLConfig | SFTConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -4,13 +4,12 @@
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl_tools.plan import sizes
+from slimrl_tools.plan.demand import FLOAT, HALF, Demand
 from slimrl_tools.plan.devices import Device
-from slimrl_tools.plan.memory import Demand
 from slimrl_tools.plan.workload import Row, Workload
 
 # The shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. Those
@@ -23,6 +22,7 @@ DECODE_OVERHEAD_S = {"cpu": 1e-3, "plain": 1e-3, "cuda": 2.5e-3}
 LAUNCHES_S = {"cpu": 0.0, "plain": 0.0, "cuda": 2.5e-3}
 LOAD_S = 8.0  # Python's imports and the weights
 DISK = 3e8  # bytes a second, synced
+SAMPLING = "new weights for the engine", "decoding", "prefill", "environments"  # the parts of a step before training
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Speeds:
     update of the weights, of a pack beside its tokens, of a trained token's logits, of a pair of a token and one that
     it sees, and of what the engine does before it samples with new weights. `source` is how they are known."""
 
-    decode_step: float
-    decode_row: float
-    prefill: float
-    train: float
-    update: float
-    source: str
+    decode_step: float = 0.0
+    decode_row: float = 0.0
+    prefill: float = 0.0
+    train: float = 0.0
+    update: float = 0.0
+    source: str = ""
     pack: float = 0.0
     head: float = 0.0
     attend: float = 0.0
@@ -53,13 +53,12 @@ class Times:
 
     step: Mapping[str, float]
     run: Mapping[str, float]
-    overlaps: bool = False  # whether sampling and training go on at once
-    rollout: tuple[str, ...] = field(default=("new weights for the engine", "decoding", "prefill", "environments"))
+    overlaps: bool = False  # whether sampling and training run at once
 
     @property
     def step_s(self) -> float:
         """The seconds of a step."""
-        sampling = sum(seconds for name, seconds in self.step.items() if name in self.rollout)
+        sampling = sum(seconds for name, seconds in self.step.items() if name in SAMPLING)
         training = sum(self.step.values()) - sampling
         return max(sampling, training) if self.overlaps else sampling + training
 
@@ -86,11 +85,11 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
     way = "plain" if compute.kind == "cpu" and not compute.has_kernels else compute.kind
     bandwidth_share, flops_share = REACHED[way]
     bandwidth = bandwidth_share * device.bandwidth
-    flops = flops_share * (device.flops if compute.bytes == sizes.HALF else device.float_flops)
+    flops = flops_share * (device.flops if compute.bytes == HALF else device.float_flops)
     keys = 2 * compute.bytes * shape.layers * shape.key * workload.mean_length
-    logits = 3 * sizes.FLOAT * shape.vocab
+    logits = 3 * FLOAT * shape.vocab
     passes = (4 if demand.is_adapter else 6) + 2 * demand.recompute
-    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if compute.fuses(shape) else 0  # of the MLP's insides
+    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if demand.is_fused else 0  # of the MLP's insides
     return Speeds(
         decode_step=compute.bytes * shape.active / bandwidth + DECODE_OVERHEAD_S[way],
         decode_row=2 * shape.active / flops + (keys + logits) / bandwidth,
@@ -105,81 +104,55 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
 
 
 def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, speeds: Speeds) -> Times:
-    """The times of a step and of a run."""
-    row, ranks = workload.row, _ranks(config)
-    passes_s = (speeds.row_s(row) + demand.rows.num * speeds.pack) / ranks
-    if isinstance(config, SFTConfig):
-        step = {"forward and backward": passes_s, "update": speeds.update / ranks}
-        run = {"loading": LOAD_S, f"{config.max_steps} steps": config.max_steps * sum(step.values())}
-        return Times(step, run | _checkpoint_times(config, demand))
-    step = _rollout_times(config, workload, speeds)
-    rollout_s = sum(step.values())
-    extra = 1 + (1 / 3 if config.trainer.loss.resolve(config.has_teacher).kl_beta else 0)
-    step |= {"forward and backward": passes_s * extra, "update": speeds.update / ranks}
-    if demand.scored:
-        scorer = next(iter((demand.references or {}).values()), demand.shape)
-        step["the teacher's scores"] = speeds.row_s(row) / 3 * scorer.active / demand.shape.active
-    apart = config.deployment.are_apart and not set(config.trainer_gpu_ids) & set(config.inference_gpu_ids)
-    times = Times(step, {}, overlaps=apart and config.async_level > 0 and bool(config.trainer_gpu_ids))
-    episodes = config.eval.num_examples * len(config.eval.temperatures)
-    evaluations = _num_evaluations(config)
-    evaluation_s = rollout_s * episodes / sum(_waves(config, workload))
-    run = {"loading": LOAD_S, f"{evaluations} evaluations of {episodes} episodes": evaluations * evaluation_s}
-    if config.warmup.max_steps:
-        each = speeds.row_s(workload.distinct_row(config.warmup.batch_size)) + speeds.update + speeds.pack
-        run[f"{config.warmup.max_steps} steps of warm-up"] = config.warmup.max_steps * each / ranks
+    """Return the times of a step and of a run."""
+    row, ranks = workload.row, 1
+    if isinstance(config, RLConfig) and config.deployment.are_apart:
+        ranks = len(config.trainer_gpu_ids) or 1  # ranks on a CPU share its cores
+    step = {
+        "forward and backward": (speeds.row_s(row) + demand.rows.num * speeds.pack) / ranks,
+        "update": speeds.update / ranks,
+    }
+    run, overlaps = {"loading": LOAD_S}, False
+    if isinstance(config, RLConfig):
+        waves = workload.waves(config.orchestrator.rollouts_per_example, config.orchestrator.resample_factor)
+        sampling = _rollout_times(config.inference.max_slots, waves, workload, speeds)
+        episodes = config.eval.num_examples * len(config.eval.temperatures)
+        # Before the warm-up, before RL, in between and at the end.
+        num = 2 + bool(config.warmup.max_steps) + sum(config.eval.is_due(step) for step in range(config.max_steps))
+        run[f"{num} evaluations of {episodes} episodes"] = num * sum(sampling.values()) * episodes / sum(waves)
+        if steps := config.warmup.max_steps:
+            each = speeds.row_s(workload.distinct_row(config.warmup.batch_size)) + speeds.update + speeds.pack
+            run[f"{steps} steps of warm-up"] = steps * each / ranks
+        if config.trainer.loss.resolve(config.has_teacher).kl_beta:
+            step["forward and backward"] *= 4 / 3
+        if demand.scored:
+            scorer = next(iter(demand.references.values()), demand.shape)
+            step["the teacher's scores"] = speeds.row_s(row) / 3 * scorer.active / demand.shape.active
+        trainers = set(config.trainer_gpu_ids)
+        are_apart = config.deployment.are_apart and not trainers & set(config.inference_gpu_ids)
+        overlaps = are_apart and config.async_level > 0 and bool(trainers)
+        step = sampling | step
+    times = Times(step, run, overlaps)
+    interval = config.ckpt.interval_steps
+    num = 1 + (config.max_steps - 1) // interval if interval else 1
     run[f"{config.max_steps} steps"] = config.max_steps * times.step_s
-    return Times(step, run | _checkpoint_times(config, demand), times.overlaps)
+    run[f"{num} checkpoints"] = num * (12 * demand.num_trained + demand.weights) / DISK
+    return times
 
 
-def _rollout_times(config: RLConfig, workload: Workload, speeds: Speeds) -> dict[str, float]:
+def _rollout_times(slots: int, waves: Sequence[float], workload: Workload, speeds: Speeds) -> dict[str, float]:
     """The seconds of sampling: rollouts decode side by side, and fewer and fewer are left to."""
-    slots, waves = config.inference.max_slots, _waves(config, workload)
-    lengths, turn_ends = [sum(replies) for replies in workload.replies], _turn_ends(workload.replies)
+    replies = workload.replies
+    lengths = [sum(one) for one in replies]
+    # The numbers of tokens that each rollout has sampled at the ends of its turns, but for the last.
+    turn_ends = [end for one in replies for end in itertools.accumulate(one[:-1])]
     decoding = prefill = 0.0
     for num in waves:
         rounds = max(1.0, num / slots)  # above the number of slots, a rollout begins where another has ended
-        at_once = min(slots, num) / len(lengths)
-        decoding += rounds * sum(speeds.decode_step + speeds.decode_row * at_once * n for n in _rows_left(lengths))
+        rows_s = speeds.decode_row * min(slots, num) / len(lengths) * sum(lengths)
+        decoding += rounds * (speeds.decode_step * max(lengths) + rows_s)
         # An observation is prefilled when it comes, alone or with few others, and then the weights are read for it.
         passes = min(len(set(turn_ends)), len(turn_ends) * num / len(lengths))
         prefill += passes * speeds.decode_step + num / workload.num * workload.num_prefilled * speeds.prefill
     times = {"new weights for the engine": speeds.copy, "decoding": decoding, "prefill": prefill}
     return times | {"environments": workload.env_s * sum(waves)}
-
-
-def _waves(config: RLConfig, workload: Workload) -> list[float]:
-    return workload.waves(config.orchestrator.rollouts_per_example, config.orchestrator.resample_factor)
-
-
-def _turn_ends(replies: list[list[int]]) -> list[int]:
-    """The numbers of tokens that each rollout has sampled at the ends of its turns, but for the last."""
-    return [end for lengths in replies for end in itertools.accumulate(lengths[:-1])]
-
-
-def _rows_left(lengths: list[int]) -> Iterator[int]:
-    """The number of sequences that still decode, for each step of the engine."""
-    ends = sorted(lengths)
-    done = 0
-    for step in range(ends[-1] if ends else 0):
-        while ends[done] <= step:
-            done += 1
-        yield len(ends) - done
-
-
-def _ranks(config: RLConfig | SFTConfig) -> int:
-    if isinstance(config, SFTConfig) or not config.deployment.are_apart:
-        return 1
-    return len(config.trainer_gpu_ids) or 1  # ranks on a CPU share its cores
-
-
-def _num_evaluations(config: RLConfig) -> int:
-    """The evaluations before the warm-up, before RL, in between and at the end."""
-    return 2 + bool(config.warmup.max_steps) + sum(config.eval.is_due(step) for step in range(config.max_steps))
-
-
-def _checkpoint_times(config: RLConfig | SFTConfig, demand: Demand) -> dict[str, float]:
-    interval = config.ckpt.interval_steps
-    num = 1 + (config.max_steps - 1) // interval if interval else 1
-    written = 12 * demand.num_trained + demand.compute.bytes * demand.shape.weights
-    return {f"{num} checkpoints": num * written / DISK}

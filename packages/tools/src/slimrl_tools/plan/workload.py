@@ -51,6 +51,9 @@ class Row:
         """So many rows like it."""
         return Row(factor * self.tokens, factor * self.trained, factor * self.pairs)
 
+    def __add__(self, other: "Row") -> "Row":
+        return Row(self.tokens + other.tokens, self.trained + other.trained, self.pairs + other.pairs)
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:

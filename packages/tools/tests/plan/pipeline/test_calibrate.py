@@ -8,15 +8,13 @@ from packages.tools.tests.plan.pipeline.made import ALONE, COSTS, RECIPE, SPEEDS
 from slimrl.errors import UserError
 from slimrl.types import Metrics
 from slimrl_tools.plan.pipeline.calibrate import RecordedRun, calibrate
-from slimrl_tools.plan.pipeline.choose import Question, choose, smallest_as_fast, with_level
-from slimrl_tools.plan.pipeline.model import simulate
+from slimrl_tools.plan.pipeline.choose import Question, choose, smallest_as_fast
 from slimrl_tools.plan.pipeline.placement import Costs, Placement
-from slimrl_tools.plan.pipeline.plots import draw_pipeline
-from slimrl_tools.plan.pipeline.report import cost_of, pipeline_report
+from slimrl_tools.plan.pipeline.report import cost_of, draw_pipeline, pipeline_report
+from slimrl_tools.plan.pipeline.simulate import simulate
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("simpy", reason="needs the extra `simulate`")
 
 TRUTH = replace(COSTS, sampling=3.0, training=0.5)
 PROCESSES = Placement("processes", 0, shares_device=True)
@@ -37,31 +35,28 @@ def made_by(placement: Placement, costs: Costs) -> RecordedRun:
     return RecordedRun(placement, RECIPE, uneven(), [metrics])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("placement", [ALONE, replace(ALONE, level=1)], ids=["level 0", "level 1"])
-def test_speeds_are_found_again_in_a_run(placement: Placement) -> None:
-    found = calibrate(SPEEDS, made_by(placement, TRUTH))
-    assert found.training == pytest.approx(TRUTH.training)
-    assert found.sampling == pytest.approx(TRUTH.sampling, rel=0.05)
-
-
-def test_what_processes_add_is_found_again() -> None:
-    truth = replace(TRUTH, weights_s=0.75, batch_s=0.25)
-    found = calibrate(SPEEDS, made_by(PROCESSES, truth))
-    assert (found.weights_s, found.batch_s) == pytest.approx((0.75, 0.25))
+@pytest.mark.parametrize(
+    ("placement", "truth"),
+    [
+        (ALONE, TRUTH),
+        (replace(ALONE, level=1), TRUTH),
+        (PROCESSES, replace(TRUTH, weights_s=0.75, batch_s=0.25)),
+    ],
+    ids=["level 0", "level 1", "processes"],
+)
+def test_speeds_are_found_again_in_a_run(placement: Placement, truth: Costs) -> None:
+    found = calibrate(SPEEDS, made_by(placement, truth))
+    assert found.training == pytest.approx(truth.training)
     assert found.sampling == pytest.approx(truth.sampling, rel=0.05)
+    assert (found.weights_s, found.batch_s) == pytest.approx((truth.weights_s, truth.batch_s))
 
 
-def test_a_run_that_hides_its_times_is_refused() -> None:
-    run = made_by(replace(PROCESSES, level=1), TRUTH)
-    with pytest.raises(UserError, match="max_async_level = 0"):
-        calibrate(SPEEDS, run)
-
-
-def test_a_run_without_times_is_refused() -> None:
+@pytest.mark.parametrize("shown", ["max_async_level = 0", "time/step_s"])
+def test_a_run_that_does_not_tell_its_times_is_refused(shown: str) -> None:
+    hidden = made_by(replace(PROCESSES, level=1), TRUTH)
     empty: list[Metrics] = [{"reward/mean": 1.0}]
-    with pytest.raises(UserError, match="time/step_s"):
-        calibrate(SPEEDS, RecordedRun(ALONE, RECIPE, uneven(), empty))
+    with pytest.raises(UserError, match=shown):
+        calibrate(SPEEDS, hidden if "level" in shown else RecordedRun(ALONE, RECIPE, uneven(), empty))
 
 
 def question(**changes: object) -> Question:
@@ -99,7 +94,7 @@ def test_the_report_says_what_is_simulated_and_what_it_costs() -> None:
 
 def test_a_plot_says_that_it_is_simulated() -> None:
     asked = question()
-    curves = {f"level {level}": [choose(with_level(asked, level), num) for num in (1, 3)] for level in (0, 2)}
+    curves = {f"level {level}": [choose(asked.at_level(level), num) for num in (1, 3)] for level in (0, 2)}
     figure = draw_pipeline(curves, 0.0, "an imaginary device")
     texts = [figure.get_suptitle(), *(axes.get_xlabel() for axes in figure.axes)]
     assert all("simulated" in text for text in texts)

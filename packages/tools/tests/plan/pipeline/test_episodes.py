@@ -15,9 +15,8 @@ from slimrl_tools.plan.pipeline.episodes import (
     episode_of,
     group_of,
     read_episodes,
-    row_of_group,
 )
-from slimrl_tools.plan.workload import row_of, sample_of
+from slimrl_tools.plan.workload import Row
 
 
 def rollout(token_ids: list[int], mask: str, env_s: tuple[float, ...] = (), failure: str = "") -> Rollout:
@@ -54,9 +53,7 @@ def test_an_episode_has_what_was_read_sampled_and_waited_for_in_each_turn() -> N
     played = episode_of(rollout([5, 6, 7, 8, 9, 5, 10, 7, 11, 9], "0001100011", (0.25, 0.5, 2.0)))
     assert played == PlayedEpisode(0.25, (PlayedTurn(3, 2, 0.5), PlayedTurn(3, 2, 2.0)))
     assert played.sampled == 4
-
-
-def test_runs_from_before_times_were_kept_have_episodes_without_waits() -> None:
+    # A run from before times were kept.
     assert episode_of(rollout([1, 2, 3], "001")) == PlayedEpisode(0.0, (PlayedTurn(2, 1, 0.0),))
 
 
@@ -64,23 +61,25 @@ def test_an_episode_that_failed_is_played_as_far_as_it_came_and_not_trained() ->
     whole, broken = rollout([1, 2, 3, 4], "0011"), rollout([1, 2, 3], "001", (0.5,), "environment_timeout")
     played = group_of([RolloutRecord(one, (), "") for one in (whole, broken)])
     assert [episode.sampled for episode in played.episodes] == [2, 1]
-    assert played.row == row_of_group([whole])
+    assert played.row == Row(3, 2, 6)
 
 
-def test_what_the_trainer_computes_is_what_it_packs() -> None:
+def test_what_rollouts_begin_with_in_common_is_computed_once() -> None:
     rollouts = [
         rollout([1, 2, 3, 4], "0011"),
         rollout([1, 2, 5, 6, 7], "00101"),
         rollout([1, 2, 5, 6, 8, 9], "001011"),
         rollout([1, 2, 3, 4], "0011"),
     ]
-    samples = [sample_of(one.token_ids_T, one.loss_mask_T) for one in rollouts]
-    assert row_of_group(rollouts) == row_of(samples)
+    # 1, 2, 3 and 5, 6, 8; the last token of each is only predicted. A token sees itself and all before it.
+    assert group_of([RolloutRecord(one, (), "") for one in rollouts]).row == Row(6, 9, 1 + 2 + 3 + 3 + 4 + 5)
 
 
 def test_groups_are_read_from_a_runs_files(tmp_path: Path) -> None:
     for step in range(3):
         write(tmp_path, step, draws=4)
+    for name in ("step_000001_good.jsonl", "step_000002.mine.jsonl", "step_000003.tokens.npz"):
+        (tmp_path / "rollouts" / name).write_text("{}\n")  # not files of rollouts
     episodes = read_episodes(tmp_path, first=1)
     assert len(episodes.groups) == 8
     assert episodes.useless == 0.5
@@ -89,42 +88,26 @@ def test_groups_are_read_from_a_runs_files(tmp_path: Path) -> None:
     assert "step_000001.jsonl to step_000002.jsonl" in episodes.source
 
 
-def test_files_of_other_names_are_not_read(tmp_path: Path) -> None:
-    write(tmp_path, 1, draws=4)
-    for name in ("step_000001_good.jsonl", "step_000002.mine.jsonl", "step_000003.tokens.npz"):
-        (tmp_path / "rollouts" / name).write_text("{}\n")
-    assert len(read_episodes(tmp_path).groups) == 4
-
-
 def test_a_seed_decides_which_groups_are_drawn() -> None:
     episodes = uneven()
     assert episodes.draw(7, 4, seed=1) is episodes.draw(7, 4, seed=1)
-    assert len({id(episodes.draw(position, 4, seed=1)) for position in range(20)}) > 5
     assert {id(episodes.draw(position, 4, 1)) for position in range(400)} == {id(one) for one in episodes.groups}
-
-
-def test_groups_of_another_size_are_drawn_from_their_episodes() -> None:
-    episodes = RecordedEpisodes((group([10, 20], tokens=30),), "made up")
-    drawn = episodes.draw(0, 6, seed=0)
+    # A group of another size is drawn from the episodes of a recorded one.
+    drawn = RecordedEpisodes((group([10, 20], tokens=30),), "made up").draw(0, 6, seed=0)
     assert len(drawn.episodes) == 6
     assert {episode.sampled for episode in drawn.episodes} <= {10, 20}
     assert drawn.row.tokens == 90
 
 
-def test_a_run_without_rollouts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no rollouts"):
-        read_episodes(tmp_path)
-
-
-def test_a_run_with_too_few_groups_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, 1, draws=2)
-    with pytest.raises(UserError, match="2 groups"):
-        read_episodes(tmp_path)
-
-
-def test_a_file_of_other_lines_is_refused(tmp_path: Path) -> None:
-    path = rollout_file(tmp_path, 0)
-    path.parent.mkdir()
-    path.write_text('{"step": 1}\n')
-    with pytest.raises(UserError, match=r"step_000000\.jsonl"):
+@pytest.mark.parametrize(
+    ("draws", "line", "shown"),
+    [(0, "", "has no rollouts"), (2, "", "2 groups"), (0, '{"step": 1}\n', r"step_000001\.jsonl")],
+)
+def test_a_run_without_enough_rollouts_is_refused(tmp_path: Path, draws: int, line: str, shown: str) -> None:
+    if draws:
+        write(tmp_path, 1, draws)
+    elif line:
+        rollout_file(tmp_path, 1).parent.mkdir()
+        rollout_file(tmp_path, 1).write_text(line)
+    with pytest.raises(UserError, match=shown):
         read_episodes(tmp_path)

@@ -1,1 +1,1 @@
-"""A discrete-event model of an RL run: how fast it is, how old its batches are and what a step costs, on N devices."""
+"""Simulations of an RL run on N devices: its speed, the age of its batches, and the cost of a step."""

@@ -1,20 +1,19 @@
-"""What is played in the model: groups of episodes that a run has recorded, drawn again and again.
+"""Groups of episodes that a run has recorded, drawn again and again for the simulation.
 
-Whole groups are drawn, as they were played. So what goes together stays together: a long reply and the slow tool that
-it calls, the episodes of one hard task, and the group of which nothing was learned. No distribution is fitted, so the
-longest episode of the model is the longest that was recorded, and as rare.
+Whole groups are drawn, as they were played. So a long reply and the slow tool that it calls stay together, as do the
+episodes of one hard task. No distribution is fitted: the longest simulated episode is the longest recorded one, and as
+rare.
 """
 
-import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from slimrl.errors import UserError
 from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_file, step_files
 from slimrl.types import Rollout
-from slimrl_tools.plan.workload import Row
+from slimrl_tools.plan.workload import Row, rollout_sample, row_of
 
 MOST_FILES = 40  # of a run's steps, the last: lengths drift, and reading takes time
 FEWEST_GROUPS = 4
@@ -56,16 +55,16 @@ class EpisodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpisodes:
-    """The groups of a run, of which `draw` takes one at random; `source` says where they come from. `knows_env_s` is
-    whether the run recorded how long environments took: where it did not, they take no time."""
+    """The groups of a run; `source` names the files. Without `knows_env_s`, environments take no time, since the run
+    did not record it."""
 
     groups: tuple[EpisodeGroup, ...]
     source: str
     knows_env_s: bool = True
 
     def draw(self, number: int, size: int, seed: int) -> EpisodeGroup:
-        """The group that is begun as the n-th of a run, always the same. Of a recorded group of another size, episodes
-        are drawn."""
+        """Draw the n-th group of a run, always the same. If the recorded group has another size, its episodes are
+        drawn."""
         rng = random.Random(f"{seed}/{number}")
         group = self.groups[rng.randrange(len(self.groups))]
         if len(group.episodes) == size:
@@ -86,12 +85,12 @@ class RecordedEpisodes:
 
     @property
     def useless(self) -> float:
-        """The share of groups of which nothing was learned."""
+        """The share of groups from which nothing was learned."""
         return 1 - sum(group.has_signal for group in self.groups) / len(self.groups)
 
 
 def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
-    """The groups in a run's last rollout files, from step `first` on. Raises UserError if there are too few."""
+    """Read the groups in a run's last rollout files, from step `first` on. Raises UserError if there are too few."""
     named = [rollout_file(run_dir, step) for step in step_files(run_dir) if step >= first]
     paths = [path for path in named if path.is_file()][-MOST_FILES:]
     if not paths:
@@ -100,7 +99,12 @@ def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
             "output_dir of an `rl` run that has made a few steps."
         )
     records = [record for path in paths for record in _read(path)]
-    groups = tuple(group_of(some) for some in _by_draw(records))
+    # Files from before draws were recorded have the task alone.
+    by_draw: dict[object, list[RolloutRecord]] = {}
+    for record in records:
+        key = record.draw if record.draw >= 0 else (record.environment, record.rollout.task_id)
+        by_draw.setdefault(key, []).append(record)
+    groups = tuple(map(group_of, by_draw.values()))
     if len(groups) < FEWEST_GROUPS:
         raise UserError(
             f"{run_dir}/rollouts has {len(groups)} groups, and {FEWEST_GROUPS} are the fewest from which a longer run "
@@ -111,15 +115,15 @@ def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
 
 
 def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
-    """The group that rollouts of one task make. What failed was played too, and is not trained on."""
-    rollouts = [record.rollout for record in records]
+    """Make a group of the rollouts of one task. A failed one is played too, and not trained on."""
+    samples = [sample for record in records if (sample := rollout_sample(record.rollout))]
     has_signal = any(record.has_signal and not record.rollout.failure for record in records)
-    trained = [rollout for rollout in rollouts if not rollout.failure]
-    return EpisodeGroup(tuple(episode_of(rollout) for rollout in rollouts), row_of_group(trained), has_signal)
+    row = row_of(samples) if samples else Row(0, 0, 0)
+    return EpisodeGroup(tuple(episode_of(record.rollout) for record in records), row, has_signal)
 
 
 def episode_of(rollout: Rollout) -> PlayedEpisode:
-    """The turns of a rollout: what the policy read and sampled in each, and how long the environment took over it."""
+    """Take from a rollout the tokens read and sampled in each turn, and how long the environment took over it."""
     starts = [0, *(turn.stop for turn in rollout.turns)]
     start_s, *waits = rollout.env_s or (0.0,)
     waits += [0.0] * (len(rollout.turns) - len(waits))
@@ -128,36 +132,6 @@ def episode_of(rollout: Rollout) -> PlayedEpisode:
         for before, turn, wait_s in zip(starts, rollout.turns, waits, strict=False)
     )
     return PlayedEpisode(start_s, tuple(turns))
-
-
-def row_of_group(rollouts: Sequence[Rollout]) -> Row:
-    """What the trainer computes for rollouts, as `workload.row_of` has it: what several begin with in common stands
-    once, and the last token of each is only predicted."""
-    tokens = trained = pairs = 0
-    before: tuple[int, ...] = ()
-    # In the order of their tokens, each shares the most with the one before it.
-    for rollout in sorted(rollouts, key=lambda one: one.token_ids_T):
-        computed = rollout.token_ids_T[:-1]
-        shared = _num_shared(before, computed)
-        before, length = computed, len(computed)
-        tokens += length - shared
-        trained += rollout.num_sampled
-        pairs += (length * (length + 1) - shared * (shared + 1)) // 2
-    return Row(tokens, trained, pairs)
-
-
-def _num_shared(one: Sequence[int], other: Sequence[int]) -> int:
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def _by_draw(records: Sequence[RolloutRecord]) -> Iterator[list[RolloutRecord]]:
-    """The records in groups. Files from before draws were recorded have the rollouts of a group one after another."""
-    groups: dict[object, list[RolloutRecord]] = {}
-    for record in records:
-        key = record.draw if record.draw >= 0 else (record.environment, record.rollout.task_id)
-        groups.setdefault(key, []).append(record)
-    yield from groups.values()
 
 
 def _read(path: Path) -> list[RolloutRecord]:

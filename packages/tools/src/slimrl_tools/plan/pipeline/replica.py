@@ -1,173 +1,158 @@
-"""A replica of the sampler: sequences that decode side by side, a token a step, and enter and leave between steps.
+"""A replica of the sampler on a device: sequences that decode side by side, a token a step.
 
 All sequences of a step advance together. So a clock that counts steps tells when each of them ends, and nothing has to
-happen in the model between two ends or arrivals: an episode of 10,000 tokens costs as little as one of 10.
+happen between two ends or arrivals: an episode of 10,000 tokens costs as little as one of 10.
 """
 
-import heapq
-import itertools
+import asyncio
 import math
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from slimrl_tools.plan.pipeline.device import SharedDevice
+from slimrl_tools.plan.pipeline.clock import MOMENT_S, now
 from slimrl_tools.plan.pipeline.placement import Costs
 
-EPSILON = 1e-6  # of a step: sums of floats are not exact
+EPSILON = 1e-6  # steps; sums of floats are not exact
+
+
+class SharedDevice:
+    """A device and the parties that compute on it, each with an event that wakes it when the speed changes.
+
+    One party has the full speed. Each of n has a share of `2 / (n * sharing)`, so two take `sharing` times as long.
+    While the device is paused, nobody computes.
+    """
+
+    def __init__(self, sharing: float) -> None:
+        self._sharing, self._is_paused = sharing, False
+        self._parties: dict[asyncio.Event, None] = {}  # ordered, since runs must not differ
+
+    @property
+    def speed(self) -> float:
+        """The share of the device's speed that each party has."""
+        num = len(self._parties)
+        return 0.0 if self._is_paused else 1.0 if num < 2 else 2.0 / (num * self._sharing)
+
+    def enter(self, party: asyncio.Event) -> None:
+        """Add a party."""
+        if party not in self._parties:
+            self._wake_all()
+            self._parties[party] = None
+
+    def leave(self, party: asyncio.Event) -> None:
+        """Remove a party."""
+        if party in self._parties:
+            del self._parties[party]
+            self._wake_all()
+
+    def pause(self, is_paused: bool) -> None:
+        """Stop all computing, or let it continue."""
+        self._is_paused = is_paused
+        self._wake_all()
+
+    async def work(self, seconds: float, party: asyncio.Event) -> float:
+        """Compute for `seconds` at full speed, or until the party is woken. Return the seconds of work done."""
+        began, speed = now(), self.speed
+        timer = asyncio.get_running_loop().call_later(seconds / speed, party.set) if speed else None
+        await party.wait()
+        party.clear()
+        if timer:
+            timer.cancel()
+        return (now() - began) * speed
+
+    async def compute(self, seconds: float) -> None:
+        """Compute for `seconds` at full speed, longer beside other parties."""
+        party = asyncio.Event()
+        self.enter(party)
+        while seconds > MOMENT_S:
+            seconds -= await self.work(seconds, party)
+        self.leave(party)
+
+    def _wake_all(self) -> None:
+        for party in self._parties:
+            party.set()
 
 
 @dataclass(slots=True, eq=False)
-class SampleRequest:
-    """A reply to sample: tokens to read first, tokens to sample, and the event of its end."""
+class _Reply:
+    """A reply to sample: its tokens, the step in which the last of them is sampled, and a future of its end."""
 
     read: int
     sampled: int
-    done: Any
-    is_cancelled: bool = False
-
-
-@dataclass(slots=True)
-class ReplicaTotals:
-    """What a replica has done: seconds in which it computed, steps, tokens, and the sequences of all steps together."""
-
-    busy_s: float = 0.0
-    steps: float = 0.0
-    tokens: int = 0
-    read: int = 0
-    sequences: float = field(default=0.0)
+    done: "asyncio.Future[None]"
+    end: float = 0.0
 
 
 class Replica:
-    """An engine with so many slots on a device."""
+    """An engine with a number of slots on a device. `num_episodes` counts those that the pool has sent to it."""
 
-    def __init__(self, env: Any, costs: Costs, slots: int, device: SharedDevice) -> None:
-        self._env, self._costs, self._slots, self._device = env, costs, slots, device
-        self._waiting: deque[SampleRequest] = deque()
-        self._running: list[tuple[float, int, SampleRequest]] = []  # a heap, by the step of the end
-        self._num_running = 0
-        self._numbers = itertools.count()
+    def __init__(self, costs: Costs, slots: int, device: SharedDevice) -> None:
+        self._costs, self._slots, self._device = costs, slots, device
+        self._waiting: deque[_Reply] = deque()
+        self._running: list[_Reply] = []
         self._clock = 0.0  # steps so far
-        self._debt_s = 0.0  # of work that keeps all sequences waiting: prefill, new weights
-        self._since = 0.0
-        self._timer = 0
-        self._is_paused = self._is_woken = False
-        self.totals = ReplicaTotals()
+        self._debt_s = self._added_s = 0.0  # work that keeps all sequences waiting: prefill, new weights
+        self._wake = asyncio.Event()
+        self._busy_s, self._since = 0.0, math.inf
+        self._task = asyncio.create_task(self._run())
+        self.num_episodes = self.num_open = self.tokens = 0
 
     @property
-    def num_open(self) -> int:
-        """The requests that are not answered yet."""
-        return self._num_running + len(self._waiting)
+    def busy_s(self) -> float:
+        """The seconds in which it has computed so far."""
+        return self._busy_s + max(0.0, now() - self._since)
 
-    def submit(self, read: int, sampled: int) -> SampleRequest:
-        """Ask for a reply."""
-        request = SampleRequest(read, sampled, self._env.event())
-        self._waiting.append(request)
-        self._wake()
-        return request
-
-    def cancel(self, request: SampleRequest) -> None:
-        """Give up a request that is not answered yet."""
-        if request.is_cancelled or request.done.triggered:
-            return
-        request.is_cancelled = True
-        if request in self._waiting:
-            self._waiting.remove(request)
-        else:
-            self.settle()
-            self._num_running -= 1  # its place in the heap is skipped when it is due
-        self._wake()
+    async def sample(self, read: int, sampled: int) -> None:
+        """Read and sample so many tokens."""
+        reply = _Reply(read, sampled, asyncio.get_running_loop().create_future())
+        self._waiting.append(reply)
+        self._wake.set()
+        self.num_open += 1
+        try:
+            await reply.done
+        finally:
+            self._wake.set()
+            self.num_open -= 1
 
     def hold(self, seconds: float) -> None:
-        """Do something else for so many seconds of work, such as to load weights. Sequences go on afterwards."""
-        self.settle()
-        self._debt_s += seconds
-        self._wake()
+        """Do other work for `seconds`, such as to load weights. Sequences continue afterwards."""
+        self._added_s += seconds
+        self._wake.set()
 
-    def pause(self) -> None:
-        """Do no step from now on."""
-        self.settle()
-        self._is_paused = True
-        self._device.leave(self)
-        self._timer += 1
-
-    def resume(self) -> None:
-        """Go on after a `pause`."""
-        self._since, self._is_paused = self._env.now, False
-        self._wake()
-
-    def settle(self) -> None:
-        """Note how far the sequences are."""
-        elapsed = self._env.now - self._since
-        self._since = self._env.now
-        if self._is_paused or elapsed <= 0 or not (self._num_running or self._debt_s):
-            return
-        self.totals.busy_s += elapsed
-        work = elapsed * self._device.speed
-        paid = min(work, self._debt_s)
-        self._debt_s -= paid
-        if self._num_running:
-            steps = (work - paid) / self._costs.decode_s(self._num_running)
-            self._clock += steps
-            self.totals.steps += steps
-            self.totals.sequences += steps * self._num_running
-
-    def reschedule(self) -> None:
-        """Wake up at the next end of a sequence, or of what keeps them waiting."""
-        self._timer += 1
-        if self._is_paused:
-            return
-        while self._running and self._running[0][2].is_cancelled:
-            heapq.heappop(self._running)
-        seconds = self._debt_s
-        if self._running:
-            seconds += (self._running[0][0] - self._clock) * self._costs.decode_s(self._num_running)
-        if self._running or self._debt_s:
-            timer = self._timer
-            timeout = self._env.timeout(max(0.0, seconds) / self._device.speed)
-            timeout.callbacks.append(lambda _: self._due(timer))
-
-    def _wake(self) -> None:
-        """Look at what has changed once all that happens at this moment has happened: a group arrives as one."""
-        if not self._is_woken:
-            self._is_woken = True
-            self._env.timeout(0).callbacks.append(lambda _: self._look())
-
-    def _due(self, timer: int) -> None:
-        if timer == self._timer:
-            self._look()
-
-    def _look(self) -> None:
-        self._is_woken = False
-        if self._is_paused:
-            return
-        self.settle()
-        self._finish()
-        self._admit()
-        if self._running or self._debt_s > EPSILON * self._costs.decode_s(1):
-            self._device.enter(self)
-        else:
-            self._debt_s = 0.0
-            self._device.leave(self)
-        self.reschedule()
+    async def _run(self) -> None:
+        while True:
+            self._finish()
+            await asyncio.sleep(MOMENT_S)  # a group arrives as one
+            self._wake.clear()
+            self._running = [reply for reply in self._running if not reply.done.done()]
+            self._admit()
+            steps_s = self._costs.decode_s(len(self._running))
+            left = min((reply.end for reply in self._running), default=self._clock) - self._clock
+            seconds = self._debt_s + left * steps_s
+            if seconds <= EPSILON * steps_s:
+                self._device.leave(self._wake)
+                await self._wake.wait()
+                continue
+            self._device.enter(self._wake)
+            self._since = now() if self._device.speed else math.inf
+            work = await self._device.work(seconds, self._wake)
+            self._busy_s, self._since = self.busy_s, math.inf
+            paid = min(work, self._debt_s)
+            self._debt_s -= paid
+            self._clock += (work - paid) / steps_s if self._running else 0.0
 
     def _finish(self) -> None:
-        while self._running and (self._running[0][0] <= self._clock + EPSILON or self._running[0][2].is_cancelled):
-            _, _, request = heapq.heappop(self._running)
-            if not request.is_cancelled:
-                self._num_running -= 1
-                self.totals.tokens += request.sampled
-                request.done.succeed()
+        for reply in self._running:
+            if reply.end <= self._clock + EPSILON and not reply.done.done():
+                self.tokens += reply.sampled
+                reply.done.set_result(None)
 
     def _admit(self) -> None:
         read = 0
-        while self._waiting and self._num_running < self._slots:
-            request = self._waiting.popleft()
-            read += request.read
-            # A sequence enters at the next step.
-            end = math.ceil(self._clock - EPSILON) + request.sampled
-            heapq.heappush(self._running, (end, next(self._numbers), request))
-            self._num_running += 1
-        if read:
-            self.totals.read += read
-            self._debt_s += self._costs.prefill_s(read)
+        while self._waiting and len(self._running) < self._slots:
+            reply = self._waiting.popleft()
+            if not reply.done.done():  # else its episode was cancelled
+                read += reply.read
+                reply.end = math.ceil(self._clock - EPSILON) + reply.sampled  # it enters at the next step
+                self._running.append(reply)
+        self._debt_s += self._added_s + (self._costs.prefill_s(read) if read else 0.0)
+        self._added_s = 0.0

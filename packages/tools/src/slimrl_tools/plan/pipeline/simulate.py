@@ -1,0 +1,283 @@
+"""A simulated RL run: replicas, orchestrator and trainer as coroutines on a virtual clock.
+
+They wait for one another as the real parts do (`orchestrator/`, `launch/sampling.py`, slimrl-cluster's orchestrator).
+The duration of each piece of work is given. Nothing here is measured, and a seed decides all that is drawn.
+
+The real pool is not run itself: its threads wait by the real clock, and it renders and tokenizes each turn, where a
+question simulates a million of them.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from slimrl_tools.plan.pipeline.clock import Changes, now, run_simulated
+from slimrl_tools.plan.pipeline.episodes import EpisodeGroup, PlayedEpisode, RecordedEpisodes
+from slimrl_tools.plan.pipeline.placement import Costs, Placement, Recipe
+from slimrl_tools.plan.pipeline.replica import Replica, SharedDevice
+from slimrl_tools.plan.workload import Row
+
+LULL_S = 0.05  # without an open request, until an engine beside a trainer is paused (`inference/local_client.py`)
+WARM_STEPS = 3  # beyond the level: until the pool is full and batches are as old as they get
+
+
+@dataclass(frozen=True, slots=True)
+class _StepRecord:
+    """A step: when it ended, the seconds of training, how long all replicas had computed by its end, the tokens that
+    were trained, and the ages of its groups."""
+
+    ended_s: float
+    trained_s: float
+    samplers_busy_s: float
+    tokens: float
+    ages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a simulated run. Idle shares are of the devices' time; `dropped` is the share of rollouts that got
+    too old. In `account`, started = trained + dropped + waiting + in flight."""
+
+    placement: Placement
+    step_s: float
+    train_s: float
+    tokens_per_s: float
+    age_mean: float
+    age_p95: float
+    age_max: int
+    dropped: float
+    sampler_idle: float
+    trainer_idle: float
+    account: dict[str, int]
+
+    @property
+    def steps_per_hour(self) -> float:
+        """The training steps of an hour."""
+        return 3600 / self.step_s
+
+    @property
+    def sampler_busy_s(self) -> float:
+        """The seconds of a step in which a replica computes."""
+        return (1 - self.sampler_idle) * self.step_s
+
+    @property
+    def device_hours(self) -> float:
+        """The hours of devices that a step takes."""
+        return self.placement.num_devices * self.step_s / 3600
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """A group in flight or finished. `version` is the policy's when it was issued."""
+
+    version: int
+    played: EpisodeGroup
+    playing: "asyncio.Task[None]" = field(init=False)
+    readers: set[Replica] = field(default_factory=set)  # those that have read its prompt
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch: what the trainer computes, the ages of its groups, and the tokens that were sampled for it."""
+
+    row: Row
+    ages: tuple[int, ...]
+    sampled: int
+
+
+def simulate(
+    placement: Placement, recipe: Recipe, costs: Costs, episodes: RecordedEpisodes, steps: int = 20, seed: int = 0
+) -> Outcome:
+    """Play `steps` training steps after those in which the pool fills."""
+
+    async def play() -> Outcome:
+        run = _Run(placement, recipe, costs, episodes, seed)
+        warm = placement.level + WARM_STEPS
+        await (run.take_turns if placement.kind == "one-process" else run.overlap)(warm + steps)
+        return run.outcome(warm)
+
+    return run_simulated(play())
+
+
+class _Run:
+    """The state of one simulated run. `version` is that of the samplers' weights, `published` the trainer's newest."""
+
+    def __init__(
+        self, placement: Placement, recipe: Recipe, costs: Costs, episodes: RecordedEpisodes, seed: int
+    ) -> None:
+        self.placement, self.recipe, self.costs = placement, recipe, costs
+        self.episodes, self.seed = episodes, seed
+        self.device = SharedDevice(costs.sharing)  # the trainer's
+        shares = placement.shares_device or placement.kind == "one-process"
+        devices = [self.device if shares else SharedDevice(costs.sharing) for _ in range(placement.num_samplers)]
+        self.replicas = [Replica(costs, placement.slots, device) for device in devices]
+        slots = placement.slots * placement.num_samplers
+        # As many episodes are played at once as in `launch/parts.py`.
+        self.places = asyncio.Semaphore(max(slots, recipe.batch_size * (placement.level + 1) * bool(placement.level)))
+        self.in_flight: list[_Group] = []
+        self.finished: list[_Group] = []
+        self.changes = Changes()  # a group has finished; weights or a batch have arrived
+        self.version = self.published = 0
+        self.batches: dict[int, _Batch] = {}
+        self.records: list[_StepRecord] = []
+        self.counts: Counter[str] = Counter()  # groups
+
+    async def take_turns(self, steps: int) -> None:
+        """One process: sample a batch, train on it. Above level 0 episodes continue while the trainer trains, and wait
+        for the engine; before the trainer's turn, the engine samples what was begun in place of the batch."""
+        (engine,) = self.replicas
+        for step in range(steps):
+            before = engine.tokens
+            batch = await self._collect(step)
+            while self.placement.level and engine.tokens - before < 2 * batch.sampled:
+                was_open = engine.num_open
+                await asyncio.sleep(LULL_S)
+                if not was_open and not engine.num_open:
+                    break
+            self.device.pause(True)
+            trained_s = self.costs.train_s(batch.row, self.recipe, 1)
+            await asyncio.sleep(trained_s)
+            self.version = step + 1
+            self.device.pause(False)
+            engine.hold(self.costs.copy_s)
+            self._record(trained_s, batch)
+
+    async def overlap(self, steps: int) -> None:
+        """Several processes: samplers, orchestrator and trainer run side by side."""
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(self._orchestrate(steps)), group.create_task(self._transfer())]
+            await self._train(steps)
+            for one in others:
+                one.cancel()
+
+    async def _orchestrate(self, steps: int) -> None:
+        """Make no batch more than one step ahead."""
+        for step in range(steps):
+            while self.version < step - min(1, self.placement.level):
+                await self.changes.wait()
+            self.batches[step] = await self._collect(step)
+            self.changes.announce()
+
+    async def _train(self, steps: int) -> None:
+        for step in range(steps):
+            while step not in self.batches:
+                await self.changes.wait()
+            batch = self.batches.pop(step)
+            await asyncio.sleep(self.costs.batch_s)
+            began = now()
+            await self.device.compute(self.costs.train_s(batch.row, self.recipe, self.placement.num_trainers))
+            self.published = step + 1
+            self._record(now() - began, batch)
+            self.changes.announce()
+
+    async def _transfer(self) -> None:
+        """Bring the newest weights to the replicas, again and again."""
+        while True:
+            while self.published == self.version:
+                await self.changes.wait()
+            newest, seconds = self.published, self.costs.transfer_s(self.placement.num_samplers)
+            for replica in self.replicas:
+                replica.hold(seconds)
+            await asyncio.sleep(seconds)
+            self.version = newest
+            self.changes.announce()
+
+    async def _collect(self, step: int) -> _Batch:
+        """Play until the batch of a step is full, or the bound of resampling is reached (`Orchestrator.collect`)."""
+        wanted = self.recipe.num_groups
+        self._drop_before(step - self.placement.level)
+        looked: list[_Group] = []
+        kept: list[_Group] = []
+        while (num := min(wanted - len(kept), wanted * self.recipe.resample_factor - len(looked))) > 0:
+            ahead = wanted * (self.placement.level - max(0, step - self.version))
+            for _ in range(num + ahead - len(self.in_flight) - len(self.finished)):
+                self._issue()
+            taken = await self._take(num)
+            looked += taken
+            kept += [group for group in taken if group.played.has_signal]
+        self.counts.update(trained=len(kept), dropped_useless=len(looked) - len(kept))
+        return _Batch(
+            sum((group.played.row for group in kept), start=Row(0, 0, 0)),
+            tuple(step - group.version for group in kept),
+            sum(episode.sampled for group in looked for episode in group.played.episodes),
+        )
+
+    def _drop_before(self, version: int) -> None:
+        """Drop the groups that were issued before a version, finished or not, and issue as many others.
+
+        Another group is drawn: its tools answer anew, and its tokens are of other weights. The same one would be late
+        again, and in flight for ever.
+        """
+        old = [group for group in (*self.finished, *self.in_flight) if group.version < version]
+        self.finished = [group for group in self.finished if group.version >= version]
+        self.in_flight = [group for group in self.in_flight if group.version >= version]
+        self.counts.update(dropped_stale=len(old))
+        for group in old:
+            group.playing.cancel()
+            self._issue()
+
+    def _issue(self) -> None:
+        played = self.episodes.draw(self.counts["started"], self.recipe.group_size, self.seed)
+        group = _Group(self.version, played)
+        group.playing = asyncio.create_task(self._play(group))
+        self.counts.update(started=1)
+        self.in_flight.append(group)
+
+    async def _take(self, num: int) -> list[_Group]:
+        """Return at most `num` finished groups, those of the oldest version first, and at least one. At level 0 all
+        groups finish first."""
+        while not self.finished if self.placement.level else self.in_flight:
+            await self.changes.wait()
+        self.finished.sort(key=lambda group: group.version)
+        taken, self.finished = self.finished[:num], self.finished[num:]
+        return taken
+
+    async def _play(self, group: _Group) -> None:
+        await asyncio.gather(*(self._play_episode(group, episode) for episode in group.played.episodes))
+        self.in_flight.remove(group)
+        self.finished.append(group)
+        self.changes.announce()
+
+    async def _play_episode(self, group: _Group, episode: PlayedEpisode) -> None:
+        """Play an episode on the replica with the fewest, where its keys and values stay."""
+        async with self.places:
+            await asyncio.sleep(episode.start_s)
+            replica = min(self.replicas, key=lambda one: one.num_episodes)
+            replica.num_episodes += 1
+            try:
+                for number, turn in enumerate(episode.turns):
+                    read = 0 if number == 0 and replica in group.readers else turn.read
+                    group.readers.add(replica)
+                    await replica.sample(read, turn.sampled)
+                    await asyncio.sleep(turn.env_s)
+            finally:
+                replica.num_episodes -= 1
+
+    def _record(self, trained_s: float, batch: _Batch) -> None:
+        busy_s = sum(replica.busy_s for replica in self.replicas)
+        self.records.append(_StepRecord(now(), trained_s, busy_s, batch.row.trained, batch.ages))
+
+    def outcome(self, warm: int) -> Outcome:
+        """Return the outcome of the steps after the first `warm`."""
+        first, *steps = self.records[warm - 1 :]
+        last, group_size = steps[-1], self.recipe.group_size
+        seconds = last.ended_s - first.ended_s
+        ages = sorted(age for record in steps for age in record.ages) or [0]
+        sampled_s = (last.samplers_busy_s - first.samplers_busy_s) / len(self.replicas)
+        trained_s = sum(record.trained_s for record in steps)
+        counts = {name: self.counts[name] for name in ("started", "trained", "dropped_stale", "dropped_useless")}
+        counts |= {"waiting": len(self.finished), "in_flight": len(self.in_flight)}
+        return Outcome(
+            self.placement,
+            step_s=seconds / len(steps),
+            train_s=trained_s / len(steps),
+            tokens_per_s=sum(record.tokens for record in steps) / seconds,
+            age_mean=sum(ages) / len(ages),
+            age_p95=ages[math.ceil(0.95 * len(ages)) - 1],
+            age_max=ages[-1],
+            dropped=counts["dropped_stale"] / counts["started"],
+            sampler_idle=1 - sampled_s / seconds,
+            trainer_idle=1 - trained_s / seconds,
+            account={name: group_size * num for name, num in counts.items()},
+        )
