@@ -169,7 +169,9 @@ def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
     return rank, alpha
 
 
-def _place(source: Path | str, name: str, kind: ShapeAndType, known: Mapping[str, Tensor], rank: int) -> tuple[str, str]:
+def _place(
+    source: Path | str, name: str, kind: ShapeAndType, known: Mapping[str, Tensor], rank: int
+) -> tuple[str, str]:
     """Return the weight that a tensor of the file adapts, and the name of the matrix in its pair; empty for a whole
     weight.
 

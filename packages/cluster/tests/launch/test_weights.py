@@ -10,7 +10,7 @@ from slimrl.config.run import EvalRunConfig, RLConfig, TrainerOnlyConfig
 from slimrl.launch.health import BestWeights, best_weights
 from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.supervised import without_needless_warm_up
-from slimrl.models.history import History, read_history, write_history
+from slimrl.models.history import TrainingHistory, read_history, write_history
 from slimrl.monitor.sinks import JsonlSink
 from slimrl.trainer.weights import keep_newest, name_best, weights_directory
 
@@ -111,5 +111,5 @@ def test_a_warm_up_can_be_asked_for(tmp_path: Path):
 @pytest.mark.parametrize("content", ["", "[]", '{"trained": 3}', "{"])
 def test_a_damaged_history_is_none(content: str, tmp_path: Path):
     (tmp_path / "slimrl.json").write_text(content)
-    assert read_history(tmp_path) == History()
-    assert read_history(tmp_path / "nowhere") == History()
+    assert read_history(tmp_path) == TrainingHistory()
+    assert read_history(tmp_path / "nowhere") == TrainingHistory()

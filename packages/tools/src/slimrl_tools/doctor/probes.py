@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from slimrl.errors import UserError, describe
-from slimrl.io.daemon import start_in_daemon
+from slimrl.io.loop_thread import start_in_daemon
 from slimrl.monitor.findings import Finding, Level
 from slimrl.plugins import PROBES as PROBES_GROUP
 from slimrl.plugins import call, load, names
