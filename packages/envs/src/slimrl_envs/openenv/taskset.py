@@ -20,11 +20,11 @@ from slimrl.io.settings import refuse_idle
 from slimrl.types import Split, Task, Taskset
 from slimrl_envs.openenv.actions import FORMATS
 from slimrl_envs.openenv.address import read_address
-from slimrl_envs.openenv.connection import Connection, RunningServer, Style
-from slimrl_envs.openenv.containers import ContainerServer
+from slimrl_envs.openenv.connection import Connection, Style
+from slimrl_envs.openenv.containers import start_container
 from slimrl_envs.openenv.episode import OpenEnvEpisode, View
-from slimrl_envs.openenv.processes import ProcessServer
-from slimrl_envs.openenv.session import Server
+from slimrl_envs.openenv.processes import start_process
+from slimrl_envs.openenv.server import Running, Server
 
 OWN_SESSIONS = 1024  # of a server that is started here, where its environment allows several
 BLOCK = 1 << 28  # seeds for each split; all of them are below 2**32
@@ -72,8 +72,7 @@ class OpenEnv(Taskset):
 
     def __post_init__(self) -> None:
         self._address = read_address(self.name)
-        for package in ("jsonschema", "websockets"):
-            require(package, "openenv", "an OpenEnv server")
+        require("websockets", "openenv", "an OpenEnv server")
         if self.format not in FORMATS:
             raise UserError(f"openenv: there is no `format` {self.format!r}.{nearest(self.format, FORMATS)}")
         if self.tag and not TAG.fullmatch(self.tag):
@@ -120,11 +119,13 @@ class OpenEnv(Taskset):
 
     @cached_property
     def _server(self) -> Server:
+        place = self._address.text
         if self._address.kind == "url":
-            return RunningServer(self._address.text)
+            return Server("server", lambda: Running(place))
         if self._address.kind == "image":
-            return ContainerServer(self._address.text)
-        return ProcessServer(self._address.text, self.python or sys.executable, self.max_concurrent or OWN_SESSIONS)
+            return Server("container", lambda: start_container(place))
+        python, sessions = self.python or sys.executable, self.max_concurrent or OWN_SESSIONS
+        return Server("server", lambda: start_process(place, python, sessions))
 
     @cached_property
     def _connection(self) -> Connection:
