@@ -48,12 +48,12 @@ class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for 
         messages = request.prompt if turn is not None else request.messages
         tools = [tool_to_wire(tool) for tool in request.tools or ()]
         reply = await self.asks[session_id or ""]([message_of(message) for message in messages], tools)
-        calls = [ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in reply.calls]
+        calls = [ToolCall(id=call["id"], **call["function"]) for call in reply.get("tool_calls", ())]
         response = Response(
             id=f"{session_id}/{len(messages)}",
             created=0,
             model=MODEL,
-            message=AssistantMessage(content=reply.text, tool_calls=calls or None),
+            message=AssistantMessage(content=reply["content"], tool_calls=calls or None),
             finish_reason="tool_calls" if calls else "stop",
         )
         response.raw = serialize_completion(response, MODEL)
