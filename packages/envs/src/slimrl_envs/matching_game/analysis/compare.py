@@ -11,7 +11,6 @@ import argparse
 import json
 import math
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -53,7 +52,8 @@ NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
     """Writes the pictures, the summary and the report of one run or of several, and returns their paths. Raises
     UserError where there is no run, or no finished game in it, and for a run that is given twice."""
-    _check_different(log_dirs)
+    if len({log_dir.resolve() for log_dir in log_dirs}) < len(log_dirs):  # two seeds that agree in everything
+        raise UserError("`--log_dir` has a run more than once; several runs are of several seeds. Give each once.")
     runs = [read_run(log_dir) for log_dir in log_dirs]
     found = correlations(runs)
     summary, report = output_dir / "summary.json", output_dir / "report.md"
@@ -138,13 +138,6 @@ def main(argv: Sequence[str] | None = None, description: str | None = __doc__) -
     return 0
 
 
-def _check_different(log_dirs: Sequence[Path]) -> None:
-    """A run beside itself would count as two seeds that agree in everything."""
-    found = Counter(log_dir.resolve() for log_dir in log_dirs)
-    if twice := [str(log_dir) for log_dir, num in found.items() if num > 1]:
-        raise UserError(f"`--log_dir` has {twice[0]} more than once; several runs are of several seeds. Give it once.")
-
-
 def _center(groups: Sequence[Sequence[float]]) -> list[float]:
     """The differences of values from the mean of their group, exactly 0 where all are equal, whatever rounding does."""
     return [value - fmean(group) if len(set(group)) > 1 else 0.0 for group in groups for value in group]
@@ -204,12 +197,12 @@ def _plain(estimate: Estimate) -> dict[str, float | int | None]:
 
 def _report(runs: Sequence[Run], found: dict[str, Estimate]) -> list[str]:
     change = joint_difference(runs, ASKED)
-    lines = [f"# Questions over training: {verdict(change)}", ""]
-    lines += [
-        f"Different questions before the first proposal, end less beginning: {_cell(change)}, {_units(runs)}.",
+    units = "groups" if len(runs) == 1 else f"{len(runs)} runs"
+    lines = [
+        f"# Questions over training: {verdict(change)}",
         "",
-    ]
-    lines += [
+        f"Different questions before the first proposal, end less beginning: {_cell(change)}, {units} as units.",
+        "",
         "Beginning and end are the first and the last fifth of the steps. Means per game with 95% intervals, in which "
         "a group (the games of one task in one step) counts once. Questions of a whole game come of losing too: the "
         "partner wants to be asked after each rejection. Games without a proposal do not count in the first line.",
@@ -227,10 +220,6 @@ def _report(runs: Sequence[Run], found: dict[str, Estimate]) -> list[str]:
     lines += ["## Questions and reward", "", told, ""]
     lines += [f"- {name}: {_cell(one)}, n = {one.num}" for name, one in found.items()]
     return lines
-
-
-def _units(runs: Sequence[Run]) -> str:
-    return "groups as units" if len(runs) == 1 else f"{len(runs)} runs as units"
 
 
 def _coverage(run: Run) -> str:
