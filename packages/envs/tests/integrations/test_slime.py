@@ -26,8 +26,8 @@ from slimrl.types import SamplingParams, Task, Taskset, Turn
 from slimrl_envs.matching_game.analysis.compare import analyze
 from slimrl_envs.matching_game.analysis.runs import read_run
 from slimrl_envs.matching_game.environment import MatchingTaskset
+from slimrl_envs.matching_game.rules.game_files import game_state
 from slimrl_envs.matching_game.rules.generator import deal as new_deal
-from slimrl_envs.matching_game.rules.state import game_state
 from slimrl_envs.sglang import ABORTED
 from slimrl_envs.slime.filter import no_failed_game
 from slimrl_envs.slime.rollout import MatchingRollouts, Settings, generate, rollouts_of
@@ -275,7 +275,7 @@ def test_a_missing_or_wrong_setting_is_named(change: dict[str, Any], message: st
         (
             Sample(index=7, metadata={"table": [[1]]}),
             {},
-            "the game_state of sample slime/7 is no game: game_state lacks",
+            "the game_state of sample slime/7 is no game: mask1: Field required",
         ),
         (sample_of(), {"max_new_tokens": None}, "nothing bounds the length of a game"),
         (sample_of(), {"custom_params": {"return_top_p_token_ids": True}}, "Set --rollout-top-p 1"),
@@ -476,7 +476,7 @@ def test_what_a_run_leaves_is_analyzed(tiny_dir: Path, tmp_path: Path) -> None:
     run = read_run(save)
     assert run.steps == [0, 1] and len(run.episodes) == 4 and run.num_failed == run.num_others == 0
     assert {episode.task_id for episode in run.episodes} == {f"slime/{group}" for group in range(2)}
-    assert all(episode.before and episode.reward > 0 for episode in run.episodes)
+    assert all(episode.values["before"] and episode.values["reward"] > 0 for episode in run.episodes)
     written = analyze([save], tmp_path / "plots")
     assert all(path.is_file() for path in written)
 

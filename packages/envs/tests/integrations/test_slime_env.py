@@ -14,8 +14,8 @@ from packages.envs.tests.integrations.restated import Sample
 from slimrl.errors import UserError
 from slimrl.types import Task
 from slimrl_envs.matching_game.environment import MatchingTaskset
+from slimrl_envs.matching_game.rules.game_files import game_state
 from slimrl_envs.matching_game.rules.generator import deal as new_deal
-from slimrl_envs.matching_game.rules.state import game_state
 from slimrl_envs.slime.env import MatchingEnv, build_env
 from tests.io.replying import completion, server
 
@@ -138,7 +138,7 @@ def test_a_second_game_begins_anew() -> None:
     [
         (lambda env: env.reset(), "no game to play: give `reset` the game_state of a row"),
         (lambda env: env.reset({}), "no game to play"),
-        (lambda env: env.reset({"table": [[1]]}), "that game_state is no game: game_state lacks mask1"),
+        (lambda env: env.reset({"table": [[1]]}), "that game_state is no game: mask1: Field required"),
         (lambda env: env.step("[accept]"), "there is no game in progress"),
     ],
 )

@@ -19,11 +19,10 @@ from slimrl.types import Message, Rollout, Task, Turn
 from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import Propose
-from slimrl_envs.matching_game.rules.game_files import lines
+from slimrl_envs.matching_game.rules.game_files import deal_of, lines
 from slimrl_envs.matching_game.rules.generator import deals_of_seed, split_of
 from slimrl_envs.matching_game.rules.instructions import LAST_MESSAGE
 from slimrl_envs.matching_game.rules.protocol import MAX_HEARD_CHARS, format_act, proposal_lines
-from slimrl_envs.matching_game.rules.state import deal_of
 
 SMALL = {"n": 3, "num_train": 40, "num_test": 20, "max_turns": 12}
 OWN_VIEW = 0.79  # what looks best to one alone, between equals at random; see rules/test_players.py

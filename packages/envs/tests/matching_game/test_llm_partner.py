@@ -14,7 +14,6 @@ import pytest
 from slimrl.errors import RolloutError, UserError
 from slimrl_envs.matching_game.episode import MatchingEpisode
 from slimrl_envs.matching_game.llm_partner import LLMPartners, PartnerServer, llm_partners_of
-from slimrl_envs.matching_game.opponents import PartnerOpponent
 from slimrl_envs.matching_game.rules.deal import Deal, default_names
 from slimrl_envs.matching_game.rules.game import MatchingGame
 from slimrl_envs.matching_game.rules.protocol import MAX_HEARD_CHARS
@@ -41,8 +40,7 @@ def opened(url: str, **settings: Any) -> Iterator[LLMPartners]:
 
 def episode(partners: LLMPartners, player: int = 0, max_errors: int = 8, max_turns: int = 20) -> MatchingEpisode:
     game = MatchingGame(DEAL, max_turns, max_errors)
-    partner = partners.partner(DEAL, 1 - player)
-    return MatchingEpisode(game, player, PartnerOpponent(game, 1 - player, partner), last_turn_rule=True, notes=False)
+    return MatchingEpisode(game, player, partners.partner(game, 1 - player), last_turn_rule=True, notes=False)
 
 
 def play(partners: LLMPartners, *replies: str, **how: Any) -> list[Any]:

@@ -19,22 +19,14 @@ from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.matching_game.episode import MatchingEpisode
 from slimrl_envs.matching_game.llm_partner import llm_partners_of
 from slimrl_envs.matching_game.metrics import kind_of_failure
-from slimrl_envs.matching_game.opponents import (
-    Opponent,
-    Partner,
-    PartnerOpponent,
-    ScriptedPartner,
-    SelfOpponent,
-    text_since,
-)
+from slimrl_envs.matching_game.opponents import Opponent, ScriptedPartner, SelfOpponent, text_since
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import MAX_ERRORS, MatchingGame, usual_turns
-from slimrl_envs.matching_game.rules.game_files import read_games
+from slimrl_envs.matching_game.rules.game_files import deal_of, game_state, read_games
 from slimrl_envs.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_of_seed, split_of
 from slimrl_envs.matching_game.rules.planner import Planner
 from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, RandomPlayer
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
-from slimrl_envs.matching_game.rules.state import deal_of, game_state
 
 PARTNERS = ("scripted", "llm", "self")
 ROLES = ("player 1", "player 2")
@@ -179,13 +171,10 @@ class MatchingTaskset(Taskset):
     def _game(self, task: Task) -> MatchingGame:
         return MatchingGame(self._deal(task), self.max_turns, self.max_errors)
 
-    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> PartnerOpponent:
-        partner: Partner
+    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> Opponent:
         if self._llm and not scripted:
-            partner = self._llm.partner(game.deal, player)
-        else:
-            partner = ScriptedPartner(ShyPartner(game.deal, player, random.Random(f"matching-game/{task.id}")))
-        return PartnerOpponent(game, player, partner)
+            return self._llm.partner(game, player)
+        return ScriptedPartner(game, player, ShyPartner(game.deal, player, random.Random(f"matching-game/{task.id}")))
 
     def _episode(self, game: MatchingGame, player: int, other: Opponent) -> MatchingEpisode:
         return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)

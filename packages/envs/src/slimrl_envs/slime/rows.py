@@ -4,8 +4,10 @@ Neither SLIME nor PyTorch is imported. See docs/slime.md.
 """
 
 import json
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
@@ -19,25 +21,35 @@ MAX_FAILURES = 1024
 NOT_HERE = ("n", "games", "num_train", "num_test", "seed", "max_turns", "thoughts")
 
 
-class Sample(Protocol):
-    """The part of SLIME's `slime.utils.types.Sample` that is used here. `Status` is its enumeration."""
+@dataclass
+class Sample:
+    """The part of SLIME's `slime.utils.types.Sample` that is used here. It stands in for SLIME's own, which SLIME hands
+    over, where there is no SLIME."""
 
-    Status: Any
-    status: Any
-    index: int | None
-    group_index: int | None
-    prompt: Any
-    label: Any
-    tokens: list[int]
-    response: str
-    response_length: int
-    loss_mask: list[int] | None
-    rollout_log_probs: list[float] | None
-    weight_versions: list[str]
-    reward: Any
-    remove_sample: bool
-    session_id: str | None
-    metadata: dict[str, Any]
+    class Status(Enum):
+        """How a rollout ended, as SLIME names it."""
+
+        PENDING = "pending"
+        COMPLETED = "completed"
+        TRUNCATED = "truncated"
+        ABORTED = "aborted"
+        FAILED = "failed"
+
+    status: Any = Status.PENDING
+    index: int | None = None
+    group_index: int | None = None
+    prompt: Any = ""
+    label: Any = None
+    tokens: list[int] = field(default_factory=list)
+    response: str = ""
+    response_length: int = 0
+    loss_mask: list[int] = field(default_factory=list)
+    rollout_log_probs: list[float] = field(default_factory=list)
+    weight_versions: list[str] = field(default_factory=list)
+    reward: Any = None
+    remove_sample: bool = False
+    session_id: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 def task_of(sample: Sample) -> Task:
