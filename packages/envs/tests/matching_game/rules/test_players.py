@@ -188,14 +188,3 @@ def test_what_is_heard_is_a_message_a_proposal_or_nothing() -> None:
     )
     assert parse_heard(format_act(proposal, deal), deal) == proposal
     assert parse_heard("[accept]", deal) == Say("[accept]")
-
-
-def test_a_player_who_only_errs_ends_the_game_with_nothing() -> None:
-    class Erring:
-        def reply(self, heard: str) -> str:
-            return "nonsense"
-
-    deal = some_deals(3, 1)[0]
-    game = MatchingGame(deal)
-    assert play_out(game, (Erring(), Agreeable(deal))) == 0.0
-    assert game.too_many_errors
