@@ -4,6 +4,8 @@ import asyncio
 import random
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -191,18 +193,6 @@ def test_random_games_keep_mask_logprobs_and_lengths(tiny_dir: Path) -> None:
     assert seen == {STATUS.COMPLETED, STATUS.TRUNCATED}
 
 
-def test_a_game_that_does_not_fit_is_truncated_and_earns_nothing(tiny_dir: Path) -> None:
-    result, said = played(
-        tiny_dir, lambda text, turn: "[message] " + "hm " * 30, sample_of(), sampling_params(max_new_tokens=150)
-    )
-    check_trainable(result)
-    check_tokens(result, said)
-    assert result.status == STATUS.TRUNCATED and not result.remove_sample
-    assert result.reward == 0.0
-    assert result.response_length <= 150
-    assert result.loss_mask[-1] == 1  # nobody reads on behind the policy's last token
-
-
 @pytest.mark.slow
 def test_a_context_that_the_opening_fills_stops_the_run(tiny_dir: Path) -> None:
     with pytest.raises(UserError, match=r"opening .* tokens, and --rollout-max-context-len is 50: no reply fits"):
@@ -291,30 +281,22 @@ def test_what_no_sample_could_be_played_with_is_named(
 
 @dataclass
 class Given:
-    """A source of tokens without a router: says the same reply for ever."""
+    """A source of tokens that gives the same reply to everything, or raises it."""
 
-    reply: str
+    reply: str | Exception
     weight_versions: list[str] = field(default_factory=list)
     sessions: list[str] = field(default_factory=list)
 
-    def client(self, sampling_params: Any, end_of_turn: int, session: str) -> Any:
+    @asynccontextmanager
+    async def client(self, sampling_params: Any, end_of_turn: int, session: str) -> AsyncIterator["Given"]:
         self.sessions.append(session)
-        return _Async(self)
+        yield self
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        if isinstance(self.reply, Exception):
+            raise self.reply
         token_ids = (*tokens_of(self.reply), TOKENIZER.eos_token_id)[: params.max_tokens]
         return Completion(token_ids, (-1.0,) * len(token_ids), (0,) * len(token_ids), "stop")
-
-
-@dataclass
-class _Async:
-    given: Given
-
-    async def __aenter__(self) -> Given:
-        return self.given
-
-    async def __aexit__(self, *exception: object) -> None:
-        return None
 
 
 class Falling(Taskset):
@@ -353,13 +335,6 @@ class Sometimes(Taskset):
 
     def environment(self, task: Task) -> Any:
         return Falling(at_start=True) if self.falls else self.taskset.environment(task)
-
-
-class GivenUp(Given):
-    """A source of tokens that was told to stop."""
-
-    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        raise RolloutError(ABORTED, "the server gave the request up")
 
 
 def test_taskset_and_source_of_tokens_can_be_given() -> None:
@@ -416,7 +391,9 @@ def test_a_finished_game_between_failed_ones_lets_the_run_go_on() -> None:
 
 
 def test_games_that_slime_gave_up_do_not_count_as_failed() -> None:
-    rollouts = MatchingRollouts(MatchingTaskset(), CHAT, GivenUp(""), max_failures=1)
+    rollouts = MatchingRollouts(
+        MatchingTaskset(), CHAT, Given(RolloutError(ABORTED, "the server gave the request up")), max_failures=1
+    )
     samples = [sample_of(), sample_of()]
     asyncio.run(all_played(rollouts, samples))
     assert [sample.status for sample in samples] == [STATUS.ABORTED] * 2
