@@ -3,13 +3,14 @@
 Tasksets are other people's code: whatever a script does wrong is a `UserError` that names it.
 """
 
+import asyncio
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from slimrl.environments.find import call_user_code
 from slimrl.environments.plain import plain_messages
 from slimrl.errors import UserError, nearest
-from slimrl.types import Message, Script, Task, Taskset
+from slimrl.types import Environment, Message, Script, Task, Taskset
 
 EXPERT = "expert"
 # The commands that need an expert, each with what it can do without one.
@@ -29,6 +30,22 @@ def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Me
     own = copy.deepcopy(task)
     messages: list[Message] = call_user_code(f"{call} failed", lambda: plain_messages(scripts[script](own, seed)))
     return messages
+
+
+def converse(episode: Environment, reply: Callable[[], str]) -> list[Message]:
+    """The conversation of an episode whose replies `reply` gives, one after the other: what a script returns."""
+
+    async def play() -> list[Message]:
+        messages = await episode.start()
+        while True:
+            text = reply()
+            messages.append({"role": "assistant", "content": text})
+            turn = await episode.step(text)
+            if turn.done:
+                return messages
+            messages += turn.messages
+
+    return asyncio.run(play())
 
 
 def demonstrate(taskset: Taskset, task: Task) -> list[Message]:

@@ -4,7 +4,6 @@ The reward, at the end only, is the value of their agreement as a share of the b
 `rules/` has the rules, and `opponents.py` the opponents.
 """
 
-import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from slimrl.environments.scripts import converse
 from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
@@ -181,23 +181,16 @@ class MatchingTaskset(Taskset):
 
     def _play(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
         """The whole conversation of a script with the scripted partner, whatever partner training has."""
+        player, num_heard = self.role - 1, 0
 
-        async def conversation() -> list[Message]:
-            player = self.role - 1
-            episode = self._episode(game, player, self._partner(game, 1 - player, task, scripted=True))
-            messages, num_heard = await episode.start(), 0
-            while True:
-                # The script hears the same text as a partner would, and not the observation with notes and reminders.
-                heard = text_since(game, num_heard, 1 - player)
-                num_heard = len(game.history)
-                text = reply(heard)
-                messages.append({"role": "assistant", "content": text})
-                turn = await episode.step(text)
-                if turn.done:
-                    return messages
-                messages += turn.messages
+        def answer() -> str:
+            # The script hears the same text as a partner would, and not the observation with notes and reminders.
+            nonlocal num_heard
+            heard = text_since(game, num_heard, 1 - player)
+            num_heard = len(game.history)
+            return reply(heard)
 
-        return asyncio.run(conversation())
+        return converse(self._episode(game, player, self._partner(game, 1 - player, task, scripted=True)), answer)
 
     def _read(self, split: Split) -> list[Task]:
         """The games of a split in the file. Raises UserError where it has none."""

@@ -4,7 +4,6 @@ The policy plays alone, against a player who moves at random or by a script, or 
 own, from 0 to 1: a win is 1, a draw 0.5, a loss 0, and an invalid move that ends the game is worth 0.
 """
 
-import asyncio
 import functools
 import hashlib
 import random
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slimrl.environments.base import SUCCESS
+from slimrl.environments.scripts import converse
 from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.cache import say
 from slimrl.io.settings import refuse_idle
@@ -146,22 +146,13 @@ class TextArena(Taskset):
         bots = {other: self._bot(task, other, self.opponent) for other in range(self._size) if other != place}
         match = self._match(task, bots)
 
-        async def play() -> list[Message]:
-            episode = MatchEpisode(lambda: match, place)
-            messages = await episode.start()
-            seen = match.last_read
-            while True:
-                reply = bot(match.game, seen)
-                if reply is None:
-                    raise RolloutError("script_stuck", f"the script found no valid move in {task.id}")
-                messages.append({"role": "assistant", "content": reply})
-                turn = await episode.step(reply)
-                if turn.done:
-                    return messages
-                messages += turn.messages
-                seen = match.last_read
+        def reply() -> str:
+            text = bot(match.game, match.last_read)
+            if text is None:
+                raise RolloutError("script_stuck", f"the script found no valid move in {task.id}")
+            return text
 
-        return asyncio.run(play())
+        return converse(MatchEpisode(lambda: match, place), reply)
 
     def _find_size(self) -> int:
         """The number of players: the given one, or the smallest with which the game begins."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from slimrl.environments.scripts import converse
 from slimrl.errors import UserError
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset, Turn
@@ -140,14 +141,7 @@ class Wordle(Taskset):
     def _play(self, task: Task, choose: Callable[[Sequence[Try]], str]) -> list[Message]:
         """The whole conversation of a player that chooses each guess from the tries before."""
         episode = self.environment(task)
-        messages = episode.opening()
-        while True:
-            reply = self.format_guess(choose(episode.game.tries))
-            messages.append({"role": "assistant", "content": reply})
-            turn = episode.react(reply)
-            if turn.done:
-                return messages
-            messages += turn.messages
+        return converse(episode, lambda: self.format_guess(choose(episode.game.tries)))
 
 
 def find_guess(reply: str) -> str | None:
@@ -179,18 +173,12 @@ class WordleEpisode:
         self._untagged = 0
 
     async def start(self) -> list[Message]:
-        return self.opening()
-
-    async def step(self, reply: str) -> Turn:
-        return self.react(reply)
-
-    def opening(self) -> list[Message]:
         """The rules, and the first request for a guess."""
         rules = RULES.format(example=self._rules.format_guess("crane"))
         return [{"role": "system", "content": rules}, {"role": "user", "content": self._observation()}]
 
-    def react(self, reply: str) -> Turn:
-        """The turn that answers a reply, whose reward is the change of the episode's."""
+    async def step(self, reply: str) -> Turn:
+        """The answer to a reply. Its reward is the change of the episode's reward."""
         game, before = self.game, self._rules.worth(self.game)
         guess = find_guess(reply)
         self._untagged += guess is None
