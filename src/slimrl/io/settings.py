@@ -57,6 +57,14 @@ def refuse_idle(settings: Any, names: Iterable[str], who: str, why: str) -> None
             raise UserError(f"{who}: `{name}` has no effect {why}. Leave it out.")
 
 
+def refuse_less(settings: Any, least: Mapping[str, float], who: str) -> None:
+    """Raises UserError for a field of `settings` that is a number below the least one; a field may be None."""
+    for name, bound in least.items():
+        value = getattr(settings, name)
+        if value is not None and not value >= bound:  # also for nan
+            raise UserError(f"{who}: `{name}` must be {bound:g} or more, not {value}.")
+
+
 def _check(kind: Any, value: Any, who: str, name: str) -> None:
     try:
         TypeAdapter(kind).validate_python(value, strict=True)

@@ -260,13 +260,11 @@ def test_fixed_words_are_playable_and_look_at_no_marks() -> None:
     ],
 )
 def test_failures_are_told_apart(replies: list[str], kind: str | None) -> None:
-    metrics = {**played(replies)[-1].metrics, "unfinished": 0.0}
-    assert TASKSET.failure_kind(Rollout("x", (), (), (), (), 0.0, metrics=metrics)) == kind
-
-
-def test_an_episode_cut_short_is_not_explained() -> None:
-    metrics = {**played(SHOUT)[-1].metrics, "unfinished": 1.0}
-    assert TASKSET.failure_kind(Rollout("x", (), (), (), (), 0.0, metrics=metrics)) == ""
+    metrics = played(replies)[-1].metrics
+    cut_short = "" if kind and metrics["valid"] else kind  # an episode that was cut short is not explained
+    for unfinished, expected in ((0.0, kind), (1.0, cut_short)):
+        rollout = Rollout("x", (), (), (), (), 0.0, metrics={**metrics, "unfinished": unfinished})
+        assert TASKSET.failure_kind(rollout) == expected
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from itertools import cycle
 from typing import Any
 
 from slimrl.errors import UserError, nearest
+from slimrl.io.settings import refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset, Turn
 from slimrl_envs.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, is_held_out
 from slimrl_envs.alphabet_sort.scoring import (
@@ -76,16 +77,12 @@ class AlphabetSort(Taskset):
             raise UserError('alphabet-sort: `sort_by` is a list such as ["first", "last"], and this one is empty.')
         if unknown := [key for key in self.sort_by if key not in KEYS]:
             raise UserError(f"alphabet-sort: cannot `sort_by` {unknown[0]!r}.{nearest(str(unknown[0]), KEYS)}")
-        if not self.power >= 1.0:
-            raise UserError(f"alphabet-sort: `power` must be 1 or more, not {self.power}.")
+        refuse_less(self, {"power": 1, "num_examples": 0, "num_train": 0, "num_test": 0}, "alphabet-sort")
         most, there_are = self.max_turns * self.max_names, min(map(len, _names("test")))
         if most > there_are:
             raise UserError(
                 f"alphabet-sort: `max_turns` x `max_names` = {most}, and there are only {there_are} names for tests."
             )
-        for name in ("num_examples", "num_train", "num_test"):
-            if getattr(self, name) < 0:
-                raise UserError(f"alphabet-sort: `{name}` must be 0 or more, not {getattr(self, name)}.")
         self._examples = self._make_examples(random.Random(f"alphabet-sort/{self.seed}/examples"))
 
     def tasks(self, split: Split) -> Sequence[Task]:

@@ -15,6 +15,7 @@ from typing import Any
 from slimrl.environments.scripts import converse
 from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import UserError, nearest
+from slimrl.io.settings import refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.matching_game.episode import MatchingEpisode
 from slimrl_envs.matching_game.llm_partner import llm_partners_of
@@ -76,14 +77,7 @@ class MatchingTaskset(Taskset):
             raise UserError(f"matching-game: `role` is 1 for who begins or 2, not {self.role!r}.")
         if not MIN_SIZE <= self.n <= MAX_SIZE:
             raise UserError(f"matching-game: `n` must be {MIN_SIZE} to {MAX_SIZE}, not {self.n}.")
-        for name, value, least in (
-            ("max_turns", self.max_turns, 2),
-            ("max_errors", self.max_errors, 0),
-            ("num_train", self.num_train, 0),
-            ("num_test", self.num_test, 0),
-        ):
-            if value is not None and value < least:
-                raise UserError(f"matching-game: `{name}` must be {least} or more, not {value}.")
+        refuse_less(self, {"max_turns": 2, "max_errors": 0, "num_train": 0, "num_test": 0}, "matching-game")
         if self.llm and self.partner != "llm":
             raise UserError(f'matching-game: `llm` is for `partner = "llm"`, and this is "{self.partner}".')
         self._llm = llm_partners_of(self.llm) if self.partner == "llm" else None

@@ -15,7 +15,7 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.io.chat_client import ChatClient, ChatServer, Reply
 from slimrl.io.http import HttpError
 from slimrl.io.loop_thread import LoopThread
-from slimrl.io.settings import read_settings
+from slimrl.io.settings import read_settings, refuse_less
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics
 from slimrl_envs.matching_game.opponents import Partner
@@ -75,9 +75,7 @@ class PartnerServer(ChatServer):
         ChatServer.__post_init__(self)  # `super()` does not know a class with slots
         if not 0.0 <= self.temperature <= 2.0:
             raise UserError(f"partner: `temperature` must be 0 to 2, not {self.temperature}.")
-        for name, value in (("max_requests", self.max_requests), ("max_tokens_total", self.max_tokens_total)):
-            if value < 1:
-                raise UserError(f"partner: `{name}` must be 1 or more, not {value}.")
+        refuse_less(self, {"max_requests": 1, "max_tokens_total": 1}, "partner")
 
 
 class LLMPartners:

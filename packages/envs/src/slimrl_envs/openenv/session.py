@@ -165,8 +165,8 @@ class Session:
         try:
             text = await self._socket.recv()
         except (OSError, exceptions.ConnectionClosed) as error:
-            sent = getattr(error, "sent", None)
-            if sent is not None and sent.code == 1009:
+            is_closed = isinstance(error, exceptions.ConnectionClosed)
+            if is_closed and error.sent is not None and error.sent.code == 1009:
                 raise RolloutError("environment_error", f"an answer is larger than {MAX_MESSAGE} bytes") from error
             raise RolloutError("environment_died", f"the server ended the session: {error!s:.300}") from error
         try:

@@ -30,9 +30,8 @@ from slimrl_envs.slime.rows import (
     TIMEOUT_S,
     Sample,
     environment_args,
+    given_in,
     group_of,
-    log_dir_of,
-    max_failures_of,
     task_of,
     taskset_of,
     timeout_of,
@@ -97,26 +96,27 @@ class Settings:
     def of(cls, args: Any) -> "Settings | None":
         """The settings; None for `args` without a router, as in SLIME's contract tests. Raises UserError for invalid
         ones."""
-        # SLIME's namespace has other names in each version, so it is asked what it has.
-        if not any(hasattr(args, name) for name in NEEDED):
+        entries = given_in(args)
+        if not entries.keys() & NEEDED.keys():
             return None
-        given = {name: getattr(args, name, None) for name in NEEDED}
-        for name, value in given.items():
-            if not value:
-                raise UserError(f"slime: args.{name} is {value!r}: {NEEDED[name]}.")
-        if getattr(args, "use_rollout_routing_replay", False):
+        for name, advice in NEEDED.items():
+            if not entries.get(name):
+                raise UserError(f"slime: args.{name} is {entries.get(name)!r}: {advice}.")
+        if entries.get("use_rollout_routing_replay"):
             raise UserError("slime: --use-rollout-routing-replay has no effect on slimrl's rollouts. Remove it.")
-        host = str(given["sglang_router_ip"]).strip("[]")
+        host = str(entries["sglang_router_ip"]).strip("[]")
+        log_dir = entries.get("matching_log_dir")
         return cls(
-            hf_checkpoint=str(given["hf_checkpoint"]),
-            router=Router(f"http://{f'[{host}]' if ':' in host else host}:{given['sglang_router_port']}"),
+            hf_checkpoint=str(entries["hf_checkpoint"]),
+            router=Router(f"http://{f'[{host}]' if ':' in host else host}:{entries['sglang_router_port']}"),
             environment=json.dumps(environment_args(args), sort_keys=True),
-            max_context_len=int(getattr(args, "rollout_max_context_len", None) or 0),
-            max_turn_tokens=int(getattr(args, "matching_turn_tokens", None) or 0),
+            max_context_len=int(entries.get("rollout_max_context_len") or 0),
+            max_turn_tokens=int(entries.get("matching_turn_tokens") or 0),
             timeout_s=timeout_of(args),
-            max_failures=max_failures_of(args),
-            log_dir=log_dir_of(args),
-            groups_per_step=int(getattr(args, "rollout_batch_size", None) or 1),
+            max_failures=int(entries.get("matching_max_failures") or MAX_FAILURES),
+            # By default beside SLIME's checkpoints; empty for no record.
+            log_dir=str((entries.get("save") if log_dir is None else log_dir) or ""),
+            groups_per_step=int(entries.get("rollout_batch_size") or 1),
         )
 
 

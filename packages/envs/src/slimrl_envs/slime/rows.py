@@ -86,12 +86,18 @@ def read_state(held: Any) -> dict[str, Any] | None:
     return held if "table" in held else read_state(held.get(GAME))
 
 
+def given_in(args: Any) -> dict[str, Any]:
+    """The entries of SLIME's `args` by name; each version of SLIME has others."""
+    return {} if args is None else vars(args)
+
+
 def environment_args(args: Any) -> dict[str, Any]:
     """The `args` of the environment: those in `matching_args`, and `max_turns`, which SLIME's examples set too.
 
     Raises UserError for a setting that cannot act here.
     """
-    given = getattr(args, "matching_args", None) or {}
+    entries = given_in(args)
+    given = entries.get("matching_args") or {}
     if not isinstance(given, dict):
         raise UserError(
             f"slime: matching_args is {given!r:.100}, expected a mapping (see configs/matching_config.yaml)."
@@ -104,24 +110,13 @@ def environment_args(args: Any) -> dict[str, Any]:
         raise UserError(
             'slime: matching_args.partner = "self" cannot act: SLIME plays one side. It is for slimrl\'s `rl`.'
         )
-    max_turns = getattr(args, "max_turns", None)
+    max_turns = entries.get("max_turns")
     return {**given, **({} if max_turns is None else {"max_turns": max_turns})}
 
 
 def timeout_of(args: Any) -> float:
     """The longest wait for the partner in seconds, from `matching_timeout_s`."""
-    return float(getattr(args, "matching_timeout_s", None) or TIMEOUT_S)
-
-
-def max_failures_of(args: Any) -> int:
-    """The number of failures in a row after which SLIME is stopped, from `matching_max_failures`."""
-    return int(getattr(args, "matching_max_failures", None) or MAX_FAILURES)
-
-
-def log_dir_of(args: Any) -> str:
-    """The directory in which games are recorded: `matching_log_dir`, or that of SLIME's checkpoints; empty for none."""
-    chosen = getattr(args, "matching_log_dir", None)
-    return str((getattr(args, "save", None) if chosen is None else chosen) or "")
+    return float(given_in(args).get("matching_timeout_s") or TIMEOUT_S)
 
 
 @cache

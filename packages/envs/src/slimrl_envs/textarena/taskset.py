@@ -15,7 +15,7 @@ from slimrl.environments.base import SUCCESS
 from slimrl.environments.scripts import converse
 from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.cache import say
-from slimrl.io.settings import refuse_idle
+from slimrl.io.settings import refuse_idle, refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.textarena.episode import Bot, Match, MatchEpisode
 from slimrl_envs.textarena.game import Game, Seen
@@ -54,10 +54,7 @@ class TextArena(Taskset):
             raise UserError(
                 f"textarena: there is no `opponent` {self.opponent!r}.{nearest(self.opponent, OPPONENTS_BY)}"
             )
-        sizes = {"num_train": self.num_train, "num_test": self.num_test}
-        for key, value in {"max_invalid_moves": self.max_invalid_moves, **sizes}.items():
-            if value < 0:
-                raise UserError(f"textarena: `{key}` must be 0 or more, not {value}.")
+        refuse_less(self, {"max_invalid_moves": 0, "num_train": 0, "num_test": 0}, "textarena")
         self._blueprint: Blueprint = load_game(self.name, self.config)
         self._size = self._find_size()
         self._check_player()

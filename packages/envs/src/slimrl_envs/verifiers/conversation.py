@@ -143,12 +143,13 @@ def opening(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Messag
 
 def message_of(message: Any) -> Message:
     """Convert a message of verifiers."""
-    found: Message = {"role": message.role, "content": text_of(message.content)}
-    if name := getattr(message, "name", None):
+    fields = vars(message)
+    found: Message = {"role": fields["role"], "content": text_of(fields["content"])}
+    if name := fields.get("name"):
         found["name"] = name
-    if call_id := id_text(getattr(message, "tool_call_id", None)):
+    if call_id := id_text(fields.get("tool_call_id")):
         found["tool_call_id"] = call_id
-    if calls := getattr(message, "tool_calls", None):
+    if calls := fields.get("tool_calls"):
         found["tool_calls"] = [
             {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}} for call in calls
         ]
