@@ -38,7 +38,7 @@ MAX_TOKENS = 100_000  # more than a game has
 
 
 class ComponentError(Exception):
-    """A component does not what it should."""
+    """A component fails its check."""
 
 
 def run_checks(checks: Mapping[str, Callable[[], str]], say: Callable[[str], None] = print) -> int:

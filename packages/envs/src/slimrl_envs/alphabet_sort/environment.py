@@ -35,7 +35,7 @@ SYSTEM: Message = {"role": "system", "content": INSTRUCTION}
 # Kinds of failure by metric. The first metric that is below 1 names the kind.
 KINDS = {"tagged": "no answer in tags", "names": "wrong names", "marks": "wrong marks", "exact": "wrong order"}
 MIN_AT_FIRST = 2  # names of a first turn: a single one is sorted already
-DRAWS = 20  # tries for each list that is wanted: many short lists come up twice
+DRAWS = 20  # tries for each list that is wanted: many short lists are drawn twice
 
 
 @dataclass
@@ -47,12 +47,12 @@ class AlphabetSort(Taskset):
     names of an episode share a first or a last name, so there are no ties. `power` makes small mistakes cost more. No
     first and no last name of a test is in any list of training.
 
-    With `restate`, each later turn begins with the list so far, sorted as it should have been, for models that cannot
+    With `restate`, each later turn starts with the list so far, sorted as it should have been, for models that cannot
     recall it from earlier turns.
 
     `num_examples` lists of training, sorted by the expert, precede every task as earlier turns of the conversation, for
-    models that would not write the tags otherwise. Those of most turns come first, so that the last ones look as every
-    task begins, and they take turns with the keys in `sort_by`. The scripts leave them out.
+    models that would not write the tags otherwise. The longest lists stand first, so that the last ones look like
+    the start of every task, and they take turns with the keys in `sort_by`. The scripts leave them out.
     """
 
     min_turns: int = 1
@@ -176,7 +176,7 @@ class AlphabetSort(Taskset):
 
 
 class AlphabetSortEpisode:
-    """An episode on one list, which ends when the last names have arrived and been sorted."""
+    """An episode on one list, until the last names have arrived and been sorted."""
 
     def __init__(
         self, arrivals: Sequence[Arrival], requests: Sequence[Message], power: float, examples: Sequence[Message]

@@ -39,11 +39,11 @@ class MatchingTaskset(Taskset):
 
     `partner` is `scripted` (`rules/shy_partner.py`), `llm` (of which `llm` has the settings: the fields of
     `PartnerServer` in `llm_partner.py`), or `self`: the policy plays both sides, which train together.
-    `role` is the policy's side, 1 (which begins) or 2. Scripts, such as the expert of a warm-up, play with the scripted
-    partner whatever `partner` is.
+    `role` is the policy's side, 1 (which starts) or 2. Scripts, such as the expert of a warm-up, always play with the
+    scripted partner.
 
     A game is over after `max_turns` messages of both together (default: 20, but four for each paper, and six for two);
-    with `last_turn_rule` the policy is told at its last one to make its final proposal. It may make `max_errors`
+    with `last_turn_rule` the policy reads at its last one that it must propose now. It may make `max_errors`
     errors, and so may a language model opposite, whose games are dropped beyond that. `games` is a file of games, one a
     line (as `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n` papers are
     made up from `seed`.
@@ -119,7 +119,7 @@ class MatchingTaskset(Taskset):
         """A game of the planner, which plans, asks and proposes (`rules/planner.py`).
 
         Half of the games get fewer turns than they could have, and where there is time for a second proposal, half of
-        the first ones come early. So the demonstrations also show what a policy meets when it errs: rejections and last
+        the first ones are early. So the demonstrations also show the consequences of errors: rejections and last
         messages. Where no game has time for a second proposal, the planner asks between one question and one a paper.
         """
         rng, deal, player = random.Random(f"demonstration/{task.id}"), self._deal(task), self.role - 1
@@ -151,7 +151,7 @@ class MatchingTaskset(Taskset):
         return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """The way in which the game fell short of the best, as `metrics.kind_of_failure` tells it."""
+        """The way in which the game fell short of the best, by `metrics.kind_of_failure`."""
         return kind_of_failure(rollout.metrics, self.max_errors)
 
     def offload(self) -> None:
@@ -174,7 +174,7 @@ class MatchingTaskset(Taskset):
         return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
 
     def _play(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
-        """The whole conversation of a script with the scripted partner, whatever partner training has."""
+        """The whole conversation of a script with the scripted partner, also where training has another."""
         player, num_heard = self.role - 1, 0
 
         def answer() -> str:

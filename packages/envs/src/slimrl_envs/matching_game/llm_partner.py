@@ -1,8 +1,8 @@
 """The shy partner of the matching game as a language model behind any OpenAI-compatible server.
 
 Its system prompt has the rules of the scripted partner (`rules/shy_partner.py`). The player's text stands between tags
-that cannot be forged, as data. Whatever the model is talked into, it can only play the game: its acts must be legal,
-and an agreement is worth what it is worth. But it may tell more than it should. It costs money, so a run has a budget.
+that cannot be forged, as data. No words can make the model do more than play the game: its acts must be legal, and
+an agreement has its own value. But it may reveal more than it should. It costs money, so a run has a budget.
 The module knows nothing of the player's prompts or of rewards.
 """
 
@@ -57,7 +57,7 @@ class PartnerServer(ChatServer):
 
     All games of a run together make at most `max_requests` requests, and take `max_tokens_total` tokens, prompts
     included, by the server's own count. Then the run stops. Requests in flight at that moment, and unusable replies,
-    come on top. A resumed run has the whole budget again.
+    are not counted in. A resumed run has the whole budget again.
     """
 
     who: ClassVar[str] = "partner"

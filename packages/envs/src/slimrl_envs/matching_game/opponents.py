@@ -21,7 +21,7 @@ class Opponent:
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Note that the policy's episode has ended."""
+        """Note that the policy's episode is over."""
 
     def metrics(self) -> Metrics:
         """The opponent's own metrics of the game so far."""

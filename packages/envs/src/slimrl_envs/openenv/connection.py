@@ -42,7 +42,7 @@ class Connection:
         )
 
     def prepare(self) -> None:
-        """Starts the server, if it is ours, and asks what its actions are. Raises UserError if it cannot."""
+        """Start the server, if it is ours, and read the schema of its actions. Raises UserError if it cannot."""
         with self._preparing:
             if self._schema:
                 return

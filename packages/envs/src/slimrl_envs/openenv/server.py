@@ -1,4 +1,4 @@
-"""A server of environments: one that somebody else has started, or one that is started here, and again when it ends."""
+"""A server of environments: one that somebody else has started, or one that is started here and restarted."""
 
 import threading
 import weakref
@@ -12,7 +12,7 @@ MAX_STARTS = 16  # in a row, without a session that was answered
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that runs. `sessions` is how many it allows at once, 0 if unknown; `end` ends it for good."""
+    """A server that runs. `sessions` is how many it allows at once, 0 if unknown; `end` stops it for good."""
 
     url: str
     sessions: int = 0
@@ -21,10 +21,10 @@ class Running:
 
 
 class Server:
-    """A server that `start` starts when it is first asked for, and again when it has ended."""
+    """A server that `start` starts when it is first asked for, and restarts."""
 
     def __init__(self, what: str, start: Callable[[], Running]) -> None:
-        """Make a server that does not run yet. `what` names it in messages; `start` raises UserError if it fails."""
+        """Make a server that does not run yet. Messages name it `what`; `start` raises UserError if it fails."""
         self._what, self._start = what, start
         self._starting = threading.Lock()
         self._running: Running | None = None
@@ -39,7 +39,7 @@ class Server:
     def url(self) -> str:
         """Return the server's address, and start it if it does not run.
 
-        Raises UserError if it cannot be started, and RolloutError if it has ended too often.
+        Raises UserError if it cannot be started, and RolloutError after too many restarts.
         """
         with self._starting:
             if self._running is None or not self._running.is_alive():
@@ -51,7 +51,7 @@ class Server:
                 self._num_starts += 1
                 self.close()
                 self._running = self._start()
-                self._end = weakref.finalize(self, self._running.end)  # also when this process ends
+                self._end = weakref.finalize(self, self._running.end)  # also at the exit of this process
             return self._running.url
 
     def note_answer(self) -> None:

@@ -68,7 +68,7 @@ class _ToolList(BaseModel):
 
 
 class _ToolAnswer(BaseModel):
-    """What MCP answers to `tools/list`."""
+    """The answer of MCP to `tools/list`."""
 
     result: _ToolList
 
@@ -119,7 +119,7 @@ class Session:
         return cls(socket)
 
     async def reset(self, arguments: dict[str, Any]) -> Observed:
-        """Return a fresh environment's first observation. Raises Passing if the server has no room, or ends."""
+        """Return a fresh environment's first observation. Raises Passing if the server has no room, or stops."""
         try:
             return await self._ask("reset", arguments)
         except ToolError as error:
@@ -146,7 +146,7 @@ class Session:
     async def close(self) -> None:
         """Close the session, also one that is broken."""
         exceptions = require("websockets.exceptions", "openenv", "an OpenEnv server")
-        with suppress(OSError, exceptions.WebSocketException):  # it may have ended already
+        with suppress(OSError, exceptions.WebSocketException):  # it may be closed already
             await self._socket.send('{"type": "close"}')
             await self._socket.close()
 
@@ -158,15 +158,15 @@ class Session:
         return observed
 
     async def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and return the answer. Raises what an answer of the type `error` stands for."""
+        """Send a message and return the answer. Raises the exception of an answer of the type `error`."""
         exceptions = require("websockets.exceptions", "openenv", "an OpenEnv server")
         with suppress(OSError, exceptions.ConnectionClosed):  # the reason for its end may have been sent before
             await self._socket.send(json.dumps(message))
         try:
             text = await self._socket.recv()
         except (OSError, exceptions.ConnectionClosed) as error:
-            is_closed = isinstance(error, exceptions.ConnectionClosed)
-            if is_closed and error.sent is not None and error.sent.code == 1009:
+            sent = vars(error).get("sent")  # the reason that this side gave
+            if sent is not None and sent.code == 1009:
                 raise RolloutError("environment_error", f"an answer is larger than {MAX_MESSAGE} bytes") from error
             raise RolloutError("environment_died", f"the server ended the session: {error!s:.300}") from error
         try:
@@ -181,7 +181,7 @@ class Session:
 
 
 def _read(kind: type[M], value: object, what: str) -> M:
-    """Validate a part of an answer. Raises RolloutError with `what` the server answers instead."""
+    """Validate a part of an answer. Raises RolloutError, with `what` the server gave, if it is invalid."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """`openenv:URL_OR_PACKAGE`: an environment server of OpenEnv, whose tasks are seeds or arguments of its `reset`.
 
 The server runs already, or is started here: from an environment's class in a process of its own, or from an image in a
-container. slimrl speaks the server's protocol itself and needs no package of OpenEnv's.
+container. slimrl has its own client of the protocol and needs no package of OpenEnv's.
 """
 
 import json
@@ -42,7 +42,7 @@ class OpenEnv(Taskset):
     arguments that all tasks have.
 
     `format` is how the policy acts: `text` (the reply is the action's one text), `json` (an object in a tag), `native`
-    (a call as the model's chat template has it), or `auto`, which takes what the action's schema needs. `tag` encloses
+    (a call as the model's chat template has it), or `auto`, by the schema of the action. `tag` encloses
     the action, and `text_field` is the action's text where it has several. `instructions` replace the server's own
     description. The policy reads the fields `observe` of an observation, or all, and at most
     `max_observation_tokens` tokens.
@@ -96,7 +96,7 @@ class OpenEnv(Taskset):
                 raise UserError(f"openenv: `{name}` must be more than 0, not {getattr(self, name)}.")
 
     def prepare(self) -> None:
-        """Starts the server, if it is ours, and asks what its actions are. Raises UserError if it cannot."""
+        """Start the server, if it is ours, and read the schema of its actions. Raises UserError if it cannot."""
         self._connection.prepare()
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -114,7 +114,7 @@ class OpenEnv(Taskset):
         return OpenEnvEpisode(self._connection, task.data, View(self.observe, self.max_observation_tokens))
 
     def close(self) -> None:
-        """Ends a server that was started here. Without it the server ends with this process."""
+        """Stop a server that was started here. Without it the server stops with this process."""
         self._server.close()
 
     @cached_property

@@ -1,7 +1,7 @@
 """A rollout function with which SLIME trains on the matching game: `--custom-generate-function-path
 slimrl.integrations.slime.generate`.
 
-The agent loop is that of `slimrl rl` (`rollout/episode.py`). Its tokens come from SGLang's router
+`rollout/episode.py` is the agent loop, as in `slimrl rl`. Its tokens are those of SGLang's router
 (`sglang.py`), and the rollout becomes SLIME's `Sample`. SLIME is not imported. See docs/slime.md.
 """
 
@@ -67,7 +67,7 @@ class Sampler(Protocol):
 async def generate(args: Any, sample: Sample, sampling_params: Mapping[str, Any], evaluation: bool = False) -> Sample:
     """The sample, filled with the rollout of one game. SLIME calls this for every sample.
 
-    Raises UserError, which ends SLIME's run, for what would fail for every sample: a missing setting, a row that is no
+    Raises UserError, which ends SLIME's run, if every sample would fail: a missing setting, a row without a
     game, a context that the opening fills, a router that does not answer, a partner's budget that is used up, or many
     failures in a row.
     """
@@ -79,7 +79,7 @@ async def generate(args: Any, sample: Sample, sampling_params: Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings in SLIME's `args`. Those that begin with `matching_` come from `--custom-config-path`. A limit of 0
+    """The settings in SLIME's `args`. `--custom-config-path` sets the ones with the prefix `matching_`. A limit of 0
     is none. `environment` is JSON, so that equal settings have equal hashes."""
 
     hf_checkpoint: str
@@ -221,7 +221,7 @@ class MatchingRollouts:
         """A started game, its opening messages, and the number of their tokens. The limits of the episode depend on
         that number, so the game is started before the agent loop.
 
-        Raises UserError for a row that is no game, or an opening that fills the context.
+        Raises UserError for a row without a game, or an opening that fills the context.
         """
         try:
             environment = new_episode(self.taskset, task)
@@ -266,7 +266,7 @@ class _BegunEpisode(Taskset):
 
 
 def reset(sample: Sample) -> None:
-    """Clears the results of an earlier try: a sample that was aborted begins anew, as does its partner."""
+    """Clears the results of an earlier try: a sample that was aborted starts anew, as does its partner."""
     sample.tokens, sample.response, sample.response_length = [], "", 0
     sample.loss_mask, sample.rollout_log_probs, sample.weight_versions = [], [], []
     sample.reward, sample.remove_sample, sample.status = None, False, sample.Status.PENDING
@@ -278,7 +278,7 @@ def fill(sample: Sample, rollout: Rollout, num_prompt: int, chat: ChatFormat) ->
 
     A truncated game earned nothing. A failed game earned nothing either, and is not trained on (`remove_sample`).
     """
-    # The response begins behind the opening. Without a sampled token all of the rollout is prompt.
+    # The response stands behind the opening. Without a sampled token all of the rollout is prompt.
     begin = num_prompt if rollout.num_sampled else len(rollout.token_ids_T)
     sample.tokens = list(rollout.token_ids_T) or [chat.end_of_turn]
     sample.loss_mask = [int(sampled) for sampled in rollout.loss_mask_T[begin:]]
@@ -305,14 +305,14 @@ def fill(sample: Sample, rollout: Rollout, num_prompt: int, chat: ChatFormat) ->
 
 
 def status_of(sample: Sample, rollout: Rollout) -> Any:
-    """The value of SLIME's `Status` that tells how a rollout ended."""
+    """The value of SLIME's `Status` for a rollout."""
     if rollout.failure:
         return sample.Status.ABORTED if rollout.failure == ABORTED else sample.Status.FAILED
     return sample.Status.COMPLETED if rollout.stop_reason is StopReason.DONE else sample.Status.TRUNCATED
 
 
 def not_played(sample: Sample, failure: str, evaluation: bool, token: int = 0) -> Sample:
-    """The sample of a game that did not begin: two tokens that are not trained on."""
+    """The sample of a game that did not start: two tokens that are not trained on."""
     reset(sample)
     logger.warning("a sample was not played: %s", failure)
     sample.tokens, sample.response_length, sample.loss_mask, sample.rollout_log_probs = [token, token], 1, [0], [0.0]

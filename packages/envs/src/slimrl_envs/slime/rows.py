@@ -27,7 +27,7 @@ class Sample:
     over, where there is no SLIME."""
 
     class Status(Enum):
-        """How a rollout ended, as SLIME names it."""
+        """The end of a rollout, as SLIME names it."""
 
         PENDING = "pending"
         COMPLETED = "completed"

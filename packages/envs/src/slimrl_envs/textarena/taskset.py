@@ -1,7 +1,7 @@
 """`textarena:NAME`: a game of TextArena, such as `textarena:Wordle-v0` or `textarena:TicTacToe-v0`.
 
 The policy plays alone, against a player who moves at random or by a script, or against itself. Rewards are the game's
-own, from 0 to 1: a win is 1, a draw 0.5, a loss 0, and an invalid move that ends the game is worth 0.
+own, from 0 to 1: a win is 1, a draw 0.5, a loss 0, and an invalid move that closes the game is worth 0.
 """
 
 import functools
@@ -76,7 +76,7 @@ class TextArena(Taskset):
         return self._size > 1 and self.opponent == "self"
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split: a seed and the policy's place each. Seeds of training are even, those of the test odd;
+        """The tasks of a split: a seed and the policy's place each. Seeds of training are even, test seeds odd;
         `validation` has none."""
         sizes: dict[Split, int] = {"train": self.num_train, "test": self.num_test}
         return [self._task(split, number) for number in range(sizes.get(split, 0))]
@@ -101,7 +101,7 @@ class TextArena(Taskset):
         return found
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """How the game ended, where the policy did not earn everything."""
+        """The kind of loss, where the policy did not earn everything."""
         if rollout.reward >= SUCCESS:
             return None
         if rollout.metrics.get("ended_by_invalid"):
@@ -152,7 +152,7 @@ class TextArena(Taskset):
         return converse(MatchEpisode(lambda: match, place), reply)
 
     def _find_size(self) -> int:
-        """The number of players: the given one, or the smallest with which the game begins."""
+        """The number of players: the given one, or the smallest with which the game starts."""
         failures = []
         for count in (self.num_players,) if self.num_players else COUNTS:
             try:

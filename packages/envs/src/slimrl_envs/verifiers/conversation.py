@@ -3,7 +3,7 @@
 A rollout of verifiers calls a model when it likes; the agent loop gives a reply and waits for the next messages. The
 program runs in a task of its own. `start` returns its first question, and each `step` answers the last question and
 waits for the next one, or for the program's end. A question must continue the last one: a conversation that was
-rewritten or begins anew has other tokens than were sampled, so it fails the episode as `branched`.
+rewritten or starts anew has other tokens than were sampled, so it fails the episode as `branched`.
 
 A message has the form of OpenAI's API: the arguments of its tool calls are JSON text, and each call has an id.
 """
@@ -108,7 +108,7 @@ class Conversation:
         return [_shown(one) for one in _in_order(messages[known - 1 :])[1:]]
 
     def _fail(self, detail: str, question: Question | None = None) -> NoReturn:
-        """Fail the episode, whatever the program makes of the error."""
+        """Fail the episode, also if the program handles the error."""
         self._failure = self._failure or RolloutError("branched", detail)
         if question is not None and not question.done():
             question.set_result([])  # wakes `_next`
@@ -198,7 +198,7 @@ def _key(message: Message) -> tuple[object, ...]:
 
 
 def _call_of(call: dict[str, Any]) -> tuple[str, object]:
-    """The name and the arguments of a call; arguments that are no JSON stay text."""
+    """The name and the arguments of a call; arguments that are not JSON stay text."""
     function = call["function"]
     try:
         return function["name"], json.loads(function["arguments"])

@@ -32,7 +32,7 @@ class Verifiers(Taskset):
 
 
 def check_version() -> None:
-    """Raise UserError unless verifiers 0.4 is installed: the classes of `v1.py` are those of its interface."""
+    """Raise UserError unless verifiers 0.4 is installed: `v1.py` is written for its interface."""
     try:
         version = metadata.version("verifiers")
     except metadata.PackageNotFoundError as error:

@@ -109,7 +109,7 @@ class Seat(Agent):  # type: ignore[misc]
         self._completed.append(interaction.trace)
 
     def forget(self) -> None:
-        """Ends what the episode could still ask for."""
+        """Refuse further requests of the episode."""
         for trace_id in self._asking:
             self._policy.asks.pop(trace_id, None)
 
@@ -165,7 +165,7 @@ class ChatLoop(NullHarness):  # type: ignore[misc]
 
 
 class ToolServers:
-    """The tool servers of a rollout, and the schemas of what they offer."""
+    """The tool servers of a rollout, and the schemas of their tools."""
 
     def __init__(self, schemas: Sequence[Any], dispatch: Mapping[str, Any], servers: Mapping[str, Any]) -> None:
         self.schemas = parse_tools(list(schemas))
@@ -217,7 +217,7 @@ async def exchange(session: Any, messages: list[Any], tools: Any) -> Any:
 
 
 def json_object(text: str) -> object:
-    """The arguments of a call, or their text where they are no JSON. A server does not read nan or infinity, and would
+    """The arguments of a call, or their text where they are not JSON. A server does not read nan or infinity, and would
     be asked again and again."""
     try:
         value = json.loads(text)

@@ -108,7 +108,7 @@ class Wordle(Taskset):
         return self._play(task, lambda tries: _first_new(words, tries))
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """The way in which the game was lost. A game that was won late is no failure, though it earned less."""
+        """The way in which the game was lost. A late win is not a failure, though it earned less."""
         return kind_of_failure(rollout.metrics)
 
     def format_guess(self, word: str) -> str:
@@ -117,7 +117,7 @@ class Wordle(Taskset):
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
 
     def _play_fixed(self, task: Task, seed: int) -> list[Message]:
-        """A player that guesses the same good words, whatever the feedback is."""
+        """A player that guesses the same good words without regard to feedback."""
         return self._play(task, lambda tries: _first_new(self._constant_words, tries))
 
     def worth(self, game: Game) -> float:
@@ -145,7 +145,7 @@ class Wordle(Taskset):
 
 
 def find_guess(reply: str) -> str | None:
-    """The text in the first pair of tags outside of thoughts; None where there is no such pair."""
+    """The text in the first pair of tags outside of thoughts; None without such a pair."""
     _, opened, rest = without_thoughts(reply).partition(OPEN)
     guess, closed, _ = rest.partition(CLOSE)
     return guess if opened and closed else None
@@ -165,7 +165,7 @@ def _split_key(opening: str, answer: str) -> str:
 
 
 class WordleEpisode:
-    """An episode on one word, which ends when it is found or six tries are spent."""
+    """An episode on one word, until it is found or six tries are spent."""
 
     def __init__(self, rules: Wordle, game: Game) -> None:
         self.game = game
@@ -215,7 +215,7 @@ class WordleEpisode:
         return [f"{name}: {' '.join(letters) or '-'}" for name, letters in lines.items()]
 
     def _next(self) -> str:
-        """The request for the next guess, or how the game ended. The policy reads nothing after its last reply."""
+        """The request for the next guess, or the result. The policy reads nothing after its last reply."""
         if self.game.is_over:
             return f"You {'won' if self.game.is_won else 'lost'}. The word is {self.game.answer}."
         return f"Guess {len(self.game.tries) + 1} of {NUM_TRIES}."

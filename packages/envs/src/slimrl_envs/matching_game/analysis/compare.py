@@ -1,5 +1,5 @@
 """Does a policy learn to ask? Compares the beginning and the end of runs of the matching game, and relates questions to
-reward. Writes pictures, `summary.json` and `report.md`; reads only what runs have recorded. The body of
+reward. Writes pictures, `summary.json` and `report.md`; reads only the records of runs. The body of
 `scripts/analyze_questions.py`.
 
 The verdict goes by the different questions before the first proposal: a lost game is long, and the partner wants to be
@@ -33,7 +33,7 @@ from slimrl_envs.matching_game.analysis.runs import (
     with_proposal,
 )
 
-ASKED = "before"  # what the verdict is about
+ASKED = "before"  # the subject of the verdict
 LABELS = {
     "before": "different questions before the first proposal",
     "proposed": "games with a proposal",
@@ -69,9 +69,9 @@ def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
 def correlations(runs: Sequence[Run]) -> dict[str, Estimate]:
     """The correlations of the questions before the first proposal with the reward, overall and within groups.
 
-    The overall one is that of the groups' means. Two quantities that both grow in training correlate for that alone, so
+    The overall one is between the groups' means. Two quantities that both grow in training correlate for that alone, so
     within groups both are centred on the mean of their group. In self-play each role is a group of its own, since roles
-    may ask more or less by nature; a game, whose reward is that of both roles, counts once.
+    may ask more or less by nature; a game, whose reward both roles share, counts once.
     """
     asking = [with_proposal(run.episodes) for run in runs]
     if not any(asking):
@@ -115,7 +115,7 @@ def verdict(change: Estimate) -> str:
 
 
 def _in_words(change: Estimate) -> str:
-    """The verdict as what a policy does, for a title."""
+    """The verdict as a verb, for a title."""
     said = verdict(change)
     return said if said.startswith("asks") else {"no clear change": "asks as before"}.get(said, "cannot be judged yet")
 
@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None, description: str | None = __doc__) -
 
 
 def _center(groups: Sequence[Sequence[float]]) -> list[float]:
-    """The differences of values from the mean of their group, exactly 0 where all are equal, whatever rounding does."""
+    """The differences of values from the mean of their group, exactly 0 where all are equal, despite rounding."""
     return [value - fmean(group) if len(set(group)) > 1 else 0.0 for group in groups for value in group]
 
 

@@ -42,7 +42,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The games of a run, and how many of its rollouts were left out: failed ones, and those of other environments."""
+    """The games of a run, and how many of its rollouts were left out: failed ones, and ones of other environments."""
 
     name: str
     start: str
@@ -143,7 +143,7 @@ def read_run(log_dir: Path) -> Run:
 
 
 def _start(config: Path) -> str:
-    """Describe the weights that the run began with, by its settings."""
+    """Describe the first weights of the run, by its settings."""
     try:
         settings = tomllib.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):

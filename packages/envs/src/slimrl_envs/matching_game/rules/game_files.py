@@ -26,7 +26,7 @@ MaskRows = list[list[Known | bool]]
 
 
 class _State(BaseModel):
-    """The fields of a `game_state`. Its rules beyond types are those of `Deal`."""
+    """The fields of a `game_state`. `Deal` checks the rest."""
 
     model_config = ConfigDict(strict=True)
 
