@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from slimrl.environments.find import call_user_code
 from slimrl.environments.plain import plain_messages
 from slimrl.errors import UserError, nearest
-from slimrl.types import Environment, Message, Script, Task, Taskset
+from slimrl.types import Environment, Message, Script, Task, Taskset, Turn
 
 EXPERT = "expert"
 # The commands that need an expert, each with what it can do without one.
@@ -36,14 +36,11 @@ def converse(episode: Environment, reply: Callable[[], str]) -> list[Message]:
     """The conversation of an episode whose replies `reply` gives, one after the other: what a script returns."""
 
     async def play() -> list[Message]:
-        messages = await episode.start()
-        while True:
-            text = reply()
-            messages.append({"role": "assistant", "content": text})
+        messages, turn = [*await episode.start()], Turn(done=False)
+        while not turn.done:
+            messages += [*turn.messages, {"role": "assistant", "content": (text := reply())}]
             turn = await episode.step(text)
-            if turn.done:
-                return messages
-            messages += turn.messages
+        return messages
 
     return asyncio.run(play())
 

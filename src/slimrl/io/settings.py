@@ -70,10 +70,6 @@ def _check(kind: Any, value: Any, who: str, name: str) -> None:
         TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
         # On the command line `2024` is a number, and only quotes that the shell leaves standing make it a text.
-        takes_text = kind is str or kind == str | None
-        hint = f""" A text is written in quotes: '"{value}"'.""" if takes_text and _is_plain(value) else ""
+        takes_text = (kind is str or kind == str | None) and isinstance(value, (bool, int, float))
+        hint = f""" A text is written in quotes: '"{value}"'.""" if takes_text else ""
         raise UserError(f"{who}: `{name}` cannot be {value!r:.100}: {error.errors()[0]['msg']}.{hint}") from error
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, (bool, int, float))
