@@ -149,7 +149,7 @@ class LLMPartner(Partner):
         self._spent = {"partner_replies": 0.0, "partner_errors": 0.0, "partner_tokens": 0.0}
 
     async def _act(self, heard: str) -> None:
-        text = await self._say(self._told(heard))
+        text = await self._say(self._frame(heard))
         for tries in range(1, self._max_tries + 1):
             try:
                 play_text(self._game, self._player, without_thoughts(text))
@@ -161,7 +161,7 @@ class LLMPartner(Partner):
                 self._spent["partner_errors"] += 1
                 text = await self._say(f"That is not possible: {error}")
 
-    def _told(self, heard: str) -> str:
+    def _frame(self, heard: str) -> str:
         # A player that writes the tag itself could end its data and speak as the system; its bracket is replaced.
         if heard:
             return f"<player>\n{TAG.sub('[', heard)}\n</player>"

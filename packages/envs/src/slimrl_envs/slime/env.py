@@ -20,8 +20,8 @@ from slimrl.types import Environment, Message, Task
 from slimrl_envs.slime.rows import (
     GAME,
     TIMEOUT_S,
+    entries_of,
     environment_args,
-    given_in,
     read_state,
     task_of,
     taskset_of,
@@ -146,7 +146,7 @@ def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
             "slime: matching_args.role = 2 cannot act here: the prompts of the rows show the table of player 1. Use "
             "slimrl.integrations.slime.generate, or remove it."
         )
-    return MatchingEnv(settings, sample, timeout_of(args), str(given_in(args).get("hf_checkpoint") or ""))
+    return MatchingEnv(settings, sample, timeout_of(args), str(entries_of(args).get("hf_checkpoint") or ""))
 
 
 def observation_of(messages: Any) -> Observation:

@@ -29,8 +29,8 @@ from slimrl_envs.slime.rows import (
     MAX_FAILURES,
     TIMEOUT_S,
     Sample,
+    entries_of,
     environment_args,
-    given_in,
     group_of,
     task_of,
     taskset_of,
@@ -96,7 +96,7 @@ class Settings:
     def of(cls, args: Any) -> "Settings | None":
         """The settings; None for `args` without a router, as in SLIME's contract tests. Raises UserError for invalid
         ones."""
-        entries = given_in(args)
+        entries = entries_of(args)
         if not entries.keys() & NEEDED.keys():
             return None
         for name, advice in NEEDED.items():

@@ -86,7 +86,7 @@ def read_state(held: Any) -> dict[str, Any] | None:
     return held if "table" in held else read_state(held.get(GAME))
 
 
-def given_in(args: Any) -> dict[str, Any]:
+def entries_of(args: Any) -> dict[str, Any]:
     """The entries of SLIME's `args` by name; each version of SLIME has others."""
     return {} if args is None else vars(args)
 
@@ -96,7 +96,7 @@ def environment_args(args: Any) -> dict[str, Any]:
 
     Raises UserError for a setting that cannot act here.
     """
-    entries = given_in(args)
+    entries = entries_of(args)
     given = entries.get("matching_args") or {}
     if not isinstance(given, dict):
         raise UserError(
@@ -116,7 +116,7 @@ def environment_args(args: Any) -> dict[str, Any]:
 
 def timeout_of(args: Any) -> float:
     """The longest wait for the partner in seconds, from `matching_timeout_s`."""
-    return float(given_in(args).get("matching_timeout_s") or TIMEOUT_S)
+    return float(entries_of(args).get("matching_timeout_s") or TIMEOUT_S)
 
 
 @cache
