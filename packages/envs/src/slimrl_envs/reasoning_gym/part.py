@@ -148,10 +148,10 @@ class Part:
                 refused += 1
                 continue
             found[item.question] = item
-        self._tell_of_few(split, len(found), refused, failure)
+        self._report_few(split, len(found), refused, failure)
         return list(found.values())
 
-    def _tell_of_few(self, split: Split, num_found: int, num_refused: int, failure: str) -> None:
+    def _report_few(self, split: Split, num_found: int, num_refused: int, failure: str) -> None:
         wanted, tried = self._sizes[split], self._num_candidates(split)
         if num_found == wanted:
             return
