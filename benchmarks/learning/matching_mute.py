@@ -7,7 +7,7 @@ import random
 
 from slimrl.types import Task
 from slimrl_envs.matching_game.environment import MatchingTaskset
-from slimrl_envs.matching_game.opponents import PartnerOpponent, ScriptedPartner
+from slimrl_envs.matching_game.opponents import ScriptedPartner
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import MatchingGame
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
@@ -24,6 +24,6 @@ class MutePartner(ShyPartner):
 class Mute(MatchingTaskset):
     """The same games with the same partner, but for its answers."""
 
-    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> PartnerOpponent:
+    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> ScriptedPartner:
         rng = random.Random(f"matching-game/{task.id}")
-        return PartnerOpponent(game, player, ScriptedPartner(MutePartner(game.deal, player, rng)))
+        return ScriptedPartner(game, player, MutePartner(game.deal, player, rng))

@@ -116,7 +116,7 @@ BORROWED = {
 BUDGETS = {
     "slimrl": 30_000,
     "slimrl_cluster": 4_300,
-    "slimrl_envs": 9_100,
+    "slimrl_envs": 8_450,
     "slimrl_sandbox": 2_450,
     "slimrl_search": 4_500,
     "slimrl_serve": 5_300,

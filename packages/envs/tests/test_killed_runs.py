@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from packages.envs.tests.openenv.players import PYTHON
-from packages.envs.tests.verifiers.plays import has_verifiers
+from packages.envs.tests.verifiers.plays import HAS_VERIFIERS
 from slimrl.cli import run
 from tests.commands.killed import kill_and_resume
 from tests.commands.test_rl import STEPS, reproducible, rl_flags
@@ -22,20 +22,19 @@ DOORS = {
     "reasoning_gym": '[{id="reasoning-gym:chain_sum"}]',
     "textarena": '[{id="textarena:GuessTheNumber-v0"}]',
     "mcp": f'[{{id="dataset", args={{{TOOLS}}}}}]',
-    "verifiers 0.1": '[{id="verifiers:slim-classic", args={kind="several"}}]',
-    "verifiers 0.4": '[{id="verifiers:slim-guess-v1", args={num_tasks=60}}]',
+    "verifiers": '[{id="verifiers:slim-guess-v1", args={num_tasks=60}}]',
     "openenv": f'[{{id="openenv:served:Guess", args={{python="{PYTHON}"}}}}]',
 }
-WITHOUT_EXPERT = ("verifiers 0.1", "verifiers 0.4", "openenv")
+WITHOUT_EXPERT = ("verifiers", "openenv")
 
 
 def is_installed(door: str) -> bool:
-    package, _, version = door.partition(" ")
-    if package == "openenv":
+    if door == "openenv":
         return bool(PYTHON)
-    if package == "mcp" and has_verifiers("0.4."):
-        return False  # it needs an mcp from before the one that the extra names
-    return has_verifiers(f"{version}.") if version else importlib.util.find_spec(package) is not None
+    if door == "verifiers":
+        return HAS_VERIFIERS
+    # verifiers needs an mcp from before the one that the extra names.
+    return not (door == "mcp" and HAS_VERIFIERS) and importlib.util.find_spec(door) is not None
 
 
 @pytest.mark.nightly

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from slimrl.environments.find import load_taskset
+from slimrl.tools.base import ToolError
 from slimrl_envs.openenv.actions import in_tag
-from slimrl_envs.openenv.session import WrongAction
 from slimrl_sandbox.code_format import CodeFormat, SharedSandbox, program_of
 
 NUM = 30_000
@@ -21,7 +21,7 @@ def test_reverse_text_and_openenv_read_what_never_ends(tag, tail):
     taskset = load_taskset("reverse-text", {})
     turn = asyncio.run(taskset.environment(taskset.tasks("train")[0]).step(reply))
     assert turn.reward == 0.0 and turn.metrics["tagged"] == 0.0
-    with pytest.raises(WrongAction):
+    with pytest.raises(ToolError):
         in_tag(reply, tag)
     assert time.thread_time() - began < 2
 

@@ -3,13 +3,14 @@
 Tasksets are other people's code: every error of a script becomes a `UserError` that names it.
 """
 
+import asyncio
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from slimrl.environments.find import call_user_code
 from slimrl.environments.plain import plain_messages
 from slimrl.errors import UserError, nearest
-from slimrl.types import Message, Script, Task, Taskset
+from slimrl.types import Environment, Message, Script, Task, Taskset, Turn
 
 EXPERT = "expert"
 
@@ -24,6 +25,19 @@ def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Me
     own = copy.deepcopy(task)
     messages: list[Message] = call_user_code(f"{call} failed", lambda: plain_messages(scripts[script](own, seed)))
     return messages
+
+
+def converse(episode: Environment, reply: Callable[[], str]) -> list[Message]:
+    """Play an episode with the replies that `reply` returns. Returns the conversation, as a script does."""
+
+    async def play() -> list[Message]:
+        messages, turn = [*await episode.start()], Turn(done=False)
+        while not turn.done:
+            messages += [*turn.messages, {"role": "assistant", "content": (text := reply())}]
+            turn = await episode.step(text)
+        return messages
+
+    return asyncio.run(play())
 
 
 def demonstrate(taskset: Taskset, task: Task) -> list[Message]:

@@ -57,15 +57,19 @@ def refuse_idle(settings: Any, names: Iterable[str], who: str, why: str) -> None
             raise UserError(f"{who}: `{name}` has no effect {why}. Leave it out.")
 
 
+def refuse_less(settings: Any, least: Mapping[str, float], who: str) -> None:
+    """Raises UserError for a field of `settings` that is a number below the least one; a field may be None."""
+    for name, bound in least.items():
+        value = getattr(settings, name)
+        if value is not None and not value >= bound:  # also for nan
+            raise UserError(f"{who}: `{name}` must be {bound:g} or more, not {value}.")
+
+
 def _check(kind: Any, value: Any, who: str, name: str) -> None:
     try:
         TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
         # On the command line `2024` is a number; it is a text only in quotes that the shell keeps.
-        takes_text = kind is str or kind == str | None
-        hint = f""" A text is written in quotes: '"{value}"'.""" if takes_text and _is_plain(value) else ""
+        takes_text = (kind is str or kind == str | None) and isinstance(value, (bool, int, float))
+        hint = f""" A text is written in quotes: '"{value}"'.""" if takes_text else ""
         raise UserError(f"{who}: `{name}` cannot be {value!r:.100}: {error.errors()[0]['msg']}.{hint}") from error
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, (bool, int, float))

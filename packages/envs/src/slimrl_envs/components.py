@@ -1,6 +1,6 @@
 """The body of `scripts/test_components.py`: plays and analyzes matching games with a scripted policy.
 
-It needs no model, server, GPU or key: a byte-level tokenizer and a stand-in for SLIME's sample are made here.
+It needs no model, server, GPU or key: tokens are bytes, and the script's replies stand for those of SGLang.
 """
 
 import asyncio
@@ -8,50 +8,41 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
-
 from slimrl.errors import UserError
 from slimrl.eval.baselines import ReplayClient, turns_of
-from slimrl.models.chat.template import ChatFormat
+from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.types import Message, Task
 from slimrl_envs.matching_game.analysis.compare import analyze
 from slimrl_envs.matching_game.analysis.runs import read_run
 from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import MatchingGame
-from slimrl_envs.matching_game.rules.game_files import lines, read_games
+from slimrl_envs.matching_game.rules.game_files import game_state, lines, read_games
 from slimrl_envs.matching_game.rules.generator import deals_of_seed
 from slimrl_envs.matching_game.rules.phrases import ask_for_score
 from slimrl_envs.matching_game.rules.protocol import play_text, proposal_lines
 from slimrl_envs.matching_game.rules.questions import count_questions
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
-from slimrl_envs.matching_game.rules.state import game_state
 from slimrl_envs.slime.env import MatchingEnv
 from slimrl_envs.slime.game_log import GameLog
 from slimrl_envs.slime.rollout import MatchingRollouts
+from slimrl_envs.slime.rows import Sample
 
 NUM_PAPERS = 3
 MAX_TOKENS = 100_000  # more than a game has
-START, END = "<|im_start|>", "<|im_end|>"
-TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 
 
 class ComponentError(Exception):
-    """What a component did, and what it should have done."""
+    """A component fails its check."""
 
 
 def run_checks(checks: Mapping[str, Callable[[], str]], say: Callable[[str], None] = print) -> int:
-    """Make the checks, say of each what it saw, and return the exit status: 0 if all passed."""
+    """Make the checks, report each to `say`, and return the exit status: 0 if all passed."""
     failed = 0
     for name, check in checks.items():
         try:
@@ -75,7 +66,7 @@ def check_data() -> str:
 
 
 def check_environment() -> str:
-    """A game is played to its end, and the best assignment as text is worth 1."""
+    """A game is played to its end, and the best assignment, written as text, is worth 1."""
     deal = games(1)[0]
     env = MatchingEnv(max_turns=20)
     observation, _ = env.reset(game_state(deal))
@@ -83,7 +74,7 @@ def check_environment() -> str:
     _, done, info = env.step("no tag")
     _expect(not done and info["errors"] == 1.0, "a text without a tag is an error, and the game goes on")
     env.reset(game_state(deal))
-    for reply in expert_replies(deal):
+    for reply in (one["content"] for one in expert_conversation(deal) if one["role"] == "assistant"):
         _, done, info = env.step(reply)
     _expect(done and info["reward"] == env.get_normalized_reward() > 0, "the expert's game ends with a reward")
     env.close()
@@ -96,7 +87,7 @@ def check_environment() -> str:
 
 
 def check_partner() -> str:
-    """The scripted partner volunteers nothing, and tells the score of the pair that it is asked about."""
+    """The scripted partner volunteers nothing, and answers a question about one pair with its score."""
     deal = games(1)[0]
     partner = ShyPartner(deal, 1, random.Random(0))
     vague = partner.reply("[message] What do you have?")
@@ -109,7 +100,7 @@ def check_partner() -> str:
 
 
 def check_questions() -> str:
-    """Question marks, question words and score-seeking phrases are questions; statements of scores are none."""
+    """Question marks, question words and score-seeking phrases are questions; statements of scores are not."""
     asked = [
         "What is Ava's score for BLEU?",
         "Can you tell me of Ethan",
@@ -117,14 +108,13 @@ def check_questions() -> str:
     ]
     told = ["My score for Ava and BLEU is 90.", "I have 12 for Daniel."]
     _expect(count_questions(asked).questions == len(asked), f"all of these are questions: {asked}")
-    _expect(count_questions(told).questions == 0, f"none of these is a question: {told}")
+    _expect(count_questions(told).questions == 0, f"these are no questions: {told}")
     return f"{len(asked)} of {len(asked) + len(told)} sentences"
 
 
 def check_rollout() -> str:
     """Tokens of the policy alone are trained on, and the reward is the game's."""
-    chat = make_chat()
-    sample = play(MatchingRollouts(MatchingTaskset(max_turns=20), chat, Scripted([])), games(1)[0], 0, chat)
+    sample = play(games(1)[0], 0)
     num_trained = sum(sample.loss_mask)
     _expect(len(sample.loss_mask) == len(sample.rollout_log_probs) == sample.response_length, "lengths are equal")
     _expect(0 < num_trained < sample.response_length, "the mask has the policy's tokens, and others")
@@ -134,16 +124,14 @@ def check_rollout() -> str:
 
 def check_analysis() -> str:
     """Games are recorded as training does it, and pictures are drawn of them."""
-    chat = make_chat()
     with tempfile.TemporaryDirectory() as directory:
-        log = GameLog(Path(directory), groups_per_step=2, text=chat.full_text)
-        rollouts = MatchingRollouts(MatchingTaskset(max_turns=20), chat, Scripted([]), log=log)
+        log = GameLog(Path(directory), groups_per_step=2, text=stand_in_chat().full_text)
         for group, deal in enumerate(games(4)):
-            play(rollouts, deal, group, chat)
+            play(deal, group, log)
         run = read_run(Path(directory))
         _expect(len(run.episodes) == 4 and run.steps == [0, 1], "four games in two steps are read")
         written = analyze([Path(directory)], Path(directory) / "plots")
-        _expect(all(path.stat().st_size > 0 for path in written), "every file has something in it")
+        _expect(all(path.stat().st_size > 0 for path in written), "no file is empty")
         return ", ".join(path.name for path in written)
 
 
@@ -163,24 +151,8 @@ def games(num: int) -> list[Deal]:
 
 
 def expert_conversation(deal: Deal) -> list[Message]:
-    """A game of a script that listens, from its opening."""
+    """A game of the script that listens, from its opening."""
     return list(MatchingTaskset(max_turns=20).scripts["solver"](Task("slime/0", {"game_state": game_state(deal)}), 0))
-
-
-def expert_replies(deal: Deal) -> list[str]:
-    """What that script says."""
-    return [message["content"] for message in expert_conversation(deal) if message["role"] == "assistant"]
-
-
-def make_chat() -> ChatFormat:
-    """A chat format in ChatML whose tokens are bytes."""
-    vocabulary = {token: number for number, token in enumerate((START, END, *pre_tokenizers.ByteLevel.alphabet()))}
-    tokenizer = Tokenizer(models.BPE(vocabulary, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, additional_special_tokens=[START])
-    wrapped.chat_template = TEMPLATE
-    return ChatFormat(wrapped)
 
 
 class Replies(ReplayClient):
@@ -191,7 +163,7 @@ class Replies(ReplayClient):
         self.weight_versions: list[str] = []
 
 
-@dataclass
+@dataclass(frozen=True)
 class Scripted:
     """A source of tokens for `MatchingRollouts` that replies with `turns`."""
 
@@ -204,41 +176,13 @@ class Scripted:
         yield Replies(self.turns, end_of_turn)
 
 
-@dataclass
-class Sample:
-    """The fields of SLIME's `Sample` that a rollout reads and fills."""
-
-    class Status(Enum):
-        PENDING = "pending"
-        COMPLETED = "completed"
-        TRUNCATED = "truncated"
-        ABORTED = "aborted"
-        FAILED = "failed"
-
-    metadata: dict[str, Any]
-    group_index: int | None
-    index: int | None = 0
-    prompt: Any = ""
-    label: Any = None
-    tokens: list[int] = field(default_factory=list)
-    response: str = ""
-    response_length: int = 0
-    loss_mask: list[int] = field(default_factory=list)
-    rollout_log_probs: list[float] = field(default_factory=list)
-    weight_versions: list[str] = field(default_factory=list)
-    reward: Any = None
-    remove_sample: bool = False
-    session_id: str | None = None
-    status: Any = Status.PENDING
-
-
-def play(rollouts: MatchingRollouts, deal: Deal, group: int, chat: ChatFormat) -> Sample:
-    """The sample of one game of the script, played as SLIME has it played."""
-    assert isinstance(rollouts.sampler, Scripted)
-    rollouts.sampler.turns = turns_of(chat, expert_conversation(deal))
-    sample = Sample({"game_state": game_state(deal)}, group)
-    asyncio.run(rollouts.generate(None, sample, {"max_new_tokens": MAX_TOKENS}))  # type: ignore[arg-type]
-    return sample
+def play(deal: Deal, group: int, log: GameLog | None = None) -> Sample:
+    """The sample of one game of the script, played and recorded as in SLIME."""
+    chat = stand_in_chat()
+    sampler = Scripted(turns_of(chat, expert_conversation(deal)))
+    rollouts = MatchingRollouts(MatchingTaskset(max_turns=20), chat, sampler, log=log)
+    sample = Sample(metadata={"game_state": game_state(deal)}, group_index=group)
+    return asyncio.run(rollouts.generate(None, sample, {"max_new_tokens": MAX_TOKENS}))
 
 
 def _expect(condition: bool, what: str) -> None:

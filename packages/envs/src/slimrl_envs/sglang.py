@@ -1,4 +1,4 @@
-"""A client of SGLang's router: token ids go in, token ids with their log-probabilities come out, over plain HTTP.
+"""A client of SGLang's router: token ids go in, token ids with their log-probabilities are returned, over plain HTTP.
 
 The module knows nothing of games or rewards. It sends and reads no text, so nothing is ever tokenised twice.
 """

@@ -12,7 +12,7 @@ from slimrl.errors import UserError
 from slimrl.types import Rollout, Task, Turn
 from slimrl_envs.alphabet_sort.environment import AlphabetSort
 from slimrl_envs.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, is_held_out
-from slimrl_envs.alphabet_sort.scoring import NEW_TAG, Arrival, format_answer, score_answer, true_list
+from slimrl_envs.alphabet_sort.scoring import NEW_TAG, format_answer, score_answer
 
 SMALL = {"num_train": 200, "num_test": 100}
 TASKSET = AlphabetSort(**SMALL)
@@ -78,6 +78,11 @@ LONG = next(task for task in TASKS if len(task.data["turns"]) == 3)
         (["", A, "", "", B, C, D, E, ""], 1.0),
         ([], 0.0),
         (["", " "], 0.0),
+        (TRUTH * 2, 5 / 10),  # all names twice earn far less than once
+        ([name for name in TRUTH for _ in "12"], 5 / 10),
+        (TRUTH + TRUTH[::-1], 5 / 10),
+        ([A, C, B, D, C, E], 4 / 6),  # a repeated line costs wherever it stands
+        ([A, A + NEW_TAG, B, C, D, E], 5 / 6),  # and so does a name with its mark and without it
     ],
 )
 def test_similarity_by_hand(lines, expected):
@@ -98,25 +103,21 @@ def test_the_lines_in_order_are_counted_as_by_trying_all():
         assert similarity(lines) == max(len(choice) for choice in picked if sorted(choice) == list(choice)) / 5
 
 
-def test_a_long_answer_is_compared_line_by_line():
-    truth = [f"{first} {LAST_NAMES[0]}" for first in FIRST_NAMES]
-    assert similarity(truth, truth) == 1.0
-    assert similarity(truth[1:], truth) > 0.99
-
-
 # Which words are the answer.
-
-
-def test_talk_around_the_tags_and_answers_without_line_breaks_at_the_tags_cost_nothing():
-    assert score_answer(f"Here it is:\n{format_answer(TRUTH)}\nAnything else?", TRUTH).similarity == 1.0
-    assert score_answer("<sorted>" + "\n".join(TRUTH) + "</sorted>", TRUTH).similarity == 1.0
-    assert score_answer(format_answer(TRUTH).replace("\n", "\r\n"), TRUTH).similarity == 1.0
 
 
 @pytest.mark.parametrize("template", ["{}", "<sorted>{}", "{}</sorted>", "</sorted>{}<sorted>", "<SORTED>{}</SORTED>"])
 def test_an_answer_that_is_not_in_tags_earns_nothing(template):
     score = score_answer(template.format("\n".join(TRUTH)), TRUTH)
     assert (score.similarity, score.tagged, score.names, score.new_tags) == (0.0, False, False, False)
+
+
+@pytest.mark.parametrize("template", ["Here it is:\n{}\nAnything else?", "{}"])
+@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
+def test_talk_around_the_tags_costs_nothing(template, line_break):
+    answers = format_answer(TRUTH), "<sorted>" + "\n".join(TRUTH) + "</sorted>"
+    for answer in answers:
+        assert score_answer(template.format(answer).replace("\n", line_break), TRUTH).similarity == 1.0
 
 
 def test_the_first_of_several_answers_counts():
@@ -142,18 +143,6 @@ def test_a_giant_answer_is_judged_at_once():
 # What does not pay.
 
 
-@pytest.mark.parametrize("lines", [TRUTH * 2, [name for name in TRUTH for _ in "12"], TRUTH + TRUTH[::-1]])
-def test_all_names_twice_earn_far_less_than_once(lines):
-    assert similarity(lines) == pytest.approx(5 / 10)
-    assert not score_answer(format_answer(lines), TRUTH).names
-
-
-def test_a_repeated_line_costs_wherever_it_stands():
-    for place, line in product(range(6), TRUTH):
-        lines = [*TRUTH[:place], line, *TRUTH[place:]]
-        assert similarity(lines) <= 5 / 6
-
-
 @pytest.mark.parametrize("power", POWERS)
 @pytest.mark.parametrize("num", [2, 3])
 def test_who_does_not_know_the_order_does_best_to_name_each_once(num, power):
@@ -167,15 +156,6 @@ def test_who_does_not_know_the_order_does_best_to_name_each_once(num, power):
     answers = [lines for length in range(num + 3) for lines in product(names, repeat=length)]
     assert max(answers, key=expected) in orders
     assert max(map(expected, answers)) == expected(names)
-
-
-@pytest.mark.parametrize("power", POWERS)
-def test_naming_both_of_two_in_both_places_is_worse_than_guessing(power):
-    orders = [A, B, C, D, E], [A, C, B, D, E]
-    guess, hedge = (
-        [fmean(similarity(lines, order) ** power for order in orders)] for lines in (orders[0], [A, B, C, B, D, E])
-    )
-    assert hedge < guess
 
 
 @pytest.mark.parametrize("power", POWERS)
@@ -199,36 +179,6 @@ def test_leaving_a_name_out_is_never_better_than_putting_it_anywhere():
         missing = rng.choice([line for line in TRUTH if line not in lines])
         place = rng.randint(0, len(lines))
         assert similarity([*lines[:place], missing, *lines[place:]]) >= similarity(lines)
-
-
-def test_writing_a_name_with_and_without_its_mark_is_worse_than_either():
-    either = [fmean([similarity([line], [A]), similarity([line], [A + NEW_TAG])]) for line in (A, A + NEW_TAG)]
-    both = fmean([similarity([A, A + NEW_TAG], [A]), similarity([A, A + NEW_TAG], [A + NEW_TAG])])
-    assert both < min(either)
-
-
-def test_marks_on_all_lines_or_on_none_earn_less_than_the_right_ones():
-    for task in TASKS[:60]:
-        arrivals = [Arrival(tuple(turn["names"]), turn["by"]) for turn in task.data["turns"]]
-        bare = [[line.removesuffix(NEW_TAG) for line in true_list(arrivals[: k + 1])] for k in range(len(arrivals))]
-        right, none = (
-            reward(played(task, replies))
-            for replies in (said(TASKSET.scripts["expert"](task, 0)), map(format_answer, bare))
-        )
-        every = reward(played(task, [format_answer([line + NEW_TAG for line in lines]) for lines in bare]))
-        assert every < right == pytest.approx(1.0)
-        assert none < right if len(arrivals) > 1 else none == right
-
-
-def test_copying_what_was_read_is_no_answer():
-    shown = AlphabetSort(max_turns=2, max_names=2, num_examples=6, **SMALL)
-    for task in [*shown.tasks("train")[:50], *shown.tasks("test")[:50]]:
-        opening = asyncio.run(shown.environment(task).start())
-        answers = said(opening)
-        assert len(answers) == 9 and all(score_answer(answer, []).tagged for answer in answers)
-        for copied in ["\n".join(message["content"] for message in opening), "\n".join(answers), *answers]:
-            (first, *_) = played(task, [copied], shown)
-            assert first.metrics["tagged"] == 1.0 and first.reward == 0.0
 
 
 # The turns.
@@ -369,13 +319,6 @@ def test_names_are_plain_words_and_in_one_list_only():
         assert 0.1 < fmean(map(is_held_out, pool)) < 0.3
 
 
-def test_tasks_are_the_same_every_time_and_others_with_another_seed():
-    assert AlphabetSort(**SMALL).tasks("test") == TASKSET.tasks("test")
-    assert AlphabetSort(**SMALL, seed=1).tasks("test") != TASKSET.tasks("test")
-    contents = [str(task.data) for split in ("train", "test") for task in TASKSET.tasks(split)]
-    assert len(set(contents)) == len(contents) == 300
-
-
 def test_lists_have_the_sizes_that_are_asked_for_and_no_ties():
     taskset = AlphabetSort(min_turns=2, max_turns=3, min_names=3, max_names=4, sort_by=["last"], **SMALL)
     for task in taskset.tasks("train"):
@@ -393,29 +336,6 @@ def test_an_episode_has_one_key_or_draws_one_for_each_turn():
         assert set.union(*keys) == {"first", "last"}
         assert any(len(of_one) == 2 for of_one in keys) == mixed
     assert fmean(task.data["turns"][0]["by"] == "first" for task in TASKS) == pytest.approx(0.5, abs=0.15)
-
-
-def test_a_later_turn_may_bring_one_name_and_the_first_brings_two():
-    sizes = [[len(turn["names"]) for turn in task.data["turns"]] for task in TASKS]
-    assert min(first for first, *_ in sizes) == 2
-    assert min(later for _, *more in sizes for later in more) == 1
-    assert max(max(of_one) for of_one in sizes) == 5
-
-
-def test_the_expert_earns_everything():
-    for task in [*TASKS[:100], *TASKSET.tasks("test")]:
-        turns = played(task, said(TASKSET.scripts["expert"](task, 0)))
-        assert turns[-1].done and reward(turns) == pytest.approx(1.0)
-        assert set(turns[-1].metrics.values()) == {1.0}
-
-
-def test_the_random_player_has_the_right_names_and_marks_and_earns_little():
-    assert (
-        TASKSET.scripts["random"](LONG, 1) == TASKSET.scripts["random"](LONG, 1) != TASKSET.scripts["random"](LONG, 2)
-    )
-    episodes = [played(task, said(TASKSET.scripts["random"](task, 0))) for task in TASKS]
-    assert all(turns[-1].metrics["names"] == turns[-1].metrics["marks"] == 1.0 for turns in episodes)
-    assert 0.0 < fmean(map(reward, episodes)) < 0.4
 
 
 def test_who_sorts_nothing_writes_the_names_as_they_came():
@@ -479,11 +399,3 @@ def test_more_lists_than_there_are_is_told():
         patch.setattr("slimrl_envs.alphabet_sort.environment._names", lambda split: (["Ann", "Bea"], ["Cox", "Dee"]))
         with pytest.raises(UserError, match="found only 8 lists for `num_test` = 60; lower it"):
             AlphabetSort(max_turns=1, max_names=2, num_test=60).tasks("test")
-
-
-def test_similarities_of_random_answers_are_between_0_and_1():
-    rng = random.Random(0)
-    for _ in range(300):
-        lines = [rng.choice([*TRUTH, "Finn Moss", "", "(new)", NEW_TAG]) for _ in range(rng.randint(0, 12))]
-        assert 0.0 <= similarity(lines) <= 1.0
-        assert (similarity(lines) == 1.0) == ([line for line in lines if line] == TRUTH)

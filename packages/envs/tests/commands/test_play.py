@@ -7,7 +7,6 @@ import pytest
 from packages.tools.tests.commands.test_play import command, played
 from packages.tools.tests.commands.test_play_opponent import against
 from packages.tools.tests.commands.test_play_opponent import played as opposed
-from packages.tools.tests.commands.test_play_terminal import AtTerminal
 from slimrl.environments.find import load_taskset
 from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
@@ -34,27 +33,6 @@ def test_a_whole_matching_game_from_either_side(role: int) -> None:
     assert re.search(r"agreed +1\n", seen)
     again = [line for line in played(argv, "/expert\n/quit\n").splitlines() if line.startswith("[propose]")]
     assert again and all(line in seen for line in again)  # the expert of /expert plays that very game
-
-
-@pytest.mark.slow
-def test_a_whole_matching_game_in_a_terminal() -> None:
-    argv, typed = matching_game(role=2)
-    *replies, last = typed.removesuffix("\n\nn\n").split("\n\n")
-    person = AtTerminal(*argv[1:])
-    try:
-        assert "Reviewer Paper Similarity Scores:" in person.until("\n> ")
-        for reply in replies:
-            person.types(f"{reply}\n\n")
-            person.until("╭─ user ─")
-            person.until("\n> ")
-        person.types(f"{last}\n\n")
-        person.until("Reward: ")
-        person.until("[Y/n] ")
-        person.types("n\n")
-        assert person.ends() == 0
-        assert "Traceback" not in person.seen
-    finally:
-        person.close()
 
 
 @pytest.mark.slow
@@ -87,11 +65,3 @@ def test_a_game_whose_other_side_is_the_policys_needs_a_model() -> None:
 
 def test_the_command_alone_names_the_games() -> None:
     assert "matching-game" in command([], "").stderr
-
-
-@pytest.mark.nightly
-def test_a_whole_matching_game_through_pipes() -> None:
-    argv, typed = matching_game(1)
-    done = command(argv[1:], typed)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "The episode is over. Reward: " in done.stdout

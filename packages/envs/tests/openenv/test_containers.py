@@ -8,7 +8,7 @@ import pytest
 from packages.envs.tests.openenv.image import IMAGE, make_image
 from packages.envs.tests.openenv.players import needs_openenv, numbered, play
 from slimrl.errors import RolloutError, UserError
-from slimrl_envs.openenv.containers import ContainerServer, engine_of
+from slimrl_envs.openenv.containers import engine_of, start_container
 from slimrl_envs.openenv.taskset import OpenEnv
 
 pytestmark = [needs_openenv, pytest.mark.slow]
@@ -53,13 +53,13 @@ def test_a_container_that_dies_costs_its_episode_and_is_started_again():
 
 
 def test_the_port_is_open_to_this_machine_alone():
-    container = ContainerServer(IMAGE)
+    container = start_container(IMAGE)
     try:
-        assert container.start().startswith("http://127.0.0.1:")
+        assert container.url.startswith("http://127.0.0.1:")
         ports = subprocess.run([engine_of(), "port", *running()], capture_output=True, text=True, check=True).stdout
         assert ports.split()[-1].startswith("127.0.0.1:")
     finally:
-        container.close()
+        container.end()
 
 
 def test_an_image_that_is_not_there_is_named():

@@ -103,7 +103,8 @@ def test_a_hostile_text_is_an_action_that_earns_nothing(guess, name):
 def test_what_the_schema_does_not_take_is_answered(line):
     _, (turn, _) = asyncio.run(play(line, ['<action>{"direction": "up"}</action>', RIGHT]))
     assert turn.messages[0]["content"] == (
-        "Error: the action cannot be taken for its direction: 'up' is not one of ['left', 'right']."
+        "Error: act: `direction` must be one of 'left', 'right', not 'up'. "
+        'It is called as act(direction: "left" | "right", steps: integer = ...).'
     )
 
 

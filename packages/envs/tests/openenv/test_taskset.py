@@ -11,9 +11,10 @@ from slimrl.environments.find import load_taskset
 from slimrl.environments.splits import shared_tasks
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Task
-from slimrl_envs.openenv.actions import check, is_tool_schema, reader_of, text_field, without_metadata
-from slimrl_envs.openenv.containers import ContainerServer, engine_of
+from slimrl_envs.openenv.actions import act_tool, is_tool_schema, reader_of
+from slimrl_envs.openenv.containers import engine_of, start_container
 from slimrl_envs.openenv.episode import text_of
+from slimrl_envs.openenv.server import Server
 from slimrl_envs.openenv.taskset import OpenEnv
 
 
@@ -96,7 +97,7 @@ port) echo 127.0.0.1:{base.rpartition(":")[2]};; esac
         taskset = OpenEnv("docker/echo-env:latest")
         taskset.prepare()
         taskset.close()
-        container = ContainerServer("echo-env:latest")
+        container = Server("container", lambda: start_container("echo-env:latest"))
         for runs in ("true", "true", "false"):
             (tmp_path / "runs").write_text(runs)
             container.url()
@@ -107,28 +108,29 @@ port) echo 127.0.0.1:{base.rpartition(":")[2]};; esac
     assert asked == [*start, end, *start, inspect, inspect, end, *start, end]
 
 
-def test_the_form_of_an_action_follows_its_schema():
-    text = without_metadata({"properties": {"code": {"type": "string"}, "metadata": {"type": "object"}}})
-    both = without_metadata(
-        {"properties": {"code": {"type": "string"}, "lines": {"type": "integer"}}, "required": ["code"]}
-    )
-    assert (text_field(text), text_field(both)) == ("code", "")
-    assert reader_of(text, "auto", "", "").read(" 1 + 1 ") == {"code": "1 + 1"}
-    assert reader_of(text, "auto", "code", "").read("so <code>1</code> <code>2</code>") == {"code": "1"}
-    assert reader_of(both, "auto", "", "code").read("1") == {"code": "1"}
-    assert reader_of(both, "auto", "", "").read('<action>{"code": "1", "lines": 2}</action>') == {
-        "code": "1",
-        "lines": 2,
-    }
+TEXT = act_tool({"properties": {"code": {"type": "string"}, "metadata": {"type": "object"}}})
+BOTH = act_tool({"properties": {"code": {"type": "string"}, "lines": {"type": "integer"}}, "required": ["code"]})
+
+
+@pytest.mark.parametrize(
+    ("tool", "tag", "field", "reply", "action"),
+    [
+        (TEXT, "", "", " 1 + 1 ", {"code": "1 + 1"}),
+        (TEXT, "code", "", "so <code>1</code> <code>2</code>", {"code": "1"}),
+        (BOTH, "", "code", "1", {"code": "1"}),
+        (BOTH, "", "", '<action>{"code": "1", "lines": 2}</action>', {"code": "1", "lines": 2}),
+    ],
+)
+def test_the_form_of_an_action_follows_its_schema(tool, tag, field, reply, action):
+    assert reader_of(tool, "auto", tag, field).read(reply) == action
+
+
+def test_a_form_that_the_schema_does_not_have_is_refused():
     assert is_tool_schema({"properties": {"metadata": {}}})
     with pytest.raises(UserError, match="no text `lines`"):
-        reader_of(both, "auto", "", "lines")
+        reader_of(BOTH, "auto", "", "lines")
     with pytest.raises(UserError, match="needs an action with one text"):
-        reader_of(both, "text", "", "")
-
-
-def test_a_checked_value_is_sent_as_it_is():
-    assert check({"a": 1}, {"type": "object"}, "it") == {"a": 1}
+        reader_of(BOTH, "text", "", "")
 
 
 def test_observations_become_texts():

@@ -5,11 +5,20 @@ import contextlib
 
 import pytest
 
-from slimrl.errors import RolloutError
+from packages.envs.tests.verifiers.plays import HAS_VERIFIERS
+from slimrl.environments.find import load_taskset
+from slimrl.errors import RolloutError, UserError
 from slimrl.types import Turn
-from slimrl_envs.verifiers.conversation import Call, Conversation, Said, read_reply, text_of
+from slimrl_envs.verifiers.conversation import Conversation, read_reply, text_of
 
-USER = Said("user", "question")
+
+def said(role, text, calls=(), **more):
+    """A message; `calls` are pairs of an id and a tool that is called without arguments."""
+    made = [{"id": one, "function": {"name": name, "arguments": "{}"}} for one, name in calls]
+    return {"role": role, "content": text, **({"tool_calls": made} if made else {}), **more}
+
+
+USER = said("user", "question")
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 
 
@@ -29,10 +38,10 @@ def run(program, replies):
 
 def test_each_question_is_a_turn():
     async def program(ask):
-        said = [USER]
+        chat = [USER]
         for _ in range(2):
-            said = [*said, await ask(said, []), Said("user", "and?")]
-        return Turn(done=True, reward=float(len(said[3].text)))
+            chat = [*chat, await ask(chat, []), said("user", "and?")]
+        return Turn(done=True, reward=float(len(chat[3]["content"])))
 
     opening, second, last = run(program, ["a", "bcd"])
     assert opening == [{"role": "user", "content": "question"}]
@@ -44,30 +53,30 @@ def test_calls_are_read_where_there_are_tools():
     async def program(ask):
         tools = [{"type": "function", "function": {"name": "add"}}]
         reply = await ask([USER], tools)
-        assert reply.calls == (Call("call_1_0", "add", '{"a": 1}'),)
-        await ask([USER, reply, Said("tool", "2", name="add")], tools)
+        assert reply["tool_calls"] == [{"id": "call_1_0", "function": {"name": "add", "arguments": '{"a": 1}'}}]
+        await ask([USER, reply, said("tool", "2", name="add")], tools)
         return Turn(done=True)
 
     opening, second, _ = run(program, [f"I add. {CALL}", "2"])
     assert opening[0]["tools"] == [{"type": "function", "function": {"name": "add"}}]
     assert second.messages == [{"role": "tool", "content": "2", "name": "add"}]
-    assert read_reply(CALL, has_tools=False, number=1).text == CALL
+    assert read_reply(CALL, has_tools=False, number=1)["content"] == CALL
 
 
 @pytest.mark.parametrize("ids", [("call_5_1", "call_5_0"), ("", ""), ("other", "call_5_0")])
 def test_results_are_read_in_the_order_of_their_calls(ids):
     async def program(ask):
-        calls = (Call("a", "add", "{}"), Call("m", "mul", "{}"))
         shots = [
             USER,
-            Said("assistant", "", calls),
-            Said("tool", "6", call_id="m"),
-            Said("tool", "2", call_id="a"),
+            said("assistant", "", [("a", "add"), ("m", "mul")]),
+            said("tool", "6", tool_call_id="m"),
+            said("tool", "2", tool_call_id="a"),
             USER,
         ]
         tools = [{"type": "function", "function": {"name": "add"}}]
         reply = await ask(shots, tools)
-        results = [Said("tool", text, (), name, one) for text, name, one in zip("62", ("mul", "add"), ids, strict=True)]
+        pairs = zip("62", ("mul", "add"), ids, strict=True)
+        results = [said("tool", text, name=name, tool_call_id=one) for text, name, one in pairs]
         reply = await ask(shots := [*shots, reply, *results, USER], tools)
         await ask([*shots, reply, USER], tools)
         return Turn(done=True)
@@ -83,17 +92,17 @@ def test_results_are_read_in_the_order_of_their_calls(ids):
 def test_a_call_that_nobody_could_read_is_text():
     for arguments in ('"' + "[" * 100_000 + '"', '{"a":' * 100_000 + "1" + "}" * 100_000):
         reply = f'<tool_call>\n{{"name": "add", "arguments": {arguments}}}\n</tool_call>'
-        assert read_reply(reply, has_tools=True, number=1) == Said("assistant", reply)
+        assert read_reply(reply, has_tools=True, number=1) == said("assistant", reply)
 
 
 @pytest.mark.parametrize(
     ("second", "reason"),
     [
-        (lambda reply: [Said("user", "a summary"), reply, USER], "another conversation"),
-        (lambda reply: [USER, Said("assistant", "not what it said"), USER], "another conversation"),
+        (lambda reply: [said("user", "a summary"), reply, USER], "another conversation"),
+        (lambda reply: [USER, said("assistant", "not what it said"), USER], "another conversation"),
         (lambda reply: [USER], "another conversation"),
         (lambda reply: [USER, reply], "second reply in a row"),
-        (lambda reply: [USER, reply, USER, Said("assistant", "yes"), USER], "policy's mouth"),
+        (lambda reply: [USER, reply, USER, said("assistant", "yes"), USER], "policy's mouth"),
     ],
 )
 def test_a_conversation_that_does_not_go_on_is_branched(second, reason):
@@ -110,7 +119,7 @@ def test_a_conversation_that_does_not_go_on_is_branched(second, reason):
 
 def test_two_conversations_at_once_are_branched():
     async def program(ask):
-        await asyncio.gather(ask([USER], []), ask([Said("user", "another")], []), return_exceptions=True)
+        await asyncio.gather(ask([USER], []), ask([said("user", "another")], []), return_exceptions=True)
         return Turn(done=True, reward=1.0)
 
     with pytest.raises(RolloutError, match="two conversations at once"):
@@ -156,6 +165,12 @@ def test_closing_ends_the_program():
 
     assert len(run(program, [])) == 1
     assert ended == [True]
+
+
+@pytest.mark.skipif(HAS_VERIFIERS, reason="verifiers 0.4 is installed")
+def test_another_version_is_refused():
+    with pytest.raises(UserError, match=r"verifiers==0\.4|extra \[verifiers\]"):
+        load_taskset("verifiers:slim-guess-v1", {})
 
 
 def test_only_text_is_read():

@@ -4,15 +4,13 @@ import json
 
 import pytest
 
-from packages.envs.tests.verifiers.plays import assert_unpaid, has_verifiers, play, play_all
+from packages.envs.tests.verifiers.plays import HAS_VERIFIERS, assert_unpaid, play, play_all
 from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.environments.reverse_text import ReverseText
 from slimrl.errors import RolloutError, UserError
 
 pytestmark = [
-    pytest.mark.skipif(
-        not has_verifiers("0.4."), reason="verifiers 0.4 is not installed; `make verifiers` installs it"
-    ),
+    pytest.mark.skipif(not HAS_VERIFIERS, reason="verifiers 0.4 is not installed; `make verifiers` installs it"),
     # Its dependencies', on import.
     pytest.mark.filterwarnings("default"),
 ]

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import math
-import random
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -135,19 +133,6 @@ def test_a_turn_earns_what_it_changes() -> None:
     assert rewards == pytest.approx([0.1, 0.3 * 3.5 / 5, 0.0, 0.3 * 1.5 / 5 + 0.5 + 0.1 * 2 / 5])
 
 
-def test_every_game_ends_within_six_replies_and_earns_0_to_1() -> None:
-    rng = random.Random(0)
-    words = sorted(word_list().allowed)
-    for task in TASKSET.tasks("train")[:100]:
-        replies = [
-            rng.choice(["", "x", "<guess>", *guesses(task.data["answer"], *rng.choices(words, k=8))]) for _ in range(9)
-        ]
-        turns = played(replies, task)
-        assert turns[-1].done and len(turns) <= 6
-        assert 0 <= sum(turn.reward for turn in turns) <= 1 + 1e-9
-        assert all(math.isfinite(value) for value in turns[-1].metrics.values())
-
-
 def test_the_worst_win_is_worth_more_than_the_best_loss() -> None:
     worst_win = earned([*[""] * 5, *guesses("baker")], Task("x", {"answer": "baker"}))
     # Six valid guesses with four letters in their places, and the word not found.
@@ -155,12 +140,6 @@ def test_the_worst_win_is_worth_more_than_the_best_loss() -> None:
     assert loss == pytest.approx(0.3 * 0.8 + 0.1) and worst_win > loss
     with pytest.raises(UserError, match="raise `win`"):
         Wordle(win=0.1, speed=0.0, closeness=0.4, format=0.5)
-
-
-def test_a_faster_win_is_worth_more() -> None:
-    others = guesses("shout", "trace", "about", "there", "going")
-    rewards = [earned([*others[:num], *guesses("crane")]) for num in range(6)]
-    assert rewards == sorted(rewards, reverse=True) and len(set(rewards)) == 6
 
 
 HONEST = guesses("shout", "trace")
@@ -191,11 +170,6 @@ def test_tricks_earn_no_more_than_the_guesses_in_them(trick: str) -> None:
         assert earned(TRICKS[trick]) < earned(TRICKS[trick][:1])
 
 
-def test_only_the_first_guess_of_a_reply_is_played() -> None:
-    (turn,) = played(["".join(guesses("shout", "crane"))])
-    assert said(turn).startswith("word: s h o u t\n") and not turn.done and turn.metrics["guesses"] == 1.0
-
-
 def test_metrics_tell_how_it_was_played() -> None:
     replies = [*guesses("shout", "shout"), "hm", *guesses("trace", "about", "grace")]
     turns = played(replies)
@@ -217,18 +191,6 @@ def test_the_solver_demonstrates_whole_games_that_earn_much() -> None:
         assert conversation[-1]["role"] == "assistant"
         read = [message["content"] for message in conversation if message["role"] == "user"]
         assert read == ["Guess 1 of 6.", *(said(turn) for turn in turns[:-1])]
-
-
-def test_demonstrations_are_the_same_whichever_came_before() -> None:
-    tasks = TASKSET.tasks("train")[:2]
-    taskset = Wordle(spelled=True, hints=True)
-    assert (
-        taskset.scripts["expert"](tasks[1], 0)
-        == (taskset.scripts["expert"](tasks[0], 0), taskset.scripts["expert"](tasks[1], 0))[1]
-    )
-    assert (
-        replies_of(taskset.scripts["expert"](tasks[0], 0))[-1] == f"<guess> {' '.join(tasks[0].data['answer'])}</guess>"
-    )
 
 
 OPENED = Wordle(num_answers=100, opened=True)
@@ -286,14 +248,6 @@ def test_fixed_words_are_playable_and_look_at_no_marks() -> None:
     assert 0.25 > fixed > at_random + 0.01  # and a good player earns 0.95
 
 
-def test_playing_at_random_is_playable_and_hardly_wins() -> None:
-    conversations = [TASKSET.scripts["random"](CRANE, seed) for seed in range(60)]
-    assert conversations[3] == TASKSET.scripts["random"](CRANE, 3) != conversations[4]
-    last = [played(replies_of(conversation))[-1] for conversation in conversations]
-    assert all(turn.done and turn.metrics["valid"] == 1 and turn.metrics["repeated"] == 0 for turn in last)
-    assert sum(turn.metrics["won"] for turn in last) <= 3
-
-
 @pytest.mark.parametrize(
     ("replies", "kind"),
     [
@@ -306,13 +260,11 @@ def test_playing_at_random_is_playable_and_hardly_wins() -> None:
     ],
 )
 def test_failures_are_told_apart(replies: list[str], kind: str | None) -> None:
-    metrics = {**played(replies)[-1].metrics, "unfinished": 0.0}
-    assert TASKSET.failure_kind(Rollout("x", (), (), (), (), 0.0, metrics=metrics)) == kind
-
-
-def test_an_episode_cut_short_is_not_explained() -> None:
-    metrics = {**played(SHOUT)[-1].metrics, "unfinished": 1.0}
-    assert TASKSET.failure_kind(Rollout("x", (), (), (), (), 0.0, metrics=metrics)) == ""
+    metrics = played(replies)[-1].metrics
+    cut_short = "" if kind and metrics["valid"] else kind  # an episode that was cut short is not explained
+    for unfinished, expected in ((0.0, kind), (1.0, cut_short)):
+        rollout = Rollout("x", (), (), (), (), 0.0, metrics={**metrics, "unfinished": unfinished})
+        assert TASKSET.failure_kind(rollout) == expected
 
 
 @pytest.mark.parametrize(

@@ -178,14 +178,6 @@ def test_the_solver_wins_more_than_95_of_100_held_out_games_and_never_contradict
         assert all(fits(word, game.tries[:place]) for place, word in enumerate(game.words))
 
 
-def test_the_solver_plays_the_same_game_again_whatever_was_played_between() -> None:
-    answers = word_list().answers[:300]
-    solver = Solver(answers)
-    first = solved(solver, "money").words
-    solved(solver, "world")
-    assert solved(solver, "money").words == first == solved(Solver(answers), "money").words
-
-
 def test_the_solver_tells_that_no_answer_is_left() -> None:
     with pytest.raises(UserError, match="no answer in the list fits"):
         Solver(["pound", "found"]).guess([Try("pound", "XXXXX")])

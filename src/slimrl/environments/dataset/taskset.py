@@ -29,7 +29,7 @@ from slimrl.environments.dataset.toolbox import add_tool, check_calls, read_tool
 from slimrl.environments.numbers import read_number
 from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.rows import preview
-from slimrl.io.settings import refuse_idle
+from slimrl.io.settings import refuse_idle, refuse_less
 from slimrl.judges.judge import Judge, judge_of, read_judge
 from slimrl.judges.word_match import matches
 from slimrl.tools.base import TypedTool
@@ -103,8 +103,7 @@ class Dataset(Taskset):
             )
         if self.format not in CALL_FORMATS:
             raise UserError(f"dataset: there is no `format` {self.format!r}.{nearest(self.format, CALL_FORMATS)}")
-        if self.max_tool_tokens < 1:
-            raise UserError(f"dataset: `max_tool_tokens` must be 1 or more, not {self.max_tool_tokens}.")
+        refuse_less(self, {"max_tool_tokens": 1}, "dataset")
         if self.sandbox and (self.format != "code" or not self.tools):
             raise UserError('dataset: a `sandbox` is for `tools` with `format = "code"`.')
         check_sandbox(self.sandbox)

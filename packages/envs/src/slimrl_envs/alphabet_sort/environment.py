@@ -13,6 +13,7 @@ from itertools import cycle
 from typing import Any
 
 from slimrl.errors import UserError, nearest
+from slimrl.io.settings import refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset, Turn
 from slimrl_envs.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, is_held_out
 from slimrl_envs.alphabet_sort.scoring import (
@@ -34,7 +35,7 @@ SYSTEM: Message = {"role": "system", "content": INSTRUCTION}
 # Kinds of failure by metric. The first metric that is below 1 names the kind.
 KINDS = {"tagged": "no answer in tags", "names": "wrong names", "marks": "wrong marks", "exact": "wrong order"}
 MIN_AT_FIRST = 2  # names of a first turn: a single one is sorted already
-DRAWS = 20  # tries for each list that is wanted: many short lists come up twice
+DRAWS = 20  # tries for each list that is wanted: many short lists are drawn twice
 
 
 @dataclass
@@ -46,12 +47,12 @@ class AlphabetSort(Taskset):
     names of an episode share a first or a last name, so there are no ties. `power` makes small mistakes cost more. No
     first and no last name of a test is in any list of training.
 
-    With `restate`, each later turn begins with the list so far, sorted as it should have been, for models that cannot
+    With `restate`, each later turn starts with the list so far, sorted as it should have been, for models that cannot
     recall it from earlier turns.
 
     `num_examples` lists of training, sorted by the expert, precede every task as earlier turns of the conversation, for
-    models that would not write the tags otherwise. Those of most turns come first, so that the last ones look as every
-    task begins, and they take turns with the keys in `sort_by`. The scripts leave them out.
+    models that would not write the tags otherwise. The longest lists stand first, so that the last ones look like
+    the start of every task, and they take turns with the keys in `sort_by`. The scripts leave them out.
     """
 
     min_turns: int = 1
@@ -76,16 +77,12 @@ class AlphabetSort(Taskset):
             raise UserError('alphabet-sort: `sort_by` is a list such as ["first", "last"], and this one is empty.')
         if unknown := [key for key in self.sort_by if key not in KEYS]:
             raise UserError(f"alphabet-sort: cannot `sort_by` {unknown[0]!r}.{nearest(str(unknown[0]), KEYS)}")
-        if not self.power >= 1.0:
-            raise UserError(f"alphabet-sort: `power` must be 1 or more, not {self.power}.")
+        refuse_less(self, {"power": 1, "num_examples": 0, "num_train": 0, "num_test": 0}, "alphabet-sort")
         most, there_are = self.max_turns * self.max_names, min(map(len, _names("test")))
         if most > there_are:
             raise UserError(
                 f"alphabet-sort: `max_turns` x `max_names` = {most}, and there are only {there_are} names for tests."
             )
-        for name in ("num_examples", "num_train", "num_test"):
-            if getattr(self, name) < 0:
-                raise UserError(f"alphabet-sort: `{name}` must be 0 or more, not {getattr(self, name)}.")
         self._examples = self._make_examples(random.Random(f"alphabet-sort/{self.seed}/examples"))
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -179,7 +176,7 @@ class AlphabetSort(Taskset):
 
 
 class AlphabetSortEpisode:
-    """An episode on one list, which ends when the last names have arrived and been sorted."""
+    """An episode on one list, until the last names have arrived and been sorted."""
 
     def __init__(
         self, arrivals: Sequence[Arrival], requests: Sequence[Message], power: float, examples: Sequence[Message]

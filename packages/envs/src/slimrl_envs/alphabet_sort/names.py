@@ -1,6 +1,6 @@
 """Common first and last names in plain letters, for lists to be sorted. No name is in both, nor twice in either.
 
-The module knows nothing of tasks. `is_held_out` tells which names no training task has.
+The module knows nothing of tasks. `is_held_out` selects the names that no training task has.
 """
 
 from slimrl.environments.held_out import split_by_hash

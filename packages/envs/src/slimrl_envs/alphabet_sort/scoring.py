@@ -1,6 +1,6 @@
 """The requests of `alphabet-sort`, the list that each asks for, and the score of an answer.
 
-The module knows nothing of rewards or of where the names come from.
+The module knows nothing of rewards or of the source of names.
 """
 
 from bisect import bisect_left
@@ -24,7 +24,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of one answer: its similarity to the true list, from 0 to 1, and what else is right about it.
+    """The score of one answer: its similarity to the true list, from 0 to 1, and other marks of quality.
 
     `tagged`: it stands in tags. `names`: it has each name of the true list once, and no other. `new_tags`: it has some
     of the names, and of those exactly the new ones are tagged as new.
@@ -37,7 +37,7 @@ class Score:
 
 
 def request_text(arrivals: Sequence[Arrival], restate: bool) -> str:
-    """The request in the turn of the last arrival. With `restate` the list so far comes first, sorted."""
+    """The request in the turn of the last arrival. With `restate` the list so far stands first, sorted."""
     *before, latest = arrivals
     names = [line.removesuffix(NEW_TAG) for line in true_list(before)] if before and restate else []
     so_far = ["The list so far:", *names] if names else []

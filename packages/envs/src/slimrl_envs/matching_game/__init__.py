@@ -1,1 +1,1 @@
-"""Negotiate with a partner who knows what you do not."""
+"""Negotiate with a partner who knows other scores."""

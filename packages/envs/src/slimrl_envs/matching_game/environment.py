@@ -4,7 +4,6 @@ The reward, at the end only, is the value of their agreement as a share of the b
 `rules/` has the rules, and `opponents.py` the opponents.
 """
 
-import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,28 +12,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from slimrl.environments.scripts import converse
 from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import UserError, nearest
+from slimrl.io.settings import refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.matching_game.episode import MatchingEpisode
 from slimrl_envs.matching_game.llm_partner import llm_partners_of
 from slimrl_envs.matching_game.metrics import kind_of_failure
-from slimrl_envs.matching_game.opponents import (
-    Opponent,
-    Partner,
-    PartnerOpponent,
-    ScriptedPartner,
-    SelfOpponent,
-    text_since,
-)
+from slimrl_envs.matching_game.opponents import Opponent, ScriptedPartner, SelfOpponent, text_since
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import MAX_ERRORS, MatchingGame, usual_turns
-from slimrl_envs.matching_game.rules.game_files import read_games
+from slimrl_envs.matching_game.rules.game_files import deal_of, game_state, read_games
 from slimrl_envs.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_of_seed, split_of
 from slimrl_envs.matching_game.rules.planner import Planner
 from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, RandomPlayer
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
-from slimrl_envs.matching_game.rules.state import deal_of, game_state
 
 PARTNERS = ("scripted", "llm", "self")
 ROLES = ("player 1", "player 2")
@@ -46,11 +39,11 @@ class MatchingTaskset(Taskset):
 
     `partner` is `scripted` (`rules/shy_partner.py`), `llm` (of which `llm` has the settings: the fields of
     `PartnerServer` in `llm_partner.py`), or `self`: the policy plays both sides, which train together.
-    `role` is the policy's side, 1 (which begins) or 2. Scripts, such as the expert of a warm-up, play with the scripted
-    partner whatever `partner` is.
+    `role` is the policy's side, 1 (which starts) or 2. Scripts, such as the expert of a warm-up, always play with the
+    scripted partner.
 
     A game is over after `max_turns` messages of both together (default: 20, but four for each paper, and six for two);
-    with `last_turn_rule` the policy is told at its last one to make its final proposal. It may make `max_errors`
+    with `last_turn_rule` the policy reads at its last one that it must propose now. It may make `max_errors`
     errors, and so may a language model opposite, whose games are dropped beyond that. `games` is a file of games, one a
     line (as `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n` papers are
     made up from `seed`.
@@ -84,14 +77,7 @@ class MatchingTaskset(Taskset):
             raise UserError(f"matching-game: `role` is 1 for who begins or 2, not {self.role!r}.")
         if not MIN_SIZE <= self.n <= MAX_SIZE:
             raise UserError(f"matching-game: `n` must be {MIN_SIZE} to {MAX_SIZE}, not {self.n}.")
-        for name, value, least in (
-            ("max_turns", self.max_turns, 2),
-            ("max_errors", self.max_errors, 0),
-            ("num_train", self.num_train, 0),
-            ("num_test", self.num_test, 0),
-        ):
-            if value is not None and value < least:
-                raise UserError(f"matching-game: `{name}` must be {least} or more, not {value}.")
+        refuse_less(self, {"max_turns": 2, "max_errors": 0, "num_train": 0, "num_test": 0}, "matching-game")
         if self.llm and self.partner != "llm":
             raise UserError(f'matching-game: `llm` is for `partner = "llm"`, and this is "{self.partner}".')
         self._llm = llm_partners_of(self.llm) if self.partner == "llm" else None
@@ -133,7 +119,7 @@ class MatchingTaskset(Taskset):
         """A game of the planner, which plans, asks and proposes (`rules/planner.py`).
 
         Half of the games get fewer turns than they could have, and where there is time for a second proposal, half of
-        the first ones come early. So the demonstrations also show what a policy meets when it errs: rejections and last
+        the first ones are early. So the demonstrations also show the consequences of errors: rejections and last
         messages. Where no game has time for a second proposal, the planner asks between one question and one a paper.
         """
         rng, deal, player = random.Random(f"demonstration/{task.id}"), self._deal(task), self.role - 1
@@ -165,7 +151,7 @@ class MatchingTaskset(Taskset):
         return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """The way in which the game fell short of the best, as `metrics.kind_of_failure` tells it."""
+        """The way in which the game fell short of the best, by `metrics.kind_of_failure`."""
         return kind_of_failure(rollout.metrics, self.max_errors)
 
     def offload(self) -> None:
@@ -179,36 +165,26 @@ class MatchingTaskset(Taskset):
     def _game(self, task: Task) -> MatchingGame:
         return MatchingGame(self._deal(task), self.max_turns, self.max_errors)
 
-    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> PartnerOpponent:
-        partner: Partner
+    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> Opponent:
         if self._llm and not scripted:
-            partner = self._llm.partner(game.deal, player)
-        else:
-            partner = ScriptedPartner(ShyPartner(game.deal, player, random.Random(f"matching-game/{task.id}")))
-        return PartnerOpponent(game, player, partner)
+            return self._llm.partner(game, player)
+        return ScriptedPartner(game, player, ShyPartner(game.deal, player, random.Random(f"matching-game/{task.id}")))
 
     def _episode(self, game: MatchingGame, player: int, other: Opponent) -> MatchingEpisode:
         return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
 
     def _play(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
-        """The whole conversation of a script with the scripted partner, whatever partner training has."""
+        """The whole conversation of a script with the scripted partner, also where training has another."""
+        player, num_heard = self.role - 1, 0
 
-        async def conversation() -> list[Message]:
-            player = self.role - 1
-            episode = self._episode(game, player, self._partner(game, 1 - player, task, scripted=True))
-            messages, num_heard = await episode.start(), 0
-            while True:
-                # The script hears the same text as a partner would, and not the observation with notes and reminders.
-                heard = text_since(game, num_heard, 1 - player)
-                num_heard = len(game.history)
-                text = reply(heard)
-                messages.append({"role": "assistant", "content": text})
-                turn = await episode.step(text)
-                if turn.done:
-                    return messages
-                messages += turn.messages
+        def answer() -> str:
+            # The script hears the same text as a partner would, and not the observation with notes and reminders.
+            nonlocal num_heard
+            heard = text_since(game, num_heard, 1 - player)
+            num_heard = len(game.history)
+            return reply(heard)
 
-        return asyncio.run(conversation())
+        return converse(self._episode(game, player, self._partner(game, 1 - player, task, scripted=True)), answer)
 
     def _read(self, split: Split) -> list[Task]:
         """The games of a split in the file. Raises UserError where it has none."""

@@ -1,5 +1,5 @@
 """The episode of the matching game from the side of the policy. The module knows neither who the opponent is
-(`opponents.py`), nor where games come from (`environment.py`).
+(`opponents.py`), nor the source of games (`environment.py`).
 """
 
 from slimrl.errors import RolloutError
@@ -19,8 +19,8 @@ class MatchingEpisode:
     """An episode of one game, from the side of the policy."""
 
     def __init__(self, game: MatchingGame, player: int, other: Opponent, last_turn_rule: bool, notes: bool) -> None:
-        """Makes the episode. With `last_turn_rule` the player is told at its last message to propose. With `notes` it
-        reads which numbers it has."""
+        """Makes the episode. With `last_turn_rule` the player reads at its last message that it must
+        propose. With `notes` it reads its numbers."""
         self._game, self._player, self._other = game, player, other
         self._last_turn_rule = last_turn_rule
         self._notebook = Notebook(game, player) if notes else None
@@ -28,7 +28,7 @@ class MatchingEpisode:
         self._num_heard = 0
 
     async def start(self) -> list[Message]:
-        """The rules, and the player's table with the partner's words if it began."""
+        """The rules, and the player's table with the partner's words if it started."""
         await self._other.answer()
         if self._game.is_over:
             raise RolloutError("partner_left", "the game was over before this player's first turn")
@@ -73,7 +73,7 @@ class MatchingEpisode:
         return "\n\n".join(filter(None, (last, result, best)))
 
     def _news(self) -> list[str]:
-        """The other player's acts since the last reply, the notes, and what the rules ask of the policy now."""
+        """The other player's acts since the last reply, the notes, and the demand of the rules at this point."""
         heard = text_since(self._game, self._num_heard, 1 - self._player)
         self._num_heard = len(self._game.history)
         news = [heard] if heard else []

@@ -1,8 +1,8 @@
 """The shy partner of the matching game as a language model behind any OpenAI-compatible server.
 
 Its system prompt has the rules of the scripted partner (`rules/shy_partner.py`). The player's text stands between tags
-that cannot be forged, as data. Whatever the model is talked into, it can only play the game: its acts must be legal,
-and an agreement is worth what it is worth. But it may tell more than it should. It costs money, so a run has a budget.
+that cannot be forged, as data. No words can make the model do more than play the game: its acts must be legal, and
+an agreement has its own value. But it may reveal more than it should. It costs money, so a run has a budget.
 The module knows nothing of the player's prompts or of rewards.
 """
 
@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from slimrl.errors import UserError
+from slimrl.errors import RolloutError, UserError
 from slimrl.io.chat_client import ChatClient, ChatServer, Reply
 from slimrl.io.http import HttpError
 from slimrl.io.loop_thread import LoopThread
-from slimrl.io.settings import read_settings
+from slimrl.io.settings import read_settings, refuse_less
+from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics
-from slimrl_envs.matching_game.rules.deal import Deal
+from slimrl_envs.matching_game.opponents import Partner
+from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
+from slimrl_envs.matching_game.rules.protocol import play_text
 
 CHARS_PER_TOKEN = 2  # a low guess, for servers that do not report token counts
 TAG = re.compile(r"<(?=\s*/?\s*player)", re.IGNORECASE)
@@ -54,7 +57,7 @@ class PartnerServer(ChatServer):
 
     All games of a run together make at most `max_requests` requests, and take `max_tokens_total` tokens, prompts
     included, by the server's own count. Then the run stops. Requests in flight at that moment, and unusable replies,
-    come on top. A resumed run has the whole budget again.
+    are not counted in. A resumed run has the whole budget again.
     """
 
     who: ClassVar[str] = "partner"
@@ -72,9 +75,7 @@ class PartnerServer(ChatServer):
         ChatServer.__post_init__(self)  # `super()` does not know a class with slots
         if not 0.0 <= self.temperature <= 2.0:
             raise UserError(f"partner: `temperature` must be 0 to 2, not {self.temperature}.")
-        for name, value in (("max_requests", self.max_requests), ("max_tokens_total", self.max_tokens_total)):
-            if value < 1:
-                raise UserError(f"partner: `{name}` must be 1 or more, not {value}.")
+        refuse_less(self, {"max_requests": 1, "max_tokens_total": 1}, "partner")
 
 
 class LLMPartners:
@@ -87,9 +88,9 @@ class LLMPartners:
         self._thread = LoopThread("partner")
         self._thread.keep(self._chat.close)
 
-    def partner(self, deal: Deal, player: int) -> "LLMPartner":
+    def partner(self, game: MatchingGame, player: int) -> "LLMPartner":
         """The partner of one game, which plays for `player`."""
-        return LLMPartner(self, self._server.max_tries, deal, player)
+        return LLMPartner(game, player, self, self._server.max_tries)
 
     async def reply(self, messages: Sequence[Message]) -> Reply:
         """The model's next reply, and the tokens that all tries for it took. Raises RolloutError if there is none, and
@@ -137,28 +138,34 @@ class LLMPartners:
         return {**self._server.body(messages), "temperature": self._server.temperature}
 
 
-class LLMPartner:
+class LLMPartner(Partner):
     """The partner of one game, which remembers the conversation."""
 
-    def __init__(self, partners: LLMPartners, max_tries: int, deal: Deal, player: int) -> None:
-        self._partners = partners
-        self.max_tries = max_tries
-        rules = SHY.format(num=deal.size, table=deal.table_text(player))
+    def __init__(self, game: MatchingGame, player: int, partners: LLMPartners, max_tries: int) -> None:
+        super().__init__(game, player)
+        self._partners, self._max_tries = partners, max_tries
+        rules = SHY.format(num=game.deal.size, table=game.deal.table_text(player))
         self._messages: list[Message] = [{"role": "system", "content": rules}]
         self._spent = {"partner_replies": 0.0, "partner_errors": 0.0, "partner_tokens": 0.0}
 
-    async def reply(self, heard: str) -> str:
-        """The next act as text, after the player's acts. These are empty at the beginning of the game, and when the
-        partner has just turned a proposal down."""
+    async def _act(self, heard: str) -> None:
+        text = await self._say(self._frame(heard))
+        for tries in range(1, self._max_tries + 1):
+            try:
+                play_text(self._game, self._player, without_thoughts(text))
+                return
+            except IllegalAct as error:
+                if tries == self._max_tries or self._game.is_over:
+                    detail = f"{error} It wrote {text!r:.200} ({tries} tries)"
+                    raise RolloutError("partner_illegal", detail) from error
+                self._spent["partner_errors"] += 1
+                text = await self._say(f"That is not possible: {error}")
+
+    def _frame(self, heard: str) -> str:
         # A player that writes the tag itself could end its data and speak as the system; its bracket is replaced.
         if heard:
-            return await self._say(f"<player>\n{TAG.sub('[', heard)}\n</player>")
-        return await self._say(STILL if len(self._messages) > 1 else BEGIN)
-
-    async def mend(self, error: str) -> str:
-        """Another text in place of the last one, which was no legal act."""
-        self._spent["partner_errors"] += 1
-        return await self._say(f"That is not possible: {error}")
+            return f"<player>\n{TAG.sub('[', heard)}\n</player>"
+        return STILL if len(self._messages) > 1 else BEGIN
 
     def metrics(self) -> Metrics:
         """The number of its replies in this game, of those that were no legal act, and of the tokens that they took."""

@@ -1,282 +1,169 @@
-"""Turns replies of the policy into actions of an OpenEnv server, by the JSON schema that the server gives.
+"""Turns replies of the policy into actions of an OpenEnv server, by the JSON schemas that the server gives.
 
-A reply that is no action raises `WrongAction`, whose text is for the policy to read.
+Each kind of action is a tool of the core, whose call makes the action. A reply without a valid action raises
+`ToolError`, whose text is for the policy to read.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from slimrl.errors import RolloutError, UserError, nearest, require
+from slimrl.errors import UserError, nearest
 from slimrl.io.text import is_too_deep, spans_between
 from slimrl.models.chat.tags import OPEN
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
-from slimrl_envs.openenv.session import WrongAction
+from slimrl.tools.base import ToolError, TypedTool, arguments_of, schema_of
 
 FORMATS = ("auto", "text", "json", "native")
-ACT = "act"  # the name of the one function that a structured action is in the native form
+ACT = "act"  # the name of the tool whose arguments are the fields of an action
 CALL_KEYS = {"tool_name", "arguments"}  # of an action that calls a tool of MCP
-MAX_ACTION = 1 << 20  # characters
 
 Schema = dict[str, Any]
 
 
-class Actions(Protocol):
-    """The actions of an environment that are JSON objects."""
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads the action in a reply. `tools` is `ACT` alone, or with `calls_tools` the tools of an MCP environment.
+
+    `text`: the whole reply, or the text in the first `tag`, is the value of `field`. `json`: an object in the first
+    `tag`. `native`: the first call in the form of the chat template.
+    """
+
+    tools: Mapping[str, TypedTool]
+    format: Literal["text", "json", "native"]
+    tag: str = ""
+    field: str = ""
+    calls_tools: bool = False
+
+    @property
+    def role(self) -> Literal["user", "tool"]:
+        """The role of the messages that answer an action."""
+        return "tool" if self.format == "native" else "user"
 
     def functions(self) -> list[dict[str, Any]]:
-        """The functions that make actions, as chat templates take them."""
+        """The functions that the chat template shows."""
+        return [schema_of(tool) for tool in self.tools.values()] if self.format == "native" else []
 
-    def from_call(self, name: str, arguments: Any) -> dict[str, Any]:
-        """The action of a call."""
+    def instructions(self) -> str:
+        """How to act, for the policy to read; empty where there is nothing to explain."""
+        if self.format == "native":
+            return "Make one call at a time."
+        if self.format == "json":
+            return f"Act by writing, in <{self.tag}>...</{self.tag}>, {self._describe_object()}"
+        choices = self.tools[ACT].parameters[self.field].get("enum")
+        one_of = f", which is one of: {', '.join(map(str, choices))}" if choices else ""
+        if self.tag:
+            return f"Answer with <{self.tag}>{self.field}</{self.tag}>{one_of}."
+        return f"Your whole answer is the {self.field}{one_of}." if one_of else ""
 
-    def from_object(self, value: dict[str, Any]) -> dict[str, Any]:
-        """The action of a JSON object."""
+    def read(self, reply: str) -> dict[str, Any]:
+        """Return the action of a reply that has no thoughts. Raises ToolError if there is none."""
+        if self.format == "native":
+            parts = ToolReader().read(reply, closed=True)
+            call = next((part for part in parts if isinstance(part, ToolCall)), None)
+            if call is None:
+                begun = "the call is not well-formed" if OPEN in reply else "there is no call"
+                raise ToolError(f'{begun}. Write <tool_call>{{"name": "...", "arguments": {{...}}}}</tool_call>.')
+            return self._make(call.name, read_object(call.arguments))
+        text = in_tag(reply, self.tag) if self.tag else reply.strip()
+        if self.format == "text":
+            return self._make(ACT, {self.field: text})
+        value = read_object(text)
+        if not self.calls_tools:
+            return self._make(ACT, value)
+        name, arguments = value.get("name"), value.get("arguments", {})
+        if not isinstance(name, str) or not isinstance(arguments, dict) or value.keys() - {"name", "arguments"}:
+            raise ToolError('the JSON object must be {"name": "tool", "arguments": {...}}.')
+        return self._make(name, arguments)
 
-    def describe(self) -> str:
-        """What a JSON object must hold, for the policy to read."""
+    def _make(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        checked = arguments_of(self.tools, name, (), arguments)
+        action: dict[str, Any] = self.tools[name].call(**checked)
+        return action
 
-
-class ObjectActions:
-    """Actions that are objects of one schema."""
-
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
-
-    def functions(self) -> list[dict[str, Any]]:
-        text = str(self._schema.get("description") or "Acts in the environment.")
-        return [_function(ACT, {"description": text, "parameters": self._schema})]
-
-    def from_call(self, name: str, arguments: Any) -> dict[str, Any]:
-        if name != ACT:
-            raise WrongAction(f"there is no function `{name:.100}`, only `{ACT}`.")
-        return self.from_object(arguments)
-
-    def from_object(self, value: dict[str, Any]) -> dict[str, Any]:
-        return check(value, self._schema, "the action")
-
-    def describe(self) -> str:
-        return f"a JSON object with {_describe_fields(self._schema)}"
-
-
-class ToolActions:
-    """Actions that call one of the tools of an MCP environment."""
-
-    def __init__(self, tools: Mapping[str, dict[str, Any]]) -> None:
-        self._tools = tools
-
-    def functions(self) -> list[dict[str, Any]]:
-        return [_function(name, tool) for name, tool in self._tools.items()]
-
-    def from_call(self, name: str, arguments: Any) -> dict[str, Any]:
-        if name not in self._tools:
-            raise WrongAction(f"there is no tool `{name:.100}`.{nearest(name[:100], self._tools)}")
-        checked = check(arguments, self._tools[name]["parameters"], f"the call of `{name}`")
-        return {"type": "call_tool", "tool_name": name, "arguments": checked}
-
-    def from_object(self, value: dict[str, Any]) -> dict[str, Any]:
-        name = value.get("name")
-        if not isinstance(name, str) or value.keys() - {"name", "arguments"}:
-            raise WrongAction('the JSON object must be {"name": "tool", "arguments": {...}}.')
-        return self.from_call(name, value.get("arguments", {}))
-
-    def describe(self) -> str:
-        lines = [
-            f"- {name}: {tool['description']} Arguments: {_describe_fields(tool['parameters'])}"
-            for name, tool in self._tools.items()
-        ]
+    def _describe_object(self) -> str:
+        if not self.calls_tools:
+            return f"a JSON object with {_describe_fields(self.tools[ACT])}"
+        lines = [f"- {name}: {tool.__doc__} Arguments: {_describe_fields(tool)}" for name, tool in self.tools.items()]
         return "\n".join(['a JSON object {"name": "tool", "arguments": {...}} that calls one of these tools:', *lines])
 
 
-class Reader(Protocol):
-    """Reads actions in replies. `role` is that of the messages which answer them."""
-
-    role: Literal["user", "tool"]
-
-    def instructions(self) -> str:
-        """How to act, for the policy to read; empty where there is nothing to say."""
-
-    def functions(self) -> list[dict[str, Any]]:
-        """The functions that the chat template is to show."""
-
-    def read(self, reply: str) -> dict[str, Any]:
-        """The action of a reply, without its thoughts. Raises WrongAction if there is none."""
-
-
-class TextReader:
-    """A reply is the one text that an action has: the whole reply, or what stands in the first tag."""
-
-    role: Literal["user", "tool"] = "user"
-
-    def __init__(self, schema: Schema, field: str, tag: str) -> None:
-        self._schema, self._field, self._tag = schema, field, tag
-
-    def instructions(self) -> str:
-        choices = self._schema["properties"][self._field].get("enum")
-        one_of = f", which is one of: {', '.join(map(str, choices))}" if choices else ""
-        if self._tag:
-            return f"Answer with <{self._tag}>{self._field}</{self._tag}>{one_of}."
-        return f"Your whole answer is the {self._field}{one_of}." if one_of else ""
-
-    def functions(self) -> list[dict[str, Any]]:
-        return []
-
-    def read(self, reply: str) -> dict[str, Any]:
-        text = in_tag(reply, self._tag) if self._tag else reply.strip()
-        return check({self._field: text}, self._schema, "the answer")
-
-
-class JsonReader:
-    """A reply has a JSON object in a tag; the first one counts."""
-
-    role: Literal["user", "tool"] = "user"
-
-    def __init__(self, actions: Actions, tag: str) -> None:
-        self._actions, self._tag = actions, tag or "action"
-
-    def instructions(self) -> str:
-        return f"Act by writing, in <{self._tag}>...</{self._tag}>, {self._actions.describe()}"
-
-    def functions(self) -> list[dict[str, Any]]:
-        return []
-
-    def read(self, reply: str) -> dict[str, Any]:
-        return self._actions.from_object(read_object(in_tag(reply, self._tag)))
-
-
-class NativeReader:
-    """A reply has a call in the form of the model's own chat template; the first one counts."""
-
-    role: Literal["user", "tool"] = "tool"
-
-    def __init__(self, actions: Actions) -> None:
-        self._actions = actions
-
-    def instructions(self) -> str:
-        return "Make one call at a time."
-
-    def functions(self) -> list[dict[str, Any]]:
-        return self._actions.functions()
-
-    def read(self, reply: str) -> dict[str, Any]:
-        parts = ToolReader().read(reply, closed=True)
-        call = next((part for part in parts if isinstance(part, ToolCall)), None)
-        if call is None:
-            begun = "the call is not well-formed" if OPEN in reply else "there is no call"
-            raise WrongAction(f'{begun}. Write <tool_call>{{"name": "...", "arguments": {{...}}}}</tool_call>.')
-        return self._actions.from_call(call.name, read_object(call.arguments))
-
-
 def is_tool_schema(schema: Schema) -> bool:
-    """Whether actions of the schema call tools of MCP. The base class of actions, without a field, takes such calls."""
+    """Return True if actions call tools of MCP. The base class of actions, without a field, takes such calls too."""
     fields = schema["properties"].keys() - {"metadata", "type"}
     return not fields or fields == CALL_KEYS
 
 
-def without_metadata(schema: Schema) -> Schema:
-    """The schema without the field for notes, which every action of OpenEnv has and no policy fills."""
+def act_tool(schema: Schema) -> TypedTool:
+    """The tool `ACT` of actions with this schema, without the field for notes that no policy fills."""
     properties = {name: field for name, field in schema["properties"].items() if name != "metadata"}
     required = [name for name in schema.get("required", ()) if name != "metadata"]
-    return {**schema, "type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    own = {**schema, "type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return TypedTool(ACT, str(schema.get("description") or "Acts in the environment."), own, dict)
 
 
-def text_field(schema: Schema) -> str:
-    """The name of the one field of an action, if it is a text; else empty."""
-    names = list(schema["properties"])
-    return str(names[0]) if len(names) == 1 and _is_text(schema["properties"][names[0]]) else ""
+def mcp_tool(name: str, description: str, schema: Schema) -> TypedTool:
+    """The tool of an MCP environment, whose action names the tool."""
+    kind = {"type": "call_tool", "tool_name": name}
+    return TypedTool(name, description, schema, lambda **arguments: {**kind, "arguments": arguments})
 
 
-def reader_of(schema: Schema, format: str, tag: str, field: str) -> Reader:
-    """The reader of replies for actions of a schema that calls no tools. Raises UserError for a format or a field that
-    the schema does not have."""
-    found = field or text_field(schema)
-    if field and not _is_text(schema["properties"].get(field)):
-        raise UserError(f"openenv: an action has no text `{field}`.{nearest(field, schema['properties'])}")
-    if format == "text" and not found:
+def reader_of(tool: TypedTool, format: str, tag: str, field: str) -> Reader:
+    """The reader of replies that fill the fields of `ACT`. Raises UserError for a format or a field that does not fit
+    the schema."""
+    names = [*tool.parameters]
+    if field and not _is_text(tool.parameters.get(field)):
+        raise UserError(f"openenv: an action has no text `{field}`.{nearest(field, names)}")
+    if not field and len(names) == 1 and _is_text(tool.parameters[names[0]]):
+        field = names[0]
+    if format == "text" and not field:
         raise UserError(
             'openenv: `format` = "text" needs an action with one text, and this has '
-            f'{", ".join(schema["properties"])}: name the text in `text_field`, or take "json" or "native".'
+            f'{", ".join(names)}: name the text in `text_field`, or take "json" or "native".'
         )
-    if found and format in ("auto", "text"):
-        return TextReader(schema, found, tag)
-    actions = ObjectActions(schema)
-    return NativeReader(actions) if format == "native" else JsonReader(actions, tag)
+    if field and format in ("auto", "text"):
+        return Reader({ACT: tool}, "text", tag, field)
+    return Reader({ACT: tool}, "native") if format == "native" else Reader({ACT: tool}, "json", tag or "action")
 
 
-def tool_reader_of(tools: Mapping[str, dict[str, Any]], format: str, tag: str) -> Reader:
+def mcp_reader_of(tools: Mapping[str, TypedTool], format: str, tag: str) -> Reader:
     """The reader of replies that call tools."""
-    return JsonReader(ToolActions(tools), tag) if format == "json" else NativeReader(ToolActions(tools))
+    if format == "json":
+        return Reader(tools, "json", tag or "action", calls_tools=True)
+    return Reader(tools, "native", calls_tools=True)
 
 
 def in_tag(reply: str, tag: str) -> str:
-    """What stands in the first such tag of a reply."""
+    """The text in the first such tag of a reply. Raises ToolError if there is none."""
     found = next(spans_between(reply, f"<{tag}>", f"</{tag}>"), None)
     if found is None:
-        raise WrongAction(f"there is no <{tag}>...</{tag}> in the answer.")
+        raise ToolError(f"there is no <{tag}>...</{tag}> in the answer.")
     return reply[slice(*found)].strip()
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """The JSON object that a text is."""
+    """Parse a JSON object. Raises ToolError for any other text, and for one that is nested too deeply."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or is_too_deep(value):
-        raise WrongAction(f"this is no JSON object: {text!r:.100}.")
+        raise ToolError(f"this is no JSON object: {text!r:.100}.")
     return value
-
-
-def check(value: Any, schema: Schema, what: str) -> dict[str, Any]:
-    """The value, if it obeys the schema and can be sent. Raises WrongAction if not."""
-    jsonschema = require("jsonschema", "openenv", "an OpenEnv server")
-    referencing = require("referencing", "openenv", "an OpenEnv server")
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError:  # half of a surrogate pair, nan or infinity
-        raise WrongAction(f"{what} has a text or a number that cannot be sent.") from None
-    if len(text) > MAX_ACTION:
-        raise WrongAction(f"{what} is too long.")
-    # An empty registry: a reference to another document would have it fetched.
-    validator = jsonschema.Draft202012Validator(schema, registry=referencing.Registry())
-    error = jsonschema.exceptions.best_match(validator.iter_errors(value))
-    if error is not None:
-        place = ".".join(map(str, error.absolute_path))
-        raise WrongAction(f"{what} cannot be taken{f' for its {place:.100}' if place else ''}: {error.message:.200}.")
-    if not isinstance(value, dict):
-        raise WrongAction(f"{what} must be a JSON object.")
-    return value
-
-
-def check_schema(schema: Schema, whose: str) -> Schema:
-    """The schema itself. Raises RolloutError for what is no JSON schema."""
-    jsonschema = require("jsonschema", "openenv", "an OpenEnv server")
-    try:
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except (jsonschema.exceptions.SchemaError, RecursionError) as error:
-        raise RolloutError("environment_error", f"the schema of {whose} is no JSON schema: {error!s:.300}") from error
-    return schema
-
-
-def _function(name: str, tool: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": name, "description": tool["description"], "parameters": tool["parameters"]},
-    }
 
 
 def _is_text(field: object) -> bool:
     return isinstance(field, dict) and field.get("type") == "string"
 
 
-def _describe_fields(schema: Schema) -> str:
-    properties, required = schema.get("properties", {}), schema.get("required", ())
-    if not properties:
-        return "no fields"
-    return "; ".join(
+def _describe_fields(tool: TypedTool) -> str:
+    required = tool.schema.get("required", ())
+    fields = [
         f"{json.dumps(name)} ({_describe_kind(field)}{'' if name in required else ', optional'})"
-        for name, field in properties.items()
-    )
+        for name, field in tool.parameters.items()
+    ]
+    return "; ".join(fields) or "no fields"
 
 
 def _describe_kind(field: object) -> str:

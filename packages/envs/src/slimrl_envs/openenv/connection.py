@@ -9,17 +9,10 @@ from typing import Any
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.http import HttpError, Limits, Peer, ask_again
-from slimrl_envs.openenv.actions import (
-    Reader,
-    Schema,
-    check_schema,
-    is_tool_schema,
-    reader_of,
-    tool_reader_of,
-    without_metadata,
-)
+from slimrl_envs.openenv.actions import Reader, Schema, act_tool, is_tool_schema, mcp_reader_of, reader_of
 from slimrl_envs.openenv.pages import description_of, schema_of
-from slimrl_envs.openenv.session import Observed, Server, Session
+from slimrl_envs.openenv.server import Server
+from slimrl_envs.openenv.session import Observed, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +23,6 @@ class Style:
     tag: str
     field: str
     instructions: str
-
-
-class RunningServer:
-    """A server that somebody else has started."""
-
-    sessions = 0
-
-    def __init__(self, base: str) -> None:
-        self._base = base
-
-    def url(self) -> str:
-        """Its address."""
-        return self._base
-
-    def note_answer(self) -> None:
-        """Does nothing: the server is not started again."""
-
-    def close(self) -> None:
-        """Does nothing: the server is not ours."""
 
 
 class Connection:
@@ -68,7 +42,7 @@ class Connection:
         )
 
     def prepare(self) -> None:
-        """Starts the server, if it is ours, and asks what its actions are. Raises UserError if it cannot."""
+        """Start the server, if it is ours, and read the schema of its actions. Raises UserError if it cannot."""
         with self._preparing:
             if self._schema:
                 return
@@ -76,8 +50,7 @@ class Connection:
             schema = schema_of(base)
             self._description = self._style.instructions or description_of(base)
             if not is_tool_schema(schema):
-                own = check_schema(without_metadata(schema), f"actions at {base}")
-                self._reader = reader_of(own, self._style.format, self._style.tag, self._style.field)
+                self._reader = reader_of(act_tool(schema), self._style.format, self._style.tag, self._style.field)
             elif self._style.format == "text" or self._style.field:
                 raise UserError(
                     'openenv: the actions call tools: take the `format` "native" or "json", and no `text_field`.'
@@ -139,13 +112,9 @@ class Connection:
         session = await Session.connect(base)
         try:
             observed = await session.reset(arguments)
-            return session, observed, self._reader or await self._read_tools(session)
+            if self._reader:
+                return session, observed, self._reader
+            return session, observed, mcp_reader_of(await session.list_tools(), self._style.format, self._style.tag)
         except BaseException:
             await session.close()
             raise
-
-    async def _read_tools(self, session: Session) -> Reader:
-        tools = await session.list_tools()
-        for name, tool in tools.items():
-            check_schema(tool["parameters"], f"the tool {name!r:.100}")
-        return tool_reader_of(tools, self._style.format, self._style.tag)

@@ -60,16 +60,16 @@ def models_of(kind: Any, server: Any) -> tuple[Any, Any]:
 
 
 def end_with_parent() -> None:
-    """Waits until the process that started this one ends or closes the pipe, and ends this one and its children."""
+    """Wait until the parent exits or closes the pipe, and kill this process and its children."""
     while os.read(0, 4096):
         pass
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def main() -> int:
-    """Serves until the parent ends."""
+    """Serve until the parent exits."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the environment prints must not fill a pipe that nobody reads
+    os.dup2(2, 1)  # prints of the environment must not fill a pipe that nobody reads
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         app, allowed = make_app(sys.argv[1], int(sys.argv[2]))

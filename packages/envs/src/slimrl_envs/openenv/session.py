@@ -1,24 +1,28 @@
 """One session with an environment server: a WebSocket on which an environment is reset and stepped.
 
-What comes from the server is checked here. Knows nothing of tasks and messages.
+Messages of the server are checked here. The module knows nothing of tasks and chats.
 """
 
 import json
 import math
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from slimrl.errors import RolloutError, require, visible
 from slimrl.io.http import BUSY, PASSING, HttpError, Peer
 from slimrl.io.urls import is_this_machine
+from slimrl.tools.base import ToolError, TypedTool
+from slimrl_envs.openenv.actions import mcp_tool
 from slimrl_envs.openenv.address import session_url
 
 MAX_MESSAGE = 8 << 20  # bytes, of one answer
 CLOSE_S = 2.0
 OPEN_S = 20.0
+M = TypeVar("M", bound=BaseModel)
 WRONG_ACTION, FULL = "VALIDATION_ERROR", "CAPACITY_REACHED"
 MAX_FAULTS = 5
 
@@ -30,32 +34,43 @@ class Passing(HttpError):
         super().__init__(Peer("OpenEnv server", ""), "", said, "unreachable")
 
 
-class WrongAction(Exception):
-    """The server takes no such action. The text is for the policy to read."""
+class Observed(BaseModel):
+    """The answer of an environment to an action or to a reset."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    observation: dict[str, Any]
+    reward: bool | float | None = None
+    done: bool = False
 
 
-class Server(Protocol):
-    """A server of environments. `sessions` is how many it allows at once, or 0 if unknown."""
+class _Fault(BaseModel):
+    """One mistake in an action, as the server lists it."""
 
-    sessions: int
-
-    def url(self) -> str:
-        """Its address; a server of ours is started if it does not run."""
-
-    def note_answer(self) -> None:
-        """Notes that a session was answered."""
-
-    def close(self) -> None:
-        """Ends a server of ours."""
+    loc: list[str | int] = ["action"]
+    msg: str = "wrong"
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What an environment answers to an action, or to a reset."""
+class _Error(BaseModel):
+    message: str = ""
+    code: str = ""
+    errors: list[_Fault] = []
 
-    fields: dict[str, Any]
-    reward: float
-    done: bool
+
+class _Tool(BaseModel):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] = Field(validation_alias=AliasChoices("inputSchema", "input_schema"))
+
+
+class _ToolList(BaseModel):
+    tools: list[_Tool] = Field(min_length=1)
+
+
+class _ToolAnswer(BaseModel):
+    """The answer of MCP to `tools/list`."""
+
+    result: _ToolList
 
 
 class Session:
@@ -104,10 +119,10 @@ class Session:
         return cls(socket)
 
     async def reset(self, arguments: dict[str, Any]) -> Observed:
-        """A fresh environment's first observation. Raises Passing if the server has no room, or ends."""
+        """Return a fresh environment's first observation. Raises Passing if the server has no room, or stops."""
         try:
             return await self._ask("reset", arguments)
-        except WrongAction as error:
+        except ToolError as error:
             raise RolloutError("environment_error", f"the server refuses to reset: {error}") from error
         except RolloutError as error:
             if error.reason == "environment_died":  # nothing was played yet
@@ -115,110 +130,74 @@ class Session:
             raise
 
     async def step(self, action: dict[str, Any]) -> Observed:
-        """The answer to an action. Raises WrongAction if it is none."""
+        """Return the answer to an action. Raises ToolError if the server refuses the action."""
         try:
             return await self._ask("step", action)
         except Passing as error:
             raise RolloutError("environment_error", error.said) from error
 
-    async def list_tools(self) -> dict[str, dict[str, Any]]:
-        """The JSON schemas of the tools' arguments and their descriptions, by name: `{name: {"description": ...,
-        "parameters": ...}}`."""
-        answer = await self._exchange(
-            {"type": "mcp", "data": {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}}
-        )
-        result = answer.get("data") if answer.get("type") == "mcp" else None
-        tools = result["result"].get("tools") if isinstance(result, dict) and _is_dict(result.get("result")) else None
-        if not isinstance(tools, list) or not tools:
-            raise RolloutError("environment_error", f"the server lists no tools: {answer!r:.300}")
-        return dict(_tool(tool) for tool in tools)
+    async def list_tools(self) -> dict[str, TypedTool]:
+        """Return the environment's tools by name."""
+        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        answer = await self._exchange({"type": "mcp", "data": request})
+        tools = _read(_ToolAnswer, answer.get("data"), "no list of tools").result.tools
+        return {tool.name: mcp_tool(tool.name, tool.description or "", tool.parameters) for tool in tools}
 
     async def close(self) -> None:
-        """Ends the session, also one that is broken."""
+        """Close the session, also one that is broken."""
         exceptions = require("websockets.exceptions", "openenv", "an OpenEnv server")
-        with suppress(OSError, exceptions.WebSocketException):  # it may have ended already
+        with suppress(OSError, exceptions.WebSocketException):  # it may be closed already
             await self._socket.send('{"type": "close"}')
             await self._socket.close()
 
     async def _ask(self, kind: str, data: dict[str, Any]) -> Observed:
         answer = await self._exchange({"type": kind, "data": data})
-        if answer.get("type") != "observation" or not isinstance(answer.get("data"), dict):
-            raise RolloutError("environment_error", f"the server answers no observation, but {answer!r:.300}")
-        return _observation_of(answer["data"])
+        observed = _read(Observed, answer.get("data"), "no observation")
+        if not math.isfinite(observed.reward or 0.0):
+            raise RolloutError("nonfinite_reward", f"the environment gave reward {observed.reward}")
+        return observed
 
     async def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a message and return the answer. Raises the exception of an answer of the type `error`."""
         exceptions = require("websockets.exceptions", "openenv", "an OpenEnv server")
-        with suppress(OSError, exceptions.ConnectionClosed):  # why it has ended may have been said before
+        with suppress(OSError, exceptions.ConnectionClosed):  # the reason for its end may have been sent before
             await self._socket.send(json.dumps(message))
         try:
             text = await self._socket.recv()
         except (OSError, exceptions.ConnectionClosed) as error:
-            sent = getattr(error, "sent", None)
+            sent = vars(error).get("sent")  # the reason that this side gave
             if sent is not None and sent.code == 1009:
                 raise RolloutError("environment_error", f"an answer is larger than {MAX_MESSAGE} bytes") from error
             raise RolloutError("environment_died", f"the server ended the session: {error!s:.300}") from error
-        return _raise_error(_parse(text))
-
-
-def _is_dict(value: object) -> bool:
-    return isinstance(value, dict)
-
-
-def _parse(text: str | bytes) -> dict[str, Any]:
-    try:
-        answer = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict):
-        raise RolloutError("environment_error", f"the server answers no JSON object, but {text!r:.300}")
-    return answer
-
-
-def _raise_error(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer, unless it is an error, which is raised."""
-    if answer.get("type") != "error":
+        try:
+            answer = json.loads(text)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise RolloutError("environment_error", f"the server answers no JSON object, but {text!r:.300}")
+        if answer.get("type") == "error":
+            raise _failure(_read(_Error, answer.get("data"), "a malformed error"))
         return answer
-    data = answer["data"] if isinstance(answer.get("data"), dict) else {}
-    said, code = visible(str(data.get("message", answer)), 1000), data.get("code")
-    if code == WRONG_ACTION:
-        raise WrongAction(_faults(data.get("errors")) or said)
-    if code == FULL:
-        raise Passing(f"all sessions of the server are taken ({said})")
-    raise RolloutError("environment_error", f"the server answers with an error: {said} ({code!r:.60})")
 
 
-def _faults(errors: object) -> str:
-    """What is wrong with an action, in the server's words."""
-    found = [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
-    return "; ".join(
-        f"{'.'.join(map(str, one['loc'])) if isinstance(one.get('loc'), list) else 'action'}: "
-        f"{visible(str(one.get('msg', 'wrong')), 100)}"
-        for one in found[:MAX_FAULTS]
-    )
-
-
-def _observation_of(data: dict[str, Any]) -> Observed:
-    fields, reward, done = data.get("observation"), data.get("reward"), data.get("done", False)
-    if not isinstance(fields, dict):
-        raise RolloutError("environment_error", f"an observation must be an object, not {fields!r:.100}")
-    if not isinstance(done, bool):
-        raise RolloutError("environment_error", f"`done` must be true or false, not {done!r:.100}")
-    if reward is None:
-        reward = 0.0
-    if not isinstance(reward, (bool, int, float)):
-        raise RolloutError("environment_error", f"`reward` must be a number, not {reward!r:.100}")
+def _read(kind: type[M], value: object, what: str) -> M:
+    """Validate a part of an answer. Raises RolloutError, with `what` the server gave, if it is invalid."""
     try:
-        reward = float(reward)
-    except OverflowError:
-        reward = math.inf
-    if not math.isfinite(reward):
-        raise RolloutError("nonfinite_reward", f"the environment gave reward {reward}")
-    return Observed(fields, reward, done)
+        return kind.model_validate(value)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        found = f"{value!r:.300}{f' ({place:.100})' if place else ''}"
+        raise RolloutError("environment_error", f"the server answers {what}, but {found}") from error
 
 
-def _tool(tool: object) -> tuple[str, dict[str, Any]]:
-    fields = tool if isinstance(tool, dict) else {}
-    name, schema = fields.get("name"), fields.get("inputSchema", fields.get("input_schema"))
-    if not isinstance(name, str) or not isinstance(schema, dict):
-        raise RolloutError("environment_error", f"a tool has no name or no schema: {tool!r:.200}")
-    return name, {"description": str(fields.get("description") or ""), "parameters": schema}
+def _failure(error: _Error) -> Exception:
+    """The exception of an answer that is an error."""
+    text = visible(error.message, 1000)
+    if error.code == WRONG_ACTION:
+        faults = "; ".join(
+            f"{'.'.join(map(str, one.loc))}: {visible(one.msg, 100)}" for one in error.errors[:MAX_FAULTS]
+        )
+        return ToolError(faults or text)
+    if error.code == FULL:
+        return Passing(f"all sessions of the server are taken ({text})")
+    return RolloutError("environment_error", f"the server answers with an error: {text} ({error.code!r:.60})")

@@ -1,7 +1,7 @@
 """`openenv:URL_OR_PACKAGE`: an environment server of OpenEnv, whose tasks are seeds or arguments of its `reset`.
 
 The server runs already, or is started here: from an environment's class in a process of its own, or from an image in a
-container. slimrl speaks the server's protocol itself and needs no package of OpenEnv's.
+container. slimrl has its own client of the protocol and needs no package of OpenEnv's.
 """
 
 import json
@@ -20,11 +20,11 @@ from slimrl.io.settings import refuse_idle
 from slimrl.types import Split, Task, Taskset
 from slimrl_envs.openenv.actions import FORMATS
 from slimrl_envs.openenv.address import read_address
-from slimrl_envs.openenv.connection import Connection, RunningServer, Style
-from slimrl_envs.openenv.containers import ContainerServer
+from slimrl_envs.openenv.connection import Connection, Style
+from slimrl_envs.openenv.containers import start_container
 from slimrl_envs.openenv.episode import OpenEnvEpisode, View
-from slimrl_envs.openenv.processes import ProcessServer
-from slimrl_envs.openenv.session import Server
+from slimrl_envs.openenv.processes import start_process
+from slimrl_envs.openenv.server import Running, Server
 
 OWN_SESSIONS = 1024  # of a server that is started here, where its environment allows several
 BLOCK = 1 << 28  # seeds for each split; all of them are below 2**32
@@ -42,7 +42,7 @@ class OpenEnv(Taskset):
     arguments that all tasks have.
 
     `format` is how the policy acts: `text` (the reply is the action's one text), `json` (an object in a tag), `native`
-    (a call as the model's chat template has it), or `auto`, which takes what the action's schema needs. `tag` encloses
+    (a call as the model's chat template has it), or `auto`, by the schema of the action. `tag` encloses
     the action, and `text_field` is the action's text where it has several. `instructions` replace the server's own
     description. The policy reads the fields `observe` of an observation, or all, and at most
     `max_observation_tokens` tokens.
@@ -72,8 +72,7 @@ class OpenEnv(Taskset):
 
     def __post_init__(self) -> None:
         self._address = read_address(self.name)
-        for package in ("jsonschema", "websockets"):
-            require(package, "openenv", "an OpenEnv server")
+        require("websockets", "openenv", "an OpenEnv server")
         if self.format not in FORMATS:
             raise UserError(f"openenv: there is no `format` {self.format!r}.{nearest(self.format, FORMATS)}")
         if self.tag and not TAG.fullmatch(self.tag):
@@ -97,7 +96,7 @@ class OpenEnv(Taskset):
                 raise UserError(f"openenv: `{name}` must be more than 0, not {getattr(self, name)}.")
 
     def prepare(self) -> None:
-        """Starts the server, if it is ours, and asks what its actions are. Raises UserError if it cannot."""
+        """Start the server, if it is ours, and read the schema of its actions. Raises UserError if it cannot."""
         self._connection.prepare()
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -115,16 +114,18 @@ class OpenEnv(Taskset):
         return OpenEnvEpisode(self._connection, task.data, View(self.observe, self.max_observation_tokens))
 
     def close(self) -> None:
-        """Ends a server that was started here. Without it the server ends with this process."""
+        """Stop a server that was started here. Without it the server stops with this process."""
         self._server.close()
 
     @cached_property
     def _server(self) -> Server:
+        place = self._address.text
         if self._address.kind == "url":
-            return RunningServer(self._address.text)
+            return Server("server", lambda: Running(place))
         if self._address.kind == "image":
-            return ContainerServer(self._address.text)
-        return ProcessServer(self._address.text, self.python or sys.executable, self.max_concurrent or OWN_SESSIONS)
+            return Server("container", lambda: start_container(place))
+        python, sessions = self.python or sys.executable, self.max_concurrent or OWN_SESSIONS
+        return Server("server", lambda: start_process(place, python, sessions))
 
     @cached_property
     def _connection(self) -> Connection:

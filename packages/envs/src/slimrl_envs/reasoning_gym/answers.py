@@ -1,7 +1,7 @@
-"""Tells which answers the package's scorers may be given.
+"""Selects the answers that the package's scorers may be given.
 
-Eight of its scorers evaluate the answer as Python, seven of them what a policy may have written to run code or to take
-hours. These get an answer only where nothing but numbers, names, lists and arithmetic is in it.
+Eight of its scorers evaluate the answer as Python, seven of them also harmful code and endless
+formulas. These get an answer only where nothing but numbers, names, lists and arithmetic is in it.
 """
 
 import ast
@@ -38,7 +38,7 @@ def is_safe(name: str, answer: str) -> bool:
 
 
 def _is_harmless_literal(answer: str) -> bool:
-    # What is no Python is not evaluated, and is compared as text. An answer to `string_insertion` is a name in
+    # A text that is not Python is compared as text. An answer to `string_insertion` is a name in
     # capitals. The variables of the scorers, one of which has the right answer, are in small letters.
     tree = _parse(answer)
     return tree is None or all(
@@ -64,7 +64,7 @@ def _parse(answer: str) -> ast.expr | None:
 
 
 def _is_harmless(node: ast.AST) -> bool:
-    """Whether a node of a formula, apart from what is in it, is arithmetic of a bounded size."""
+    """Whether a node of a formula, apart from its children, is arithmetic of a bounded size."""
     if isinstance(node, ast.Constant):
         return type(node.value) in (int, float) and len(repr(node.value)) <= MAX_DIGITS
     if isinstance(node, ast.Call):

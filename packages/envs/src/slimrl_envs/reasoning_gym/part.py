@@ -14,7 +14,7 @@ from slimrl.io.cache import say
 from slimrl.types import Split
 from slimrl_envs.reasoning_gym.answers import is_safe
 
-# A question belongs to the first split that has made it, so held-out tasks are the same whatever `num_train` is.
+# A question belongs to the first split that has made it, so held-out tasks are the same for every `num_train`.
 SPLITS: tuple[Split, ...] = ("test", "validation", "train")
 STRIDE = 10_000_000  # between the seeds of two splits: the package makes item `i` from `seed + i`
 TRIES, MORE_TRIES = 4, 100  # items made at most for each wanted one, and besides
@@ -50,7 +50,7 @@ EASY = {
     "syllogism": ("Yes", 0.68),
     "zebra_puzzles": ("bob", 0.31),
 }
-# What a scorer raises at an answer that it cannot read.
+# The errors of scorers at answers that they cannot read.
 UNREADABLE = (
     ArithmeticError,
     AssertionError,
@@ -67,7 +67,7 @@ Entry = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Item:
-    """A question of the package. `seed` is what it is made from again, and `answer` is empty where it gives none."""
+    """A question of the package. `seed` makes it again, and `answer` is empty where it gives none."""
 
     seed: int
     question: str
@@ -103,7 +103,7 @@ class Part:
         self._first_seed, self._sizes = seed * len(SPLITS) * STRIDE, sizes
         self._datasets: dict[Split, Any] = {}
         self._items: dict[Split, list[Item]] = {}
-        self._config_of("train")  # raises at once what the config refuses
+        self._config_of("train")  # raises at once if the config refuses a setting
         self._entry = functools.lru_cache(CACHED_ENTRIES)(self._make_entry)
 
     def items(self, split: Split) -> list[Item]:
@@ -117,7 +117,7 @@ class Part:
         return self._items[split]
 
     def score(self, answer: str, item: Item) -> float:
-        """What the package's scorer gives for an answer, between 0 and 1; it is 0 where it cannot read the answer.
+        """The score of an answer by the package, between 0 and 1; it is 0 where it cannot read the answer.
         Raises RolloutError for a score that is not finite, and for an item that the package now makes otherwise."""
         entry = self._entry(item.seed)
         if entry["question"] != item.question:
@@ -148,10 +148,10 @@ class Part:
                 refused += 1
                 continue
             found[item.question] = item
-        self._tell_of_few(split, len(found), refused, failure)
+        self._report_few(split, len(found), refused, failure)
         return list(found.values())
 
-    def _tell_of_few(self, split: Split, num_found: int, num_refused: int, failure: str) -> None:
+    def _report_few(self, split: Split, num_found: int, num_refused: int, failure: str) -> None:
         wanted, tried = self._sizes[split], self._num_candidates(split)
         if num_found == wanted:
             return

@@ -1,7 +1,7 @@
 """`reasoning-gym:NAME`: a task of the package reasoning-gym, or a mixture of several, `reasoning-gym:NAME+NAME`.
 
-The package makes questions from seeds, knows their answers, and scores what is given as one, 0 to 1. An episode is one
-question and one reply. Training and held-out questions come from different seeds, and no question is in two splits.
+The package makes questions from seeds, knows their answers, and scores replies, 0 to 1. An episode is one
+question and one reply. Training and held-out questions have different seeds, and no question is in two splits.
 """
 
 import random
@@ -28,9 +28,9 @@ MAX_SIZE = 1_000_000
 class ReasoningGym(Taskset):
     """A taskset of one or several of the package's tasks. The fields are the `args` of the config section.
 
-    `config` holds settings of the task, as the package names them; in a mixture it holds those of each task under its
+    `config` holds settings of the task, as the package names them; in a mixture it has one table a task, under its
     name. `level` takes the settings from the package's curriculum, from 0, and `config` changes them. `weights` are the
-    shares of the tasks of a mixture, 1 where none is given. Each split has at most so many tasks as its `num_` says.
+    shares of the tasks of a mixture, 1 where none is given. The `num_` of a split is the most tasks that it has.
     """
 
     name: str
@@ -72,7 +72,7 @@ class ReasoningGym(Taskset):
             say(f"reasoning-gym: {name} pays {pay:.2f} on average if every answer is `{answer}`. Learn more than that.")
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, the same ones at every call; those of a mixture are shuffled."""
+        """The tasks of a split, the same ones at every call; a mixture is shuffled."""
         found = [
             Task(f"{split}/{name}/{item.seed}", {"task": name, "seed": item.seed, **_texts(item)})
             for name, part in self._parts.items()

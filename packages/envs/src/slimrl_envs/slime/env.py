@@ -3,7 +3,7 @@
 That rollout (`examples/geo3k_vlm_multi_turn` in SLIME) asks a module for `build_env(sample, args)` and then plays
 `reset()`, `step(text)` and so on, without `await`. It tokenises observations itself and cuts the conversation where the
 model stops. `rollout.py` does more; prefer it where there is the choice. This module loads no model, and of
---hf-checkpoint only the tokenizer, to know what a reply may end with.
+--hf-checkpoint only the tokenizer, for the special tokens at the end of replies.
 """
 
 import json
@@ -20,6 +20,7 @@ from slimrl.types import Environment, Message, Task
 from slimrl_envs.slime.rows import (
     GAME,
     TIMEOUT_S,
+    entries_of,
     environment_args,
     read_state,
     task_of,
@@ -48,9 +49,9 @@ class MatchingEnv:
         hf_checkpoint: str = "",
         max_turns: int | None = None,
     ) -> None:
-        """Makes an environment without a game; `reset` begins one.
+        """Make an environment without a game; `reset` starts one.
 
-        `args` are those of the environment `matching-game`, of which `max_turns` may be given by itself. The `sample`,
+        `args` belong to the environment `matching-game`; `max_turns` may be given by itself. The `sample`,
         if there is one, holds the game, and gets the reward. `timeout_s` is for one answer of the partner. With
         `hf_checkpoint` the special tokens of its tokenizer are removed from the end of replies; without it `step` must
         be given the reply alone.
@@ -63,7 +64,7 @@ class MatchingEnv:
         self._reward = 0.0
 
     def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begins the game of the sample, or a given one. Raises UserError if there is no game, or an invalid one."""
+        """Start the game of the sample, or a given one. Raises UserError if there is no game, or an invalid one."""
         self._leave()
         state = read_state(dict(game_state)) if game_state is not None else None
         if state is None and self._sample is None:
@@ -99,7 +100,7 @@ class MatchingEnv:
         return observation_of(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
 
     def get_normalized_reward(self) -> float:
-        """The reward of the last game so far: what was agreed on, as a share of the best; 0 without an agreement."""
+        """The reward of the last game so far: the agreement's share of the best value; 0 without one."""
         return self._reward
 
     def format_observation(self, observation: Observation) -> Message:
@@ -107,7 +108,7 @@ class MatchingEnv:
         return {"role": "user", "content": observation["obs_str"]}
 
     def close(self) -> None:
-        """Ends the game and the thread."""
+        """Stop the game and the thread."""
         self._leave()
         self._thread.close()
 
@@ -145,7 +146,7 @@ def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
             "slime: matching_args.role = 2 cannot act here: the prompts of the rows show the table of player 1. Use "
             "slimrl.integrations.slime.generate, or remove it."
         )
-    return MatchingEnv(settings, sample, timeout_of(args), str(getattr(args, "hf_checkpoint", None) or ""))
+    return MatchingEnv(settings, sample, timeout_of(args), str(entries_of(args).get("hf_checkpoint") or ""))
 
 
 def observation_of(messages: Any) -> Observation:

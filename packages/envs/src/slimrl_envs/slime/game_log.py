@@ -1,7 +1,7 @@
 """Records the games of a SLIME run as `slimrl rl` records its own, so that `scripts/analyze_questions.py` reads them.
 
-Files are `rollouts/step_N.jsonl`, where N counts batches of groups that were begun: SLIME numbers groups, and goes on
-with the numbers when a run is resumed. With a filter that drops groups, N runs ahead of SLIME's own steps.
+Files are `rollouts/step_N.jsonl`, where N counts batches of started groups: SLIME numbers groups, and continues the
+numbers when a run is resumed. With a filter that drops groups, N runs ahead of SLIME's own steps.
 """
 
 from collections.abc import Callable

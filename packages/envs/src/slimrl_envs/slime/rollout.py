@@ -1,7 +1,7 @@
 """A rollout function with which SLIME trains on the matching game: `--custom-generate-function-path
 slimrl.integrations.slime.generate`.
 
-The agent loop is that of `slimrl rl` (`rollout/episode.py`). Its tokens come from SGLang's router
+`rollout/episode.py` is the agent loop, as in `slimrl rl`. Its tokens are those of SGLang's router
 (`sglang.py`), and the rollout becomes SLIME's `Sample`. SLIME is not imported. See docs/slime.md.
 """
 
@@ -29,10 +29,9 @@ from slimrl_envs.slime.rows import (
     MAX_FAILURES,
     TIMEOUT_S,
     Sample,
+    entries_of,
     environment_args,
     group_of,
-    log_dir_of,
-    max_failures_of,
     task_of,
     taskset_of,
     timeout_of,
@@ -68,7 +67,7 @@ class Sampler(Protocol):
 async def generate(args: Any, sample: Sample, sampling_params: Mapping[str, Any], evaluation: bool = False) -> Sample:
     """The sample, filled with the rollout of one game. SLIME calls this for every sample.
 
-    Raises UserError, which ends SLIME's run, for what would fail for every sample: a missing setting, a row that is no
+    Raises UserError, which ends SLIME's run, if every sample would fail: a missing setting, a row without a
     game, a context that the opening fills, a router that does not answer, a partner's budget that is used up, or many
     failures in a row.
     """
@@ -80,7 +79,7 @@ async def generate(args: Any, sample: Sample, sampling_params: Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings in SLIME's `args`. Those that begin with `matching_` come from `--custom-config-path`. A limit of 0
+    """The settings in SLIME's `args`. `--custom-config-path` sets the ones with the prefix `matching_`. A limit of 0
     is none. `environment` is JSON, so that equal settings have equal hashes."""
 
     hf_checkpoint: str
@@ -97,26 +96,27 @@ class Settings:
     def of(cls, args: Any) -> "Settings | None":
         """The settings; None for `args` without a router, as in SLIME's contract tests. Raises UserError for invalid
         ones."""
-        # SLIME's namespace has other names in each version, so it is asked what it has.
-        if not any(hasattr(args, name) for name in NEEDED):
+        entries = entries_of(args)
+        if not entries.keys() & NEEDED.keys():
             return None
-        given = {name: getattr(args, name, None) for name in NEEDED}
-        for name, value in given.items():
-            if not value:
-                raise UserError(f"slime: args.{name} is {value!r}: {NEEDED[name]}.")
-        if getattr(args, "use_rollout_routing_replay", False):
+        for name, advice in NEEDED.items():
+            if not entries.get(name):
+                raise UserError(f"slime: args.{name} is {entries.get(name)!r}: {advice}.")
+        if entries.get("use_rollout_routing_replay"):
             raise UserError("slime: --use-rollout-routing-replay has no effect on slimrl's rollouts. Remove it.")
-        host = str(given["sglang_router_ip"]).strip("[]")
+        host = str(entries["sglang_router_ip"]).strip("[]")
+        log_dir = entries.get("matching_log_dir")
         return cls(
-            hf_checkpoint=str(given["hf_checkpoint"]),
-            router=Router(f"http://{f'[{host}]' if ':' in host else host}:{given['sglang_router_port']}"),
+            hf_checkpoint=str(entries["hf_checkpoint"]),
+            router=Router(f"http://{f'[{host}]' if ':' in host else host}:{entries['sglang_router_port']}"),
             environment=json.dumps(environment_args(args), sort_keys=True),
-            max_context_len=int(getattr(args, "rollout_max_context_len", None) or 0),
-            max_turn_tokens=int(getattr(args, "matching_turn_tokens", None) or 0),
+            max_context_len=int(entries.get("rollout_max_context_len") or 0),
+            max_turn_tokens=int(entries.get("matching_turn_tokens") or 0),
             timeout_s=timeout_of(args),
-            max_failures=max_failures_of(args),
-            log_dir=log_dir_of(args),
-            groups_per_step=int(getattr(args, "rollout_batch_size", None) or 1),
+            max_failures=int(entries.get("matching_max_failures") or MAX_FAILURES),
+            # By default beside SLIME's checkpoints; empty for no record.
+            log_dir=str((entries.get("save") if log_dir is None else log_dir) or ""),
+            groups_per_step=int(entries.get("rollout_batch_size") or 1),
         )
 
 
@@ -221,7 +221,7 @@ class MatchingRollouts:
         """A started game, its opening messages, and the number of their tokens. The limits of the episode depend on
         that number, so the game is started before the agent loop.
 
-        Raises UserError for a row that is no game, or an opening that fills the context.
+        Raises UserError for a row without a game, or an opening that fills the context.
         """
         try:
             environment = new_episode(self.taskset, task)
@@ -266,7 +266,7 @@ class _BegunEpisode(Taskset):
 
 
 def reset(sample: Sample) -> None:
-    """Clears the results of an earlier try: a sample that was aborted begins anew, as does its partner."""
+    """Clears the results of an earlier try: a sample that was aborted starts anew, as does its partner."""
     sample.tokens, sample.response, sample.response_length = [], "", 0
     sample.loss_mask, sample.rollout_log_probs, sample.weight_versions = [], [], []
     sample.reward, sample.remove_sample, sample.status = None, False, sample.Status.PENDING
@@ -278,7 +278,7 @@ def fill(sample: Sample, rollout: Rollout, num_prompt: int, chat: ChatFormat) ->
 
     A truncated game earned nothing. A failed game earned nothing either, and is not trained on (`remove_sample`).
     """
-    # The response begins behind the opening. Without a sampled token all of the rollout is prompt.
+    # The response stands behind the opening. Without a sampled token all of the rollout is prompt.
     begin = num_prompt if rollout.num_sampled else len(rollout.token_ids_T)
     sample.tokens = list(rollout.token_ids_T) or [chat.end_of_turn]
     sample.loss_mask = [int(sampled) for sampled in rollout.loss_mask_T[begin:]]
@@ -305,14 +305,14 @@ def fill(sample: Sample, rollout: Rollout, num_prompt: int, chat: ChatFormat) ->
 
 
 def status_of(sample: Sample, rollout: Rollout) -> Any:
-    """The value of SLIME's `Status` that tells how a rollout ended."""
+    """The value of SLIME's `Status` for a rollout."""
     if rollout.failure:
         return sample.Status.ABORTED if rollout.failure == ABORTED else sample.Status.FAILED
     return sample.Status.COMPLETED if rollout.stop_reason is StopReason.DONE else sample.Status.TRUNCATED
 
 
 def not_played(sample: Sample, failure: str, evaluation: bool, token: int = 0) -> Sample:
-    """The sample of a game that did not begin: two tokens that are not trained on."""
+    """The sample of a game that did not start: two tokens that are not trained on."""
     reset(sample)
     logger.warning("a sample was not played: %s", failure)
     sample.tokens, sample.response_length, sample.loss_mask, sample.rollout_log_probs = [token, token], 1, [0], [0.0]

@@ -4,8 +4,10 @@ Neither SLIME nor PyTorch is imported. See docs/slime.md.
 """
 
 import json
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
@@ -19,25 +21,35 @@ MAX_FAILURES = 1024
 NOT_HERE = ("n", "games", "num_train", "num_test", "seed", "max_turns", "thoughts")
 
 
-class Sample(Protocol):
-    """The part of SLIME's `slime.utils.types.Sample` that is used here. `Status` is its enumeration."""
+@dataclass
+class Sample:
+    """The part of SLIME's `slime.utils.types.Sample` that is used here. It stands in for SLIME's own, which SLIME hands
+    over, where there is no SLIME."""
 
-    Status: Any
-    status: Any
-    index: int | None
-    group_index: int | None
-    prompt: Any
-    label: Any
-    tokens: list[int]
-    response: str
-    response_length: int
-    loss_mask: list[int] | None
-    rollout_log_probs: list[float] | None
-    weight_versions: list[str]
-    reward: Any
-    remove_sample: bool
-    session_id: str | None
-    metadata: dict[str, Any]
+    class Status(Enum):
+        """The end of a rollout, as SLIME names it."""
+
+        PENDING = "pending"
+        COMPLETED = "completed"
+        TRUNCATED = "truncated"
+        ABORTED = "aborted"
+        FAILED = "failed"
+
+    status: Any = Status.PENDING
+    index: int | None = None
+    group_index: int | None = None
+    prompt: Any = ""
+    label: Any = None
+    tokens: list[int] = field(default_factory=list)
+    response: str = ""
+    response_length: int = 0
+    loss_mask: list[int] = field(default_factory=list)
+    rollout_log_probs: list[float] = field(default_factory=list)
+    weight_versions: list[str] = field(default_factory=list)
+    reward: Any = None
+    remove_sample: bool = False
+    session_id: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 def task_of(sample: Sample) -> Task:
@@ -74,12 +86,18 @@ def read_state(held: Any) -> dict[str, Any] | None:
     return held if "table" in held else read_state(held.get(GAME))
 
 
+def entries_of(args: Any) -> dict[str, Any]:
+    """The entries of SLIME's `args` by name; each version of SLIME has others."""
+    return {} if args is None else vars(args)
+
+
 def environment_args(args: Any) -> dict[str, Any]:
     """The `args` of the environment: those in `matching_args`, and `max_turns`, which SLIME's examples set too.
 
     Raises UserError for a setting that cannot act here.
     """
-    given = getattr(args, "matching_args", None) or {}
+    entries = entries_of(args)
+    given = entries.get("matching_args") or {}
     if not isinstance(given, dict):
         raise UserError(
             f"slime: matching_args is {given!r:.100}, expected a mapping (see configs/matching_config.yaml)."
@@ -92,24 +110,13 @@ def environment_args(args: Any) -> dict[str, Any]:
         raise UserError(
             'slime: matching_args.partner = "self" cannot act: SLIME plays one side. It is for slimrl\'s `rl`.'
         )
-    max_turns = getattr(args, "max_turns", None)
+    max_turns = entries.get("max_turns")
     return {**given, **({} if max_turns is None else {"max_turns": max_turns})}
 
 
 def timeout_of(args: Any) -> float:
     """The longest wait for the partner in seconds, from `matching_timeout_s`."""
-    return float(getattr(args, "matching_timeout_s", None) or TIMEOUT_S)
-
-
-def max_failures_of(args: Any) -> int:
-    """The number of failures in a row after which SLIME is stopped, from `matching_max_failures`."""
-    return int(getattr(args, "matching_max_failures", None) or MAX_FAILURES)
-
-
-def log_dir_of(args: Any) -> str:
-    """The directory in which games are recorded: `matching_log_dir`, or that of SLIME's checkpoints; empty for none."""
-    chosen = getattr(args, "matching_log_dir", None)
-    return str((getattr(args, "save", None) if chosen is None else chosen) or "")
+    return float(entries_of(args).get("matching_timeout_s") or TIMEOUT_S)
 
 
 @cache

@@ -13,7 +13,7 @@ def tokenizer_of(hf_checkpoint: str) -> Any:
     """The tokenizer of a checkpoint. Raises UserError where none can be loaded."""
     try:
         return AutoTokenizer.from_pretrained(hf_checkpoint, trust_remote_code=False)
-    except Exception as error:  # tokenizers raises plain `Exception`; whatever it is, the directory needs mending
+    except Exception as error:  # tokenizers raises plain `Exception`; in each case the directory needs mending
         raise UserError(
             f"slime: no tokenizer could be loaded from --hf-checkpoint {hf_checkpoint}: {type(error).__name__}: {error}"
         ) from error

@@ -22,7 +22,7 @@ MAX_SPEECH_CHARS = 1_000  # of another player's words
 
 @dataclass
 class Record:
-    """What is counted of one player."""
+    """The counts of one player."""
 
     turns: int = 0
     invalid_moves: int = 0
@@ -36,7 +36,7 @@ class Match:
         self._bots, self._max_invalid_moves = bots, max_invalid_moves
         self._records = [Record() for _ in range(game.num_players)]
         self.last_read: list[Seen] = []
-        self.forfeit: int | None = None  # the player whose invalid move ended the game
+        self.forfeit: int | None = None  # the player whose invalid move closed the game
 
     @property
     def is_over(self) -> bool:
@@ -54,8 +54,8 @@ class Match:
         self.turns.notify()
 
     def let_bots_play(self) -> None:
-        """The bots' moves until it is the policy's turn. Raises RolloutError where a bot is to blame: such a game says
-        nothing about the policy."""
+        """The bots' moves until it is the policy's turn. Raises RolloutError where a bot is to blame: such a game is no
+        measure of the policy."""
         for _ in range(MAX_BOT_MOVES):
             if self.is_over or self.game.player not in self._bots:
                 return
@@ -71,8 +71,8 @@ class Match:
         """The reward of a player, 0 to 1, at the end of the game.
 
         For one player it is the game's own, cut to this range. For several, whose rewards go from -1 to 1, a loss
-        is 0, a draw 0.5 and a win 1. A player whose invalid move ended the game gets 0. The others then get 0.5 at
-        most: an error of another is no win, so nobody learns to provoke one.
+        is 0, a draw 0.5 and a win 1. A player whose invalid move closed the game gets 0. The others then get 0.5 at
+        most: an error of another is not a win, so nobody learns to provoke one.
         """
         if self.forfeit == player:
             return 0.0
@@ -84,7 +84,7 @@ class Match:
         return min(1.0, max(0.0, raw if self.game.num_players == 1 else (raw + 1) / 2))
 
     def metrics(self, player: int) -> dict[str, float]:
-        """What is logged of a player."""
+        """The metrics of a player."""
         record, is_played = self._records[player], self.game.is_over and self.forfeit is None
         raw = raw_reward(self.game, player) if is_played else math.nan
         has_won = raw > 0 if self.game.num_players > 1 else raw >= 1
@@ -100,7 +100,7 @@ class Match:
         return found
 
     def read(self) -> list[Seen]:
-        """What the player whose turn it is reads next. It stays in `last_read` for scripts."""
+        """The news for the player whose turn it is. It stays in `last_read` for scripts."""
         self.last_read = [
             Seen(one.sender, one.text[:MAX_SPEECH_CHARS], one.kind) if one.sender >= 0 else one
             for one in self.game.read()
@@ -117,7 +117,7 @@ class MatchEpisode:
         self._match: Match | None = None
 
     async def start(self) -> list[Message]:
-        """The game's rules, and what the player sees before its first move."""
+        """The game's rules, and the player's view before its first move."""
         match = self._match = self._make_match()
         match.let_bots_play()
         await self._wait(match)
@@ -144,7 +144,7 @@ class MatchEpisode:
         return Turn(done=False, messages=[{"role": "user", "content": text}], metrics=metrics)
 
     async def close(self) -> None:
-        """Tells the other sides that this one plays no more."""
+        """Leave the game, so that the other sides stop waiting."""
         if self._match:
             self._match.turns.leave(f"player {self._player}")
 

@@ -1,4 +1,4 @@
-"""One game of textarena that is being played: its random numbers, what its players read, and how it ended.
+"""One game of textarena that is being played: its random numbers, the texts for its players, and its end.
 
 textarena draws from Python's and numpy's global generators. Each game has states of its own for both, which are in
 place only during a call into it, so games that are played at once do not disturb each other or anyone else.
@@ -30,7 +30,7 @@ PROMPT, ACTION, BOARD = "PROMPT", "PLAYER_ACTION", "GAME_BOARD"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a player reads: a text of the game (`sender` -1) or of a player, and its kind."""
+    """A text for a player: of the game (`sender` -1) or of a player, and its kind."""
 
     sender: int
     text: str
@@ -39,7 +39,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What became of a move. `error` is what the game raised at it; then it is over."""
+    """The result of a move. `error` is the error of the game at it; then the game is over."""
 
     is_over: bool
     is_invalid: bool
@@ -55,7 +55,7 @@ class Generators:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Puts the states in place, and afterwards keeps how far they have come."""
+        """Puts the states in place, and keeps their progress afterwards."""
         python, numpy = random.getstate(), np.random.get_state()
         random.setstate(self._python)
         np.random.set_state(self._numpy)
@@ -68,10 +68,10 @@ class Generators:
 
 
 class Game:
-    """A game that has begun. It is fully decided by the seed and the moves."""
+    """A game that has started. It is fully decided by the seed and the moves."""
 
     def __init__(self, blueprint: Blueprint, seed: int, num_players: int) -> None:
-        """Begins a game. Raises UserError if it cannot be played by so many."""
+        """Start a game. Raises UserError if it cannot be played by so many."""
         self._blueprint, self._generators, self._error = blueprint, Generators(seed), ""
         self._game = blueprint.copy_game(blueprint.model)
         self._call(
@@ -102,7 +102,7 @@ class Game:
         return bool(self._error) or bool(self._game.state.done)
 
     def read(self) -> list[Seen]:
-        """What the player to move has not read yet, without its own moves."""
+        """The unread texts of the player to move, without its own moves."""
         player = self.player
         _, found = self._call("textarena failed to show the game", self._game.get_observation)
         if isinstance(found, str):
@@ -111,7 +111,7 @@ class Game:
         return [one for one in seen if not (one.kind == ACTION and one.sender == player)]
 
     def play(self, reply: str) -> Move:
-        """Makes the move of the player whose turn it is. Whatever the game raises at it ends the game."""
+        """Makes the move of the player whose turn it is. Any error of the game at it ends the game."""
         state, player, text = self._game.state, self.player, reply[:MAX_REPLY_CHARS]
         if self._blueprint.adds_brackets and "[" not in text and "]" not in text:
             text = f"[{text.strip()}]"
@@ -130,7 +130,7 @@ class Game:
         return not self.copy().play(reply).is_invalid
 
     def copy(self) -> "Game":
-        """A copy that goes on apart, with the same random numbers."""
+        """An independent copy with the same random numbers."""
         twin = object.__new__(Game)
         twin._blueprint, twin._error = self._blueprint, self._error
         twin._game = self._blueprint.copy_game(self._game)
@@ -148,7 +148,7 @@ class Game:
         }
 
     def reason(self) -> str:
-        """Why the game ended, in its own words."""
+        """The reason for the end, in the words of the game."""
         found = (one.get("reason") for one in self._game.state.game_info.values())
         return self._error or next((str(one) for one in found if one), "")
 
@@ -172,7 +172,7 @@ def _read_observation(sender: object, text: object, kind: object, player: int) -
 
 
 def as_text(seen: list[Seen]) -> str:
-    """What was seen as one text. Of several boards with the same first line only the last stays."""
+    """Join texts into one. Of several boards with the same first line only the last stays."""
     last = {_title(one): number for number, one in enumerate(seen) if one.kind == BOARD}
     kept = [one for number, one in enumerate(seen) if one.kind != BOARD or last[_title(one)] == number]
     texts = (one.text if one.sender < 0 else f"Player {one.sender}: {one.text}" for one in kept)

@@ -1,4 +1,4 @@
-"""A player of any game who moves at random: it takes what the game lists, or guesses after the examples in the rules.
+"""A player of any game who moves at random: it takes a listed move, or guesses after the examples in the rules.
 
 Whether a move is valid is tried on a copy of the game. Only the game's own rules and boards are read, never a word of
 another player, so nobody can put a move into its mouth.
@@ -42,7 +42,7 @@ class RandomPlayer:
         return None
 
     def _candidates(self, listed: list[str]) -> Iterator[str]:
-        """What the game lists, then variants of the examples in the rules, then all numbers in forms that have one or
+        """The listed moves, then variants of the examples in the rules, then all numbers in forms that have one or
         two of them."""
         yield from self._rng.sample(listed, len(listed))
         forms = self._rules or [*PLAIN]

@@ -66,7 +66,7 @@ def _has_line(cells: str, mark: str) -> bool:
 
 @functools.cache
 def _value(cells: str, mark: str, other: str) -> float:
-    """What the position is worth to `mark`, who is to move: 1 won, 0 lost. Against perfect play all draws are alike, so
+    """The worth of the position to `mark`, who is to move: 1 won, 0 lost. Against perfect play all draws are alike, so
     the mean over the other's moves counts a little."""
     if _has_line(cells, other):
         return 0.0

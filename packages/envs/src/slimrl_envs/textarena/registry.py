@@ -1,4 +1,4 @@
-"""Finds a game of the package textarena by its id, and says why one cannot be played. Knows nothing of episodes.
+"""Finds a game of the package textarena by its id, and refuses those that cannot be played. Knows nothing of episodes.
 
 Games are made without textarena's wrappers, except that the bracket wrapper of an id is kept as `adds_brackets`:
 `TicTacToe-v0` reads the reply `4` as `[4]`, and `TicTacToe-v0-raw` does not.
@@ -37,7 +37,7 @@ class Blueprint:
 
 
 def load_game(name: str, config: Mapping[str, Any]) -> Blueprint:
-    """The game with this id, made with its own arguments and those of `config`. Raises UserError if it cannot be made
+    """The game with this id, made with its own arguments and `config`. Raises UserError if it cannot be made
     here."""
     with no_downloads():
         registry = _import("textarena.envs.registration").ENV_REGISTRY
@@ -67,7 +67,7 @@ def load_game(name: str, config: Mapping[str, Any]) -> Blueprint:
 @contextmanager
 def no_downloads() -> Iterator[None]:
     """Keeps textarena from loading word lists from the internet, which it tries at the import of a game and again for
-    each one made. What is there already is found without it."""
+    each one made. Lists that are there already are found without it."""
     nltk: Any = _import("nltk")
     download = nltk.download
     nltk.download = lambda *args, **kwargs: False
@@ -83,7 +83,7 @@ def _import(module: str) -> ModuleType:
 
 
 def _explain(name: str, error: UserError) -> UserError:
-    """The error with what to do, where that is known."""
+    """The error with a remedy, where one is known."""
     cause = error.__cause__
     if isinstance(cause, LookupError) and "NLTK" in str(cause):
         return UserError(

@@ -1,10 +1,9 @@
 """`textarena:NAME`: a game of TextArena, such as `textarena:Wordle-v0` or `textarena:TicTacToe-v0`.
 
 The policy plays alone, against a player who moves at random or by a script, or against itself. Rewards are the game's
-own, from 0 to 1: a win is 1, a draw 0.5, a loss 0, and an invalid move that ends the game is worth 0.
+own, from 0 to 1: a win is 1, a draw 0.5, a loss 0, and an invalid move that closes the game is worth 0.
 """
 
-import asyncio
 import functools
 import hashlib
 import random
@@ -13,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slimrl.environments.base import SUCCESS
+from slimrl.environments.scripts import converse
 from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.cache import say
-from slimrl.io.settings import refuse_idle
+from slimrl.io.settings import refuse_idle, refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.textarena.episode import Bot, Match, MatchEpisode
 from slimrl_envs.textarena.game import Game, Seen
@@ -54,10 +54,7 @@ class TextArena(Taskset):
             raise UserError(
                 f"textarena: there is no `opponent` {self.opponent!r}.{nearest(self.opponent, OPPONENTS_BY)}"
             )
-        sizes = {"num_train": self.num_train, "num_test": self.num_test}
-        for key, value in {"max_invalid_moves": self.max_invalid_moves, **sizes}.items():
-            if value < 0:
-                raise UserError(f"textarena: `{key}` must be 0 or more, not {value}.")
+        refuse_less(self, {"max_invalid_moves": 0, "num_train": 0, "num_test": 0}, "textarena")
         self._blueprint: Blueprint = load_game(self.name, self.config)
         self._size = self._find_size()
         self._check_player()
@@ -79,7 +76,7 @@ class TextArena(Taskset):
         return self._size > 1 and self.opponent == "self"
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split: a seed and the policy's place each. Seeds of training are even, those of the test odd;
+        """The tasks of a split: a seed and the policy's place each. Seeds of training are even, test seeds odd;
         `validation` has none."""
         sizes: dict[Split, int] = {"train": self.num_train, "test": self.num_test}
         return [self._task(split, number) for number in range(sizes.get(split, 0))]
@@ -104,7 +101,7 @@ class TextArena(Taskset):
         return found
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """How the game ended, where the policy did not earn everything."""
+        """The kind of loss, where the policy did not earn everything."""
         if rollout.reward >= SUCCESS:
             return None
         if rollout.metrics.get("ended_by_invalid"):
@@ -146,25 +143,16 @@ class TextArena(Taskset):
         bots = {other: self._bot(task, other, self.opponent) for other in range(self._size) if other != place}
         match = self._match(task, bots)
 
-        async def play() -> list[Message]:
-            episode = MatchEpisode(lambda: match, place)
-            messages = await episode.start()
-            seen = match.last_read
-            while True:
-                reply = bot(match.game, seen)
-                if reply is None:
-                    raise RolloutError("script_stuck", f"the script found no valid move in {task.id}")
-                messages.append({"role": "assistant", "content": reply})
-                turn = await episode.step(reply)
-                if turn.done:
-                    return messages
-                messages += turn.messages
-                seen = match.last_read
+        def reply() -> str:
+            text = bot(match.game, match.last_read)
+            if text is None:
+                raise RolloutError("script_stuck", f"the script found no valid move in {task.id}")
+            return text
 
-        return asyncio.run(play())
+        return converse(MatchEpisode(lambda: match, place), reply)
 
     def _find_size(self) -> int:
-        """The number of players: the given one, or the smallest with which the game begins."""
+        """The number of players: the given one, or the smallest with which the game starts."""
         failures = []
         for count in (self.num_players,) if self.num_players else COUNTS:
             try:

@@ -1,15 +1,16 @@
 """A program that asks a model by itself, as an episode of slimrl's agent loop.
 
-A rollout of verifiers calls a model when it likes; the agent loop gives a reply and waits for what comes next. The
-program runs in a task of its own. Its first question is what `start` gives, and each `step` answers the last question
-and waits for the next one, or for the program's end. A question must go on where the last one ended: a conversation
-that was rewritten or begins anew has other tokens than were sampled, so it fails the episode as `branched`.
+A rollout of verifiers calls a model when it likes; the agent loop gives a reply and waits for the next messages. The
+program runs in a task of its own. `start` returns its first question, and each `step` answers the last question and
+waits for the next one, or for the program's end. A question must continue the last one: a conversation that was
+rewritten or starts anew has other tokens than were sampled, so it fails the episode as `branched`.
+
+A message has the form of OpenAI's API: the arguments of its tool calls are JSON text, and each call has an id.
 """
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from slimrl.errors import RolloutError
@@ -17,38 +18,12 @@ from slimrl.models.chat.results import id_text, in_order_of_calls
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.types import Message, Turn
 
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a tool; `arguments` is JSON text."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One message as the program has it: the text, the calls of an assistant, the name of a tool that answers and the
-    id of the call that it answers."""
-
-    role: str
-    text: str
-    calls: tuple[Call, ...] = ()
-    name: str = ""
-    call_id: str = ""
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """What two copies of a message have in common."""
-        return (self.role, self.text, [(call.name, json.dumps(_value_of(call.arguments))) for call in self.calls])
-
-
 Schema = dict[str, Any]
-Ask = Callable[[Sequence[Said], Sequence[Schema]], Awaitable[Said]]
-"""Asks the policy: the whole conversation, and the schemas of the tools. Gives its reply."""
+Ask = Callable[[Sequence[Message], Sequence[Schema]], Awaitable[Message]]
+"""Asks the policy: takes the whole conversation and the schemas of the tools, and returns the reply."""
 Program = Callable[[Ask], Coroutine[Any, Any, Turn]]
-"""Plays an episode by asking the policy. Gives the last turn, with the reward."""
+"""Plays an episode by asking the policy, and returns the last turn, with the reward."""
+Question = asyncio.Future[list[Message]]
 
 
 class Conversation:
@@ -57,14 +32,14 @@ class Conversation:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._task: asyncio.Task[Turn] | None = None
-        self._question: asyncio.Future[list[Message]] | None = None
-        self._answer: asyncio.Future[Said] | None = None
+        self._question: Question | None = None
+        self._answer: asyncio.Future[Message] | None = None
         self._failure: RolloutError | None = None
-        self._said: list[Said] = []
+        self._messages: list[Message] = []
         self._tools: list[Schema] = []
 
     async def start(self) -> list[Message]:
-        """What the program asks first."""
+        """Start the program and return its first question."""
         self._task = asyncio.create_task(self._program(self._ask))
         turn = await self._next()
         if turn.done:
@@ -72,21 +47,21 @@ class Conversation:
         return list(turn.messages)
 
     async def step(self, reply: str) -> Turn:
-        """Answers the last question, and waits for the next or for the end."""
+        """Answer the last question, and wait for the next one or for the end."""
         assert self._answer is not None, "step() comes after start()"
-        said = read_reply(reply, bool(self._tools), len(self._said))
-        self._said.append(said)
+        message = read_reply(reply, bool(self._tools), len(self._messages))
+        self._messages.append(message)
         answer, self._answer, self._question = self._answer, None, None
-        answer.set_result(said)
+        answer.set_result(message)
         return await self._next()
 
     async def close(self) -> None:
-        """Ends the program where it still runs."""
+        """Cancel the program if it still runs."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
             if not self._task.cancelled():
-                self._task.exception()  # it has been told, or nobody waits for it any more
+                self._task.exception()  # `_next` has raised it, or nobody waits for it any more
 
     async def _next(self) -> Turn:
         assert self._task is not None
@@ -101,7 +76,7 @@ class Conversation:
             raise RolloutError("environment_error", "the rollout cancelled itself")
         return self._task.result()
 
-    async def _ask(self, messages: Sequence[Said], tools: Sequence[Schema]) -> Said:
+    async def _ask(self, messages: Sequence[Message], tools: Sequence[Schema]) -> Message:
         question = self._question
         if question is None or question.done():
             self._fail("the policy was asked again before it had answered: two conversations at once")
@@ -110,48 +85,125 @@ class Conversation:
         question.set_result(fresh)
         return await self._answer
 
-    def _continuation(
-        self, messages: list[Said], tools: list[Schema], question: "asyncio.Future[list[Message]]"
-    ) -> list[Message]:
-        """What the policy has not read yet of a conversation."""
-        if not self._said:
-            self._said, self._tools = messages, tools
+    def _continuation(self, messages: list[Message], tools: list[Schema], question: Question) -> list[Message]:
+        """The messages of a conversation that the policy has not read yet."""
+        if not self._messages:
+            self._messages, self._tools = messages, tools
             return opening(messages, tools)
-        known = len(self._said)
-        if [one.key for one in messages[:known]] != [one.key for one in self._said]:
-            self._fail("the policy was asked to go on with another conversation than it had", question)
-        if tools != self._tools:
-            self._fail("the tools of the policy changed during the episode", question)
+        known = len(self._messages)
         fresh = messages[known:]
-        if not fresh:
-            self._fail("the policy was asked for a second reply in a row", question)
-        if any(one.role == "assistant" for one in fresh):
-            self._fail("a reply was put into the policy's mouth", question)
-        self._said = messages
+        for is_wrong, detail in (
+            (
+                [*map(_key, messages[:known])] != [*map(_key, self._messages)],
+                "the policy was asked to go on with another conversation than it had",
+            ),
+            (tools != self._tools, "the tools of the policy changed during the episode"),
+            (not fresh, "the policy was asked for a second reply in a row"),
+            (any(one["role"] == "assistant" for one in fresh), "a reply was put into the policy's mouth"),
+        ):
+            if is_wrong:
+                self._fail(detail, question)
+        self._messages = messages
         # The results stand behind the reply, in any order.
-        return [_message(one) for one in _in_order(messages[known - 1 :])[1:]]
+        return [_shown(one) for one in _in_order(messages[known - 1 :])[1:]]
 
-    def _fail(self, detail: str, question: "asyncio.Future[list[Message]] | None" = None) -> NoReturn:
-        """Ends the episode, whatever the program makes of the error."""
+    def _fail(self, detail: str, question: Question | None = None) -> NoReturn:
+        """Fail the episode, also if the program handles the error."""
         self._failure = self._failure or RolloutError("branched", detail)
         if question is not None and not question.done():
-            question.set_result([])  # wakes who waits
+            question.set_result([])  # wakes `_next`
         raise self._failure
 
 
-def read_reply(reply: str, has_tools: bool, number: int) -> Said:
-    """A reply with the calls that it makes; without tools all of it is text, and so it is with a call whose arguments
-    are nested so deeply that verifiers could not read them. Calls are named by the reply's number, so that an episode
-    that is played again has the same names."""
-    if not has_tools:
-        return Said("assistant", reply)
-    parts = ToolReader().read(reply, closed=True)
+def read_reply(reply: str, has_tools: bool, number: int) -> Message:
+    """Return a reply with the calls that it makes; without tools, or with arguments that are nested too deeply for
+    verifiers, all of it is text. Calls are named by the reply's number, so that an episode that is played again has the
+    same ids."""
+    message: Message = {"role": "assistant", "content": reply}
+    parts = ToolReader().read(reply, closed=True) if has_tools else []
     calls = [part for part in parts if isinstance(part, ToolCall)]
-    if any(_nests_too_deeply(call.arguments) for call in calls):
-        return Said("assistant", reply)
-    text = "".join(part for part in parts if isinstance(part, str))
-    named = tuple(Call(f"call_{number}_{place}", call.name, call.arguments) for place, call in enumerate(calls))
-    return Said("assistant", text, named)
+    if not has_tools or any(_nests_too_deeply(call.arguments) for call in calls):
+        return message
+    message["content"] = "".join(part for part in parts if isinstance(part, str))
+    if calls:
+        message["tool_calls"] = [
+            {"id": f"call_{number}_{place}", "function": {"name": call.name, "arguments": call.arguments}}
+            for place, call in enumerate(calls)
+        ]
+    return message
+
+
+def opening(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Message]:
+    """The first messages as the policy reads them; the first one lists the tools."""
+    found = [_shown(one) for one in _in_order(messages)]
+    if found and tools:
+        found[0]["tools"] = list(tools)
+    return found
+
+
+def message_of(message: Any) -> Message:
+    """Convert a message of verifiers."""
+    fields = vars(message)
+    found: Message = {"role": fields["role"], "content": text_of(fields["content"])}
+    if name := fields.get("name"):
+        found["name"] = name
+    if call_id := id_text(fields.get("tool_call_id")):
+        found["tool_call_id"] = call_id
+    if calls := fields.get("tool_calls"):
+        found["tool_calls"] = [
+            {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}} for call in calls
+        ]
+    return found
+
+
+def text_of(content: object) -> str:
+    """The text of a message's content, a text or a list of parts. Raises RolloutError for an image or sound, as
+    policies read text alone."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for part in content if isinstance(content, list) else [content]:
+        fields = part if isinstance(part, dict) else vars(part)
+        kind, text = fields.get("type"), fields.get("text")
+        if kind != "text" or not isinstance(text, str):
+            raise RolloutError("environment_error", f"a message holds a part of type {kind!r:.40}, and no text")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _in_order(messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages with results in the order of their calls. Results that fit no calls keep their places."""
+    try:
+        return in_order_of_calls(messages)
+    except ValueError:
+        return messages
+
+
+def _shown(message: Message) -> Message:
+    """The message as chat templates take it: without ids, and with the arguments of calls as objects."""
+    shown = message.copy()
+    shown.pop("tool_call_id", None)
+    if calls := message.get("tool_calls"):
+        shown["tool_calls"] = [
+            {"type": "function", "function": {"name": name, "arguments": arguments}}
+            for name, arguments in map(_call_of, calls)
+        ]
+    return shown
+
+
+def _key(message: Message) -> tuple[object, ...]:
+    """The parts of a message that two copies of it have in common."""
+    calls = [(name, json.dumps(arguments)) for name, arguments in map(_call_of, message.get("tool_calls", ()))]
+    return message["role"], message["content"], calls
+
+
+def _call_of(call: dict[str, Any]) -> tuple[str, object]:
+    """The name and the arguments of a call; arguments that are not JSON stay text."""
+    function = call["function"]
+    try:
+        return function["name"], json.loads(function["arguments"])
+    except (ValueError, RecursionError):
+        return function["name"], function["arguments"]
 
 
 def _nests_too_deeply(arguments: str) -> bool:
@@ -162,75 +214,3 @@ def _nests_too_deeply(arguments: str) -> bool:
     except ValueError:
         pass
     return False
-
-
-def opening(messages: Sequence[Said], tools: Sequence[Schema]) -> list[Message]:
-    """The first messages, of which the first one lists the tools."""
-    found = [_message(one) for one in _in_order(messages)]
-    if found and tools:
-        found[0]["tools"] = list(tools)
-    return found
-
-
-def message_of(message: Any) -> Said:
-    """A message of verifiers."""
-    calls = tuple(Call(call.id, call.name, call.arguments) for call in getattr(message, "tool_calls", None) or ())
-    name = getattr(message, "name", None) or ""
-    call_id = id_text(getattr(message, "tool_call_id", None))
-    return Said(message.role, text_of(message.content), calls, name, call_id)
-
-
-def text_of(content: object) -> str:
-    """The text of a message's content, which is a text or a list of parts. Raises RolloutError for an image or sound:
-    the policies here only read."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    texts = []
-    for part in content if isinstance(content, list) else [content]:
-        kind, text = (
-            (part.get("type"), part.get("text"))
-            if isinstance(part, dict)
-            else (getattr(part, "type", None), getattr(part, "text", None))
-        )
-        if kind != "text" or not isinstance(text, str):
-            raise RolloutError("environment_error", f"a message holds a part of type {kind!r:.40}, and no text")
-        texts.append(text)
-    return "\n".join(texts)
-
-
-def _in_order(messages: Sequence[Said]) -> Sequence[Said]:
-    """The messages with results in the order of their calls. Results that fit no calls stay: the program knows why."""
-    rows: list[dict[str, Any]] = [
-        {
-            "role": one.role,
-            "tool_calls": [{"id": call.id, "function": {"name": call.name}} for call in one.calls],
-            "tool_call_id": one.call_id,
-            "name": one.name,
-            "said": one,
-        }
-        for one in messages
-    ]
-    try:
-        return [row["said"] for row in in_order_of_calls(rows)]
-    except ValueError:
-        return messages
-
-
-def _message(said: Said) -> Message:
-    """The message in the form of chat templates."""
-    message: Message = {"role": said.role, "content": said.text}  # type: ignore[typeddict-item]  # checked by the loop
-    if said.name:
-        message["name"] = said.name
-    if said.calls:
-        message["tool_calls"] = [
-            {"type": "function", "function": {"name": call.name, "arguments": _value_of(call.arguments)}}
-            for call in said.calls
-        ]
-    return message
-
-
-def _value_of(arguments: str) -> object:
-    try:
-        return json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments

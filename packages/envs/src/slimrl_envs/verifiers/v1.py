@@ -68,7 +68,7 @@ class TasksetV1(Taskset):
 
 
 class Served:
-    """An env, and what its episodes share while any of them is played: tool servers, and where model calls end."""
+    """An env, and the shared resources of the episodes in play: tool servers, and where model calls end."""
 
     def __init__(self, name: str, config: Mapping[str, Any]) -> None:
         own = {**config, "taskset": {**config.get("taskset", {}), "id": name}}
@@ -141,7 +141,7 @@ class Served:
         return self._task_class.data_type()
 
     async def _enter(self) -> Interception:
-        """What is shared, for one more episode, which must call `_leave`."""
+        """The shared resources, for one more episode, which must call `_leave`."""
         loop = asyncio.get_running_loop()
         if self._holder is None or self._holder.done() or self._holder.get_loop() is not loop:
             self._num_users, self._ready, self._released = 0, loop.create_future(), asyncio.Event()
@@ -158,13 +158,13 @@ class Served:
         self._num_users -= 1
         holder = self._holder
         if not self._num_users and holder is not None:
-            # Forgotten before the wait, so that an episode that begins meanwhile has others opened.
+            # Forgotten before the wait, so that an episode that starts meanwhile opens others.
             self._holder = None
             self._released.set()
             await asyncio.wait({holder})
 
     async def _hold(self, ready: "asyncio.Future[Interception]", released: asyncio.Event) -> None:
-        """Keeps open what is shared. It runs in a task of its own, which opens and closes all of it."""
+        """Keep the shared resources open. It runs in a task of its own, which opens and closes all of them."""
         try:
             async with self.env.shared_tools() as tools:
                 interception = Interception(tools, self._needs_tunnel(tools))
@@ -225,7 +225,7 @@ def local_config(config: Any, name: str) -> Any:
 
 
 def split_of(data: Mapping[str, Any]) -> Split:
-    """The split that a task belongs to, by what it holds and not by its place."""
+    """The split that a task belongs to, by its content and not by its place."""
     text = json.dumps({key: value for key, value in data.items() if key != "idx"}, sort_keys=True)
     return split_by_hash(text)
 

@@ -48,12 +48,12 @@ class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for 
         messages = request.prompt if turn is not None else request.messages
         tools = [tool_to_wire(tool) for tool in request.tools or ()]
         reply = await self.asks[session_id or ""]([message_of(message) for message in messages], tools)
-        calls = [ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in reply.calls]
+        calls = [ToolCall(id=call["id"], **call["function"]) for call in reply.get("tool_calls", ())]
         response = Response(
             id=f"{session_id}/{len(messages)}",
             created=0,
             model=MODEL,
-            message=AssistantMessage(content=reply.text, tool_calls=calls or None),
+            message=AssistantMessage(content=reply["content"], tool_calls=calls or None),
             finish_reason="tool_calls" if calls else "stop",
         )
         response.raw = serialize_completion(response, MODEL)
@@ -109,7 +109,7 @@ class Seat(Agent):  # type: ignore[misc]
         self._completed.append(interaction.trace)
 
     def forget(self) -> None:
-        """Ends what the episode could still ask for."""
+        """Refuse further requests of the episode."""
         for trace_id in self._asking:
             self._policy.asks.pop(trace_id, None)
 
@@ -165,7 +165,7 @@ class ChatLoop(NullHarness):  # type: ignore[misc]
 
 
 class ToolServers:
-    """The tool servers of a rollout, and the schemas of what they offer."""
+    """The tool servers of a rollout, and the schemas of their tools."""
 
     def __init__(self, schemas: Sequence[Any], dispatch: Mapping[str, Any], servers: Mapping[str, Any]) -> None:
         self.schemas = parse_tools(list(schemas))
@@ -217,7 +217,7 @@ async def exchange(session: Any, messages: list[Any], tools: Any) -> Any:
 
 
 def json_object(text: str) -> object:
-    """The arguments of a call, or their text where they are no JSON. A server does not read nan or infinity, and would
+    """The arguments of a call, or their text where they are not JSON. A server does not read nan or infinity, and would
     be asked again and again."""
     try:
         value = json.loads(text)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from slimrl.environments.scripts import converse
 from slimrl.errors import UserError
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset, Turn
@@ -107,7 +108,7 @@ class Wordle(Taskset):
         return self._play(task, lambda tries: _first_new(words, tries))
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """The way in which the game was lost. A game that was won late is no failure, though it earned less."""
+        """The way in which the game was lost. A late win is not a failure, though it earned less."""
         return kind_of_failure(rollout.metrics)
 
     def format_guess(self, word: str) -> str:
@@ -116,7 +117,7 @@ class Wordle(Taskset):
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
 
     def _play_fixed(self, task: Task, seed: int) -> list[Message]:
-        """A player that guesses the same good words, whatever the feedback is."""
+        """A player that guesses the same good words without regard to feedback."""
         return self._play(task, lambda tries: _first_new(self._constant_words, tries))
 
     def worth(self, game: Game) -> float:
@@ -140,18 +141,11 @@ class Wordle(Taskset):
     def _play(self, task: Task, choose: Callable[[Sequence[Try]], str]) -> list[Message]:
         """The whole conversation of a player that chooses each guess from the tries before."""
         episode = self.environment(task)
-        messages = episode.opening()
-        while True:
-            reply = self.format_guess(choose(episode.game.tries))
-            messages.append({"role": "assistant", "content": reply})
-            turn = episode.react(reply)
-            if turn.done:
-                return messages
-            messages += turn.messages
+        return converse(episode, lambda: self.format_guess(choose(episode.game.tries)))
 
 
 def find_guess(reply: str) -> str | None:
-    """The text in the first pair of tags outside of thoughts; None where there is no such pair."""
+    """The text in the first pair of tags outside of thoughts; None without such a pair."""
     _, opened, rest = without_thoughts(reply).partition(OPEN)
     guess, closed, _ = rest.partition(CLOSE)
     return guess if opened and closed else None
@@ -171,7 +165,7 @@ def _split_key(opening: str, answer: str) -> str:
 
 
 class WordleEpisode:
-    """An episode on one word, which ends when it is found or six tries are spent."""
+    """An episode on one word, until it is found or six tries are spent."""
 
     def __init__(self, rules: Wordle, game: Game) -> None:
         self.game = game
@@ -179,18 +173,12 @@ class WordleEpisode:
         self._untagged = 0
 
     async def start(self) -> list[Message]:
-        return self.opening()
-
-    async def step(self, reply: str) -> Turn:
-        return self.react(reply)
-
-    def opening(self) -> list[Message]:
         """The rules, and the first request for a guess."""
         rules = RULES.format(example=self._rules.format_guess("crane"))
         return [{"role": "system", "content": rules}, {"role": "user", "content": self._observation()}]
 
-    def react(self, reply: str) -> Turn:
-        """The turn that answers a reply, whose reward is the change of the episode's."""
+    async def step(self, reply: str) -> Turn:
+        """The answer to a reply. Its reward is the change of the episode's reward."""
         game, before = self.game, self._rules.worth(self.game)
         guess = find_guess(reply)
         self._untagged += guess is None
@@ -227,7 +215,7 @@ class WordleEpisode:
         return [f"{name}: {' '.join(letters) or '-'}" for name, letters in lines.items()]
 
     def _next(self) -> str:
-        """The request for the next guess, or how the game ended. The policy reads nothing after its last reply."""
+        """The request for the next guess, or the result. The policy reads nothing after its last reply."""
         if self.game.is_over:
             return f"You {'won' if self.game.is_won else 'lost'}. The word is {self.game.answer}."
         return f"Guess {len(self.game.tries) + 1} of {NUM_TRIES}."

@@ -1,4 +1,4 @@
-"""The metrics of an episode of Wordle, and in what way it was lost."""
+"""The metrics of an episode of Wordle, and the way in which it was lost."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ def metrics_of(game: Game) -> dict[str, float]:
     """The metrics of the player's own tries so far.
 
     `consistent` is the share of guesses that could have been the answer, given all feedback before them. It is left out
-    where no guess came after feedback.
+    where no guess followed feedback.
     """
     answered, own = game.tries_with_feedback, [one for one in game.own_tries if one.feedback]
     metrics = {

@@ -1,8 +1,8 @@
-"""The rules of Wordle: the feedback on a guess, games, and what feedback tells about the answer. The module knows
+"""The rules of Wordle: the feedback on a guess, games, and the hints of feedback about the answer. The module knows
 nothing of chats, rewards or which words there are.
 
 Feedback is one mark for each letter: `G` right and in its place, `Y` in the word but elsewhere, `X` not in the word, or
-not that often. Each letter of the answer is spent once: first on what is in its place, then from left to right.
+not that often. Each letter of the answer is spent once: first on letters in their place, then from left to right.
 """
 
 from collections import Counter
@@ -58,7 +58,7 @@ class Try:
 
 @dataclass(slots=True)
 class Game:
-    """A game: one answer and the tries so far. A mistake counts as a try, so every game ends after `NUM_TRIES`. The
+    """A game: one answer and the tries so far. A mistake counts as a try, so every game stops after `NUM_TRIES`. The
     `opening`, if there is one, is a first try that is made for the player."""
 
     answer: str
@@ -129,7 +129,7 @@ def fits(word: str, tries: Iterable[Try]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What feedback tells about the answer, except where its letters are not.
+    """The hints of feedback about the answer, except the places where its letters are not.
 
     `placed` has `_` for an unknown letter. `elsewhere` has the letters that the answer has besides, as often as is
     known. `absent` has the letters that the answer lacks.

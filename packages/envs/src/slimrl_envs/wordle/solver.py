@@ -1,7 +1,7 @@
 """Scripted players of Wordle. They know the list of all answers, as any player may, and nothing of the one sought.
 
 The solver always guesses a word that could be the answer: the one whose feedback would tell most. The fixed words are
-played whatever the feedback is, so a policy can earn what they earn without reading any.
+played without regard to feedback, so a policy can earn as much without reading any.
 """
 
 import math
@@ -12,7 +12,7 @@ from functools import cached_property
 from slimrl.errors import UserError
 from slimrl_envs.wordle.rules import Try, feedback_of, fits
 
-# Of the words that could be the answer only so many are weighed, those of the commonest letters. Each costs a pass over
+# Of the words that could be the answer only so many are weighed, by the commonest letters. Each costs a pass over
 # all answers, and a move is to be quick.
 NUM_WEIGHED = 20
 NUM_FIXED = 100  # words from which the fixed words are chosen
@@ -52,7 +52,7 @@ def most_telling(candidates: Sequence[str]) -> str:
 
 
 def openings(answers: Sequence[str], num: int) -> list[str]:
-    """The `num` best first guesses, the best first: among words of the commonest letters those that tell most."""
+    """The `num` best first guesses, the best first: among words of the commonest letters the most informative ones."""
     weighed = _of_common_letters(answers, max(num, NUM_WEIGHED))
     return sorted(weighed, key=lambda word: -_entropy(word, answers))[:num]
 
@@ -73,7 +73,7 @@ def choose_fixed_words(answers: Sequence[str], num: int) -> list[str]:
 
 
 def _of_common_letters(words: Sequence[str], num: int) -> list[str]:
-    """The `num` words whose letters occur in most of the words. Between equals the first comes first."""
+    """The `num` words whose letters occur in most of the words. Between equals the order stays."""
     num_with = Counter(letter for word in words for letter in set(word))
     return sorted(words, key=lambda word: -sum(num_with[letter] for letter in set(word)))[:num]
 

@@ -1,7 +1,7 @@
 """The words of Wordle, from two packages of the extra `wordle`, whose versions are exact: the same on every machine.
 
 Answers are words of a dictionary (Webster's of 1934, from `english-words`: without most plurals and other forms) that
-are no names, the commonest first by `pyspellchecker`'s counts in subtitles. Whatever either has may be guessed.
+are not names, the commonest first by `pyspellchecker`'s counts in subtitles. Every word of either may be guessed.
 """
 
 import functools

@@ -12,6 +12,7 @@ import pytest
 from slimrl.errors import UserError
 from slimrl.monitor.plots import FEW
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, rollout_to_json, write_rollouts
+from slimrl.stats import Estimate
 from slimrl.types import Message, Rollout
 from slimrl_envs.matching_game.analysis.compare import (
     OVERALL,
@@ -96,18 +97,6 @@ def test_a_run_that_learns_to_ask_is_seen_to(tmp_path: Path) -> None:
     assert found[OVERALL].low > 0.8 and found[WITHIN].low > 0.8
 
 
-def test_what_grows_together_for_another_reason_does_not_go_together_within_a_step(tmp_path: Path) -> None:
-    rng = random.Random(0)
-
-    def games(step: int) -> list[Rollout]:
-        return [game(step // 4 + rng.randrange(3), step / 40 + rng.random() / 4) for _ in range(8)]
-
-    run = read_run(recorded(tmp_path, games))
-    found = correlations([run])
-    assert found[OVERALL].low > 0.5
-    assert found[WITHIN].low < 0 < found[WITHIN].high
-
-
 def test_questions_that_come_of_losing_are_not_learning_to_ask(tmp_path: Path) -> None:
     """Who loses more and more is asked to ask again, and asks as much as ever before it proposes."""
     rng = random.Random(2)
@@ -144,39 +133,6 @@ def test_a_run_without_a_proposal_has_too_little_to_say(tmp_path: Path) -> None:
     assert summary["runs"][0]["measures"]["proposed"]["end"]["mean"] == 0.0
 
 
-def test_tasks_that_differ_in_what_they_ask_for_are_not_compared_within_a_step(tmp_path: Path) -> None:
-    """The harder task needs more questions and is worth less: that says nothing about asking."""
-    rng = random.Random(3)
-
-    def games(step: int) -> list[Rollout]:
-        return [game(1 + 3 * (k % 2) + rng.randrange(2), 0.9 - 0.5 * (k % 2), f"train/{k % 2}") for k in range(16)]
-
-    found = correlations([read_run(recorded(tmp_path, games))])
-    assert found[OVERALL].high < -0.5 and math.isnan(found[WITHIN].mean)
-
-
-def test_a_group_counts_once(tmp_path: Path) -> None:
-    """Eight games of one task in a step are one look at it."""
-    run = read_run(recorded(tmp_path, lambda step: [game(step % 3, 0.5) for _ in range(8)], num_steps=20))
-    assert difference(run, "before").num == 8 and correlations([run])[OVERALL].num == 20
-
-
-def test_several_seeds_have_one_verdict(tmp_path: Path) -> None:
-    def seed(number: int, rise: float) -> Run:
-        rng = random.Random(number)
-
-        def games(step: int) -> list[Rollout]:
-            return [game(round(2 + rise * step / 10 + rng.random()), 0.5, f"train/{k}") for k in range(8)]
-
-        return read_run(recorded(tmp_path / f"{rise}/{number}", games))
-
-    agreeing = joint_difference([seed(number, 1.0) for number in range(3)], "before")
-    assert agreeing.num == 3 and verdict(agreeing) == "asks more"
-    divided = joint_difference([seed(0, 1.0), seed(1, 1.0), seed(2, -1.0)], "before")
-    assert verdict(divided) == "no clear change"
-    assert joint_difference([seed(0, 1.0)], "before") == difference(seed(0, 1.0), "before")
-
-
 @pytest.mark.slow
 def test_the_report_says_what_a_run_began_with(tmp_path: Path) -> None:
     run = recorded(tmp_path / "run", learner(0), num_steps=2)
@@ -190,12 +146,19 @@ def test_the_report_says_what_a_run_began_with(tmp_path: Path) -> None:
     assert "begun with smollm2-135m as it was, without a warm-up" in report.read_text()
 
 
-def test_a_run_that_does_not_change_is_said_not_to(tmp_path: Path) -> None:
-    rng = random.Random(1)
-    run = read_run(recorded(tmp_path, lambda step: [game(rng.randrange(4), rng.random()) for _ in range(8)]))
-    assert verdict(difference(run, "before")) == "no clear change"
-    fewer = read_run(recorded(tmp_path / "less", lambda step: [game(2 * (step < 10) + step % 2, 0.5)]))
-    assert verdict(difference(fewer, "before")) == "asks less"
+@pytest.mark.parametrize(
+    ("low", "mean", "high", "says"),
+    [
+        (0.1, 0.5, 0.9, "asks more"),
+        (-0.9, -0.5, -0.1, "asks less"),
+        (-0.1, 0.5, 1.1, "no clear change"),
+        (math.nan, 0.0, math.nan, "no clear change"),
+        (math.nan, 0.5, math.nan, "too little to say"),
+        (math.nan, math.nan, math.nan, "too little to say"),
+    ],
+)
+def test_a_verdict_goes_by_the_interval(low: float, mean: float, high: float, says: str) -> None:
+    assert verdict(Estimate(mean, low, high, 8)) == says
 
 
 def test_a_difference_by_hand(tmp_path: Path) -> None:
@@ -255,11 +218,6 @@ def test_the_roles_of_self_play_are_looked_at_apart_and_a_game_counts_once(tmp_p
     assert difference(run, "before").num == 8  # groups, of both roles
 
 
-def test_one_step_is_too_little_to_say_anything_about_training(tmp_path: Path) -> None:
-    run = read_run(recorded(tmp_path, lambda step: [game(k, 0.5) for k in range(8)], num_steps=1))
-    assert verdict(difference(run, "before")) == "too little to say"
-
-
 def test_an_episode_is_counted_by_what_the_policy_said(tmp_path: Path) -> None:
     one = game(3, 0.9)
     one = replace(one, metrics={**one.metrics, "questions": 5.0, "distinct_questions": 4.0})
@@ -313,104 +271,86 @@ def test_runs_of_different_length_share_a_picture(tmp_path: Path) -> None:
     assert analyze(runs, tmp_path / "out")
 
 
-def test_a_step_that_was_recorded_twice_is_a_clear_error(tmp_path: Path) -> None:
-    run = recorded(tmp_path / "run", learner(0), num_steps=2)
-    rollout_file(run, 2).with_name("step_2.jsonl").write_bytes(rollout_file(run, 2).read_bytes())
-    with pytest.raises(UserError, match=r"step_0*2\.jsonl and step_0*2\.jsonl are of the same step"):
-        analyze([run], tmp_path / "out")
+BAD_LINES = [
+    {"metrics": None},
+    {"metrics": {**game(2, 0.5).metrics, "questions": None}},
+    {"token_ids": [1, 2]},
+    {"token_ids": 7},
+    {"reward": 10**400},
+    {"reward": "much"},
+    {"messages": ["hello"]},
+    {"messages": [{"role": "assistant", "content": None}]},
+]
+BAD_RUNS: dict[str, tuple[dict[str, str], str]] = {
+    "nothing": ({}, r"no rollouts/step_\*\.jsonl"),
+    "begun": ({"rollouts/step_000001.jsonl": ""}, r"has no game yet: its rollouts/step_\*\.jsonl are empty"),
+    "from elsewhere": (
+        {"rollouts/step_000001.jsonl": '{"step": 2, "loss": 0.5}'},
+        r"step_000001\.jsonl does not hold .*: KeyError: 'task_id'.*`--log_dir`",
+    ),
+    **{
+        f"config {number}": ({"config.toml": text}, r"config\.toml is no config .* `(model|warmup)` is ")
+        for number, text in enumerate(['model = "smollm2-135m"', "warmup = 40", "[[model]]\nname = 'a'"])
+    },
+    **{
+        f"line {number}": (
+            {"rollouts/step_000002.jsonl": json.dumps(rollout_to_json(RolloutRecord(game(2, 0.5), (0.0,), "")) | bad)},
+            r"step_000002\.jsonl does not hold rollouts as `rl` records them",
+        )
+        for number, bad in enumerate(BAD_LINES)
+    },
+}
 
 
-def test_a_run_that_has_only_begun_is_a_clear_error(tmp_path: Path) -> None:
-    rollout_file(tmp_path, 1).parent.mkdir()
-    rollout_file(tmp_path, 1).touch()
-    with pytest.raises(UserError, match=r"has no game yet: its rollouts/step_\*\.jsonl are empty"):
+@pytest.mark.parametrize("name", BAD_RUNS)
+def test_a_directory_without_games_is_a_clear_error(name: str, tmp_path: Path) -> None:
+    files, says = BAD_RUNS[name]
+    if name.startswith(("config", "line")):
+        recorded(tmp_path, learner(0), num_steps=1)
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(f"{text}\n" if text else "")
+    with pytest.raises(UserError, match=says):
         analyze([tmp_path], tmp_path / "out")
 
 
-def test_a_directory_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no directory .*nowhere.*--log_dir"):
-        analyze([tmp_path / "nowhere"], tmp_path / "out")
-
-
-def test_a_directory_without_rollouts_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "rollouts").mkdir()
-    with pytest.raises(UserError, match=r"no rollouts/step_\*\.jsonl"):
-        analyze([tmp_path], tmp_path / "out")
+@pytest.mark.parametrize(
+    ("rollout", "says"),
+    [
+        (
+            replace(game(1, 0.5, "train-7"), metrics={"num_words": 3.0}),
+            r"none of which is of `matching-game`.*`train-7`.*num_words",
+        ),
+        (failed(game(1, 0.5)), "all of its 3 rollouts failed"),
+    ],
+)
+def test_a_run_without_finished_games_is_a_clear_error(rollout: Rollout, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=says):
+        analyze([recorded(tmp_path / "run", lambda step: [rollout], num_steps=3)], tmp_path / "out")
 
 
 def test_a_run_that_is_given_twice_is_a_clear_error(tmp_path: Path) -> None:
     """It would count as two seeds in perfect agreement."""
-    run, other = recorded(tmp_path / "run", learner(0)), recorded(tmp_path / "other", learner(1))
+    run = recorded(tmp_path / "run", learner(0), num_steps=1)
     (tmp_path / "link").symlink_to(run)
-    for again in (run, tmp_path / "other" / ".." / "run", tmp_path / "link"):
-        with pytest.raises(UserError, match=r"`--log_dir` has .*run more than once"):
-            analyze([run, other, again], tmp_path / "out")
+    for again in (run, tmp_path / "run" / ".." / "run", tmp_path / "link"):
+        with pytest.raises(UserError, match=r"`--log_dir` has a run more than once"):
+            analyze([run, again], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"metrics": None},
-        {"metrics": {**game(2, 0.5).metrics, "questions": None}},
-        {"token_ids": [1, 2]},
-        {"token_ids": 7},
-        {"reward": 10**400},
-        {"reward": "much"},
-        {"messages": ["hello"]},
-        {"messages": [{"role": "assistant", "content": None}]},
-    ],
-)
-def test_a_file_of_something_else_is_named(change: dict[str, object], tmp_path: Path) -> None:
-    run = recorded(tmp_path / "run", learner(0), num_steps=2)
-    line = rollout_to_json(RolloutRecord(game(2, 0.5), (0.0,), "")) | change
-    rollout_file(run, 2).write_text(json.dumps(line) + "\n")
-    with pytest.raises(UserError, match=r"step_000002\.jsonl does not hold rollouts as `rl` records them"):
-        analyze([run], tmp_path / "out")
-
-
-def test_a_file_of_lines_from_elsewhere_is_named(tmp_path: Path) -> None:
-    run = recorded(tmp_path / "run", learner(0), num_steps=1)
-    rollout_file(run, 2).write_text('{"step": 2, "loss": 0.5}\n')
-    with pytest.raises(UserError, match=r"step_000002\.jsonl does not hold .*: KeyError: 'task_id'.*`--log_dir`"):
-        analyze([run], tmp_path / "out")
-
-
-@pytest.mark.parametrize("text", ['model = "smollm2-135m"', "warmup = 40", "[[model]]\nname = 'a'"])
-def test_a_config_of_something_else_is_named(text: str, tmp_path: Path) -> None:
-    run = recorded(tmp_path / "run", learner(0))
-    (run / "config.toml").write_text(text)
-    with pytest.raises(UserError, match=r"config\.toml is no config that `rl` wrote: `(model|warmup)` is "):
-        analyze([run], tmp_path / "out")
-
-
-def test_a_run_of_another_environment_is_a_clear_error(tmp_path: Path) -> None:
-    other = replace(game(1, 0.5, "train-7"), metrics={"num_words": 3.0})
-    recorded(tmp_path / "run", lambda step: [other])
-    with pytest.raises(UserError, match=r"none of which is of `matching-game`.*`train-7`.*num_words"):
-        analyze([tmp_path / "run"], tmp_path / "out")
-
-
-def test_a_run_that_only_failed_is_a_clear_error(tmp_path: Path) -> None:
-    recorded(tmp_path / "run", lambda step: [failed(game(1, 0.5))], num_steps=3)
-    with pytest.raises(UserError, match="all of its 3 rollouts failed"):
-        analyze([tmp_path / "run"], tmp_path / "out")
-
-
-def test_a_mistake_ends_the_command_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--log_dir", str(tmp_path / "nowhere"), "--output_dir", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.startswith("error: there is no directory")
-
-
-def test_an_interruption_is_told_without_a_traceback(
+def test_a_mistake_and_an_interruption_end_the_command_without_a_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    argv = ["--log_dir", str(tmp_path / "nowhere"), "--output_dir", str(tmp_path / "out")]
+    assert main(argv) == 2
+    assert capsys.readouterr().err.startswith("error: there is no directory")
+
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("slimrl_envs.matching_game.analysis.compare.read_run", interrupted)
-    run = recorded(tmp_path / "run", learner(0), num_steps=1)
-    assert main(["--log_dir", str(run), "--output_dir", str(tmp_path / "out")]) == 130
+    assert main(argv) == 130
     assert capsys.readouterr().err == "interrupted; run it again\n"
 
 

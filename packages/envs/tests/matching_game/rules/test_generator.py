@@ -154,10 +154,5 @@ def test_scales_are_uniform_from_1_to_10() -> None:
     assert kstest([scale for d in our_games() for scale in d.scales], "uniform", (1, 9)).pvalue > ALPHA
 
 
-def test_the_published_game_makes_the_same_deal_of_a_seed_again() -> None:
-    assert upstream_deal(1, 3) == upstream_deal(1, 3)
-    assert upstream_deal(1, 3).game_id == "upstream-1"
-
-
 def test_the_published_game_gives_up_after_10000_tables() -> None:
     assert not upstream_deal(4).requires_communication

@@ -9,10 +9,9 @@ import pytest
 
 from slimrl_envs.matching_game.rules.deal import REVIEWERS, Deal
 from slimrl_envs.matching_game.rules.game import Accept, MatchingGame, Propose, Reject, Say
-from slimrl_envs.matching_game.rules.game_files import read_games, row
+from slimrl_envs.matching_game.rules.game_files import deal_of, read_games, row
 from slimrl_envs.matching_game.rules.generator import upstream_deal
 from slimrl_envs.matching_game.rules.protocol import parse_act, play_text
-from slimrl_envs.matching_game.rules.state import deal_of
 
 DIRECTORY = os.environ.get("TEST_DIALOP", "")
 pytestmark = pytest.mark.skipif(not DIRECTORY, reason="TEST_DIALOP names no directory with human_games.jsonl")

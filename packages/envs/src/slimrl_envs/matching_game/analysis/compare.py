@@ -1,5 +1,5 @@
 """Does a policy learn to ask? Compares the beginning and the end of runs of the matching game, and relates questions to
-reward. Writes pictures, `summary.json` and `report.md`; reads only what runs have recorded. The body of
+reward. Writes pictures, `summary.json` and `report.md`; reads only the records of runs. The body of
 `scripts/analyze_questions.py`.
 
 The verdict goes by the different questions before the first proposal: a lost game is long, and the partner wants to be
@@ -11,7 +11,6 @@ import argparse
 import json
 import math
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -34,7 +33,7 @@ from slimrl_envs.matching_game.analysis.runs import (
     with_proposal,
 )
 
-ASKED = "before"  # what the verdict is about
+ASKED = "before"  # the subject of the verdict
 LABELS = {
     "before": "different questions before the first proposal",
     "proposed": "games with a proposal",
@@ -53,7 +52,8 @@ NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
     """Writes the pictures, the summary and the report of one run or of several, and returns their paths. Raises
     UserError where there is no run, or no finished game in it, and for a run that is given twice."""
-    _check_different(log_dirs)
+    if len({log_dir.resolve() for log_dir in log_dirs}) < len(log_dirs):  # two seeds that agree in everything
+        raise UserError("`--log_dir` has a run more than once; several runs are of several seeds. Give each once.")
     runs = [read_run(log_dir) for log_dir in log_dirs]
     found = correlations(runs)
     summary, report = output_dir / "summary.json", output_dir / "report.md"
@@ -69,9 +69,9 @@ def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
 def correlations(runs: Sequence[Run]) -> dict[str, Estimate]:
     """The correlations of the questions before the first proposal with the reward, overall and within groups.
 
-    The overall one is that of the groups' means. Two quantities that both grow in training correlate for that alone, so
+    The overall one is between the groups' means. Two quantities that both grow in training correlate for that alone, so
     within groups both are centred on the mean of their group. In self-play each role is a group of its own, since roles
-    may ask more or less by nature; a game, whose reward is that of both roles, counts once.
+    may ask more or less by nature; a game, whose reward both roles share, counts once.
     """
     asking = [with_proposal(run.episodes) for run in runs]
     if not any(asking):
@@ -115,7 +115,7 @@ def verdict(change: Estimate) -> str:
 
 
 def _in_words(change: Estimate) -> str:
-    """The verdict as what a policy does, for a title."""
+    """The verdict as a verb, for a title."""
     said = verdict(change)
     return said if said.startswith("asks") else {"no clear change": "asks as before"}.get(said, "cannot be judged yet")
 
@@ -138,15 +138,8 @@ def main(argv: Sequence[str] | None = None, description: str | None = __doc__) -
     return 0
 
 
-def _check_different(log_dirs: Sequence[Path]) -> None:
-    """A run beside itself would count as two seeds that agree in everything."""
-    found = Counter(log_dir.resolve() for log_dir in log_dirs)
-    if twice := [str(log_dir) for log_dir, num in found.items() if num > 1]:
-        raise UserError(f"`--log_dir` has {twice[0]} more than once; several runs are of several seeds. Give it once.")
-
-
 def _center(groups: Sequence[Sequence[float]]) -> list[float]:
-    """The differences of values from the mean of their group, exactly 0 where all are equal, whatever rounding does."""
+    """The differences of values from the mean of their group, exactly 0 where all are equal, despite rounding."""
     return [value - fmean(group) if len(set(group)) > 1 else 0.0 for group in groups for value in group]
 
 
@@ -204,12 +197,12 @@ def _plain(estimate: Estimate) -> dict[str, float | int | None]:
 
 def _report(runs: Sequence[Run], found: dict[str, Estimate]) -> list[str]:
     change = joint_difference(runs, ASKED)
-    lines = [f"# Questions over training: {verdict(change)}", ""]
-    lines += [
-        f"Different questions before the first proposal, end less beginning: {_cell(change)}, {_units(runs)}.",
+    units = "groups" if len(runs) == 1 else f"{len(runs)} runs"
+    lines = [
+        f"# Questions over training: {verdict(change)}",
         "",
-    ]
-    lines += [
+        f"Different questions before the first proposal, end less beginning: {_cell(change)}, {units} as units.",
+        "",
         "Beginning and end are the first and the last fifth of the steps. Means per game with 95% intervals, in which "
         "a group (the games of one task in one step) counts once. Questions of a whole game come of losing too: the "
         "partner wants to be asked after each rejection. Games without a proposal do not count in the first line.",
@@ -227,10 +220,6 @@ def _report(runs: Sequence[Run], found: dict[str, Estimate]) -> list[str]:
     lines += ["## Questions and reward", "", told, ""]
     lines += [f"- {name}: {_cell(one)}, n = {one.num}" for name, one in found.items()]
     return lines
-
-
-def _units(runs: Sequence[Run]) -> str:
-    return "groups as units" if len(runs) == 1 else f"{len(runs)} runs as units"
 
 
 def _coverage(run: Run) -> str:

@@ -19,14 +19,14 @@ PANELS = {
     "reward": "reward: share of the best assignment's worth",
 }
 QUESTIONS = ("before", "distinct", "score_seeking")  # the panels that count, on one scale
-ASKED = "before"  # what the reward is drawn over
+ASKED = "before"  # the measure that the reward is drawn over
 MAX_CHARS = 110  # of the line under a title, which is as wide as the smaller picture
 JITTER = 0.18  # questions are whole numbers: their points would hide each other
 
 
 def draw_training(runs: Sequence[Run], verdict: str) -> Figure:
     """A figure of the means per game over training: of each step and smoothed for one run, of each run with their mean
-    and range for several. The title says with the `verdict` what has changed."""
+    and range for several. The title has the `verdict`."""
     figure = Figure(figsize=(8.4, 6.2), layout="constrained")
     cells = dict(zip(PANELS, figure.subplots(2, 2).flat, strict=True))
     for measure, axes in cells.items():
@@ -35,7 +35,7 @@ def draw_training(runs: Sequence[Run], verdict: str) -> Figure:
         style_axes(axes)
         axes.set_xlabel("training step", fontsize=8.5, color=INK)
         axes.set_title(PANELS[measure], loc="left", fontsize=9.5, color=INK)
-    # From 0, on one scale for what is counted, so that a small change looks small.
+    # From 0, on one scale for all counts, so that a small change looks small.
     top = max(cells[measure].get_ylim()[1] for measure in QUESTIONS)
     for measure in QUESTIONS:
         cells[measure].set_ylim(0, max(1.0, top))

@@ -1,10 +1,8 @@
 """The recorded games of a run, as one row of numbers each. The module knows nothing of plots or comparisons."""
 
 import math
-import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -12,7 +10,7 @@ from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.models.chat.thoughts import without_thoughts
-from slimrl.monitor.rollouts import read_rollouts
+from slimrl.monitor.rollouts import read_rollouts, step_files
 from slimrl.types import Rollout
 from slimrl_envs.matching_game.rules.protocol import split_tag
 from slimrl_envs.matching_game.rules.questions import count_questions
@@ -20,41 +18,31 @@ from slimrl_envs.matching_game.rules.questions import count_questions
 GAME_METRICS = frozenset(
     {"agreed", "distinct_questions", "messages", "own_view", "questions"}
 )  # which no other environment has together
-STEP_FILE = re.compile(r"step_(\d+)\.jsonl")
 SHARE = 5  # a run's beginning is the first fifth of its steps, its end the last
+MEASURES = ("before", "proposed", "distinct", "questions", "marks", "words", "score_seeking", "turns", "reward")
+GIVE_A_RUN = "Give `--log_dir` the output_dir of a run of `rl`"
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One finished game of the policy.
+    """One finished game of the policy. `role` is empty but for a policy that plays itself.
 
-    `before` counts the different questions before its first proposal. Losing cannot cause these, as it causes later
-    ones: after a rejection a shy partner wants to be asked again. It is None without a proposal, because then all
-    questions would count, and a policy that learns to propose would seem to ask less. `distinct` and `questions` are
-    the environment's own counts over legal messages; `question_marks`, `words` and `score_seeking` what
-    `rules/questions.py` finds in everything that was meant as a message.
+    `values` has a number for each of `MEASURES`. `before` counts the different questions before its first proposal.
+    Losing cannot cause these, as it causes later ones: after a rejection a shy partner wants to be asked again. It is
+    missing without a proposal, because then all questions would count, and a policy that learns to propose would seem
+    to ask less. `distinct` and `questions` are the environment's own counts over legal messages; `marks`, `words` and
+    `score_seeking` are counted by `rules/questions.py` in everything that was meant as a message.
     """
 
     step: int
     task_id: str
     role: str
-    """Empty but for a policy that plays itself."""
-    reward: float
-    turns: float
-    before: float | None
-    distinct: float
-    questions: float
-    question_marks: float
-    words: float
-    score_seeking: float
-
-
-MEASURES = ("before", "proposed", "distinct", "questions", "marks", "words", "score_seeking", "turns", "reward")
+    values: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The games of a run, and how many of its rollouts were left out: failed ones, and those of other environments."""
+    """The games of a run, and how many of its rollouts were left out: failed ones, and ones of other environments."""
 
     name: str
     start: str
@@ -87,27 +75,8 @@ class Run:
 
 
 def values_of(episodes: Sequence[Episode], measure: str) -> list[float]:
-    """One of `MEASURES` of each episode; `before` of those that have it."""
-    match measure:
-        case "before":
-            return [episode.before for episode in episodes if episode.before is not None]
-        case "proposed":
-            return [float(episode.before is not None) for episode in episodes]
-        case "distinct":
-            return [episode.distinct for episode in episodes]
-        case "questions":
-            return [episode.questions for episode in episodes]
-        case "marks":
-            return [episode.question_marks for episode in episodes]
-        case "words":
-            return [episode.words for episode in episodes]
-        case "score_seeking":
-            return [episode.score_seeking for episode in episodes]
-        case "turns":
-            return [episode.turns for episode in episodes]
-        case "reward":
-            return [episode.reward for episode in episodes]
-    raise ValueError(f"there is no measure {measure}")
+    """One of `MEASURES` of each episode that has it."""
+    return [episode.values[measure] for episode in episodes if measure in episode.values]
 
 
 def group_by_task(episodes: Sequence[Episode]) -> list[list[Episode]]:
@@ -131,7 +100,7 @@ def group_means(episodes: Sequence[Episode], measure: str) -> list[float]:
 
 def with_proposal(episodes: Sequence[Episode]) -> list[Episode]:
     """The episodes in which a proposal was made."""
-    return [episode for episode in episodes if episode.before is not None]
+    return [episode for episode in episodes if "before" in episode.values]
 
 
 def count_questions_before_proposal(replies: Sequence[str]) -> int | None:
@@ -142,100 +111,76 @@ def count_questions_before_proposal(replies: Sequence[str]) -> int | None:
 
 
 def read_run(log_dir: Path) -> Run:
-    """The run in a directory. Raises UserError if there is none, no finished game in it, or something else."""
+    """Read the run in a directory. Raises UserError if it has no finished game, or files of another kind."""
     if not log_dir.is_dir():
-        raise UserError(f"there is no directory {log_dir}. Give `--log_dir` the output_dir of a run.")
-    recorded = (log_dir / "rollouts").glob("*")
-    files: dict[int, Path] = {}
-    for path in recorded:
-        if match := STEP_FILE.fullmatch(path.name):
-            if (step := int(match[1])) in files:
-                raise UserError(
-                    f"{path} and {files[step].name} are of the same step. Remove the one that is no part of it."
-                )
-            files[step] = path
+        raise UserError(f"there is no directory {log_dir}. {GIVE_A_RUN}.")
+    files = {step: paths[0] for step, paths in step_files(log_dir).items() if paths[0].suffix == ".jsonl"}
     if not files:
         raise UserError(
-            f"{log_dir} has no rollouts/step_*.jsonl. Give `--log_dir` the output_dir of a run of `rl`, not a folder "
-            "of several; those are given one after the other."
+            f"{log_dir} has no rollouts/step_*.jsonl. {GIVE_A_RUN}, not a folder of several; those are given one after "
+            "the other."
         )
-    rollouts = [(step, rollout) for step in sorted(files) for rollout in _rollouts(files[step])]
-    finished = [(step, rollout) for step, rollout in rollouts if not rollout.failure and math.isfinite(rollout.reward)]
-    games = [(step, rollout) for step, rollout in finished if rollout.metrics.keys() >= GAME_METRICS]
-    num_failed, num_others = len(rollouts) - len(finished), len(finished) - len(games)
-    if not games:
-        raise UserError(_no_games(log_dir, num_failed, [rollout for _, rollout in finished]))
-    name, start = log_dir.resolve().name, _start(log_dir / "config.toml")
-    return Run(name, start, tuple(_episodes(games, files)), num_failed, num_others)
-
-
-def _rollouts(path: Path) -> list[Rollout]:
-    with _name_file_on_error(path):
-        return [record.rollout for record in read_rollouts(path)]
-
-
-def _episodes(games: Sequence[tuple[int, Rollout]], files: Mapping[int, Path]) -> Iterator[Episode]:
-    for step, rollout in games:
-        with _name_file_on_error(files[step]):
-            yield _episode(step, rollout)
-
-
-@contextmanager
-def _name_file_on_error(path: Path) -> Iterator[None]:
-    """Name the file in the error, whatever its lines lack: other programs write a step_1.jsonl too."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError) as error:
-        raise UserError(
-            f"{path} does not hold rollouts as `rl` records them: {type(error).__name__}: {error}. Give `--log_dir` "
-            "the output_dir of a run of `rl`."
-        ) from error
+    episodes, failed, others = list[Episode](), list[Rollout](), list[Rollout]()
+    for step, path in files.items():
+        try:
+            for record in read_rollouts(path):
+                rollout = record.rollout
+                if rollout.failure or not math.isfinite(rollout.reward):
+                    failed.append(rollout)
+                elif rollout.metrics.keys() >= GAME_METRICS:
+                    episodes.append(_episode(step, rollout))
+                else:
+                    others.append(rollout)
+        # Other programs write a step_000001.jsonl too, whose lines lack anything.
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError) as error:
+            raise UserError(
+                f"{path} does not hold rollouts as `rl` records them: {type(error).__name__}: {error}. {GIVE_A_RUN}."
+            ) from error
+    if not episodes:
+        raise UserError(_no_games(log_dir, len(failed), others))
+    start = _start(log_dir / "config.toml")
+    return Run(log_dir.resolve().name, start, tuple(episodes), len(failed), len(others))
 
 
 def _start(config: Path) -> str:
+    """Describe the first weights of the run, by its settings."""
     try:
         settings = tomllib.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return "what it began with is not known: there is no config.toml"
-    model = _section(settings, "model", config).get("name", "a model that its config does not name")
-    num_steps = _section(settings, "warmup", config).get("max_steps", 0)
-    if not num_steps:
-        return f"begun with {model} as it was, without a warm-up of its own"
-    return (
-        f"begun after a warm-up of {num_steps} supervised steps on a script's games, which teaches {model} to ask: its "
-        "beginning is not that of the base model"
-    )
-
-
-def _section(settings: Mapping[str, Any], name: str, config: Path) -> Mapping[str, Any]:
-    section = settings.get(name, {})
-    if not isinstance(section, dict):
-        raise UserError(
-            f"{config} is no config that `rl` wrote: `{name}` is {section!r:.80}, and not a section. Give `--log_dir` "
-            "the output_dir of a run of `rl`."
+    sections = {name: settings.get(name, {}) for name in ("model", "warmup")}
+    for name, section in sections.items():
+        if not isinstance(section, dict):
+            raise UserError(f"{config} is no config that `rl` wrote: `{name}` is {section!r:.80}. {GIVE_A_RUN}.")
+    model = sections["model"].get("name", "a model that its config does not name")
+    if num_steps := sections["warmup"].get("max_steps", 0):
+        return (
+            f"begun after a warm-up of {num_steps} supervised steps on a script's games, which teaches {model} to ask: "
+            "its beginning is not that of the base model"
         )
-    return section
+    return f"begun with {model} as it was, without a warm-up of its own"
 
 
 def _episode(step: int, rollout: Rollout) -> Episode:
+    metrics: Mapping[str, Any] = rollout.metrics
     for name in ("questions", "distinct_questions"):
-        if not math.isfinite(rollout.metrics[name]):
-            raise ValueError(f"its metric `{name}` is {rollout.metrics[name]}")
+        if not math.isfinite(metrics[name]):
+            raise ValueError(f"its metric `{name}` is {metrics[name]}")
     replies = [message["content"] for message in rollout.messages if message["role"] == "assistant"]
     counts = count_questions(_message_texts([without_thoughts(reply) for reply in replies]))
-    return Episode(
-        step=step,
-        task_id=rollout.task_id,
-        role=rollout.role,
-        reward=rollout.reward,
-        turns=len(replies),
-        before=count_questions_before_proposal(replies),
-        distinct=rollout.metrics["distinct_questions"],
-        questions=rollout.metrics["questions"],
-        question_marks=counts.question_marks,
-        words=counts.words,
-        score_seeking=counts.score_seeking,
-    )
+    before = count_questions_before_proposal(replies)
+    values = {
+        **({} if before is None else {"before": before}),
+        "proposed": float(before is not None),
+        "distinct": metrics["distinct_questions"],
+        "questions": metrics["questions"],
+        "marks": counts.question_marks,
+        "words": counts.words,
+        "score_seeking": counts.score_seeking,
+        "turns": len(replies),
+        "reward": rollout.reward,
+    }
+    return Episode(step, rollout.task_id, rollout.role, values)
 
 
 def _message_texts(replies: Sequence[str]) -> list[str]:
@@ -243,12 +188,12 @@ def _message_texts(replies: Sequence[str]) -> list[str]:
 
 
 def _no_games(log_dir: Path, num_failed: int, others: Sequence[Rollout]) -> str:
-    if not others and not num_failed:
-        return f"{log_dir} has no game yet: its rollouts/step_*.jsonl are empty."
-    if not others:
+    if others:
+        metrics = ", ".join(sorted(others[0].metrics)) or "none"
+        return (
+            f"{log_dir} has {len(others)} rollouts, none of which is of `matching-game`: the first is of the task "
+            f"`{others[0].task_id}` with the metrics {metrics}. Give `--log_dir` a run of that environment."
+        )
+    if num_failed:
         return f"{log_dir} has no finished game: all of its {num_failed} rollouts failed; see their `failure_detail`."
-    metrics = ", ".join(sorted(others[0].metrics)) or "none"
-    return (
-        f"{log_dir} has {len(others)} rollouts, none of which is of `matching-game`: the first is of the task "
-        f"`{others[0].task_id}` with the metrics {metrics}. Give `--log_dir` a run of that environment."
-    )
+    return f"{log_dir} has no game yet: its rollouts/step_*.jsonl are empty."

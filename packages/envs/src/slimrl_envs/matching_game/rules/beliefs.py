@@ -1,6 +1,6 @@
 """The beliefs of a player about the table: the scale of its numbers, the values it expects, and the gain of a question.
 
-No function here knows the hidden part of a deal: each takes only what a player has seen or been told.
+No function here knows the hidden part of a deal: each takes only the numbers that a player has seen or heard.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> f
     """The scale that turned integer values from 0 to 99 into these numbers: the one that explains most of them.
 
     A scale explains `x` if some integer `v` has `int(v * scale) == x`. A wrong scale explains one number in `scale` by
-    chance, so a handful of numbers identifies the scale. `values` are those of the same cells where they are known.
+    chance, so a handful of numbers identifies the scale. `values` are those of the cells where known.
     """
     score_S = np.zeros_like(_SCALES)
     known = list(values) or [None] * len(numbers)

@@ -1,7 +1,7 @@
-"""A deal of the matching game: the table of values, who knows which of them, and what an assignment is worth.
+"""A deal of the matching game: the table of values, who knows which of them, and the worth of an assignment.
 
-n reviewers (rows) and n papers (columns). Each player sees some of the values, multiplied by a scale of its own that
-nobody is told. Players are 0 and 1 here; people call them player 1 and player 2. Knows nothing of turns or of text.
+n reviewers (rows) and n papers (columns). Each player sees some of the values, multiplied by a secret scale of its
+own. Players are 0 and 1 here; people call them player 1 and player 2. Knows nothing of turns or of text.
 """
 
 import math
@@ -42,7 +42,7 @@ REVIEWERS = (
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """One game's hidden state, checked when made: a ValueError says what is wrong.
+    """One game's hidden state, checked when made. Raises ValueError if it breaks a rule.
 
     >>> names = default_names(2)
     >>> deal = Deal(((90, 50), (10, 70)), (((True, False), (True, False)), ((False, False), (False, True))), (2.0, 1.5),
@@ -138,8 +138,8 @@ class Deal:
         """The assignment that looks best to the player alone, who counts 50 for every cell it does not know.
 
         Several may look equally good, at n = 3 in most games, and the rule decides which games are dealt by the one
-        taken here. So the published choice between equals, whatever `optimum` makes of the order of the deal, is kept,
-        and the table is shown in another order: by that of the table, the first assignments would rarely be optimal.
+        taken here. So the published choice between equals, that of `optimum` in the order of the deal, is kept, and the
+        table is shown in another order: otherwise the first assignments would rarely be optimal.
         """
         reviewers, papers = (order or tuple(range(self.size)) for order in self.order)
         looks = np.where(self.known[player], self.table, UNKNOWN)[np.ix_(reviewers, papers)]
@@ -148,7 +148,7 @@ class Deal:
 
     @property
     def requires_communication(self) -> bool:
-        """Whether neither player comes near the optimum alone, which is the rule of a deal."""
+        """Whether neither player is near the optimum alone, which is the rule of a deal."""
         best = self.best
         return all(MARGIN * self.value(self.own_best(player)) < best for player in (0, 1))
 

@@ -1,6 +1,6 @@
-"""The course of a matching game: whose turn it is, which proposal stands, when it is over, and what it was worth.
+"""The course of a matching game: whose turn it is, which proposal stands, when it is over, and its score.
 
-Acts come in one at a time; what is against the rules raises `IllegalAct` for the speaker, who keeps the turn. Knows
+Acts are played one at a time; an act against the rules raises `IllegalAct` for the speaker, who keeps the turn. Knows
 nothing of how acts are written (`protocol.py`) or of who plays.
 """
 
@@ -19,7 +19,7 @@ def usual_turns(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """An act that tells the other player something, and passes the turn."""
+    """An act that sends a message to the other player, and passes the turn."""
 
     text: str
 
@@ -33,7 +33,7 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """An act that agrees to the standing proposal, and ends the game."""
+    """An act that agrees to the standing proposal, and closes the game."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ Act = Say | Propose | Accept | Reject
 
 
 class IllegalAct(Exception):
-    """The error of an act against the rules, or of a text that is no act. Its message is for the speaker."""
+    """The error of an act against the rules, or of a text without an act. Its message is for the speaker."""
 
 
 class MatchingGame:
-    """A game in progress. Players are 0 and 1; player 0 begins.
+    """A game in progress. Players are 0 and 1; player 0 starts.
 
     `max_turns` (default: `usual_turns`) counts messages, that is `Say` and `Propose` of both players; the last one, if
     it is a proposal, may still be answered. Errors count as no message; a player may make `max_errors`, with one more
@@ -104,7 +104,7 @@ class MatchingGame:
 
     @property
     def reward(self) -> float:
-        """The score of what was agreed on, in 0..1; without an agreement 0. The same for both players."""
+        """The score of the agreement, in 0..1; without an agreement 0. The same for both players."""
         return self.deal.score(self.agreed) if self.agreed is not None else 0.0
 
     def play(self, player: int, act: Act) -> None:

@@ -1,26 +1,91 @@
-"""Files of matching games, one a line: JSON with `prompt`, `game_state`, `ground_truth`, `optimal_score`, `game_id` and
-`name`.
+"""Deals as JSON, and files of them: one game a line, with `prompt`, `game_state`, `ground_truth`, `optimal_score`,
+`game_id` and `name`.
 
-`game_state` (`state.py`) is the deal; `ground_truth` is the same again, for trainers that look there; `prompt` is what
-player 1 reads first. `game_id` is the number of the line, from 0, and `name` is unique beyond the file. Reading needs
+`game_state` is the deal; `ground_truth` is the same again, for trainers that look there; `prompt` is the first text
+that player 1 reads. `game_id` is the number of the line, from 0, and `name` is unique beyond the file. Reading needs
 `game_state` alone. Knows nothing of how games are dealt or played.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slimrl.errors import UserError
 from slimrl.io.rows import file_rows, preview
-from slimrl_envs.matching_game.rules.deal import Deal
+from slimrl_envs.matching_game.rules.deal import Deal, Mask, default_names
 from slimrl_envs.matching_game.rules.game import usual_turns
 from slimrl_envs.matching_game.rules.instructions import opening
-from slimrl_envs.matching_game.rules.state import deal_of, game_state
+
+# A scaled value must be a float, and an integer in JSON may be larger than any float.
+Scale = Annotated[float, Field(gt=0, le=1e300, allow_inf_nan=False)]
+Known = Annotated[int, Field(ge=0, le=1)]
+MaskRows = list[list[Known | bool]]
+
+
+class _State(BaseModel):
+    """The fields of a `game_state`. `Deal` checks the rest."""
+
+    model_config = ConfigDict(strict=True)
+
+    table: list[list[int]]
+    mask1: MaskRows
+    mask2: MaskRows
+    scale1: Scale
+    scale2: Scale
+    best_assignment_reward: float
+    papers: list[str] | None = None
+    reviewers: list[str] | None = None
+    order: Annotated[list[list[int]], Field(min_length=2, max_length=2)] | None = None
+
+
+def game_state(deal: Deal) -> dict[str, Any]:
+    """The state of a deal; `deal_of` is the inverse. Default names and the default order are left out."""
+    state: dict[str, Any] = {
+        "table": [list(row) for row in deal.table],
+        "mask1": [[int(known) for known in row] for row in deal.known[0]],
+        "mask2": [[int(known) for known in row] for row in deal.known[1]],
+        "scale1": deal.scales[0],
+        "scale2": deal.scales[1],
+        "best_assignment_reward": deal.best,
+    }
+    if (deal.papers, deal.reviewers) != default_names(deal.size):
+        state |= {"papers": list(deal.papers), "reviewers": list(deal.reviewers)}
+    if any(deal.order):
+        state |= {"order": [list(order) for order in deal.order]}
+    return state
+
+
+def deal_of(state: Mapping[str, Any], game_id: str) -> Deal:
+    """The deal of a `game_state`. Raises ValueError with the key that is missing or wrong."""
+    try:
+        read = _State.model_validate(dict(state))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']:.60}, not {first['input']!r:.40}"
+        ) from error
+    papers, reviewers = default_names(len(read.table))
+    first_order, second_order = read.order or ([], [])
+    deal = Deal(
+        table=tuple(map(tuple, read.table)),
+        known=(_mask(read.mask1), _mask(read.mask2)),
+        scales=(read.scale1, read.scale2),
+        papers=tuple(read.papers or papers),
+        reviewers=tuple(read.reviewers or reviewers),
+        game_id=game_id,
+        order=(tuple(first_order), tuple(second_order)),
+    )
+    if read.best_assignment_reward != deal.best:
+        given = read.best_assignment_reward
+        raise ValueError(f"best_assignment_reward is {given:g}, but the best assignment of this table has {deal.best}")
+    return deal
 
 
 def row(deal: Deal, number: int, max_turns: int | None = None) -> dict[str, Any]:
-    """A deal as the row of a data set with this number. The `prompt` tells how many messages there may be (default:
+    """A deal as the row of a data set with this number. The `prompt` names the number of messages (default:
     `usual_turns`)."""
     state = game_state(deal)
     return {
@@ -60,3 +125,7 @@ def _deal(content: Any, place: str) -> Deal:
         return deal_of(content["game_state"], str(content.get("name") or content.get("game_id", place)))
     except ValueError as error:
         raise UserError(f"{place} is no matching game: {error}.") from error
+
+
+def _mask(rows: MaskRows) -> Mask:
+    return tuple(tuple(bool(cell) for cell in row) for row in rows)

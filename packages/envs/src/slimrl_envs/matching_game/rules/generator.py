@@ -10,7 +10,7 @@ The distribution is exact because this is plain rejection sampling: tables are d
 break the rule are left out, in the order drawn. It is fast because whole batches are looked at together, for a bound
 that is sure: a player's own assignment is one of those that look best to it, so it is worth at least the worst of
 these. Where even that worst is too good, the table breaks the rule whichever the player takes. The few tables that are
-left are judged by the rule itself. Random bits come from a bit generator of numpy, whose stream never changes, seeded
+left are judged by the rule itself. Bits are drawn by a bit generator of numpy, whose stream never changes, seeded
 by the generator that is passed in: a seed gives the same deals on every machine.
 """
 
@@ -30,7 +30,7 @@ from slimrl_envs.matching_game.rules.deal import MARGIN, MAX_VALUE, UNKNOWN, Dea
 MIN_SIZE, MAX_SIZE = 2, 10
 VERSION = "v2"
 """The version of the deals of a seed. It is part of their names, so that games of two versions are not confused."""
-# One game in five is held out, decided by a hash of its table: no game is ever in both splits, whatever else is set.
+# One game in five is held out, decided by a hash of its table: no game is ever in both splits under any settings.
 _NUM_VALUES = MAX_VALUE + 1
 _BATCH = 8192  # a table costs least so: much fewer, and calls of numpy cost more than numbers; more leave the cache
 _UPSTREAM_BATCH = 2048
@@ -44,7 +44,7 @@ Masks = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Tables and who knows what: three arrays (n, n, number of tables), reviewers first, papers second."""
+    """Tables with a mask for each player: three arrays (n, n, number of tables), reviewers first, papers second."""
 
     tables: Numbers
     known: tuple[Masks, Masks]
@@ -90,10 +90,10 @@ def split_of(deal: Deal) -> Split:
 def relabel(deal: Deal, rng: random.Random) -> Deal:
     """The same game with its rows and its columns in a random order, under the same names.
 
-    The rule keeps a table for what a player's own assignment is worth, and which of equal ones that is depends on the
+    The rule keeps a table for the worth of a player's own assignment, and which of equal ones that is depends on the
     order of dealing (`Deal.own_best`): unshuffled, BLEU to Sofia, Electra to Ava and GloVe to Daniel is optimal in a
     third of the games of three papers instead of a sixth, so that who proposes just this earns without a word. All that
-    does not depend on who is called what stays distributed as it was.
+    does not depend on names stays distributed as it was.
     """
     # By `random()`, whose numbers are the same in every Python; those of `sample` need not be.
     reviewers, papers = (sorted(range(deal.size), key=lambda _: rng.random()) for _ in range(2))
@@ -109,7 +109,7 @@ def relabel(deal: Deal, rng: random.Random) -> Deal:
 def upstream_deal(seed: int, n: int = 8) -> Deal:
     """The deal that the published game makes of a seed: the same numbers from the same generators in the same order.
 
-    After 10,001 tables that break the rule it takes the next one, whatever it is: for n = 8 some seeds give deals in
+    After 10,001 tables that break the rule it takes any next one: for n = 8 some seeds give deals in
     which talking does not pay.
     """
     generator, scales = np.random.RandomState(seed), random.Random(seed)
@@ -162,7 +162,7 @@ def _batch(tables: npt.NDArray[Any], first: Masks, second: Masks) -> Batch:
 
 def find_accepted(batch: Batch) -> Iterator[int]:
     """The indices of the tables that are kept, in order: those in which talking pays."""
-    # Each bound is sure, and dearer than the one before it but for fewer tables. The rule itself comes last.
+    # Each bound is sure, and dearer than the one before it but for fewer tables. The rule itself is last.
     tables, (first, second) = batch.tables, batch.known
     own = _least_own(tables, first)
     bound = np.minimum(tables.max(axis=0).sum(axis=0), tables.max(axis=1).sum(axis=0))  # cheap, and above the optimum

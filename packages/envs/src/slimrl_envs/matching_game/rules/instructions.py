@@ -1,4 +1,4 @@
-"""The rules of the matching game as the players read them. Knows nothing of how a game goes on (`game.py`)."""
+"""The rules of the matching game as the players read them. Knows nothing of the course of a game (`game.py`)."""
 
 from slimrl_envs.matching_game.rules.deal import Deal
 
@@ -22,5 +22,5 @@ def rules(deal: Deal, max_turns: int) -> str:
 
 
 def opening(deal: Deal, player: int, max_turns: int) -> str:
-    """All that a player knows when the game begins: rules and table."""
+    """All that a player knows at the start: rules and table."""
     return f"{rules(deal, max_turns)}\n\n{deal.table_text(player)}"

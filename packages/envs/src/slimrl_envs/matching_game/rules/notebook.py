@@ -1,4 +1,4 @@
-"""The notebook of a player: the numbers in its table and those it was told, in one line, with low ones apart."""
+"""The notebook of a player: the numbers in its table and in answers, in one line, with low ones apart."""
 
 from slimrl_envs.matching_game.rules.beliefs import USUAL
 from slimrl_envs.matching_game.rules.deal import Deal
@@ -18,8 +18,8 @@ class Notebook:
         """The line, with the largest number first, as in
         `You know: Ava Electra 293, Ava BLEU 281. Low: Daniel BLEU 55. No score: Sofia GloVe.`
 
-        A sentence tells a score if it names one pair and one number; it never replaces a number of the table. Pairs
-        without a score were asked about and not told. A low number is below `USUAL`.
+        A sentence has a score if it names one pair and one number; it never replaces a number of the table. Pairs
+        without a score were asked about in vain. A low number is below `USUAL`.
         """
         deal = self._game.deal
         seen = {(r, p): score for r, row in enumerate(deal.visible_table(self._player)) for p, score in enumerate(row)}
@@ -30,7 +30,7 @@ class Notebook:
             if isinstance(heard, Say) and player == self._player:
                 asked |= dict.fromkeys(self._parser.topics(heard.text).cells)
             elif isinstance(heard, Say):
-                # The right side of `|` wins: what was known first stays, whatever is claimed later.
+                # The right side of `|` wins: the first number stays, against all later claims.
                 numbers = self._parser.scores(heard.text) | numbers
         known = sorted(numbers, key=lambda cell: (-numbers[cell], cell))
         lists = {

@@ -49,7 +49,7 @@ class Parser:
     def __init__(self, deal: Deal) -> None:
         self._forms = _forms(deal)
         names = "|".join(_pattern(form) for form in sorted(self._forms, key=len, reverse=True))
-        # Longer names come first, because an alternation takes the first that matches: `Ava Li` before `Ava`.
+        # Longer names stand first, because an alternation takes the first that matches: `Ava Li` before `Ava`.
         self._token = re.compile(rf"(?<!\w)(?P<name>{names})(?!\w)|(?P<number>\d+)|(?P<word>\w+)", re.IGNORECASE)
 
     def mentions(self, text: str) -> list[Mention]:
@@ -75,7 +75,7 @@ class Parser:
         return [mention.value for mention in self.mentions(text) if mention.kind == "number"]
 
     def scores(self, text: str) -> dict[Cell, int]:
-        """The unambiguous scores in the text: those of sentences that name one reviewer, one paper and one number."""
+        """The unambiguous scores in the text, from sentences that name one reviewer, one paper and one number."""
         scores: dict[Cell, int] = {}
         for sentence in sentences(text[:MAX_READ_CHARS]):
             mentions = self.mentions(sentence)

@@ -1,4 +1,4 @@
-"""The sentences in which scripted players talk about scores. The module does not know who says them, or when."""
+"""The sentences in which scripted players talk about scores. The module does not know the speaker, or the time."""
 
 from slimrl_envs.matching_game.rules.beliefs import Grid
 from slimrl_envs.matching_game.rules.deal import Deal

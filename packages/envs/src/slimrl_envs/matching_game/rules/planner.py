@@ -1,7 +1,7 @@
 """The planner: a scripted player whose rule can be read off the conversation, and so the expert for small models.
 
-It writes down its thoughts before it speaks, so that a small model can learn each step by itself: the pair to begin
-with, how to go on, and which of two ways is better.
+It writes down its thoughts before each reply, so that a small model can learn each step by itself: the first pair, the
+other pairs, and the better of two ways.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from slimrl_envs.matching_game.rules.protocol import format_act, parse_heard
 from slimrl_envs.matching_game.rules.shy_partner import NUM_AGAIN
 
 FIRST = 1e5  # a bonus for the first pair, so that a plan has it unless all such plans are refused
-IN_ORDER = 1e-3  # a bonus by place, so that of equal plans the one in the order of the table is taken
+IN_ORDER = 1e-3  # a bonus by place, so that among equal plans the one in the order of the table is taken
 
 
 class Planner:
@@ -68,10 +68,10 @@ class Planner:
         if largest:
             beliefs[largest] += FIRST
         plan = best_except(beliefs, self._refused)
-        # Where all plans with the largest number are refused, the thought begins with the first pair of the table.
+        # Where all plans with the largest number are refused, the thought starts with the first pair of the table.
         first = largest if largest in pairs_of(plan) else min(pairs_of(plan))
         beliefs[first] += FIRST
-        # With the bonus the runner-up has the first pair too: the thought compares two ways to go on from it.
+        # With the bonus the runner-up has the first pair too: the thought compares two plans with it.
         other = best_except(beliefs, [*self._refused, plan])
         ways = sorted({beside(first, one) for one in (plan, other) if first in pairs_of(one)})
         goes_on = " or ".join(", ".join(map(self._format_number, way)) for way in ways)
@@ -112,7 +112,7 @@ class Planner:
         """The next pair to ask about; None when it is time to propose."""
         if not self._turns_left or not self._num_to_ask:
             return None
-        # Open pairs of the plan come first, then other open ones, then pairs whose number it has: a question too.
+        # Open pairs of the plan are first, then other open ones, then pairs whose number it has: a question too.
         return next(iter((*filter(self._is_open, (*pairs_of(plan), *self._left)), *self._left)), None)
 
 

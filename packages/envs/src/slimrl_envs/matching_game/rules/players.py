@@ -1,8 +1,8 @@
 """Scripted players for either seat: the strong expert, and baselines that do not listen.
 
-A player is asked for its next text by `reply(heard)`: `heard` is what the other player has done since, in the
-protocol's text; empty at the beginning, and when it has just rejected a proposal itself. A player knows what it sees
-and hears, and nothing else of the deal.
+A player is asked for its next text by `reply(heard)`: `heard` has the other player's acts since, in the
+protocol's text; empty at the beginning, and when it has just rejected a proposal itself. A player knows its table
+and the words it hears, and nothing else of the deal.
 """
 
 import random
@@ -29,7 +29,7 @@ from slimrl_envs.matching_game.rules.shy_partner import NUM_AGAIN
 
 RESERVED = NUM_AGAIN + 2  # turns that an asker keeps: to propose, to ask again, to propose again
 MIN_GAIN = 0.5  # the least expected gain for which it asks
-LEANING = 0.5  # the weight that each rejection adds to what the partner has told
+LEANING = 0.5  # the weight that each rejection adds to the partner's scores
 
 
 class Player(Protocol):
@@ -40,7 +40,7 @@ class Player(Protocol):
 
 
 class RandomPlayer:
-    """A player that proposes a random assignment, another one each turn, and accepts whatever is proposed."""
+    """A player that proposes a random assignment, another one each turn, and accepts every proposal."""
 
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
         self._deal, self._rng = deal, rng
@@ -53,7 +53,7 @@ class RandomPlayer:
 
 class Stubborn:
     """A player that proposes one assignment after the other and listens to no answer. Between proposals it asks as many
-    questions as a shy partner wants, in the order of the table. It accepts whatever is proposed."""
+    questions as a shy partner wants, in the order of the table. It accepts every proposal."""
 
     def __init__(self, deal: Deal, proposals: Iterable[Assignment], num_first: int = 0) -> None:
         """Makes a player that asks `num_first` questions before the first proposal."""
@@ -79,25 +79,25 @@ def constant(deal: Deal) -> Stubborn:
 
 
 def own_view(deal: Deal, player: int) -> Stubborn:
-    """A player that proposes what looks best to it alone, then second best, and so on: the bar for one that listens."""
+    """A player that proposes the best assignment by its own view, then the second best, and so on."""
     return Stubborn(deal, _by_own_view(deal, player))
 
 
 def contrary(deal: Deal, player: int) -> Stubborn:
-    """A player that asks as much as a shy partner wants, hears no answer, and avoids all pairs of what looks best to it
-    alone. By the rule of the deal that assignment is often poor."""
+    """A player that asks as much as a shy partner wants, hears no answer, and avoids all pairs of the best assignment
+    by its own view. By the rule of the deal that assignment is often poor."""
     return Stubborn(deal, without_own_pairs(deal, player), num_first=deal.size)
 
 
 def deaf(deal: Deal, player: int) -> Stubborn:
-    """A player that asks as much as a shy partner wants, hears no answer, and proposes what looks best to it alone and
-    may be the optimum. By the rule of the deal a single best-looking assignment is not. Its reward needs no
+    """A player that asks as much as a shy partner wants, hears no answer, and proposes the best assignment by its own
+    view that may be the optimum. By the rule of the deal a single best-looking assignment is not. Its reward needs no
     listening."""
     return Stubborn(deal, by_the_rule(deal, player), num_first=deal.size)
 
 
 def by_the_rule(deal: Deal, player: int) -> Iterator[Assignment]:
-    """The assignments from the best-looking to the player alone downwards. The first comes last if no other looks as
+    """The assignments from the best-looking to the player alone downwards. The first stands last if no other looks as
     good, because the rule of the deal excludes it."""
     beliefs = combine_beliefs(deal.size, own_values(deal.visible_table(player)), {})
     proposals = _by_own_view(deal, player)
@@ -128,8 +128,8 @@ class Asker:
     """The strong expert for a shy partner, which estimates both scales, asks for scores one by one, and then proposes.
 
     It asks about pairs of the best-looking assignment first, then by expected gain, and at least as often as there are
-    papers if it has the turns. After a rejection it asks as much as a shy partner wants, and leans towards pairs that
-    the partner has told. When asked for a score, it tells it.
+    papers if it has the turns. After a rejection it asks as much as a shy partner wants, and leans towards pairs whose
+    scores it has heard. It answers a question about a score.
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int) -> None:
@@ -159,7 +159,7 @@ class Asker:
             self._asked.add(cell)
             self._open = cell
             return Say(f"{answer}{ask_for_score(self._deal, cell)}")
-        # A rejection means that the partner sees less in the plan. So what it told counts more with each.
+        # A rejection means that the partner sees less in the plan. So its scores count more with each.
         liked = combine_beliefs(self._deal.size, {}, self._told) - UNKNOWN
         leaning = beliefs + LEANING * len(self._refused) * liked
         self._refused.append(best_except(leaning, self._refused))

@@ -1,6 +1,6 @@
 """The protocol: acts as text, and text as acts. `game.py` decides which acts may be played.
 
-A text is one act: it begins with its tag, and holds no other tag.
+A text is one act: it starts with its tag, and holds no other tag.
 
     [message] What does Ava have for BLEU?
 
@@ -18,7 +18,7 @@ count.
 
 Unambiguous variants are accepted: lines of a proposal in any order, `<br/>` for a line break, bullets and
 numbers, any case, more spaces, short names and full ones (the first or the last name of a reviewer, if nobody shares
-it; a title up to its colon). Anything else raises `IllegalAct` with a text that says what to write instead.
+it; a title up to its colon). Anything else raises `IllegalAct` with the correct form.
 """
 
 import html
@@ -40,7 +40,7 @@ _LINE_CHARS = 500
 
 
 def play_text(game: MatchingGame, player: int, text: str) -> Act:
-    """The act in a text, which is played. Raises IllegalAct, counted as an error, if it is no legal act."""
+    """The act in a text, which is played. Raises IllegalAct, counted as an error, if it is not a legal act."""
     try:
         act = parse_act(text, game.deal)
     except IllegalAct:
@@ -52,7 +52,7 @@ def play_text(game: MatchingGame, player: int, text: str) -> Act:
 
 def split_tag(text: str) -> tuple[str, str]:
     """The kind of act whose tag a text begins with, such as `propose`, and the text after the tag. Without a tag the
-    kind is empty. Metrics and analyses call this too, so that all agree on what an attempt is.
+    kind is empty. Metrics and analyses call this too, so that all agree on the attempts.
 
     >>> split_tag(" [ Propose ] Proposal:"), split_tag("I say [propose]")
     (('propose', 'Proposal:'), ('', 'I say [propose]'))
