@@ -120,7 +120,7 @@ BUDGETS = {
     "slimrl_sandbox": 2_450,
     "slimrl_search": 4_500,
     "slimrl_serve": 5_300,
-    "slimrl_tools": 10_400,
+    "slimrl_tools": 9_450,
     "slimrl_view": 2_450,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.
