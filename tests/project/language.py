@@ -19,8 +19,9 @@ from tests.project.distributions import CORE, HOMES, all_files
 # Words that end as participles do and are none, or are nouns of their own.
 NO_PARTICIPLES = {
     *("embed", "feed", "need", "seed", "shed", "speed"),
-    *("bring", "ending", "heading", "mapping", "opening", "padding", "packing", "pricing", "ranking", "rating"),
-    *("sampling", "scoring", "setting", "spelling", "string", "timing", "training", "warning", "encoding", "rounding"),
+    *("beginning", "bring", "ending", "everything", "heading", "mapping", "opening", "padding", "packing", "pricing"),
+    *("ranking", "rating", "sampling", "scoring", "setting", "spelling", "string", "timing", "training", "warning"),
+    *("encoding", "rounding"),
 }
 # Past participles without the ending; `read`, `set`, `cut`, `hit` and `put` are verbs as they stand.
 IRREGULAR = {

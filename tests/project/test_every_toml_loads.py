@@ -11,7 +11,20 @@ from slimrl.config.run import COMMANDS, RLConfig
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-IGNORED = {".venv", ".openenv", ".verifiers", "node_modules", "outputs", "runs", "data", "wandb", "dist", "build"}
+# Environments, results, and packages, whose data are no recipes.
+IGNORED = {
+    ".venv",
+    ".openenv",
+    ".verifiers",
+    "node_modules",
+    "outputs",
+    "runs",
+    "data",
+    "wandb",
+    "dist",
+    "build",
+    "src",
+}
 
 
 EVALUATIONS = {"eval.toml": "rl.toml", "gpu_eval.toml": "gpu.toml"}  # and what is evaluated

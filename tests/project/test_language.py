@@ -1,13 +1,26 @@
 """Names, docstrings and comments keep to the house rules; `tests/project/language.py` counts."""
 
+from collections import Counter
+
 import pytest
 
-from tests.project.language import comment_share, functions, is_participle, no_sentences, participles, sources
+from tests.project.distributions import CORE, HOMES, files_of
+from tests.project.language import (
+    WORDY,
+    comment_share,
+    functions,
+    is_participle,
+    no_sentences,
+    participles,
+    sources,
+    wordy,
+)
 
 pytestmark = pytest.mark.slow
 
 MAX_PARTICIPLES = 0.01
 MIN_COMMENTS = 0.05
+MAX_SHARE = {True: 1.0, False: 6.0}  # of the goals in `WORDY`: for the core, and for plug-ins
 
 
 def test_functions_are_named_by_verbs_or_by_what_they_return() -> None:
@@ -19,6 +32,16 @@ def test_functions_are_named_by_verbs_or_by_what_they_return() -> None:
 def test_docstrings_are_sentences() -> None:
     found = {str(path): no_sentences(path.read_text(encoding="utf-8")) for path in sources()}
     assert {name: places for name, places in found.items() if places} == {}
+
+
+@pytest.mark.parametrize("package", HOMES)
+def test_docstrings_and_comments_are_in_plain_english(package: str) -> None:
+    counts, num_words = Counter[str](), 0
+    for path in files_of(package):
+        found, words, _ = wordy(path.read_text(encoding="utf-8"))
+        counts, num_words = counts + found, num_words + words
+    shares = {kind: 1000 * counts[kind] / num_words for kind in WORDY}
+    assert {kind: share for kind, share in shares.items() if share > MAX_SHARE[package == CORE] * WORDY[kind][1]} == {}
 
 
 @pytest.mark.parametrize("package", ["inference", "trainer", "models"])
@@ -43,3 +66,9 @@ def test_places_are_found() -> None:
     assert [node.name for node in participles(source)] == ["written"]
     assert [text for _, text in no_sentences(source)] == ["Of a module.", "Whoever reads."]
     assert comment_share(source) == (1, 2)
+
+
+def test_wordy_expressions_are_counted() -> None:
+    found, num_words, places = wordy('"""What it says is no sum of those of others, and ends."""\n# it goes on\n')
+    assert num_words == 15 and len(places) == 6
+    assert found == {"what": 1, "tell, say, speak": 1, "is no": 1, "that of": 1, "come, begin, end, go on": 2}

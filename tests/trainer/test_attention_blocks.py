@@ -91,7 +91,7 @@ def test_the_compiled_kernel_computes_the_listed_blocks_alone(window, monkeypatc
     """The kernel for a CPU reads the same map of blocks as that for a GPU: a block that it lacks would be missing."""
     if window:  # PyTorch 2.15 writes C++ that does not compile for such a rule with dynamic shapes
         fixed = torch.compile(torch_flex.flex_attention, dynamic=False, fullgraph=True)
-        monkeypatch.setattr(attention_blocks, "_compiled", lambda: fixed)
+        monkeypatch.setattr(attention_blocks, "_compile", lambda: fixed)
     for seed in (1, 2) if not window else (1,):
         pack = pack_of(seed, repeats=8)
         inputs = inputs_of(pack, 6, 2, window, requires_grad=False)

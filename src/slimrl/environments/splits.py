@@ -19,7 +19,7 @@ def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[
     A number that merely counts the tasks of a split, such as an index or a seed, is ignored, unless the tasks of a
     split differ in nothing else.
     """
-    counting = _counting_places(train) & _counting_places(held_out)
+    counting = _count_places(train) & _count_places(held_out)
     if counting and not (_are_told_apart(train, counting) and _are_told_apart(held_out, counting)):
         counting = set()
     wanted = {_content(task, counting): task for task in reversed(held_out)}
@@ -31,7 +31,7 @@ def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[
     return [(task, other) for task, other in pairs if other is not None]
 
 
-def _counting_places(tasks: Sequence[Task]) -> set[str]:
+def _count_places(tasks: Sequence[Task]) -> set[str]:
     """Return the places at which every task has one integer, all different and without a gap between them."""
     values: dict[str, list[int]] = {}
     for task in tasks:

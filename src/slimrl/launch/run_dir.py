@@ -75,7 +75,7 @@ def open_training_dir(
             kept = output_dir / FILE_NAME
             if kept.exists() and is_changed(kept):
                 note(f"{kept} was edited or damaged since the run wrote it; the settings given now count")
-            if before := _kept_settings(resolved.config, output_dir):
+            if before := _read_settings(resolved.config, output_dir):
                 for change in _changes(before, resolved, MAY_DIFFER):
                     note(f"resuming with another setting: {change}")
                 if jump := describe_jump(before, resolved.config, output_dir):
@@ -108,7 +108,7 @@ def open_evaluation_dir(
         if holds(output_dir, TRAINING):
             raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
         goes_on = resume and holds(output_dir, (EVALUATION,))
-        before = _kept_settings(resolved.config, output_dir) if goes_on else {}
+        before = _read_settings(resolved.config, output_dir) if goes_on else {}
         if before and (changes := [*_changes(before, resolved, EVALUATION_MAY_DIFFER)]):
             raise UserError(
                 f"the evaluation in {output_dir} was made with other settings ({'; '.join(changes)}): its episodes "
@@ -166,7 +166,7 @@ def _remove(directories: Sequence[Path]) -> None:
         parent.rmdir()
 
 
-def _kept_settings(config: CommandConfig, output_dir: Path) -> dict[str, Any]:
+def _read_settings(config: CommandConfig, output_dir: Path) -> dict[str, Any]:
     """Return the settings that the run has had so far, as its directory keeps them; empty if it keeps none."""
     return read_flat_settings(output_dir, config.command) if (output_dir / FILE_NAME).exists() else {}
 

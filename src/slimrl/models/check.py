@@ -96,7 +96,7 @@ def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
     causal: Any = module
     decoder = causal.get_decoder()
     parts = [*decoder.layers, decoder.norm]
-    with _recorded(parts) as recorded:
+    with _record(parts) as recorded:
         last_hidden(module, token_ids_T, positions_T, plan)
     rotary = rotary_factors(decoder, recorded[0][0], positions_T)
     for part, (before_TD, theirs_TD) in zip(parts, recorded, strict=True):
@@ -116,7 +116,7 @@ def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
 
 
 @contextmanager
-def _recorded(parts: list[nn.Module]) -> Iterator[list[tuple[Tensor, Tensor]]]:
+def _record(parts: list[nn.Module]) -> Iterator[list[tuple[Tensor, Tensor]]]:
     """Context manager: record the hidden states (T, D) before and after each part, in the parts' order."""
     recorded: list[tuple[Tensor, Tensor]] = []
 

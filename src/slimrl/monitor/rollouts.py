@@ -135,10 +135,10 @@ def _stop_reason(line: dict[str, Any]) -> StopReason:
 
 def data_for_file(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a task's data in the form for a file."""
-    return {name: _shown(value) for name, value in data.items()}
+    return {name: _shorten(value) for name, value in data.items()}
 
 
-def _shown(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     """Return a value of a task's data. A long value, such as a web page, is replaced by the start of its text."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return without_nan(value) if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]} …"

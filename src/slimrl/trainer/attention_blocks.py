@@ -55,8 +55,8 @@ class BlockAttention:
             return (key <= query) & (query < ends_T[key]) & (positions_T[query] - positions_T[key] < window)
 
         return BlockMask.from_kv_blocks(
-            *_listed(some & ~full),
-            *_listed(full),
+            *_to_list(some & ~full),
+            *_to_list(full),
             BLOCK_SIZE=BLOCK,
             mask_mod=is_visible_in_window if window else is_visible,
             seq_lengths=(len(ends_T), len(ends_T)),
@@ -87,7 +87,7 @@ def _bounds(numbers_T: Tensor) -> tuple[Tensor, Tensor]:
     return low_B, high_B
 
 
-def _listed(blocks_BB: Tensor) -> tuple[Tensor, Tensor]:
+def _to_list(blocks_BB: Tensor) -> tuple[Tensor, Tensor]:
     """Return the number of marked blocks per row, (1, 1, B), and their indices, before all others, (1, 1, B, B)."""
     count_B = blocks_BB.sum(-1, dtype=torch.int32)
     order_BB = blocks_BB.byte().argsort(dim=-1, descending=True, stable=True).int()
@@ -95,11 +95,11 @@ def _listed(blocks_BB: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @functools.cache
-def _compiled() -> Any:
+def _compile() -> Any:
     # With dynamic shapes, one kernel serves rows of all lengths. Windows, forwards without a gradient and other models
     # need kernels of their own, so the limit must be out of reach: beyond it PyTorch computes the scores as (T, T).
     return torch.compile(flex_attention, dynamic=True, fullgraph=True, recompile_limit=64)  # type: ignore[call-overload]
 
 
 def _flex(*heads: Tensor, **options: Any) -> Any:
-    return _compiled()(*heads, **options)
+    return _compile()(*heads, **options)

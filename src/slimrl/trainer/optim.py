@@ -211,7 +211,7 @@ class _Trained:
         """Return the master and the moments, in the parameter's shape."""
         master = torch.cat([self._weight.new_empty(0, dtype=torch.float32), *map(self._read, self._pieces())])
         tensors = {"master": master, "mean": self._mean, "square": self._square}
-        return {name: self._shaped(tensor) for name, tensor in tensors.items()}
+        return {name: self._reshape(tensor) for name, tensor in tensors.items()}
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor]) -> None:
@@ -249,7 +249,7 @@ class _Trained:
         """Return True if this process holds only a part of the parameter."""
         return isinstance(self._parameter, DTensor)
 
-    def _shaped(self, flat: Tensor) -> Tensor:
+    def _reshape(self, flat: Tensor) -> Tensor:
         """Return this process's numbers in the parameter's shape, sharded if the parameter is."""
         like = self._parameter
         part = flat.view(own_part(like).shape)

@@ -12,8 +12,8 @@ from slimrl_cluster.launch.scale import (
     LoadReader,
     QueueScale,
     clear_scale,
+    published_load,
     read_scale,
-    told_load,
     write_load,
     write_scale,
 )
@@ -68,7 +68,7 @@ def test_what_is_asked_and_told_is_read_until_it_is_old_or_forgotten(tmp_path: P
 def test_the_load_is_told_as_long_as_somebody_samples(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("slimrl_cluster.launch.scale.TELL_S", 0.01)
     numbers = iter(range(1, 1000))
-    with told_load(tmp_path, lambda: next(numbers)):
+    with published_load(tmp_path, lambda: next(numbers)):
         load = LoadReader(tmp_path)
         while (load.read() or 0) < 3:
             pass

@@ -46,12 +46,12 @@ class Renderer:
     def text(self, messages: Sequence[Message], generate: bool) -> str:
         """Return the text of a conversation, with the generation prompt if `generate` is set. Raises UserError if the
         template refuses it."""
-        return self._apply(_shown(messages), _tools(messages), generate)
+        return self._apply(_visible_messages(messages), _tools(messages), generate)
 
     def behind_last_reply(self, messages: Sequence[Message]) -> str:
         """Return the text after the last reply, up to the next one. Raises UserError if the template refuses the
         conversation or omits the reply."""
-        shown = _shown(messages)
+        shown = _visible_messages(messages)
         last = max(index for index, message in enumerate(shown) if message["role"] == "assistant")
         calls = shown[last].get("tool_calls")
         if calls:
@@ -63,7 +63,7 @@ class Renderer:
         if calls:
             _, found, text = text.partition(CLOSE)
         if not found:
-            raise self._lost("assistant", [message["role"] for message in messages])
+            raise self._find_lost("assistant", [message["role"] for message in messages])
         return text
 
     def gap(self, messages: Sequence[Message]) -> str:
@@ -73,7 +73,7 @@ class Renderer:
 
         Numbered markers are rendered in place of the texts, once for each sequence of roles and calls.
         """
-        roles = [(message["role"], len(message.get("tool_calls", ()))) for message in _shown(messages)]
+        roles = [(message["role"], len(message.get("tool_calls", ()))) for message in _visible_messages(messages)]
         tools = _tools(messages)
         shape = (tools is not None, *roles)
         if shape not in self._gaps:
@@ -92,7 +92,7 @@ class Renderer:
         ]
         text = self._apply(probe, tools, generate=True)
         if lost := [role for (role, _), mark in zip(roles, marks, strict=True) if mark not in text]:
-            raise self._lost(lost[0], [role for role, _ in roles])
+            raise self._find_lost(lost[0], [role for role, _ in roles])
         names = [tool.get("function", tool).get("name", "") for tool in tools or ()]
         if unknown := [name for name in names if name not in text]:
             raise UserError(
@@ -104,7 +104,7 @@ class Renderer:
         behind = text.rpartition(marks[after - 1])[2] if after else text
         return behind.partition(marks[after])[0] if after < len(marks) else behind
 
-    def _lost(self, role: str, roles: Sequence[str]) -> UserError:
+    def _find_lost(self, role: str, roles: Sequence[str]) -> UserError:
         return UserError(
             f"The chat template of {self.name} leaves out the {role} message of a conversation with the roles "
             f"{', '.join(roles)}. Let the environment send that text in another role."
@@ -133,7 +133,7 @@ def _tools(messages: Sequence[Message]) -> Any:
     return messages[0].get("tools") if messages else None
 
 
-def _shown(messages: Sequence[Message]) -> list[Plain]:
+def _visible_messages(messages: Sequence[Message]) -> list[Plain]:
     """Return the messages in the template's form. With tools, the calls in a reply become calls without arguments: the
     template's text around a result depends on them."""
     shown = []

@@ -21,7 +21,7 @@ def in_order_of_calls(messages: Sequence[M]) -> list[M]:
         ordered.append(message)
         if calls := message.get("tool_calls"):
             results = list(takewhile(lambda one: one["role"] == "tool", messages[len(ordered) :]))
-            ordered += _sorted(calls, results)
+            ordered += _sort(calls, results)
     return ordered
 
 
@@ -32,7 +32,7 @@ def id_text(given: Any) -> str:
     return "" if given is None else str(given)
 
 
-def _sorted(called: Sequence[Mapping[str, Any]], results: list[M]) -> list[M]:
+def _sort(called: Sequence[Mapping[str, Any]], results: list[M]) -> list[M]:
     calls = [id_text(call.get("id")) for call in called]
     ids = [id_text(result.get("tool_call_id")) for result in results]
     if not all(calls) or not all(ids) or len(set(calls)) < len(calls):

@@ -38,7 +38,7 @@ def training_hidden(
     causal: Any = module
     decoder = causal.get_decoder()
     if not can_fuse(module):
-        with _saving_inputs_alone(decoder.layers if recompute else ()):
+        with _save_inputs_only(decoder.layers if recompute else ()):
             return last_hidden(module, token_ids_T, positions_T, plan)
     hidden_TD: Tensor = decoder.embed_tokens(token_ids_T)
     rotary = rotary_factors(decoder, hidden_TD, positions_T)
@@ -53,7 +53,7 @@ _checkpoint = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 
 
 @contextmanager
-def _saving_inputs_alone(layers: Iterable[Any]) -> Iterator[None]:
+def _save_inputs_only(layers: Iterable[Any]) -> Iterator[None]:
     """Context manager: for the backward pass, these layers' own forwards save only their inputs."""
     # transformers' own switch has no effect outside of training mode, which slimrl never uses.
     for layer in layers:

@@ -62,7 +62,7 @@ class RemoteClient:
 
         async def look() -> str:
             await self._check_server()
-            return await self._held()
+            return await self._current_model()
 
         return await self._link.run(look())
 
@@ -152,10 +152,10 @@ class RemoteClient:
 
     async def _check(self) -> None:
         await self._check_server()
-        if (held := await self._held()) != DEFAULT and not self._has_given:
+        if (held := await self._current_model()) != DEFAULT and not self._has_given:
             raise self._foreign(held)
 
-    async def _held(self) -> str:
+    async def _current_model(self) -> str:
         """Return the version that the server reports."""
         path = "/weight_info"
         match await self._link.get(path):
@@ -167,7 +167,7 @@ class RemoteClient:
     async def _give_again(self) -> None:
         """Send the server the newest weights, if it has others."""
         async with self._giving:
-            held = await self._held()
+            held = await self._current_model()
             if held == str(self.version):
                 return
             self._is_checked = False
@@ -194,7 +194,7 @@ class RemoteClient:
                 return
             except Refused as error:
                 self._is_checked = False
-                if last or await self._held() != DEFAULT:
+                if last or await self._current_model() != DEFAULT:
                     raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
 
     async def _start_update(self) -> None:

@@ -41,7 +41,7 @@ def clear_scale(output_dir: Path) -> None:
 
 
 @contextmanager
-def told_load(output_dir: Path, num_open: Callable[[], int]) -> Iterator[None]:
+def published_load(output_dir: Path, num_open: Callable[[], int]) -> Iterator[None]:
     """Context manager: publish the number of running and waiting sequences every `TELL_S`."""
     done = threading.Event()
 

@@ -57,9 +57,9 @@ def find_status(output_dir: Path) -> RunStatus:
         raise UserError(f"{output_dir} holds no run: there is no {FILE_NAME}. Name the `output_dir` of one.")
     roster = Roster(output_dir)
     members = {name: facts for part in get_args(Part) for name, facts in roster.members(part).items()}
-    parts = [(name, _describe(facts), _doing(output_dir, name, facts)) for name, facts in members.items()]
+    parts = [(name, _describe(facts), _activity(output_dir, name, facts)) for name, facts in members.items()]
     started = _read(output_dir / PROGRAMS)
-    parts += _missing(started.get("programs", {}), members) if members else []
+    parts += _find_missing(started.get("programs", {}), members) if members else []
     process = _find_process(output_dir)
     runs = bool(members or process)
     done, most, summary = _summary(output_dir, runs)
@@ -116,7 +116,7 @@ def _summary(output_dir: Path, runs: bool) -> tuple[int, int, str]:
     return done, most, f"{output_dir}: {done} of {most} steps{reward}, {each_s:.1f} s a step{left}"
 
 
-def _doing(output_dir: Path, name: str, facts: Facts) -> str:
+def _activity(output_dir: Path, name: str, facts: Facts) -> str:
     """Return the activity of a living part."""
     part = next(part for part in get_args(Part) if name.startswith(part))
     wait = _read(wait_path(output_dir, part))
@@ -125,7 +125,7 @@ def _doing(output_dir: Path, name: str, facts: Facts) -> str:
     return f"samples at {facts['address']}" if part == "inference" else "at work"
 
 
-def _missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> Iterator[tuple[str, str, str]]:
+def _find_missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> Iterator[tuple[str, str, str]]:
     """Yield the programs that were started and have announced nothing: they load, or wait for a node."""
     there = {facts["pid"] for facts in members.values()}
     for name, process in programs.items():

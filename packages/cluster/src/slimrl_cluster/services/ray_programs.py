@@ -92,7 +92,7 @@ class RayProgram:
                 end = self._ray.get(self._actor.stop.remote(), timeout=patience_s)
                 self._end = end or End(None, f"the {self.name} was ended before it had started")
             except self._ray.exceptions.RayError as error:
-                self._end = self._lost(error)
+                self._end = self._loss(error)
         self._ray.kill(self._actor)
 
     def _advance(self) -> None:
@@ -114,7 +114,7 @@ class RayProgram:
                 self._asked = self._actor.poll.remote() if self._has_started else self._start()
                 return
             except self._ray.exceptions.RayError as error:
-                self._end = self._lost(error)
+                self._end = self._loss(error)
                 return
             if self._has_started:
                 self._end, lines = answer
@@ -135,7 +135,7 @@ class RayProgram:
         else:
             self._note(f"the {self.name} waits for {self._waits_for}, for {now - self._since:.0f} s so far")
 
-    def _lost(self, error: Exception) -> End:
+    def _loss(self, error: Exception) -> End:
         where = f" (process {self._place()})" if self._has_started else ""
         return End(None, f"the {self.name}{where} was lost, with its node or with Ray's actor: {_first_line(error)}")
 

@@ -109,7 +109,7 @@ class RunFiles:
                 now = time.monotonic()
                 if now - checked > min(CHECK_S, self.timeout_s / 4):
                     if checked == began:
-                        shown.enter_context(self._shown(part, what))
+                        shown.enter_context(self._shorten(part, what))
                     checked = now
                     end = self.roster.describe_end(part)
                     if end and (found := find()) is not None:
@@ -131,7 +131,7 @@ class RunFiles:
         return found
 
     @contextmanager
-    def _shown(self, part: Part, what: str) -> Iterator[None]:
+    def _shorten(self, part: Part, what: str) -> Iterator[None]:
         """Context manager: write to a file which part this one waits for, and since when, for `slimrl status`."""
         path = wait_path(self.output_dir, self.own)
         replace_file(path, [json.dumps({"pid": os.getpid(), "for": part, "what": what, "since": time.time()}).encode()])

@@ -105,7 +105,7 @@ class Conversation:
                 self._fail(detail, question)
         self._messages = messages
         # The results stand behind the reply, in any order.
-        return [_shown(one) for one in _in_order(messages[known - 1 :])[1:]]
+        return [_visible(one) for one in _in_order(messages[known - 1 :])[1:]]
 
     def _fail(self, detail: str, question: Question | None = None) -> NoReturn:
         """Fail the episode, also if the program handles the error."""
@@ -135,7 +135,7 @@ def read_reply(reply: str, has_tools: bool, number: int) -> Message:
 
 def opening(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Message]:
     """The first messages as the policy reads them; the first one lists the tools."""
-    found = [_shown(one) for one in _in_order(messages)]
+    found = [_visible(one) for one in _in_order(messages)]
     if found and tools:
         found[0]["tools"] = list(tools)
     return found
@@ -179,7 +179,7 @@ def _in_order(messages: Sequence[Message]) -> Sequence[Message]:
         return messages
 
 
-def _shown(message: Message) -> Message:
+def _visible(message: Message) -> Message:
     """The message as chat templates take it: without ids, and with the arguments of calls as objects."""
     shown = message.copy()
     shown.pop("tool_call_id", None)
