@@ -100,7 +100,7 @@ def wrong_calls(tools: Sequence[Any]) -> dict[str, str]:
 
 def calls_finding(tools: Sequence[Any], rollouts: Mapping[str, Rollout]) -> Finding:
     """Return a finding on whether invalid calls are answered by messages. `rollouts` maps the fault of a call to the
-    rollout that begins with it."""
+    rollout that starts with it."""
     for name, rollout in rollouts.items():
         if rollout.failure:
             return TOOLS.problem(f"{name} breaks the episode: {rollout.failure_detail or rollout.failure}")

@@ -1,7 +1,6 @@
 """Checks one environment from its tasks to its episodes, and returns all findings in a fixed order.
 
-Checks that depend on something broken are skipped: without tasks there are no episodes, and a failed episode has no
-meaningful reward.
+Checks that depend on something broken are skipped: episodes need tasks, and a failed episode has no meaningful reward.
 """
 
 import json
@@ -128,7 +127,7 @@ class Check:
         self._add(*course.end_findings(played, self.trial.limits.max_turns))
 
     def _check_course(self, samples: Sequence[Sample]) -> None:
-        """Replay some episodes: alone, beside another one, in a worker process, and on tasks after a trip through JSON."""
+        """Replay some episodes: alone, beside another one, in a worker process, and on tasks reread from JSON."""
         again = run_episodes(play_again(self.trial, samples))
         pairs = [(first, other) for first, *others in again for other in others]
         fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")
@@ -143,7 +142,7 @@ class Check:
         self.advance()
 
     def _check_places(self, samples: Sequence[Sample]) -> None:
-        """Compare the episodes here with episodes in a worker process and on tasks after a trip through JSON."""
+        """Compare the episodes here with episodes in a worker process and on tasks reread from JSON."""
         here = run_episodes(play_in(self.trial, samples, self.places.here))
         try:
             there = run_episodes(play_in(self.trial, samples, self.places.worker()))
