@@ -39,7 +39,7 @@ def pipeline_report(question: Question, outcomes: Sequence[Outcome], device: str
 
 
 def cost_of(outcome: Outcome, price: float) -> float:
-    """Return the cost of 100 steps, in device-hours if there is no price."""
+    """Return the cost of 100 steps, in device-hours without a price."""
     return 100 * outcome.device_hours * (price or 1.0)
 
 
