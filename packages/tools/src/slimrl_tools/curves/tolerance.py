@@ -15,7 +15,7 @@ import numpy as np
 from slimrl.monitor.series import smooth
 from slimrl.stats import Z_95, Estimate, student_quantile
 
-CHANCE = 0.005  # that a run like the recorded ones leaves a band, for the curve and for the evaluations each
+CHANCE = 0.005  # probability that a run like the recorded ones leaves a band; for curve and evaluations each
 PRIOR = 4.0
 # The smoothed curves of two seeds keep their distance for many steps: a run has about this many independent ones.
 PIECES = 4

@@ -20,7 +20,7 @@ from slimrl_tools.plan.pipeline.placement import LINK, Costs, placement_of, reci
 from slimrl_tools.plan.plan import Plan, plan_on, with_settings
 from slimrl_tools.plan.timing import DISK
 
-SKIPPED = 1  # steps at a run's start, in which products are compiled
+SKIPPED = 1  # first steps of a run, during which products are compiled
 MOST_RANKS = 1024
 GATHERS = 3  # times that the ranks exchange the weights over a pack: forward, backward, and the gradients
 

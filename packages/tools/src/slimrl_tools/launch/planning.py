@@ -122,7 +122,7 @@ def what_is_left(config: RLConfig) -> RLConfig:
     """Return the settings with only the remaining steps of a resumed run."""
     try:
         progress = read_progress(Path(config.output_dir)) if config.resume else None
-    except UserError:  # of a damaged checkpoint, which is put aside when the run is resumed
+    except UserError:  # the checkpoint is damaged; resuming the run will put it aside
         progress = None
     if progress is None:
         return config
@@ -133,7 +133,7 @@ def what_is_left(config: RLConfig) -> RLConfig:
 
 def _foresee(config: RLConfig) -> tuple[Plan, str]:
     """Return the plan of a placed run, and the reason to refuse it; empty if it can run."""
-    # As loading the policy does: before the first matrix product, by which this machine is timed here.
+    # As when the policy is loaded: set them before the first matrix product, which times this machine.
     set_threads(config.model.num_threads)
     keep_freed_memory()
     planner = make_planner(config, own_memory())

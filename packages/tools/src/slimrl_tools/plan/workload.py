@@ -21,8 +21,8 @@ from slimrl.trainer.fake import STALE
 from slimrl.trainer.packing import Pack, pack_samples
 from slimrl.types import Rollout, Sample
 
-MOST_TOKENS = 200_000  # of the samples that represent a batch; a larger batch is a multiple of them
-MOST_TASKS = 16  # that represent the tasks of a batch
+MOST_TOKENS = 200_000  # in the samples that represent a batch; a larger batch is a multiple of them
+MOST_TASKS = 16  # tasks that represent a batch
 VOCABULARY = 1 << 20
 
 Tokens = tuple[list[int], list[bool]]
@@ -75,8 +75,8 @@ class Workload:
         return self.multiple * len(self.samples)
 
     def waves(self, group: int, resample_factor: int) -> list[float]:
-        """Return the number of rollouts sampled first, then of those that replace useless groups, and so on, up to
-        `resample_factor` times the first number in total."""
+        """Return the sizes of the waves of sampling: a step's rollouts, then replacements of useless groups, and so on.
+        Their sum is at most `resample_factor` times the first."""
         sizes, bound = [self.num], resample_factor * self.num
         while (groups := round(self.num / group * self.useless ** len(sizes))) >= 1 and sum(sizes) < bound:
             sizes.append(min(float(groups * group), bound - sum(sizes)))
@@ -212,8 +212,8 @@ def sizes_of(config: RLConfig | SFTConfig) -> tuple[int, int]:
 
 
 def in_groups(played: Sequence[Sequence[Tokens]], group: int, seq_len: int) -> Iterator[Sample]:
-    """Yield groups of rollouts of the same task, which are played in the ways that `played` has for it, in turn. Their
-    common prefix is everything before the first reply."""
+    """Yield groups of `group` rollouts of the same task, which take turns among the task's variants in `played`. The
+    common prefix of a group is everything before the first reply."""
     rng = random.Random(0)
     for number, (place, ways) in itertools.product(range(group), enumerate(played)):
         token_ids, mask = ways[(number + place) % len(ways)]

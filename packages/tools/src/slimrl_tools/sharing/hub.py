@@ -37,7 +37,7 @@ class Hub:
     """The Hub, for the owner of the local token. `again` is the command that resumes after a failure."""
 
     def __init__(self, again: str) -> None:
-        """Raises UserError without a token, or if the client is set to stay offline."""
+        """Read the local token. Raises UserError if it is missing, or if the client is set to stay offline."""
         self._again = again
         if constants.HF_HUB_OFFLINE:
             raise UserError(

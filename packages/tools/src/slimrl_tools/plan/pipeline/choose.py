@@ -9,7 +9,7 @@ from slimrl_tools.plan.pipeline.placement import Costs, Placement, Recipe
 from slimrl_tools.plan.pipeline.simulate import Outcome, simulate
 from slimrl_tools.plan.workload import Row
 
-PARTS = 6  # into which devices are divided at first; then the neighbours of the best division are tried
+PARTS = 6  # steps between the divisions tried first; then the neighbours of the best one are tried
 MOST_TURNS = 12_000  # per simulated run, about half a second, as far as FEWEST_STEPS allow
 FEWEST_STEPS, MOST_STEPS = 5, 40
 SAME = 0.02  # relative difference in speed below which two divisions count as equal

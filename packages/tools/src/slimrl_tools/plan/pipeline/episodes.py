@@ -1,4 +1,4 @@
-"""Draws groups of recorded episodes again and again for the simulation.
+"""Draws groups of recorded episodes for the simulation, with repetition.
 
 Whole groups are drawn, as they were played. So a long reply stays together with the slow tool that it calls, and so do
 the episodes of a hard task. No distribution is fitted: the longest simulated episode is the longest recorded one, and
