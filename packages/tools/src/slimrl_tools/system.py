@@ -1,7 +1,7 @@
-"""The one place that looks at the machine: the memory, disk and cores that this process may use.
+"""Reads the machine's resources for all other modules: the memory, disk and cores that this process may use.
 
-A container or a batch system may give a process less than the machine has: control groups and `ulimit -v` are read, and
-the least counts. `root` is where `proc` and `sys` lie.
+A container or a batch system may limit a process to a part of the machine: control groups and `ulimit -v` are read, and
+the lowest limit counts. `root` is the parent of `proc` and `sys`.
 """
 
 import os
@@ -19,13 +19,13 @@ LITTLE = 0.25  # the share of the threads that may lack a core without a note
 
 
 def memory_limit(root: Path = ROOT) -> float:
-    """The bytes that control groups allow this process; 0 without a limit."""
+    """Return the bytes that control groups allow this process; 0 without a limit."""
     limits = [float(limit) for limit, *_ in _read_groups("memory.max", root) if limit.isdecimal()]
     return min(limits, default=NO_LIMIT)
 
 
 def usable_memory(root: Path = ROOT) -> tuple[float, str]:
-    """Return the bytes of memory that this process may have at most, and the name of the limit, empty if the machine's
+    """Return the most bytes of memory that this process may have, and the name of the limit, empty if the machine's
     size is the limit."""
     total = float(psutil.virtual_memory().total)
     of_group = memory_limit(root)
@@ -49,32 +49,32 @@ def own_memory() -> float:
 
 
 def cpu_limit(root: Path = ROOT) -> float:
-    """The cores that control groups allow this process at a time, which may be a fraction; 0 without a limit."""
+    """Return the cores that control groups allow this process at a time, which may be a fraction; 0 without a limit."""
     limits = [float(quota) / float(period) for quota, period in _read_groups("cpu.max", root) if quota != "max"]
     return min(limits, default=NO_LIMIT)
 
 
 def load_note(num_threads: int) -> str:
-    """A line on other programs that leave so many threads too few cores; empty if they leave enough. It takes
+    """Return a line on other programs that leave too few cores for `num_threads`; empty if they leave enough. It takes
     `LOOK_S`, in which this process must not compute."""
     return describe_load(num_threads, busy_cores(), num_cores())
 
 
 def busy_cores() -> float:
-    """The number of cores of this process that are busy while it sleeps for `LOOK_S`."""
+    """Return the number of cores of this process that are busy while it sleeps for `LOOK_S`."""
     percent: list[float] = psutil.cpu_percent(LOOK_S, percpu=True)
     return sum(percent[core] for core in _own_cores() if core < len(percent)) / 100
 
 
 def describe_load(num_threads: int, busy: float, num_cores: int) -> str:
-    """The line for so many threads, where `busy` of the cores are in use; empty if enough are free."""
+    """Return the line for `num_threads`, where `busy` of the cores are in use; empty if enough are free."""
     if num_threads - (num_cores - busy) <= LITTLE * num_threads:
         return ""
     return f"other programs use {busy:.1f} of {num_cores} cores: everything takes longer than on a quiet machine"
 
 
 def num_cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(_own_cores())
 
 
@@ -84,9 +84,9 @@ def _own_cores() -> set[int]:
 
 
 def _read_groups(name: str, root: Path) -> Iterator[list[str]]:
-    """The words of a file of this process's control group (version 2), and of each group above it that has the file.
+    """Yield the words of a file in this process's control group (version 2), and in each group above that has it.
 
-    In a container the group's path may be that of the host: then what is mounted is the container's own group.
+    In a container the group's path may be the host's: then the mounted directory is the container's own group.
     """
     mount, membership = root / "sys" / "fs" / "cgroup", root / "proc" / "self" / "cgroup"
     for line in membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else ():

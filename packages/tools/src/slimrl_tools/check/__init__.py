@@ -1,1 +1,1 @@
-"""Tries an environment, and says what is wrong with it: `slimrl check`."""
+"""Implementation of `slimrl check`: tries an environment and reports its faults."""

@@ -1,4 +1,4 @@
-"""Looks at how episodes go: whether they fail, end, hold up others, and go the same way when they are played again."""
+"""Checks the course of episodes: whether they fail, finish, block others, and repeat when they are replayed."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,8 +13,8 @@ from slimrl_tools.check.trial import SCRIPT_ERROR, Played
 
 HELD_NOTE_S, HELD_PROBLEM_S = 0.1, 0.5
 STEP_NOTE_S = 1.0
-LEFT = "partner_left"  # in self-play the first to run out of turns leaves the others waiting, which is no fault
-# The subject of a failure by its reason, where the reason alone decides it.
+LEFT = "partner_left"  # in self-play, the first player without turns left leaves the others waiting: not a fault
+# Subjects of failures that the reason alone determines.
 FAILURES = {
     "environment_died": subjects.CRASH,
     "environment_lost": subjects.CRASH,
@@ -26,7 +26,7 @@ NOT_STARTED = "Mend `start`: it gives messages with a role and a text as content
 
 
 def failure_findings(played: Sequence[Played]) -> Iterator[Finding]:
-    """Yield a problem for each kind of failure among the episodes, with the first one; `garbage` is always there."""
+    """Yield a problem for each kind of failure, described by its first episode; always yield a finding on `garbage`."""
     failed: dict[Subject, list[Played]] = {}
     for one in played:
         if one.rollout.failure and one.rollout.failure != LEFT:
@@ -43,7 +43,7 @@ def failure_findings(played: Sequence[Played]) -> Iterator[Finding]:
 
 
 def subject_of(failed: Played) -> Subject:
-    """Return the subject of a failed episode."""
+    """Return the subject that a failed episode belongs to."""
     failure = failed.rollout.failure
     if failure in FAILURES:
         return FAILURES[failure]
@@ -55,7 +55,7 @@ def subject_of(failed: Played) -> Subject:
 
 
 def odd_metric(played: Sequence[Played]) -> str:
-    """Describe the first metric that is not finite; empty if all are."""
+    """Describe the first metric that is not finite; return an empty text if all are finite."""
     return next(
         (
             f"`{name}` is {value} with {_describe(one)}"
@@ -68,8 +68,8 @@ def odd_metric(played: Sequence[Played]) -> str:
 
 
 def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
-    """Yield a finding on whether episodes end by themselves: all of scripts, or some of the others without a script.
-    Nothing is yielded where all episodes failed."""
+    """Yield a finding on whether episodes finish by themselves: all scripted ones, or some of the others without a
+    script. Yield nothing if every episode failed."""
     whole = [one for one in played if not one.rollout.failure]
     ended = [one for one in whole if one.rollout.stop_reason is StopReason.DONE]
     if scripts := [one for one in whole if one.is_script]:
@@ -86,8 +86,8 @@ def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
 
 
 def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
-    """Describe the first pair of episodes that should be the same and are not; empty if all are. In `text`, `{who}` and
-    `{what}` stand for the first of the two and their difference."""
+    """Describe the first pair of episodes that should be equal but differ; return an empty text if all are equal. In
+    `text`, `{who}` stands for the first episode and `{what}` for the difference."""
     for one, other in pairs:
         if one.course != other.course:
             return text.format(who=_describe(one), what=difference(one, other))
@@ -95,7 +95,8 @@ def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
 
 
 def hold_finding(plays: Sequence[Sequence[Played]]) -> Finding:
-    """Return whether a call holds the event loop for long; each element has the plays of one episode."""
+    """Return a finding on how long a call blocks the event loop. Each element of `plays` holds the plays of one
+    episode."""
     calls = [(plays_of_one[0], call) for plays_of_one in plays for call in _fastest(plays_of_one)]
     one, worst = max(calls, key=lambda pair: pair[1].hold_s)
     text = f"a call holds all other episodes for {worst.hold_s * 1000:.1f} ms at most"
@@ -107,7 +108,7 @@ def hold_finding(plays: Sequence[Sequence[Played]]) -> Finding:
 
 
 def time_finding(plays: Sequence[Sequence[Played]]) -> Finding:
-    """Return how long a step takes."""
+    """Return a finding on the duration of a step."""
     calls = [call for plays_of_one in plays for call in _fastest(plays_of_one)]
     steps = [call.seconds for call in calls if call.name not in (MADE, START)]
     if not steps:
@@ -119,7 +120,7 @@ def time_finding(plays: Sequence[Sequence[Played]]) -> Finding:
 
 
 def difference(first: Played, other: Played) -> str:
-    """Describe the difference of two episodes that should be the same."""
+    """Describe how two episodes differ that should be equal."""
     one, two = first.rollout, other.rollout
     if one.failure != two.failure:
         outcomes = (
@@ -136,8 +137,8 @@ def difference(first: Played, other: Played) -> str:
 
 
 def _fastest(plays: Sequence[Played]) -> list[Call]:
-    """Return the calls of an episode that was played several times, each as fast as it ever was: other programs of the
-    machine only slow them down."""
+    """Return the calls of an episode that was played several times, each with its shortest time, since other programs
+    on the machine only slow calls down."""
     return [
         Call(calls[0].name, min(call.seconds for call in calls), min(call.hold_s for call in calls))
         for calls in zip(*(one.calls for one in plays), strict=False)

@@ -1,6 +1,6 @@
-"""Replies that no policy should earn anything with, and that a model still writes sooner or later.
+"""Replies that should earn no reward, but that models write sooner or later.
 
-Some are made of the tags that the environment's own instructions name, so that they reach its parser.
+Some are built from the tags that the environment's own instructions name, so that they reach its parser.
 """
 
 import re
@@ -53,8 +53,7 @@ GENERAL = {
 
 
 def tags_of(opening: Sequence[Message]) -> list[tuple[str, str]]:
-    """The tags that the opening messages name, each as what opens and what closes it, in the order of their names'
-    first occurrence.
+    """Return the opening and closing form of each tag that the opening messages name, in order of first occurrence.
 
     >>> tags_of([{"role": "user", "content": "Answer in <word> tags, as <word>it</word>, or [pass]."}])
     [('<word>', '</word>'), ('[pass]', '[/pass]')]
@@ -68,7 +67,7 @@ def tags_of(opening: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 def replies_in_tags(opening: Sequence[Message]) -> dict[str, str]:
-    """Useless replies made of the environment's own tags, by name."""
+    """Return useless replies made of the environment's own tags, by name."""
     replies: dict[str, str] = {}
     for begin, end in tags_of(opening):
         replies |= {

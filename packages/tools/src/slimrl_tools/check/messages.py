@@ -1,4 +1,4 @@
-"""Looks at the messages that open an episode, at the tools that they offer, and at the calls of an expert."""
+"""Checks opening messages, the tools that they offer, and an expert's calls."""
 
 import json
 import re
@@ -14,14 +14,14 @@ from slimrl_tools.check.trial import Played
 
 ROLES = ("system", "user", "assistant", "tool")
 NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
-# A result that is an error, in each format of calls: in tags, native, and printed by a program.
+# An error as the result of a call, in each format: in tags, native, and printed by a program.
 ERROR = re.compile(r"(?:<(?:result|output)>\n)?(Error: [^\n]*)")
 SCHEMA_REMEDY = "Take `slimrl.tools.base.schema_of`, which makes a schema of a typed function."
 TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 
 
 def opening_finding(openings: Sequence[Sequence[Message]]) -> Finding:
-    """Return whether opening messages are a conversation that the policy can answer."""
+    """Return a finding on whether the policy can answer the opening messages as a conversation."""
     for messages in openings:
         if fault := opening_fault(messages):
             roles = ", ".join(message["role"] for message in messages)
@@ -34,7 +34,7 @@ def opening_finding(openings: Sequence[Sequence[Message]]) -> Finding:
 
 
 def opening_fault(messages: Sequence[Message]) -> str:
-    """What is wrong with opening messages, in words; empty if nothing is.
+    """Describe a fault of opening messages; return an empty text if there is none.
 
     >>> opening_fault([{"role": "user", "content": "q"}]), opening_fault([{"role": "system", "content": "rules"}])
     ('', 'the last message is of the role `system`, and leaves nothing to answer')
@@ -56,7 +56,7 @@ def opening_fault(messages: Sequence[Message]) -> str:
 
 
 def schema_fault(tool: Any) -> str:
-    """What is wrong with the schema of a tool, in words; empty if nothing is."""
+    """Describe a fault of a tool's schema; return an empty text if there is none."""
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or tool.get("type") != "function":
         return 'it must be {"type": "function", "function": {...}}'
@@ -79,12 +79,12 @@ def schema_fault(tool: Any) -> str:
 
 
 def tools_of(opening: Sequence[Message]) -> list[Any]:
-    """The schemas of the tools that the first message offers."""
+    """Return the schemas of the tools that the first message offers."""
     return list(opening[0].get("tools", ()))
 
 
 def wrong_calls(tools: Sequence[Any]) -> dict[str, str]:
-    """Calls of tools that cannot be made, by what is wrong with them."""
+    """Return invalid tool calls, by a description of their fault."""
     name = tools[0]["function"]["name"]
     return {
         "a call of no tool": _call("no_such_tool", {}),
@@ -99,8 +99,8 @@ def wrong_calls(tools: Sequence[Any]) -> dict[str, str]:
 
 
 def calls_finding(tools: Sequence[Any], rollouts: Mapping[str, Rollout]) -> Finding:
-    """Return whether calls that cannot be made are answered by messages. The rollouts begin with these calls, by the
-    fault of each."""
+    """Return a finding on whether invalid calls are answered by messages. `rollouts` maps the fault of a call to the
+    rollout that starts with it."""
     for name, rollout in rollouts.items():
         if rollout.failure:
             return TOOLS.problem(f"{name} breaks the episode: {rollout.failure_detail or rollout.failure}")
@@ -110,7 +110,7 @@ def calls_finding(tools: Sequence[Any], rollouts: Mapping[str, Rollout]) -> Find
 
 
 def expert_calls(played: Sequence[Played]) -> Iterator[Finding]:
-    """Yield a note of each call in the expert's episodes that was answered by an error."""
+    """Yield a note for each call in the expert's episodes that was answered by an error."""
     for one in played:
         for message in one.rollout.messages[len(one.opening) :]:
             if message["role"] in ("user", "tool") and (error := ERROR.match(message["content"])):
@@ -120,7 +120,7 @@ def expert_calls(played: Sequence[Played]) -> Iterator[Finding]:
 
 
 def _answers(rollout: Rollout) -> list[str]:
-    """Return the texts between the first reply and the next one."""
+    """Return the texts of the messages between the first reply and the next one."""
     roles = [message["role"] for message in rollout.messages]
     following = rollout.messages[roles.index("assistant") + 1 :]
     return [message["content"] for message in takewhile(lambda message: message["role"] != "assistant", following)]

@@ -1,4 +1,4 @@
-"""The episodes that a check plays: those of scripts, of useless replies, and some of both again in other ways."""
+"""Plays the episodes of a check: scripts, useless replies, and a sample of both again under other conditions."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,16 +17,16 @@ from slimrl_tools.check.subjects import TOOLS
 from slimrl_tools.check.trial import Played, Replies, Trial
 
 T = TypeVar("T")
-FEW = 2  # tasks for what is tried in many ways
+FEW = 2  # tasks for tests in many variants
 REPEATS = 3  # times that an episode is played again
-MAX_BREAKDOWNS = 3  # after so many no more are tried
-HOSTILE_TURNS = 4  # the same useless reply again and again tells no more after these
+MAX_BREAKDOWNS = 3  # no more episodes are tried after this many breakdowns
+HOSTILE_TURNS = 4  # repeating the same useless reply more often reveals nothing new
 
 
 @dataclass(slots=True)
 class Hostile:
-    """The episodes of replies that should earn nothing: without a word, without a sense, and copied from what was read;
-    the opening messages of those, and what was found of the tools that they offer."""
+    """Episodes of replies that should earn nothing: empty, senseless, or copied from the prompt; with the opening
+    messages of these episodes and the findings on their tools."""
 
     nothing: list[Played] = field(default_factory=list)
     garbage: list[Played] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Sample:
 
 
 async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
-    """The episodes of all scripts on all tasks, or fewer if several break down."""
+    """Play all scripts on all tasks, or fewer after several breakdowns."""
     found: list[Played] = []
     for name in call_user_code("its `scripts` failed", lambda: list(trial.taskset.scripts)):
         for task in tasks:
@@ -54,8 +54,8 @@ async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
 
 
 async def play_hostile(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Played]) -> Hostile:
-    """The episodes of useless replies on a few tasks, from the beginning and after a script's first reply. A task whose
-    episode does not begin has those of no words alone."""
+    """Play useless replies on a few tasks, from the start and after a script's first reply. Where an episode does not
+    start, play only the empty replies."""
     short = replace(trial, limits=replace(trial.limits, max_turns=min(HOSTILE_TURNS, trial.limits.max_turns)))
     found = Hostile()
     for task in spread(tasks, FEW):
@@ -69,7 +69,7 @@ async def play_hostile(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Pl
             later = {f"{what} after a good reply": text for what, text in in_tags.items()}
             await _play_each(short, task, later, found.garbage, first)
         copies = {"a copy of the last message": opening[-1]["content"]}
-        with suppress(RolloutError):  # whose reason the episodes above have
+        with suppress(RolloutError):  # the episodes above record the reason
             copies["a copy of the prompt"] = await short.read(task)
         await _play_each(short, task, copies, found.copies)
     if found.openings and (tools := messages.tools_of(found.openings[0])):
@@ -80,14 +80,14 @@ async def play_hostile(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Pl
 async def _play_each(
     trial: Trial, task: Task, texts: Mapping[str, str], found: list[Played], first: Replies = ()
 ) -> None:
-    """Adds an episode for each of the texts as a reply, until several have broken down."""
+    """Append an episode with each text as the reply, until several episodes have broken down."""
     for what, text in texts.items():
         if num_breakdowns(found) < MAX_BREAKDOWNS:
             found.append(await trial.play_constant(what, task, text, first))
 
 
 def num_breakdowns(played: Sequence[Played]) -> int:
-    """The number of episodes that hung or ended their process, of which each takes long."""
+    """Return the number of episodes that hung or ended their process. Each of them takes long."""
     return sum(one.rollout.failure in ("timeout", "environment_died") for one in played)
 
 
@@ -100,8 +100,8 @@ async def _try_tools(trial: Trial, task: Task, tools: Sequence[object]) -> Findi
 
 
 def choose_samples(scripts: Sequence[Played], hostile: Hostile, tasks: Sequence[Task]) -> list[Sample]:
-    """Choose a few episodes that did not fail, of each of a few tasks: one of a script, if possible the expert's, and
-    one of a useless reply, if possible in the environment's own tags."""
+    """Choose episodes without a failure on each of a few tasks: one of a script, preferably the expert's, and one of a
+    useless reply, preferably in the environment's own tags."""
     nonsense = [f"{begin} with nonsense" for opening in hostile.openings for begin, _ in tags_of(opening)]
     return [
         Sample(task, best)
@@ -112,12 +112,13 @@ def choose_samples(scripts: Sequence[Played], hostile: Hostile, tasks: Sequence[
 
 
 async def play_again(trial: Trial, samples: Sequence[Sample]) -> list[list[Played]]:
-    """Each sample played several times."""
+    """Play each sample several times."""
     return [[await trial.replay(one.played, one.task) for _ in range(REPEATS)] for one in samples]
 
 
 async def play_beside(trial: Trial, samples: Sequence[Sample], alone: Sequence[Played]) -> list[tuple[Played, Played]]:
-    """Each pair of samples played at the same time, as pairs: each of both as it went alone, and beside the other."""
+    """Play the samples in pairs, both at the same time; return each sample's episode alone with its episode beside
+    another."""
     found = []
     for one, other in combinations(zip(samples, alone, strict=True), 2):
         both = await trial.play_together(*((sample.task, sample.played) for sample, _ in (one, other)))
@@ -126,12 +127,12 @@ async def play_beside(trial: Trial, samples: Sequence[Sample], alone: Sequence[P
 
 
 async def play_in(trial: Trial, samples: Sequence[Sample], taskset: Taskset) -> list[Played]:
-    """Each sample played in another taskset."""
+    """Play each sample in another taskset."""
     return [await trial.replay(one.played, one.task, taskset) for one in samples]
 
 
 def spread(items: Sequence[T], num: int) -> list[T]:
-    """So many of the items, evenly from all of them; all, if there are fewer.
+    """Return `num` of the items, evenly spaced; all items if there are fewer.
 
     >>> spread(range(10), 3)
     [0, 3, 6]
@@ -140,13 +141,13 @@ def spread(items: Sequence[T], num: int) -> list[T]:
 
 
 def _first_reply(scripts: Sequence[Played], task: Task) -> Replies:
-    """Return the first reply of a script's episode on the task, if possible the expert's, that goes on after it; none
-    where there is no such episode."""
+    """Return the first reply of a script's episode on the task, preferably the expert's; empty unless the episode has a
+    further reply."""
     best = _best([one for one in scripts if len(one.rollout.turns) > 1], task, [EXPERT])
     return best.replies[:1] if best else ()
 
 
 def _best(played: Sequence[Played], task: Task, liked: Sequence[str]) -> Played | None:
-    """Return the first episode on the task that did not fail, if possible one that is `liked`; None without one."""
+    """Return the first episode on the task without a failure, preferably one that is `liked`; None without one."""
     whole = [one for one in played if one.rollout.task_id == task.id and not one.rollout.failure and one.rollout.turns]
     return min(whole, key=lambda one: one.what not in liked, default=None)

@@ -1,4 +1,4 @@
-"""Compares what is earned: the expert must earn the most, and nothing, nonsense and a copied prompt next to nothing."""
+"""Compares rewards: the expert must earn the most; silence, nonsense and a copied prompt must earn almost nothing."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from slimrl_tools.check.subjects import Subject
 from slimrl_tools.check.trial import Played
 
 RANDOM = "random"
-NOISE = 1e-9  # of sums of rewards
-COPY_SHARE = 0.5  # of what the expert earns, which a copied prompt must not reach
-CONSTANT_SHARE = 0.3  # above which a constant answer is worth a note
+NOISE = 1e-9  # tolerance for sums of rewards
+COPY_SHARE = 0.5  # share of the expert's reward that a copied prompt must not reach
+CONSTANT_SHARE = 0.3  # a constant answer above this share of the expert's reward is worth a note
 NO_EXPERT = subjects.EXPERT.note(
     "there is none, so it is not known that a right answer pays",
     'Add `scripts = {"expert": ...}`: it shows that tasks can be done, and a warm-up learns from it.',
@@ -27,7 +27,7 @@ ByTask = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Earned:
-    """What the scripts earned, by script and task, in episodes that ended by themselves."""
+    """Rewards of the scripts, by script and task, in episodes that finished by themselves."""
 
     scripts: Mapping[str, ByTask]
 
@@ -36,12 +36,12 @@ class Earned:
         return self.scripts.get(EXPERT, {})
 
     def expert_mean(self, tasks: Sequence[str]) -> float:
-        """The expert's mean on those of the tasks that it ended."""
+        """Return the expert's mean over the given tasks that it finished; if there are none, over all of its tasks."""
         return fmean([self.expert[task] for task in tasks if task in self.expert] or self.expert.values())
 
 
 def earnings_of(played: Sequence[Played]) -> Earned:
-    """The rewards of the scripts' episodes that ended by themselves."""
+    """Return the rewards of the scripted episodes that finished by themselves."""
     rewards: dict[str, dict[str, float]] = {}
     for one in played:
         if one.is_script and not one.rollout.failure and one.rollout.stop_reason is StopReason.DONE:
@@ -50,8 +50,8 @@ def earnings_of(played: Sequence[Played]) -> Earned:
 
 
 def expert_finding(earned: Earned) -> Finding:
-    """Return whether the expert earns something. That another script earns more is worth a note: it may know more than
-    the policy, or the expert may err on purpose, to show what to do then."""
+    """Return a finding on whether the expert earns a reward. A script that earns more is only worth a note: it may know
+    more than the policy, or the expert may err on purpose to show a recovery."""
     rewards = earned.expert.values()
     text = f"earns {fmean(rewards):.3g} on average of {len(rewards)} tasks ({min(rewards):.3g} to {max(rewards):.3g})"
     if max(rewards) <= NOISE:
@@ -70,7 +70,7 @@ def expert_finding(earned: Earned) -> Finding:
 
 
 def random_finding(earned: Earned) -> Finding:
-    """Return whether the expert earns more than random play."""
+    """Return a finding on whether the expert earns more than random play."""
     if RANDOM not in earned.scripts:
         remedy = 'Add a script "random", which knows the form and nothing else: what is learnt begins above it.'
         return subjects.RANDOM_PLAY.note("there is no script `random` to compare with", remedy)
@@ -84,7 +84,7 @@ def random_finding(earned: Earned) -> Finding:
 
 
 def constant_finding(earned: Earned) -> Finding:
-    """Return whether one answer to every task earns much."""
+    """Return a finding on whether one answer to every task earns much."""
     constant, expert = _mean(earned.scripts[CONSTANT]), earned.expert_mean(list(earned.scripts[CONSTANT]))
     text = f"the best one earns {constant:.3g} on average, the expert {expert:.3g}"
     if constant > CONSTANT_SHARE * expert:
@@ -94,7 +94,7 @@ def constant_finding(earned: Earned) -> Finding:
 
 
 def silence_finding(played: Sequence[Played]) -> Finding:
-    """Return whether replies without a word earn nothing."""
+    """Return a finding on whether replies without a word earn nothing."""
     best = max(played, key=lambda one: one.rollout.reward)
     if best.rollout.reward > NOISE:
         text = f"{best.what} earns {best.rollout.reward:.3g} on task `{best.rollout.task_id:.60}`"
@@ -103,8 +103,8 @@ def silence_finding(played: Sequence[Played]) -> Finding:
 
 
 def useless_finding(subject: Subject, played: Sequence[Played], earned: Earned, share: float) -> Finding:
-    """Return whether some useless reply earns at least this share of the expert's reward, over the tasks on which the
-    reply was tried."""
+    """Return a finding on the useless reply with the highest mean reward: a problem if it earns at least `share` of the
+    expert's reward on the same tasks."""
     by_name: dict[str, dict[str, float]] = {}
     for one in played:
         by_name.setdefault(one.what, {})[one.rollout.task_id] = one.rollout.reward
@@ -120,7 +120,7 @@ def useless_finding(subject: Subject, played: Sequence[Played], earned: Earned, 
 
 
 def _is_above_zero(difference: Estimate) -> bool:
-    """Whether a mean difference is above 0, and not by chance; where all are equal there is no interval."""
+    """Return True if a difference is above 0, and not by chance: where it has an interval, that must be above 0."""
     return difference.mean > NOISE if math.isnan(difference.low) else difference.low > NOISE
 
 
@@ -129,6 +129,6 @@ def _mean(rewards: ByTask) -> float:
 
 
 def _difference(rewards: ByTask, others: ByTask) -> Estimate | None:
-    """The mean difference on the tasks that both ended; None where there are none."""
+    """Return the mean difference over the tasks that both finished; None if there are none."""
     both = [task for task in rewards if task in others]
     return paired_difference([rewards[task] for task in both], [others[task] for task in both]) if both else None

@@ -1,7 +1,6 @@
-"""Tries one environment from its tasks to its episodes, and gives everything that was found, in a fixed order.
+"""Checks one environment from its tasks to its episodes, and returns all findings in a fixed order.
 
-What depends on something broken is left out: without tasks there are no episodes, and an episode that failed tells
-nothing of its reward.
+Checks that depend on something broken are skipped: episodes need tasks, and a failed episode has no meaningful reward.
 """
 
 import json
@@ -36,8 +35,8 @@ NUM_STAGES = 5
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """One environment outside of training: in this process, in a worker process, and in one in which Python hashes
-    texts by the given seed. `worker` and `elsewhere` raise UserError if they cannot make it."""
+    """The environment outside of training: in this process, in a worker process, and in a process where Python hashes
+    texts with the given seed. `worker` and `elsewhere` raise UserError if they cannot make it."""
 
     here: Taskset
     worker: Callable[[], Taskset]
@@ -46,8 +45,8 @@ class Places:
 
 @dataclass(slots=True)
 class Check:
-    """The check of the environment of a trial, on `num_examples` tasks of a split. `advance` is called after each of
-    the `NUM_STAGES` stages."""
+    """The check of a trial's environment, on `num_examples` tasks of a split. `advance` is called after each of the
+    `NUM_STAGES` stages."""
 
     trial: Trial
     places: Places
@@ -73,8 +72,8 @@ class Check:
         return self.findings
 
     def _check_tasks(self) -> Sequence[Task]:
-        """The tasks to play on; none where they are broken."""
-        # In this process a crash would end the check itself, and the time of the first call would not be measured.
+        """Return the tasks to play on; none if they are broken."""
+        # In this process a crash would end the check itself, and the first call would not be timed.
         if self.trial.taskset is not self.places.here and (crash := _crash_of_tasks(self.trial.taskset)):
             self._add(crash)
             return ()
@@ -93,7 +92,7 @@ class Check:
             subjects.SPLITS.verdict(tasks.shared_fault(given)),
             tasks.repeat_finding(given, again, found_again),
         )
-        # Another process sends its tasks as JSON, and refuses ids that are used twice.
+        # Another process sends its tasks as JSON, and rejects duplicate ids.
         if self._is_broken("ids", "json"):
             self.trial = replace(self.trial, taskset=self.places.here)
         elif not self._is_broken("same tasks"):
@@ -103,7 +102,7 @@ class Check:
         return given[self.split]
 
     def _report(self, scripts: Sequence[Played], hostile: Hostile) -> None:
-        """Add the findings on opening messages, on rewards, and on failures."""
+        """Add the findings on opening messages, rewards and failures."""
         played = [*scripts, *hostile.nothing, *hostile.garbage, *hostile.copies]
         earned = rewards.earnings_of(scripts)
         if hostile.openings:
@@ -111,7 +110,7 @@ class Check:
         self._add(*hostile.tools)
         if earned.expert:
             self._add(expert := rewards.expert_finding(earned))
-            if expert.level is not Level.PROBLEM:  # else there is nothing to compare with
+            if expert.level is not Level.PROBLEM:  # without rewards of the expert there is nothing to compare with
                 self._add(rewards.random_finding(earned))
                 if CONSTANT in earned.scripts:
                     self._add(rewards.constant_finding(earned))
@@ -128,13 +127,13 @@ class Check:
         self._add(*course.end_findings(played, self.trial.limits.max_turns))
 
     def _check_course(self, samples: Sequence[Sample]) -> None:
-        """Play some episodes again: alone, beside another one, in a worker process, and on tasks that were JSON."""
+        """Replay some episodes: alone, beside another one, in a worker process, and on tasks reread from JSON."""
         again = run_episodes(play_again(self.trial, samples))
         pairs = [(first, other) for first, *others in again for other in others]
         fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")
         self._add(subjects.REPEATABLE.verdict(fault))
         self.advance()
-        if not fault:  # else nothing can be compared
+        if not fault:  # episodes that vary cannot be compared
             pairs = run_episodes(play_beside(self.trial, samples, [first for first, *_ in again]))
             self._add(subjects.ISOLATED.verdict(course.deviation(pairs, "beside another episode, {who} gave {what}")))
             if not self._is_broken("ids", "json", "crash"):
@@ -143,7 +142,7 @@ class Check:
         self.advance()
 
     def _check_places(self, samples: Sequence[Sample]) -> None:
-        """Compare the episodes here with those in a worker process, and with those on tasks that were JSON."""
+        """Compare the episodes here with episodes in a worker process and on tasks reread from JSON."""
         here = run_episodes(play_in(self.trial, samples, self.places.here))
         try:
             there = run_episodes(play_in(self.trial, samples, self.places.worker()))
@@ -161,17 +160,17 @@ class Check:
         return any(one.subject in subjects and one.level is Level.PROBLEM for one in self.findings)
 
     def _add(self, *findings: Finding) -> None:
-        """Adds findings. A problem takes the place of what was well of its subject before."""
+        """Add findings. A problem replaces earlier findings of its subject that all is well."""
         broken = {one.subject for one in findings if one.level is Level.PROBLEM}
         kept = [one for one in self.findings if one.subject not in broken or one.level is not Level.OK]
         self.findings = [*kept, *findings]
 
 
 def _crash_of_tasks(taskset: Taskset) -> Finding | None:
-    """A problem where the process of a taskset ends while it makes its tasks."""
+    """Return a problem if the taskset's process ends while it makes its tasks."""
     try:
         call_user_code("tasks('train') failed", lambda: taskset.tasks("train"))
-    except UserError as error:  # any other one is told where the tasks are read for good
+    except UserError as error:  # reading the tasks later reports any other error
         if isinstance(error.__cause__, RolloutError):
             return subjects.CRASH.problem(str(error))
     return None

@@ -10,26 +10,26 @@ from slimrl.monitor.findings import Finding, Level
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A subject of findings: `remedy` mends a problem, and `fine` is reported where all is well."""
+    """A subject of findings, with the remedy of a problem and the text of a finding without a fault."""
 
     name: str
     remedy: str = ""
     fine: str = ""
 
     def verdict(self, fault: str) -> Finding:
-        """Return a problem with this fault, or that all is well if the fault is empty."""
+        """Return a problem with this fault, or a finding that all is well if `fault` is empty."""
         return self.problem(fault) if fault else self.ok(self.fine)
 
     def ok(self, found: str) -> Finding:
-        """Return a finding of something as it should be."""
+        """Return a finding that something is as it should be."""
         return Finding(self.name, Level.OK, found)
 
     def note(self, found: str, remedy: str = "") -> Finding:
-        """Return a finding of something that works, and could be better or could not be looked at."""
+        """Return a finding on something that works but could be better, or that could not be examined."""
         return Finding(self.name, Level.NOTE, found, remedy)
 
     def problem(self, found: str, remedy: str = "") -> Finding:
-        """Return a finding of something broken, with this remedy or the subject's own."""
+        """Return a finding on something broken, with this remedy or the subject's own."""
         return Finding(self.name, Level.PROBLEM, found, remedy or self.remedy)
 
 

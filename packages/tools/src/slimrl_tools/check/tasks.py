@@ -1,4 +1,4 @@
-"""Looks at an environment's tasks: their ids, what they hold, and whether they are always and everywhere the same."""
+"""Checks an environment's tasks: their ids, their data, and whether every call and process gives the same tasks."""
 
 import json
 from collections import Counter
@@ -17,12 +17,12 @@ from slimrl_tools.check.subjects import OTHER_PROCESS, SAME_TASKS, TASKS, TIME_O
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 HASH_SEEDS = ("1", "2")
-LONG_S = 5.0  # `tasks` is called several times before a run begins
+LONG_S = 5.0  # seconds for all splits; `tasks` is called several times before a run starts
 Tasks = Mapping[Split, Sequence[Task]]
 
 
 def read_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], Finding]:
-    """Return the result of `tasks` for each split, and a finding, which is a problem unless these are tasks."""
+    """Return the tasks of each split, and a finding; it is a problem if `tasks` fails or returns anything else."""
     found: dict[Split, list[Any]] = {}
     for split in SPLITS:
         call = f"tasks({split!r})"
@@ -51,7 +51,7 @@ def _tasks_problem(found: str, split: Split) -> Finding:
 
 
 def time_finding(first_s: float, again_s: float) -> Finding:
-    """Return how long it takes to make the tasks of all splits, for the first time and again."""
+    """Return a finding on the seconds that the tasks of all splits take, at the first call and again."""
     text = f"{first_s:.2f} s for all splits, {again_s:.2f} s at the next call"
     if again_s >= LONG_S:
         return TIME_OF_TASKS.problem(text)
@@ -61,7 +61,7 @@ def time_finding(first_s: float, again_s: float) -> Finding:
 
 
 def double_ids(tasks: Tasks) -> str:
-    """Describe the ids that a split has more than once; empty if there are none."""
+    """Describe duplicate ids within a split; return an empty text if there are none."""
     for split, found in tasks.items():
         twice = [name for name, num in Counter(task.id for task in found).items() if num > 1]
         if twice:
@@ -70,7 +70,7 @@ def double_ids(tasks: Tasks) -> str:
 
 
 def data_fault(tasks: Tasks) -> str:
-    """Describe the first task whose data JSON does not give back as it was; empty if there is none."""
+    """Describe the first task with data that JSON does not preserve; return an empty text if there is none."""
     for task in chain(*tasks.values()):
         if fault := json_fault(task.data):
             return f"the data of task `{task.id:.80}` {fault}"
@@ -78,7 +78,7 @@ def data_fault(tasks: Tasks) -> str:
 
 
 def json_fault(data: object) -> str:
-    """What JSON does to the data of a task, in words; empty if nothing.
+    """Describe how JSON changes the data of a task; return an empty text if it does not.
 
     >>> json_fault({"a": (1, 2.5, None)}), json_fault({"a": {1: "one"}})
     ('', 'has keys that are no texts, and JSON makes them some')
@@ -93,14 +93,14 @@ def json_fault(data: object) -> str:
 
 
 def with_lists(value: Any) -> Any:
-    """A copy of nested data with lists in place of tuples."""
+    """Return a copy of nested data with lists in place of tuples."""
     if isinstance(value, Mapping):
         return {key: with_lists(item) for key, item in value.items()}
     return [with_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def shared_fault(tasks: Tasks) -> str:
-    """Describe training tasks that another split has too; empty if there are none."""
+    """Describe training tasks that another split contains too; return an empty text if there are none."""
     held_out: tuple[Split, ...] = ("test", "validation")
     for split in held_out:
         if shared := shared_tasks(tasks["train"], tasks[split]):
@@ -111,7 +111,7 @@ def shared_fault(tasks: Tasks) -> str:
 
 
 def repeat_finding(tasks: Tasks, again: Tasks, found_again: Finding) -> Finding:
-    """Return whether a second call gives the same tasks; `found_again` says whether it gave tasks at all."""
+    """Return a finding on whether a second call gives the same tasks; `found_again` is the finding on that call."""
     if found_again.level is Level.PROBLEM:
         return SAME_TASKS.problem(f"a second call failed: {found_again.found}", found_again.remedy)
     fault = difference(tasks, again)
@@ -119,7 +119,7 @@ def repeat_finding(tasks: Tasks, again: Tasks, found_again: Finding) -> Finding:
 
 
 def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Finding:
-    """Return whether other processes, in which Python hashes texts by other seeds, have the same tasks."""
+    """Return a finding on whether other processes, where Python hashes texts with other seeds, have the same tasks."""
 
     def read(seed: str) -> Tasks:
         taskset = elsewhere(seed)
@@ -135,7 +135,7 @@ def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Find
 
 
 def difference(tasks: Tasks, others: Tasks) -> str:
-    """The first difference between tasks and those that should be the same, in words; empty if there is none."""
+    """Describe the first difference between tasks that should be the same; return an empty text if there is none."""
     for split in SPLITS:
         mine, theirs = tasks[split], others[split]
         if len(mine) != len(theirs):

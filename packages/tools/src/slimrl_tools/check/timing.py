@@ -1,6 +1,6 @@
-"""Times the calls into an episode: how long each takes, and for how long at a stretch it holds the event loop.
+"""Times the calls into an episode: their duration, and the longest stretch that each blocks the event loop.
 
-A call that computes, or sleeps without `await`, holds the loop, and with it all other episodes.
+A call that computes, or sleeps without `await`, blocks the loop and thereby all other episodes.
 """
 
 import inspect
@@ -15,13 +15,13 @@ from slimrl.rollout.answers import close_episode
 from slimrl.types import Environment, Message, Split, Task, Taskset, Turn
 
 T = TypeVar("T")
-MADE, START = "environment", "start"  # names of calls that are no steps
+MADE, START = "environment", "start"  # names of calls that are not steps
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call into an episode, such as `step 2`, or the making of it: how long it took, and the longest time that it
-    held the loop."""
+    """One call into an episode, such as `step 2` or its construction, with its duration and the longest stretch for
+    which it blocked the event loop."""
 
     name: str
     seconds: float
@@ -30,7 +30,7 @@ class Call:
 
 @dataclass(slots=True)
 class TimedTaskset(Taskset):
-    """A taskset whose episodes note their calls in `calls`."""
+    """A taskset that records the calls into its episodes in `calls`."""
 
     taskset: Taskset
     calls: list[Call] = field(default_factory=list)
@@ -47,7 +47,8 @@ class TimedTaskset(Taskset):
 
 
 class _TimedEpisode:
-    """An episode that forwards all calls. What is not a coroutine is forwarded as it is, so that it is refused."""
+    """An episode that forwards all calls. A result other than a coroutine is returned unchanged, so that its use
+    fails."""
 
     def __init__(self, episode: Environment, note: Callable[[Call], None]) -> None:
         self._episode, self._note, self._num_steps = episode, note, 0
@@ -63,7 +64,7 @@ class _TimedEpisode:
         await close_episode(self._episode)
 
     def _with_timer(self, name: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        # Other people's code: what is no coroutine is refused where it would be awaited.
+        # Other people's code: a result other than a coroutine fails where it is awaited.
         return self._await(name, work) if inspect.iscoroutine(work) else work
 
     async def _await(self, name: str, work: Coroutine[Any, Any, T]) -> T:
@@ -76,7 +77,7 @@ class _TimedEpisode:
 
 @types.coroutine
 def _drive(work: Coroutine[Any, Any, T], note: Callable[[float], None]) -> Generator[Any, Any, T]:
-    """Await a coroutine, and note the time that it runs before each of its waits."""
+    """Await a coroutine, and record how long it runs before each wait."""
     resume: Callable[[Any], Any] = work.send
     value: Any = None
     while True:

@@ -1,4 +1,4 @@
-"""Plays episodes of the environment that is tried, with replies that are given: by the agent loop of training."""
+"""Plays episodes of the tested environment with given replies, by the agent loop of training."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ SCRIPT_ERROR = "script_error"  # the failure of an episode whose script failed
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One episode. `what` says who played it: a script's name, or the name of a hostile reply."""
+    """One episode. `what` names its player: a script, or a hostile reply."""
 
     what: str
     is_script: bool
@@ -32,12 +32,12 @@ class Played:
 
     @property
     def replies(self) -> Replies:
-        """The replies of the episode, to play it again."""
+        """Return the replies of the episode, to play it again."""
         return [list(self.rollout.token_ids_T[turn.start : turn.stop]) for turn in self.rollout.turns]
 
     @property
     def opening(self) -> Sequence[Message]:
-        """The messages before the first reply; none where the episode did not begin."""
+        """Return the messages before the first reply; none if the episode did not start."""
         roles = [message["role"] for message in self.rollout.messages]
         # Earlier turns of the assistant may belong to the opening: the replies are the last ones.
         replies = [place for place, role in enumerate(roles) if role == "assistant"][-len(self.rollout.turns) :]
@@ -45,7 +45,8 @@ class Played:
 
     @property
     def course(self) -> tuple[object, ...]:
-        """The outcome that another episode with the same replies must share. Rewards are texts: nan is not itself."""
+        """Return the outcome that another episode with the same replies must share. Rewards are texts, as nan !=
+        nan."""
         rollout = self.rollout
         return rollout.failure, tuple(map(repr, rollout.turn_rewards)), rollout.stop_reason, rollout.messages
 
@@ -60,9 +61,9 @@ class Trial:
     seed: int
 
     async def play_script(self, name: str, task: Task) -> Played:
-        """The episode of one of the taskset's scripts. A script that raises gives a failed rollout."""
+        """Play an episode by one of the taskset's scripts. If the script raises, the rollout is marked as failed."""
         timed = TimedTaskset(self.taskset)
-        # The episode is the one that is timed; the script belongs to the taskset itself.
+        # The timed episode is played, but the script belongs to the taskset itself.
         policy = make_script_policy(
             lambda _timed, asked, seed: play_script(self.taskset, name, asked, seed), self._context()
         )
@@ -80,8 +81,8 @@ class Trial:
         return await self._play(first.what, first.is_script, taskset or self.taskset, task, first.replies)
 
     async def play_constant(self, what: str, task: Task, reply: str, first: Replies = ()) -> Played:
-        """Play the episode of a policy that always replies the same, after the `first` replies. Where the policy plays
-        against itself, it does so in all roles, and the first one's rollout counts."""
+        """Play an episode in which the policy always gives the same reply, after the `first` replies. In self-play it
+        plays all roles, and the first role's rollout counts."""
         (constant,) = turns_of(self.chat, [QUESTION, {"role": "assistant", "content": reply}])
         roles = self.taskset.roles
         replies = [*first, *repeat(constant, self.limits.max_turns * max(1, len(roles)))]
@@ -102,7 +103,7 @@ class Trial:
 
     async def read(self, task: Task) -> str:
         """Return the text that the policy reads first, without control tokens. Raises RolloutError if the episode
-        cannot begin."""
+        cannot start."""
         return self.chat.text(await read_opening(self._spec(self.taskset, task), self._context()))
 
     def _context(self, replies: Replies = ()) -> RolloutContext:
@@ -114,7 +115,7 @@ class Trial:
 
 
 class _PoliteClient(ReplayClient):
-    """A client that lets other episodes go on before each of its replies."""
+    """A client that lets other episodes run before each of its replies."""
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         await asyncio.sleep(0)

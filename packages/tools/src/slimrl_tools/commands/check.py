@@ -1,6 +1,6 @@
-"""The `check` command: it tries environments, and names their faults (`slimrl_tools/check/`).
+"""The `check` command: tests environments and reports their faults (`slimrl_tools/check/`).
 
-Nothing is trained, and no weights are loaded; PyTorch is imported for the tokenizer of a model alone.
+It trains nothing and loads no weights; it imports PyTorch only for the tokenizer of a model.
 """
 
 import json
@@ -29,7 +29,7 @@ from slimrl.types import Taskset
 from slimrl_tools.check.run import NUM_STAGES, Check, Places
 from slimrl_tools.check.trial import Trial
 
-SEQ_LEN = 1 << 23  # tokens, which are bytes without a model: no limit is to be met by what is tried
+SEQ_LEN = 1 << 23  # tokens, or bytes without a model: high enough that no tested episode reaches it
 
 
 def run_check(resolved: Resolved[CheckConfig], switches: Collection[str]) -> int:
@@ -72,13 +72,13 @@ def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Ca
 
 
 def _worker(env: EnvConfig, timeout_s: float) -> Taskset:
-    """The environment in a worker process, ready to be played."""
+    """Return the environment in a worker process, ready to play."""
     (taskset,) = load_tasksets([env.model_copy(update={"worker": "process"})], timeout_s)
     return taskset
 
 
 def _elsewhere(env: EnvConfig, timeout_s: float, seed: str) -> Taskset:
-    """The environment in a process that hashes texts by the seed; only its tasks are wanted."""
+    """Return the environment in a process that hashes texts with this seed; only its tasks are used."""
     return load_in_worker(Source(env.id, env.args, timeout_s), {"PYTHONHASHSEED": seed})
 
 

@@ -1,4 +1,4 @@
-"""The `check-curve` command: does a run behave like the recorded seeds of its recipe?"""
+"""The `check-curve` command: checks whether a run behaves like the recorded seeds of its recipe."""
 
 import argparse
 import json

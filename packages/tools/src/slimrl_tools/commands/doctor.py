@@ -1,4 +1,4 @@
-"""The `doctor` command: it looks at this machine, and says what slimrl will use, why, and what mends it."""
+"""The `doctor` command: examines this machine, and reports the parts that slimrl will use, reasons and remedies."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""The command `plan`: what a run takes in memory, on disk and in time, before anything is loaded."""
+"""The `plan` command: predicts the memory, disk and time of a run before anything is loaded."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from slimrl_tools.plan.plan import Plan
 from slimrl_tools.plan.report import full_report
 from slimrl_tools.system import load_note, own_memory
 
-GPUS = 1, 2, 4, 8  # whose pipelines are simulated if none are named
+GPUS = 1, 2, 4, 8  # sizes of the simulated pipelines by default
 
 
 def run_plan(

@@ -1,4 +1,4 @@
-"""The words of `slimrl plan`, read before anything that needs PyTorch is imported."""
+"""Reads the words of `slimrl plan` before anything that needs PyTorch is imported."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def run_plan_words(argv: Sequence[str]) -> int:
         return show(PAGE)
     words, options = read_options(argv)
     if options.on:
-        find_machines(options.on)  # refuses an unknown name
+        find_machines(options.on)  # rejects an unknown name
     # Only files of `sft` have a section `data`.
     is_sft = names_section(words, "data") and not names_section(words, "orchestrator")
     config_class: type[Any] = SFTConfig if is_sft else RLConfig

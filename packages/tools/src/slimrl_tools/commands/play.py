@@ -1,8 +1,7 @@
 """The `play` command: a person plays any environment in the terminal, in place of the policy.
 
-It loads no PyTorch, so that a game begins at once, unless a model is the opponent (`play/opponent.py`). This is not
-the agent loop: nothing is sampled and nothing is kept. An environment that fails ends the episode with the reason, as
-in training.
+It loads no PyTorch, so a game starts at once, unless a model is the opponent (`play/opponent.py`). It does not use the
+agent loop: nothing is sampled or stored. If an environment fails, the episode stops with the reason, as in training.
 """
 
 import asyncio
@@ -55,9 +54,9 @@ def run_play(resolved: Resolved[PlayConfig], terminal: Terminal | None = None) -
     _welcome(taskset, config, len(tasks), terminal)
     with asyncio.Runner() as runner:
         for place, task in enumerate(tasks):
-            # An id may give the answer away, so it is shown at the end only.
+            # An id may reveal the answer, so it is shown only after the episode.
             terminal.note(f"\nTask {found.index(task)} of {config.split}", "bold")
-            # asyncio handles Ctrl-C while its loop runs. That is while the environment answers, not while one types.
+            # asyncio handles Ctrl-C while its loop runs: while the environment answers, but not while the person types.
             game = _Game(taskset, task, terminal, runner, config.episode_timeout_s)
             if not game.play(make):
                 break
@@ -67,14 +66,14 @@ def run_play(resolved: Resolved[PlayConfig], terminal: Terminal | None = None) -
 
 
 def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]:
-    """A function that makes a person's environments, in which a model plays the other sides."""
+    """Return a function that makes a person's environments, in which a model plays the other sides."""
     found: Callable[[Task], Environment] = call("slimrl_tools.play.opponent:seat_model", taskset, config)
     return found
 
 
 def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
-    """The tasks in the order that the seed gives, but `config.task` first. Raises UserError if there is no task, or not
-    that one."""
+    """Return the tasks in the seed's order, but `config.task` first. Raises UserError without tasks, or without that
+    one."""
     if not tasks:
         raise UserError(
             f"environment `{config.id}` has no tasks in split = {config.split}. Try another `--split`: train, "
@@ -102,7 +101,7 @@ def _welcome(taskset: Taskset, config: PlayConfig, num_tasks: int, terminal: Ter
 
 
 def _help_text(taskset: Taskset) -> str:
-    """The help, with the expert where there is one."""
+    """Return the help text; it mentions the expert only if there is one."""
     lines = HELP_TEXT.split("\n")
     return "\n".join(line for line in lines if EXPERT not in line or EXPERT[1:] in taskset.scripts)
 
@@ -118,7 +117,7 @@ class _Game:
     timeout_s: float
 
     def play(self, make: Callable[[Task], Environment]) -> bool:
-        """Play the episode. Returns False if the person left it, and True if it ended or failed. Ctrl-C closes the
+        """Play the episode. Return False if the person left it, and True if it finished or failed. Ctrl-C closes the
         environment, too."""
         try:
             environment = self._wait(_make(make, self.task))
@@ -145,7 +144,7 @@ class _Game:
         return False
 
     def _reply(self, messages: Sequence[Message]) -> str | None:
-        """The person's reply; None if the person leaves."""
+        """Return the person's reply; None if the person leaves."""
         act: dict[str, Callable[[], object]] = {
             EXPERT: self._show_expert,
             AGAIN: lambda: self._show(messages),
@@ -185,7 +184,7 @@ class _Game:
                 self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a call into the environment. A failure raises RolloutError, as in training."""
+        """Return the result of a call into the environment. A failure raises RolloutError, as in training."""
         return self.runner.run(run_with_timeout(work, "environment", self.timeout_s))
 
 
@@ -194,7 +193,7 @@ async def _make(make: Callable[[Task], Environment], task: Task) -> Environment:
 
 
 def as_read(message: Message) -> str:
-    """A message as the policy reads it, without the chat template's own tokens: with the tools that may be called, and
+    """Return a message as the policy reads it, without the chat template's own tokens: with the callable tools, and
     with an excerpt cut to about its length in tokens."""
     text = message["content"]
     if "excerpt" in message:

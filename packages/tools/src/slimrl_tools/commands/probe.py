@@ -1,7 +1,7 @@
-"""The `probe` command: it measures what distillation could gain, without training anything.
+"""The `probe` command: measures the possible gain of distillation, without training anything.
 
-It reads the same file as `rl`, and measures three things: the policy's held-out reward, the reward of the teacher,
-which reads more, on the same tasks, and the distance between the two on a batch of the policy's own rollouts.
+It reads the same file as `rl`, and measures three things: the policy's held-out reward, the reward of the teacher with
+its larger context on the same tasks, and the distance between the two on a batch of the policy's own rollouts.
 """
 
 import json
@@ -38,7 +38,7 @@ STUDENT, TEACHER = "student", "teacher"
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The held-out rewards in one way of decoding, and the mean of their difference task by task, teacher - student."""
+    """The held-out rewards in one decoding mode, and the mean of their difference task by task, teacher - student."""
 
     student: Estimate
     teacher: Estimate
@@ -71,7 +71,7 @@ def run_probe(resolved: Resolved[ProbeConfig]) -> int:
 
 
 def measure(parts: Parts) -> Probe:
-    """The results of all measurements. They leave the policy as it was."""
+    """Return the results of all measurements. They leave the policy unchanged."""
     distillation = make_distillation(parts.sampling, beside_the_policy(parts, cache(lambda: reference_module(parts))))
     assert distillation is not None, "the command has a teacher (check_probe)"
     orchestrator = make_orchestrator(parts.sampling, distillation)
@@ -87,7 +87,7 @@ def measure(parts: Parts) -> Probe:
 
 
 def as_cells(probe: Probe) -> Cells:
-    """The results as a table."""
+    """Return the results as a table."""
     rows: list[tuple[str, ...]] = [("", "student", "teacher", "gap")]
     for mode, gap in probe.gaps.items():
         rows.append((f"reward, {mode}", *map(_estimate, (gap.student, gap.teacher, gap.gap))))
@@ -99,8 +99,8 @@ def as_cells(probe: Probe) -> Cells:
 
 
 def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
-    """The held-out evaluation of the teacher, on the student's tasks with the teacher's context, in the student's chat
-    format."""
+    """Return the held-out evaluation of the teacher, on the student's tasks with the teacher's context, in the
+    student's chat format."""
     config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.samplings
     assert isinstance(settings, TeacherConfig)
     tasksets = dict(zip(config.orchestrator.labels, teacher_tasksets(parts.sampling) or parts.tasksets, strict=True))
@@ -126,10 +126,10 @@ def _evaluations(held_out: HeldOut, name: str) -> dict[str, Evaluation]:
 
 
 def _gap(student: Evaluation, teacher: Evaluation) -> Gap:
-    """The gap over the tasks that both finished. Raises UserError if there are none."""
+    """Return the gap over the tasks that both finished. Raises UserError if there are none."""
     both = [
         (theirs.reward, ours.reward)
-        for ours, theirs in zip(student.rollouts, teacher.rollouts, strict=True)  # of the same tasks, in their order
+        for ours, theirs in zip(student.rollouts, teacher.rollouts, strict=True)  # the same tasks in the same order
         if not ours.failure and not theirs.failure
     ]
     if not both:

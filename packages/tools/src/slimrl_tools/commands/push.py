@@ -1,4 +1,4 @@
-"""The `push` command: weights with their model card, an adapter, or a run, to the Hugging Face Hub."""
+"""The `push` command: uploads weights with their model card, an adapter, or a run, to the Hugging Face Hub."""
 
 import argparse
 import shlex
@@ -35,7 +35,7 @@ A token comes from `hf auth login` or from HF_TOKEN. An upload that was interrup
 
 
 def run_push(argv: Sequence[str]) -> int:
-    """Runs `slimrl push RUN REPO`. Returns the exit status. Raises UserError."""
+    """Run `slimrl push RUN REPO`. Returns the exit status. Raises UserError."""
     arguments = _parser().parse_args(argv)
     target = Target(arguments.repository, arguments.private, arguments.revision)
     check_target(target)

@@ -1,4 +1,4 @@
-"""The `translate` command: a settings file of prime-rl becomes one of slimrl's, and no key of it is passed over."""
+"""The `translate` command: translates a settings file of prime-rl into one of slimrl's, and omits no key silently."""
 
 import argparse
 import sys
@@ -31,7 +31,7 @@ another default here. A key that cannot be done stops the translation: remove it
 
 
 def run_translate(argv: Sequence[str]) -> int:
-    """Runs `slimrl translate FILE`: prints the translated file, or writes it with `-o`, and prints the lists."""
+    """Run `slimrl translate FILE`: print the translated file, or write it with `-o`, and print the lists."""
     parser = argparse.ArgumentParser(
         prog="slimrl translate",
         description="Translates a settings file of prime-rl into one of slimrl's.",
@@ -51,7 +51,7 @@ def run_translate(argv: Sequence[str]) -> int:
     config_class = COMMANDS[command]
     names = names_of(config_class, print_note)
     if not PRIME_RL.is_foreign(source, command, names.is_known):
-        resolve(config_class, names.translate(source), {}, names)  # which refuses what slimrl does not know
+        resolve(config_class, names.translate(source), {}, names)  # it rejects keys unknown to slimrl
         print(f"{args.file} is a settings file of slimrl's already: slimrl {command} @ {args.file}")
         return 0
     translation = PRIME_RL.translate(source, command, names.is_known)
@@ -69,12 +69,12 @@ def run_translate(argv: Sequence[str]) -> int:
 
 
 def _command_of(source: Sequence[Setting]) -> str:
-    """The command that a file is for: only `sft` has data."""
+    """Return the command that a file is for: only `sft` has data."""
     return "sft" if any(one.path[0] == "data" for one in source) else "rl"
 
 
 def _toml(translation: Translation, name: str) -> str:
-    """The translated file, with what was not needed and what is left to defaults in comments."""
+    """Return the translated file, with comments on the keys that were not needed or are left to defaults."""
     tree: dict[str, Any] = {}
     for one in translation.settings:
         _set(tree, one.path, one.value)
@@ -86,7 +86,7 @@ def _toml(translation: Translation, name: str) -> str:
 
 
 def _set(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Sets a value in nested dictionaries; elements of lists are kept under their numbers."""
+    """Set a value in nested dictionaries; elements of lists are stored under their numbers."""
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
     if value != {}:  # the header of a section sets nothing

@@ -1,8 +1,8 @@
-"""The module says whether a run behaves like the recorded seeds of its recipe, from its files alone.
+"""Checks from a run's files whether it behaves like the recorded seeds of its recipe.
 
-Compared are the training reward at every step, and the held-out rewards before and after RL and their rise. What else
-left its band, such as the entropy, does not decide, and points at causes. A run that behaves is called otherwise about
-once in a hundred times (`tolerance.CHANCE`).
+The training reward is compared at every step, and the held-out rewards before and after RL and their difference. Other
+metrics outside of their bands, such as the entropy, do not affect the verdict, but hint at causes. About one in a
+hundred runs that behave is misjudged (`tolerance.CHANCE`).
 """
 
 import math
@@ -24,7 +24,7 @@ from slimrl_tools.curves.reference import Difference, Recipe, all_recipes, evalu
 from slimrl_tools.curves.tolerance import Band, Level, curve_band, level_halves, standard_error
 
 REWARD = "reward/mean"
-# What else may have left its band, and what that tells where it is below and where it is above.
+# Other metrics that may leave their bands, with the meaning of being below and above.
 SIDE_METRICS = {
     "loss/entropy": (
         "the policy says the same ever more, as after steps that are too large",
@@ -40,7 +40,7 @@ SIDE_METRICS = {
 }
 MISMATCH = "guard/mismatch_kl"
 HEALTHY_MISMATCH = 0.01
-EARLY = 5  # a fifth of the recipe's steps is its beginning
+EARLY = 5  # the first fifth of the recipe's steps counts as early
 Verdict = Literal["behaves", "differs", "void"]
 BEFORE, AFTER, RISE = "before RL", "after RL", "rise by RL"
 Evaluations = tuple[Estimate, Estimate]  # the first and the last of a run
@@ -48,8 +48,8 @@ Evaluations = tuple[Estimate, Estimate]  # the first and the last of a run
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One comparison. `value` is the run's, `low` and `high` where a run of the recipe is; for a curve at `step`, the
-    first one outside, or the last one if none is."""
+    """One comparison. `value` is the run's; runs of the recipe are between `low` and `high`. For a curve these
+    are the numbers at `step`: the first step outside of the band, or the last step."""
 
     what: str
     value: float
@@ -59,14 +59,14 @@ class Finding:
 
     @property
     def direction(self) -> str:
-        """Where the run is: "inside", "above" or "below"."""
+        """Return the run's position: "inside", "above" or "below"."""
         return "below" if self.value < self.low else "above" if self.value > self.high else "inside"
 
 
 @dataclass(frozen=True, slots=True)
 class CurveCheck:
-    """What a comparison of a run with its recipe came to. `blind` says that the recorded seeds are so far apart that a
-    run which learns nothing could pass."""
+    """The result of comparing a run with its recipe. `blind` is True if the recorded seeds are so far apart that a run
+    that learns nothing could pass."""
 
     recipe: Recipe
     verdict: Verdict
@@ -78,13 +78,13 @@ class CurveCheck:
 
     @property
     def outside(self) -> list[Finding]:
-        """The comparisons that tell the run from the recipe."""
+        """Return the comparisons that are outside of their bands."""
         return [one for one in self.findings if one.direction != "inside"]
 
 
 def check_curve(run_dir: Path) -> CurveCheck:
-    """Compare a run with the recorded seeds of its recipe. Raises UserError for a directory that is no run, has no
-    training metrics yet, or is of environments of which nothing is recorded."""
+    """Compare a run with the recorded seeds of its recipe. Raises UserError if the directory is not a run, has no
+    training metrics yet, or no recording has the run's environments."""
     recipe, differs = _recipe_of(run_dir)
     series = load_series(run_dir)
     if REWARD not in series or not np.intersect1d(series[REWARD][0], recipe.align(REWARD)[0]).size:
@@ -93,7 +93,7 @@ def check_curve(run_dir: Path) -> CurveCheck:
 
 
 def compare(recipe: Recipe, differs: Sequence[Difference], series: Mapping[str, Series]) -> CurveCheck:
-    """The comparison of a run's metrics with a recipe's, from which its settings differ so."""
+    """Compare a run's metrics with a recipe, given the differences between their settings."""
     is_whole = series[REWARD][0][-1] + 1 >= recipe.num_steps and "max_steps" not in {one.key for one in differs}
     reward = _compare_curve(recipe, REWARD, series)
     levels = list(_compare_held_out(recipe, series, is_whole, "eval.num_examples" in {one.key for one in differs}))
@@ -119,7 +119,7 @@ def _rise(pair: Evaluations) -> tuple[float, float]:
     return after.mean - before.mean, math.hypot(standard_error(before), standard_error(after))
 
 
-# The numbers that are compared, each with its standard error.
+# The compared numbers, each with its standard error.
 QUANTITIES: dict[str, Callable[[Evaluations], tuple[float, float]]] = {
     BEFORE: lambda pair: _level(pair[0]),
     AFTER: lambda pair: _level(pair[1]),
@@ -142,12 +142,12 @@ def _band_of(recipe: Recipe, name: str) -> Band:
 
 
 def _compare_curve(recipe: Recipe, name: str, series: Mapping[str, Series]) -> Finding:
-    """The comparison of a curve over the steps that both have."""
+    """Compare a curve over the steps that run and recipe have in common."""
     steps, own_S = series[name]
     recorded_S, values_RS = recipe.align(name)
     shared_S = np.intersect1d(steps, recorded_S)
     rows_RS = values_RS[:, np.isin(recorded_S, shared_S)]
-    # The width is that of the whole recipe: the steps of a run that has just begun are too few to tell it from.
+    # The width is from the whole recipe: the first steps of a run are too few to estimate it.
     whole = _band_of(recipe, name)
     smoothed_RS = np.array([smooth(row, whole.reach) for row in rows_RS])
     band = Band(smoothed_RS.mean(axis=0), whole.half, whole.reach)
@@ -160,7 +160,8 @@ def _compare_curve(recipe: Recipe, name: str, series: Mapping[str, Series]) -> F
 def _compare_held_out(
     recipe: Recipe, series: Mapping[str, Series], is_whole: bool, other_tasks: bool
 ) -> Iterator[Finding]:
-    """The comparisons of the held-out rewards before RL, and for a whole run those after it and of the difference."""
+    """Yield the comparisons of the held-out rewards before RL, and for a whole run also after it and of the
+    difference."""
     names = select_held_out_rewards(recipe.curves)
     modes = {name: found for name in names if (found := evaluations_of(series, name))}
     kinds = (BEFORE, AFTER, RISE) if is_whole else (BEFORE,)
@@ -178,7 +179,7 @@ def _compare_held_out(
 
 
 def _causes(recipe: Recipe, series: Mapping[str, Series], outside: Sequence[Finding]) -> Iterator[str]:
-    """What may be behind it, the most telling first."""
+    """Yield likely causes, the most informative first."""
     if MISMATCH in series and np.nanmax(series[MISMATCH][1]) > HEALTHY_MISMATCH:
         worst = int(series[MISMATCH][0][np.nanargmax(series[MISMATCH][1])])
         yield f"{MISMATCH} reaches {np.nanmax(series[MISMATCH][1]):.2g} at step {worst}: sampler and trainer disagree"

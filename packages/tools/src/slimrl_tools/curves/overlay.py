@@ -1,6 +1,6 @@
-"""The module plots one or several runs from their files, one over the other; seeds of the same settings are one band.
+"""Plots one or several runs from their files, one over the other; seeds of the same settings are one band.
 
-It is what `slimrl plot` and `scripts/plot_metrics.py` draw. Nothing is written into a run but the picture asked for.
+It draws for `slimrl plot` and `scripts/plot_metrics.py`. It writes nothing into a run except the requested picture.
 """
 
 import io
@@ -44,8 +44,8 @@ PICTURE = "metrics.png"  # of one run, in its directory
 
 @dataclass(frozen=True, slots=True)
 class PlotRequest:
-    """What to draw: runs, metrics (none are all that a run's own picture has), and how far to smooth, in steps on each
-    side; -1 is one fortieth of a run."""
+    """A request for a plot: runs, metrics (by default all in a run's own picture), and the reach of smoothing, in steps
+    on each side; -1 is one fortieth of a run."""
 
     runs: Sequence[Path]
     metrics: Sequence[str] = ()
@@ -54,13 +54,13 @@ class PlotRequest:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs that differ in their seeds alone, by name of metric, and what they are called together."""
+    """Runs that differ only in their seeds, each as metrics by name, and a common label."""
 
     label: str
     runs: Sequence[Mapping[str, Series]]
 
     def has(self, name: str) -> bool:
-        """Whether any of the runs has the metric."""
+        """Return True if any of the runs has the metric."""
         return any(name in run for run in self.runs)
 
 
@@ -81,7 +81,7 @@ def plot_request(request: PlotRequest, output: Path, chosen_by: str = "--output"
 
 
 def draw_request(request: PlotRequest) -> Figure:
-    """The figure of a request. Raises UserError as `plot_request` does."""
+    """Return the figure of a request. Raises UserError as `plot_request` does."""
     groups = group_runs(request.runs)
     known = {name for group in groups for run in group.runs for name in run}
     for name in request.metrics:
@@ -109,8 +109,8 @@ def draw_request(request: PlotRequest) -> Figure:
 
 
 def group_runs(run_dirs: Sequence[Path]) -> list[Group]:
-    """The runs in groups of equal settings, in the order in which they were named. Runs without a config.toml, as they
-    are kept as results, belong together if their names differ in `seed_N` alone."""
+    """Group runs of equal settings, in the given order. Runs without a config.toml, such as stored results, belong
+    together if their names differ only in `seed_N`."""
     by_key: dict[str, list[Path]] = {}
     for run_dir in run_dirs:
         by_key.setdefault(_group_key(run_dir), []).append(run_dir)
@@ -131,8 +131,8 @@ def _group_key(run_dir: Path) -> str:
 
 
 def _labels(groups: Iterable[Sequence[Path]]) -> list[str]:
-    """A name for each group: that of its directory without the seed's number, with as many of the directories around it
-    as tell the groups apart."""
+    """Return a name for each group: its directory's name without the seed's number, with as many parent directories as
+    needed to distinguish the groups."""
     firsts = [group[0].resolve() for group in groups]
     names = [[*path.parts[1:-1], *filter(None, [_without_seed(path)])] for path in firsts]
     for length in range(1, max(map(len, names)) + 1):
@@ -143,12 +143,12 @@ def _labels(groups: Iterable[Sequence[Path]]) -> list[str]:
 
 
 def _without_seed(path: Path) -> str:
-    """The directory's name without the number of a seed; empty for one that is called `seed_0`."""
+    """Return the directory's name without the number of a seed; empty for a name such as `seed_0`."""
     return SEED.sub("", path.name)
 
 
 def _default_panels(groups: Sequence[Group]) -> list[Panel]:
-    """The rewards, then the metrics of a run's own picture, each in a panel of its own."""
+    """Return panels of the rewards, then of the metrics in a run's own picture, each in a panel of its own."""
     every: dict[str, Series] = {name: series for group in groups for run in group.runs for name, series in run.items()}
     rewards = [name for name in ("reward/mean", *sorted(select_held_out_rewards(every))) if name in every]
     return [Panel(name, (name,)) for name in rewards] + [
@@ -160,7 +160,7 @@ def _default_panels(groups: Sequence[Group]) -> list[Panel]:
 
 
 def _looks(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
-    """Label, colour and marker of each group."""
+    """Return the label, colour and marker of each group."""
     return [
         (
             f"{group.label} ({len(group.runs)} runs)" if len(group.runs) > 1 else group.label,

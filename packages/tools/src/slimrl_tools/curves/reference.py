@@ -1,7 +1,7 @@
-"""The recorded curves of the recipes, which come with slimrl: `bands/NAME.json`, and how a run's recipe is known.
+"""Reads the recorded curves of the recipes, `bands/NAME.json` in this package, and finds the recipe of a run.
 
-`benchmarks/learning/bands.py` makes the files from recorded seeds. Knows no PyTorch; `reference_curves` answers the
-viewer, `curves/curve_check.py` says whether a run behaves.
+`benchmarks/learning/bands.py` makes the files from recorded seeds. Needs no PyTorch. `reference_curves` serves the
+viewer, and `curves/curve_check.py` judges runs.
 """
 
 import json
@@ -26,25 +26,24 @@ from slimrl.monitor.series import Series, common_steps
 from slimrl.stats import Estimate
 from slimrl_tools.curves.tolerance import curve_band
 
-# Settings that a run may have otherwise and still be compared, with a word that the comparison is loose.
+# Settings that may differ from the recipe's; the comparison is then reported as loose.
 LOOSE = re.compile(
     r"max_steps|max_async_level|eval\..*|orchestrator\.episode_timeout_s|inference\.(backend|quantization|lookup_tokens)"
     r"|model\.(dtype|date)"
 )
-# Settings under which the numbers are the same but for rounding.
+# Settings that change the numbers only by rounding.
 SAME_NUMBERS = re.compile(
     r"trainer\.(micro_batch_tokens|activation_checkpointing)|orchestrator\.env\.\d+\.(worker\..*|worker)"
     r"|inference\.graphs"
 )
-# What a recipe is about: runs that share these may be shown beside its curves, whatever else differs.
+# The subject of a recipe: runs with the same subject may be shown beside its curves, even if other settings differ.
 SUBJECT = re.compile(r"orchestrator\.env\.\d+\.(id|args\..*)|model\.name")
 ENVIRONMENT = re.compile(r"orchestrator\.env\.\d+\.id")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A recipe as it was recorded: its file, its settings, where the recorded seeds are kept, and their metrics, each a
-    series per seed."""
+    """A recorded recipe: its file, its settings, the place of recorded seeds, and one series per metric and seed."""
 
     name: str
     config_file: str
@@ -55,22 +54,22 @@ class Recipe:
 
     @property
     def num_steps(self) -> int:
-        """The training steps of the recorded seeds."""
+        """Return the number of training steps of the recorded seeds."""
         return len(self.curves["reward/mean"][0][0])
 
     def align(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The steps at which all seeds have a metric, and its values, a row for each seed."""
+        """Return the steps at which all seeds have a metric, and its values, a row for each seed."""
         return common_steps(self.curves[name])
 
     def evaluations(self, name: str) -> list[tuple[Estimate, Estimate]]:
-        """The first and the last evaluation of each seed by a metric, such as `held_out/reward_greedy`."""
+        """Return the first and the last evaluation of each seed by a metric, such as `held_out/reward_greedy`."""
         seeds = [{key: rows[number] for key, rows in self.curves.items()} for number in range(self.num_seeds)]
         return [found for seed in seeds if (found := evaluations_of(seed, name))]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting that a run has otherwise than its recipe. A `loose` one leaves the comparison possible."""
+    """A setting in which a run differs from its recipe. If it is `loose`, they can still be compared."""
 
     key: str
     recipe: Any
@@ -83,13 +82,13 @@ class Difference:
 
 @cache
 def all_recipes() -> tuple[Recipe, ...]:
-    """All recipes of which seeds are recorded, by name."""
+    """Return all recorded recipes, by name."""
     found = [one for one in (files("slimrl_tools.curves") / "bands").iterdir() if one.name.endswith(".json")]
     return tuple(parse_recipe(one.read_text(encoding="utf-8")) for one in sorted(found, key=lambda one: one.name))
 
 
 def parse_recipe(text: str) -> Recipe:
-    """The recipe in the text of a band file."""
+    """Parse the text of a band file."""
     content = json.loads(text)
     curves = {
         name: [
@@ -105,7 +104,7 @@ def parse_recipe(text: str) -> Recipe:
 
 
 def recognise(config: CommandConfig) -> tuple[Recipe, list[Difference]] | None:
-    """The recorded recipe that a run's settings are nearest to, and what they have otherwise; None if none has the same
+    """Return the recorded recipe nearest to a run's settings, with the differences; None if none has the same
     environments."""
     of_same_tasks = [recipe for recipe in all_recipes() if _environments(recipe.settings) == _environments(config)]
     compared = [(recipe, differences(recipe, config)) for recipe in of_same_tasks]
@@ -113,7 +112,7 @@ def recognise(config: CommandConfig) -> tuple[Recipe, list[Difference]] | None:
 
 
 def differences(recipe: Recipe, config: CommandConfig) -> list[Difference]:
-    """The settings that a run has otherwise than a recipe, those that spoil a comparison first."""
+    """Return the settings in which a run differs from a recipe; differences that prevent a comparison are first."""
     theirs, own = flat_settings(recipe.settings), flat_settings(config)
     found = [
         Difference(key, theirs.get(key), own.get(key), LOOSE.fullmatch(key) is not None)
@@ -121,19 +120,19 @@ def differences(recipe: Recipe, config: CommandConfig) -> list[Difference]:
         if theirs.get(key) != own.get(key)
         and not NO_RECIPE.fullmatch(key)
         and not SAME_NUMBERS.fullmatch(key)
-        # Before the parts of a run have been placed, `auto` stands there for 0.
+        # Before the parts of a run are placed, its `auto` stands for 0.
         and not (key == "max_async_level" and {theirs.get(key), own.get(key)} <= {"auto", 0})
     ]
     return sorted(found, key=lambda one: one.loose)
 
 
 def reference_curves(run_dir: Path) -> dict[str, Any] | None:
-    """The recorded curves of a run's recipe:
+    """Return the recorded curves of a run's recipe:
 
         {"recipe", "source", "differs", "curves": {metric: {"steps", "low", "mid", "high"}}}
 
-    `low` and `high` are where a run of the recipe stays; `differs` names the settings that this run has otherwise.
-    None if the run has no settings, or is of another model, environment or args of it than every recipe.
+    A run of the recipe stays between `low` and `high`; `differs` names the settings in which this run differs.
+    Return None if the run has no settings, or no recipe has the same model, environment and `args`.
     """
     try:
         found = recognise(read_run_config(run_dir))
@@ -149,7 +148,8 @@ def reference_curves(run_dir: Path) -> dict[str, Any] | None:
 
 
 def evaluations_of(series: Mapping[str, Series], name: str) -> tuple[Estimate, Estimate] | None:
-    """The first and the last evaluation of a run by its metric, such as `held_out/reward_greedy`; None without one."""
+    """Return the first and the last evaluation of a run by its metric, such as `held_out/reward_greedy`; None without
+    one."""
     if name not in series:
         return None
     steps, means = series[name]
@@ -166,8 +166,8 @@ def _values_at(series: Series | None, steps: np.ndarray) -> list[float]:
 
 
 def _reference_curve(recipe: Recipe, name: str) -> dict[str, list[Any]] | None:
-    """A metric's band as lists; None for what belongs to another metric. Of a held-out reward, which few steps have, it
-    is the range of the seeds."""
+    """Return a metric's band as lists, or None for a metric that belongs to another one. A held-out reward has few
+    steps: its band is the range of the seeds."""
     is_held_out = name.startswith("held_out/")
     if is_held_out and not select_held_out_rewards([name]):
         return None

@@ -1,9 +1,9 @@
-"""How far a run may be from the recorded seeds of its recipe: bands for curves and for single numbers.
+"""Computes how far a run may be from the recorded seeds of its recipe: bands for curves and for single numbers.
 
-A recipe has few seeds, mostly three, so their spread is known badly. It is therefore weighed against a second estimate
-of the same thing, of so many degrees of freedom as `PRIOR`, which each run has by itself: for a curve how much it jumps
-from step to step, for an evaluation the interval of its mean. The width is then Student's for the mean of the seeds and
-one run more, parted among all comparisons that are made (Bonferroni). Axes: `_R` runs, `_S` steps.
+A recipe has few seeds, mostly three, so they are a poor estimate of their spread. It is therefore weighed against a
+second estimate with `PRIOR` degrees of freedom, which each run provides: for a curve its jumps from step to step, for
+an evaluation the interval of its mean. The width follows Student's distribution for the mean of the seeds and one
+further run, with the chance divided among all comparisons (Bonferroni). Axes: `_R` runs, `_S` steps.
 """
 
 import math
@@ -15,17 +15,17 @@ import numpy as np
 from slimrl.monitor.series import smooth
 from slimrl.stats import Z_95, Estimate, student_quantile
 
-CHANCE = 0.005  # that a run like the recorded ones leaves a band, for the curve and for the evaluations each
+CHANCE = 0.005  # probability that a run like the recorded ones leaves a band; for curve and evaluations each
 PRIOR = 4.0
-# The smoothed curves of two seeds keep their distance for many steps: a run has about so many independent ones.
+# The smoothed curves of two seeds keep their distance for many steps: a run has about this many independent ones.
 PIECES = 4
 MIN_HALF = 0.02  # of a range of 1: less is of no interest
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The middle of the seeds at each step, and how far a run's smoothed curve may be from it. `reach` is how far both
-    are smoothed (`series.smooth`)."""
+    """The middle of the seeds at each step, and half the width of the band for a run's smoothed curve. `reach` is the
+    smoothing of both (`series.smooth`)."""
 
     mid_S: np.ndarray
     half: float
@@ -33,23 +33,22 @@ class Band:
 
     @property
     def low_S(self) -> np.ndarray:
-        """The lower edge."""
+        """Return the lower edge."""
         return self.mid_S - self.half
 
     @property
     def high_S(self) -> np.ndarray:
-        """The upper edge."""
+        """Return the upper edge."""
         return self.mid_S + self.half
 
     @property
     def is_blind(self) -> bool:
-        """Whether a curve that stays where the seeds begin would be inside: then the band tells nothing of learning."""
+        """Return True if a curve that stays at the seeds' first value would be inside: the band proves no learning."""
         return bool(np.abs(self.mid_S - self.mid_S[0]).max() <= self.half)
 
 
 def curve_band(values_RS: np.ndarray) -> Band:
-    """The band of one metric from its values at the steps of each seed, two seeds or more. Its width is the same at all
-    steps."""
+    """Return the band of one metric, of the same width at all steps, from the curves of two or more seeds."""
     num, num_steps = values_RS.shape
     reach = max(1, num_steps // 20)
     smoothed_RS = np.array([smooth(row, reach) for row in values_RS])
@@ -66,22 +65,22 @@ def curve_band(values_RS: np.ndarray) -> Band:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A number that each seed has one of, such as a held-out reward after RL, and the standard error of one."""
+    """A number that each seed has once, such as a held-out reward after RL, and its standard error."""
 
     values: Sequence[float]
     error: float
 
     @property
     def mid(self) -> float:
-        """The mean of the seeds."""
+        """Return the mean of the seeds."""
         return math.fsum(self.values) / len(self.values)
 
 
 def level_halves(levels: Sequence[Level], errors: Sequence[float], num_comparisons: int) -> list[float]:
-    """How far a run may be from each level. The levels are of one kind and share the estimate of their spread.
+    """Return the allowed distance of a run from each level. The levels are of one kind and share an estimate of spread.
 
-    `errors` are standard errors that the run has beside, because it was evaluated on other tasks than the seeds; 0 if
-    the tasks are the same, whose difficulty the spread of the seeds does not contain either.
+    `errors` are additional standard errors of a run that was evaluated on other tasks than the seeds. They are 0 for
+    the same tasks, as the spread of the seeds does not contain the tasks' difficulty either.
     """
     squares = sum((value - level.mid) ** 2 for level in levels for value in level.values)
     freedom = sum(len(level.values) - 1 for level in levels)
@@ -95,10 +94,10 @@ def level_halves(levels: Sequence[Level], errors: Sequence[float], num_compariso
 
 
 def standard_error(estimate: Estimate) -> float:
-    """The standard error of a mean with a 95% interval; 0 without an interval."""
+    """Return the standard error of a mean with a 95% interval; 0 without an interval."""
     return 0.0 if math.isnan(estimate.low) else (estimate.high - estimate.low) / (2 * Z_95)
 
 
 def _quantile(freedom: float, num_comparisons: float) -> float:
-    """Student's two-sided quantile for the whole chance over so many comparisons."""
+    """Return Student's two-sided quantile for the whole chance, divided by the number of comparisons."""
     return student_quantile(freedom, 1 - CHANCE / 2 / num_comparisons)

@@ -1,5 +1,5 @@
-"""Looks at this machine and says what slimrl will use of it, and why: `slimrl doctor`.
+"""Implements `slimrl doctor`: examines this machine, and reports the parts that slimrl will use, with reasons.
 
-A probe looks, and pure functions turn what was seen into findings. Nothing is downloaded or changed, but for the
-kernels, which are compiled into the cache as a run would do it.
+A probe examines, and pure functions turn its results into findings. Nothing is downloaded or changed, except that
+kernels are compiled into the cache, as by a run.
 """

@@ -21,19 +21,19 @@ from slimrl_tools.system import cpu_limit, load_note, num_cores
 GB = 1e9
 TIMEOUT_S = 10.0  # seconds that another program may take
 PRODUCT = f"a product of {TOKENS} x {WIDE} by {WIDE} x {NARROW}"
-SLOW = 20.0  # GFLOP/s, less than an old core has
+SLOW = 20.0  # GFLOP/s, less than an old core reaches
 SLOWER = "which takes up to twice as long"
 INSTALL = (
     "`uv sync --inexact --extra compiler` or `pip install 'slimrl[compiler]'` (Linux), `apt install g++` (Debian, "
     "Ubuntu), `dnf install gcc-c++` (Fedora), `xcode-select --install` (macOS)"
 )
 QUERY = "name,driver_version,memory.total,compute_cap"
-MIN_CAPABILITY = (7, 0)  # PyTorch's builds for CUDA 12.8 and later begin with Volta or Turing
+MIN_CAPABILITY = (7, 0)  # PyTorch's builds for CUDA 12.8 and later start with Volta or Turing
 BUILD = "Install a PyTorch for CUDA: `uv pip install --torch-backend auto torch`, see docs/install.md"
 
 
 def compute() -> Iterator[Finding]:
-    """Look at the device, the number format, the threads and the load."""
+    """Examine the device, the number format, the threads and the load."""
     load = load_note(torch.get_num_threads())  # before anything here computes
     device = choose_device("auto")
     choice = choose_dtype(device)
@@ -47,7 +47,7 @@ def compute() -> Iterator[Finding]:
 
 
 def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
-    """Return the number format, and the reason for it; the measured speeds are empty on a GPU."""
+    """Return a finding on the number format and its reason; the measured speeds are empty on a GPU."""
     if not gflops:
         why = "which this GPU computes in" if dtype == "bfloat16" else "as this GPU does not compute in bfloat16"
         return Finding("number format", Level.OK, f"{dtype}, {why}")
@@ -74,7 +74,7 @@ def threads_finding(num_threads: int, num_cores: int, limit: float) -> Finding:
 
 
 def kernels() -> Iterator[Finding]:
-    """Look at the C++ compiler, and at the kernels that it makes for this CPU."""
+    """Examine the C++ compiler and its kernels for this CPU."""
     command = find_compiler()
     if command is None:
         text = (
@@ -92,11 +92,11 @@ def kernels() -> Iterator[Finding]:
 
 
 def kernels_finding(compiler: list[str]) -> Finding:
-    """Return whether the kernels are compiled, and the time that it took to compile or to check them."""
+    """Return a finding on whether the kernels are compiled, with the time to compile or to check them."""
     began = time.perf_counter()
     try:
         path = compile_kernels(compiler, cache_root() / "kernels")
-    except UserError as error:  # which says what to do about the cache
+    except UserError as error:  # it explains how to mend the cache
         return Finding("kernels", Level.PROBLEM, str(error))
     except (OSError, subprocess.SubprocessError) as error:
         text = f"they cannot be compiled, so PyTorch's operations are used, {SLOWER}: {first_error(error)}"
@@ -119,7 +119,7 @@ class Card:
 
 
 def gpu() -> Iterator[Finding]:
-    """Look at the GPUs of the driver and of PyTorch, at NCCL, and for vLLM as a sampler."""
+    """Examine the GPUs of the driver and of PyTorch, NCCL, and vLLM as a sampler."""
     smi = shutil.which("nvidia-smi")
     shown = _run(smi, f"--query-gpu={QUERY}", "--format=csv,noheader") if smi else []
     if not torch.cuda.is_available():
@@ -134,7 +134,7 @@ def gpu() -> Iterator[Finding]:
 
 
 def no_gpu_finding(shown: Sequence[str], built_for: str) -> Finding:
-    """Return why PyTorch uses no GPU, where the driver may show some; `built_for` is PyTorch's version of CUDA."""
+    """Return the reason why PyTorch, built for the CUDA version `built_for`, uses none of the driver's GPUs."""
     if not shown:
         return Finding("GPU", Level.OK, "none: everything is computed on the CPU")
     cards = "; ".join(shown)
@@ -146,7 +146,7 @@ def no_gpu_finding(shown: Sequence[str], built_for: str) -> Finding:
 
 
 def card_finding(number: int, card: Card, driver: str) -> Finding:
-    """Return the properties of a GPU, and which of them are used."""
+    """Return a finding on the properties of a GPU and their use."""
     subject, capability = f"GPU {number}", ".".join(map(str, card.capability))
     text = (
         f"{card.name}, {card.free / GB:.1f} of {card.total / GB:.1f} GB free, compute capability {capability}, "
@@ -160,7 +160,7 @@ def card_finding(number: int, card: Card, driver: str) -> Finding:
 
 
 def nccl_finding(is_available: bool) -> Finding:
-    """Return whether several GPUs can communicate."""
+    """Return a finding on whether several GPUs can communicate."""
     if not is_available:
         return Finding("NCCL", Level.PROBLEM, "PyTorch has none, so that several GPUs cannot train together", BUILD)
     version = ".".join(map(str, torch.cuda.nccl.version()))
@@ -168,7 +168,7 @@ def nccl_finding(is_available: bool) -> Finding:
 
 
 def vllm_finding(found: str) -> Finding:
-    """Return whether vLLM can sample; `found` is its program or its version."""
+    """Return a finding on whether vLLM can sample; `found` is its program or its version."""
     if found:
         return Finding("vLLM", Level.OK, f"{found}: used with `inference.backend = vllm`")
     remedy = "To sample with vLLM, install it in an environment of its own (docs/server.md)."

@@ -19,7 +19,7 @@ from slimrl_tools.system import memory_limit
 
 GB = 1e9
 CPUINFO = Path("/proc/cpuinfo")
-# Flags of Linux, from the best on, and their names.
+# Flags of Linux, best first, and their names.
 FEATURES = {
     "amx_bf16": "AMX",
     "avx512_bf16": "AVX512-BF16",
@@ -39,7 +39,7 @@ OFFLINE = "Packaged models, directories and `.gguf` files need no Hub; HF_HUB_OF
 
 
 def cpu() -> Iterator[Finding]:
-    """Look at the CPU."""
+    """Examine the CPU."""
     if CPUINFO.is_file():
         yield cpu_finding(CPUINFO.read_text(encoding="utf-8", errors="replace"))
     else:
@@ -48,7 +48,7 @@ def cpu() -> Iterator[Finding]:
 
 
 def cpu_finding(text: str) -> Finding:
-    """Return the CPU's features that kernels use, from the text of /proc/cpuinfo."""
+    """Return a finding on the CPU's features that kernels use, from the text of /proc/cpuinfo."""
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     values = {name.strip(): value.strip() for name, value in fields.items()}
     flags = (values.get("flags") or values.get("Features") or "").split()
@@ -59,13 +59,13 @@ def cpu_finding(text: str) -> Finding:
 
 
 def memory() -> Iterator[Finding]:
-    """Look at the machine's memory, and at the limit of a container or a job."""
+    """Examine the machine's memory, and the limit of a container or a job."""
     found = psutil.virtual_memory()
     yield memory_finding(found.total, found.available, memory_limit())
 
 
 def memory_finding(total: float, available: float, limit: float) -> Finding:
-    """Return the size of a model that can be trained in the free memory, in bytes; a `limit` of 0 is none."""
+    """Return a finding on the size of a model that can be trained in the free bytes; a `limit` of 0 is none."""
     free = min(available, limit) if limit else available
     within = f", of which this container may have {limit / GB:.1f}" if 0 < limit < total else ""
     weights = max(0.0, free - SPARE) / BYTES_PER_WEIGHT
@@ -80,7 +80,7 @@ def memory_finding(total: float, available: float, limit: float) -> Finding:
 
 
 def storage() -> Iterator[Finding]:
-    """Look at the disk of runs, the cache and shared memory."""
+    """Examine the disk of runs, the cache and shared memory."""
     places = (("disk", Path.cwd(), "--output_dir"), ("cache", cache_root(), "the variable SLIMRL_CACHE"))
     for subject, directory, chosen_by in places:
         there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
@@ -91,7 +91,7 @@ def storage() -> Iterator[Finding]:
 
 
 def disk_finding(subject: str, directory: Path, free: float, is_writable: bool, chosen_by: str) -> Finding:
-    """Return whether there is room in a directory, in bytes, and whether it can be written to."""
+    """Return a finding on the free bytes of a directory, and on whether it is writable."""
     if not is_writable:
         text, remedy = f"{directory} cannot be written to", f"Mend its permissions, or name another by {chosen_by}."
         return Finding(subject, Level.PROBLEM if subject == "cache" else Level.NOTE, text, remedy)
@@ -104,7 +104,7 @@ def disk_finding(subject: str, directory: Path, free: float, is_writable: bool, 
 
 
 def shm_finding(free: float) -> Finding:
-    """Return whether there is shared memory, over which GPUs of one machine and vLLM's processes communicate."""
+    """Return a finding on shared memory, over which GPUs of one machine and vLLM's processes communicate."""
     text = f"{free / GB:.2f} GB free in {SHARED}"
     if free < LOW_SHARED:
         remedy = "Start the container with `--shm-size 8g` before you train on several GPUs or sample with vLLM."
@@ -124,7 +124,7 @@ def model() -> Iterator[Finding]:
 
 
 def hub() -> Iterator[Finding]:
-    """Look whether the Hub answers, or is not to be asked; and at its cache."""
+    """Check whether the Hub answers, unless it is turned off; and examine its cache."""
     cache = Path(constants.HF_HUB_CACHE)
     num = len(list(cache.glob("models--*"))) if cache.is_dir() else 0
     kept = f"{num} model{'' if num == 1 else 's'} in its cache {cache}"
@@ -136,7 +136,7 @@ def hub() -> Iterator[Finding]:
 
 
 def hub_finding(endpoint: str, kept: str) -> Finding:
-    """Return whether models can be fetched from the Hub, which answers with whatever status if they can."""
+    """Return a finding on whether models can be fetched from the Hub; any HTTP status counts as an answer."""
     try:
         ask_once(Peer("Hub", endpoint), endpoint, HUB_TIMEOUT_S, "HEAD")
     except HttpError as error:

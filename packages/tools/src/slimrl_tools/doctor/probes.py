@@ -1,4 +1,4 @@
-"""The probes, and how they are made: each in a thread, within a time limit, and whatever one raises is its finding.
+"""Runs the probes: each in a thread, within a time limit, and any exception becomes a finding.
 
 Their modules are imported in these threads too: a broken PyTorch is a finding like any other.
 """
@@ -19,9 +19,10 @@ Look = Callable[[], Iterable[Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A look at one subject: the function that returns the findings, and the limit of its time.
+    """A probe of one subject: the function that returns the findings, and its time limit.
 
-    A problem of one that `is_core` is one of slimrl's core. One that is `alone` measures, and no other is made then.
+    A problem found by a probe that `is_core` is a problem of slimrl's core. A probe that is `alone` measures, so no
+    other runs meanwhile.
     """
 
     subject: str
@@ -57,13 +58,13 @@ PLUGIN_LIMIT_S = 30.0
 
 
 def all_probes() -> list[Probe]:
-    """The probes of this package, then those of plug-ins (`slimrl.probes`)."""
+    """Return the probes of this package, then those from plug-ins (`slimrl.probes`)."""
     return [*PROBES, *(Probe(name, partial(_of_plugin, name), PLUGIN_LIMIT_S) for name in names(PROBES_GROUP))]
 
 
 def look(probes: Sequence[Probe], advance: Callable[[], None]) -> tuple[list[Finding], bool]:
-    """Return all findings, in the order of the probes, and whether the core is well. `advance` is called after each
-    probe."""
+    """Return all findings, in the order of the probes, and True if the core has no problem. `advance` is called after
+    each probe."""
     found: dict[Probe, list[Finding]] = {}
     together = [(probe, _start(probe)) for probe in probes if not probe.alone]
     for probe, wait in together:
@@ -88,7 +89,7 @@ def _start(probe: Probe) -> Callable[[], list[Finding]]:
             return result.result(max(0.0, deadline - time.monotonic()))
         except UserError as error:
             return [problem(str(error))]
-        except (Exception, SystemExit) as error:  # whatever is broken here, such as an installed package, is a finding
+        except (Exception, SystemExit) as error:  # anything broken here, such as an installed package, is a finding
             if result.done():
                 text = f"it could not be looked at: {describe(error)}"
                 return [problem(text, "Mend or install again what is named.")]

@@ -1,4 +1,4 @@
-"""Python, slimrl and the packages that it needs, in the versions that it wants; and its extras."""
+"""Probes of Python, slimrl, its required packages and their versions, and its extras."""
 
 import platform
 import sys
@@ -13,14 +13,14 @@ import slimrl
 from slimrl.errors import install_hint
 from slimrl.monitor.findings import Finding, Level
 
-CORE = ""  # the name of what is no extra
+CORE = ""  # the name of requirements outside of extras
 STATES = ("installed", "need nothing more", "not installed", "in other versions")  # of extras
 SHOWN = ("torch", "transformers")
 Installed = Callable[[str], str]
 
 
 def software() -> Iterator[Finding]:
-    """Look at Python, the packages, and the extras."""
+    """Examine Python, the packages, and the extras."""
     asked = by_extra(_requirements("slimrl"))
     extras = {extra: [*with_extras(asked[extra], _requirements)] for extra in sorted(asked) if extra != CORE}
     here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {sys.prefix}"
@@ -31,7 +31,7 @@ def software() -> Iterator[Finding]:
 
 
 def version_of(name: str) -> str:
-    """The version of an installed package; empty if it is not installed."""
+    """Return the version of an installed package; empty if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -39,7 +39,7 @@ def version_of(name: str) -> str:
 
 
 def by_extra(texts: Iterable[str]) -> dict[str, list[Requirement]]:
-    """Requirements by the extra that they belong to; those that this platform does not have are left out."""
+    """Group requirements by their extra, without requirements for other platforms."""
     found: dict[str, list[Requirement]] = {}
     for one in map(Requirement, texts):
         extra = str(one.marker).partition("extra ==")[2].strip().strip("\"'") if one.marker else CORE
@@ -49,7 +49,7 @@ def by_extra(texts: Iterable[str]) -> dict[str, list[Requirement]]:
 
 
 def all_needed(name: str, requirements: Callable[[str], Iterable[str]]) -> set[str]:
-    """The packages that come with a package: those that it needs, those that these need, and so on, without extras."""
+    """Return all packages that a package requires, directly or through others, without extras."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -61,8 +61,7 @@ def all_needed(name: str, requirements: Callable[[str], Iterable[str]]) -> set[s
 
 
 def with_extras(asked: Iterable[Requirement], requirements: Callable[[str], Iterable[str]]) -> Iterator[Requirement]:
-    """The requirements, each followed by those of the extras that it names: `slimrl-serve[server]` by those of
-    `server`."""
+    """Yield the requirements, each followed by those of its extras, as in `slimrl-serve[server]`."""
     for one in asked:
         yield one
         inner = by_extra(requirements(one.name)) if one.extras else {}
@@ -71,12 +70,12 @@ def with_extras(asked: Iterable[Requirement], requirements: Callable[[str], Iter
 
 
 def _requirements(name: str) -> Iterable[str]:
-    """What an installed package requires; nothing of one that is not."""
+    """Return the requirements of a package; none if it is not installed."""
     return (requires(name) or ()) if version_of(name) else ()
 
 
 def faults_of(asked: Iterable[Requirement], installed: Installed) -> list[str]:
-    """The requirements that are not met, in words.
+    """Describe the requirements that are not met.
 
     >>> faults_of([Requirement("torch>=2.13"), Requirement("rich")], lambda name: {"torch": "2.9"}.get(name, ""))
     ['torch is 2.9, and >=2.13 is wanted', 'rich is missing']
@@ -92,7 +91,7 @@ def faults_of(asked: Iterable[Requirement], installed: Installed) -> list[str]:
 
 
 def core_finding(asked: list[Requirement], installed: Installed) -> Finding:
-    """Whether the packages of the core are here in the versions that are wanted."""
+    """Return a finding on whether the core's packages are installed in the required versions."""
     if faults := faults_of(asked, installed):
         remedy = "`pip install --upgrade slimrl`, or in a checkout `uv sync --inexact`"
         return Finding("packages", Level.PROBLEM, "; ".join(faults), remedy)
@@ -103,8 +102,8 @@ def core_finding(asked: list[Requirement], installed: Installed) -> Finding:
 def extras_finding(
     extras: Mapping[str, list[Requirement]], installed: Installed, come_with_core: Collection[str]
 ) -> Finding:
-    """Return the extras that are installed, in part or in other versions, or not at all; and those that need no more
-    than the packages that come with the core."""
+    """Return a finding on the extras: installed, in other versions, not installed, or without any packages beyond the
+    core's."""
     found: dict[str, list[str]] = {
         "installed": [],
         "need nothing more": [],

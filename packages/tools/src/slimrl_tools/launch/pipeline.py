@@ -1,4 +1,4 @@
-"""Simulations of the pipeline for the command `plan`: from a recorded run and settings to a question for the model."""
+"""Prepares simulations of the pipeline for the command `plan`, from settings and a recorded run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +20,13 @@ from slimrl_tools.plan.pipeline.placement import LINK, Costs, placement_of, reci
 from slimrl_tools.plan.plan import Plan, plan_on, with_settings
 from slimrl_tools.plan.timing import DISK
 
-SKIPPED = 1  # steps at a run's start, in which products are compiled
+SKIPPED = 1  # first steps of a run, during which products are compiled
 MOST_RANKS = 1024
 GATHERS = 3  # times that the ranks exchange the weights over a pack: forward, backward, and the gradients
 
 
 def read_run(run_dir: Path, machine: Machine, first: int = SKIPPED) -> RecordedRun:
-    """A run as the model sees it, without the steps before `first`. Raises UserError if it is none of `rl`."""
+    """Return a run to simulate, without the steps before `first`. Raises UserError unless it is a run of `rl`."""
     config = read_run_config(run_dir)
     if type(config) is not RLConfig:
         raise UserError(f"{run_dir} is a run of `{config.command}`: name the output_dir of a run of `rl`.")
@@ -39,8 +39,8 @@ def read_run(run_dir: Path, machine: Machine, first: int = SKIPPED) -> RecordedR
 
 
 def make_question(planner: Planner, machine: Machine, options: PlanOptions) -> Question:
-    """What the model is asked about a run's settings, with the episodes of a recorded run. Without `--on` the devices
-    are like the one that this run had. Raises UserError if the recorded run does not tell what is needed."""
+    """Return the simulation's question about a run's settings, with the episodes of a recorded run. Without `--on` the
+    devices are like the recorded run's. Raises UserError if the recorded run lacks required numbers."""
     config = planner.config
     assert isinstance(config, RLConfig)
     plan, least = planner.on(machine), 1
@@ -65,7 +65,7 @@ def make_question(planner: Planner, machine: Machine, options: PlanOptions) -> Q
 
 
 def with_links(costs: Costs, plan: Plan, is_broadcast: bool) -> Costs:
-    """The costs with what goes between devices, by the bytes of the weights, as far as no run has measured it."""
+    """Return the costs with transfers between devices, from the bytes of the weights unless a run has measured them."""
     num_bytes = plan.demand.compute.bytes * plan.demand.shape.weights
     over_link = num_bytes / LINK
     to_replica = over_link if is_broadcast else 2 * num_bytes / DISK  # written, and read
@@ -78,7 +78,7 @@ def with_links(costs: Costs, plan: Plan, is_broadcast: bool) -> Costs:
 
 
 def least_trainers(planner: Planner, machine: Machine) -> int:
-    """The fewest ranks, doubled each time, among which the trainer fits such devices. Raises UserError if none do."""
+    """Return the fewest ranks, a power of 2, with which the trainer fits such devices. Raises UserError without any."""
     num = 1
     while not _fits(planner, machine, num):
         num *= 2
@@ -91,7 +91,7 @@ def least_trainers(planner: Planner, machine: Machine) -> int:
 
 
 def _fits(planner: Planner, machine: Machine, num_ranks: int) -> bool:
-    """Whether so many ranks of the trainer fit devices of their own."""
+    """Return True if `num_ranks` trainer ranks fit on separate devices."""
     settings = {"inference_gpu_ids": [0], "trainer_gpu_ids": list(range(1, num_ranks + 1))}
     config = with_settings(planner.config, settings | {"deployment.type": "processes"})
     larger = replace(machine, num_gpus=num_ranks + 1)

@@ -1,4 +1,4 @@
-"""Plans of runs before anything is loaded: for the command `plan`, and for the two lines with which `rl` begins."""
+"""Plans runs before anything is loaded: for the command `plan`, and for the two lines at the start of `rl`."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -38,13 +38,13 @@ OVERRIDE = "`--plan warn`"
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Makes the plans of one run, of which it has the settings and the basis."""
+    """Makes the plans of one run from its settings and basis."""
 
     config: Configs
     basis: Basis
 
     def on(self, machine: Machine, measures: bool = False) -> Plan:
-        """The plan on a machine. `measures` is whether times are measured, which only this machine allows."""
+        """Return the plan on a machine. If `measures` is True, measure times (only for this machine)."""
         config = place_for(self.config, machine)
         rough = plan_on(config, machine, self.basis)
         speeds: Speeds | None = None
@@ -54,7 +54,7 @@ class Planner:
         return plan_on(config, machine, self.basis, speeds) if speeds else rough
 
     def advice(self, plan: Plan) -> list[Proposal]:
-        """What to change so that the plan needs less memory."""
+        """Return changes that reduce the memory of the plan."""
 
         def replan(config: Configs, workload: Workload) -> Plan:
             return plan_on(config, plan.machine, replace(self.basis, workload=workload), plan.speeds)
@@ -63,21 +63,20 @@ class Planner:
 
 
 def make_planner(config: Configs, base: float) -> Planner:
-    """The planner of a run. Raises UserError for a model whose config cannot be had."""
+    """Return the planner of a run. Raises UserError for a model without an accessible config."""
     shape = read_shape(config.model.name, config.model.lora)
     return Planner(config, Basis(shape, expect_workload(config), base, served_models(config)))
 
 
 def place_for(config: Configs, machine: Machine) -> Configs:
-    """The settings with what `auto` comes to on a machine."""
+    """Return the settings with `auto` resolved for a machine."""
     if isinstance(config, SFTConfig):
         return config
     return place_on(config, machine.num_gpus, lambda text: None)
 
 
 def expect_workload(config: Configs) -> Workload:
-    """The rollouts that a step is expected to have. Nothing is downloaded for it, nothing built, and no code of the
-    user's called."""
+    """Return the expected rollouts of a step. Downloads and builds nothing, and runs no code of the user's."""
     if isinstance(config, RLConfig):
         known = from_earlier_run(Path(config.output_dir), config.orchestrator.batch_size) or from_recorded(config)
         if known is not None:
@@ -85,16 +84,16 @@ def expect_workload(config: Configs) -> Workload:
     tasksets = _tasksets(_environments(config))
     try:
         played = from_experts(config, tasksets) if tasksets else None
-    except UserError:  # such as for a file of the user's that an expert reads: a run without a warm-up needs no expert
+    except UserError:  # such as for a user's file that an expert reads: a run without a warm-up needs no expert
         played = None
     return played or from_assumption(config)
 
 
 def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
-    """Print a plan of a placed run in two lines. None if `plan` is off, if the run is on a cluster, or if the
-    planner fails, which a note says and which ends no run.
+    """Print a plan of a placed run in two lines. Return None if `plan` is off, if the run is on a cluster, or if the
+    planner fails; a note reports that failure, and the run continues.
 
-    Raises UserError where the run cannot fit this machine, unless `plan` is `warn`.
+    Raises UserError if the run cannot fit this machine, unless `plan` is `warn`.
     """
     left = what_is_left(config)
     # The nodes of a cluster have other memory than this machine, and other speeds.
@@ -105,7 +104,7 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
         lines = two_lines(plan)
     except UserError:
         raise
-    except Exception as error:  # a config of a kind that the planner does not know may be of a model that trains
+    except Exception as error:  # the planner may not know a config although its model can be trained
         note(f"plan: none, as planning failed ({describe(error)}); the run goes on", "yellow")
         return None
     for line in lines:
@@ -120,10 +119,10 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
 
 
 def what_is_left(config: RLConfig) -> RLConfig:
-    """The settings with the steps that a resumed run has still to make."""
+    """Return the settings with only the remaining steps of a resumed run."""
     try:
         progress = read_progress(Path(config.output_dir)) if config.resume else None
-    except UserError:  # of a damaged checkpoint, which is put aside when the run is resumed
+    except UserError:  # the checkpoint is damaged; resuming the run will put it aside
         progress = None
     if progress is None:
         return config
@@ -133,8 +132,8 @@ def what_is_left(config: RLConfig) -> RLConfig:
 
 
 def _foresee(config: RLConfig) -> tuple[Plan, str]:
-    """The plan of a placed run, and why it must be refused; empty if it need not."""
-    # As loading the policy does: before the first matrix product, by which this machine is timed here.
+    """Return the plan of a placed run, and the reason to refuse it; empty if it can run."""
+    # As when the policy is loaded: set them before the first matrix product, which times this machine.
     set_threads(config.model.num_threads)
     keep_freed_memory()
     planner = make_planner(config, own_memory())
@@ -146,8 +145,8 @@ def _foresee(config: RLConfig) -> tuple[Plan, str]:
 
 
 def keep_plan(plan: Plan | None, output_dir: Path) -> None:
-    """Write what was foretold to the directory of a run, which this process has opened (`launch/run_dir.py`): the
-    closing table finds it there."""
+    """Write the prediction to a run's directory, which this process has opened (`launch/run_dir.py`), for the closing
+    table."""
     if plan is None:
         return
     times = {"step_s": round(plan.times.step_s, 3), "run_s": round(plan.times.run_s), "times": plan.speeds.source}
@@ -163,7 +162,7 @@ def _environments(config: Configs) -> Sequence[EnvConfig]:
 
 
 def _tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
-    """The tasksets, if all come with slimrl, need no preparation and ask no server: others may download or build
+    """Return the tasksets, if all are slimrl's own, need no preparation and use no server: others may download or build
     something, or cost money."""
     # An argument that is a table names a server: a judge's or a partner's.
     if not all(is_builtin(env.id) and not any(isinstance(one, dict) for one in env.args.values()) for env in envs):

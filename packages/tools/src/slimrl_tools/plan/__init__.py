@@ -1,1 +1,1 @@
-"""Foretells what a run takes, before anything is loaded: memory by part, disk, time, and what to change."""
+"""Predicts the cost of a run before anything is loaded: memory by part, disk and time, with advice on settings."""

@@ -1,4 +1,4 @@
-"""What to change where a run does not fit: each proposal is planned anew, so that what it saves is a number."""
+"""Suggests changes where a run does not fit. Each proposal is planned anew, so that its saving is a number."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from slimrl_tools.plan.demand import HALF
 from slimrl_tools.plan.plan import Configs, Plan, saving_of, with_settings
 from slimrl_tools.plan.workload import Workload
 
-RANK = 16  # of the adapter that is proposed
+RANK = 16  # of the proposed adapter
 LEAST_SAVED = 0.03e9
 SHORTEST, FEWEST_SLOTS, SMALLEST_PACK = 256, 8, 512
 Replan = Callable[[Configs, Workload], Plan]
@@ -16,7 +16,7 @@ Replan = Callable[[Configs, Workload], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Settings to change, what that saves, and whether it fits then."""
+    """Settings to change, the bytes that this saves, whether the run then fits, and the price of the change."""
 
     settings: dict[str, object]
     saves: float
@@ -25,14 +25,14 @@ class Proposal:
 
     @property
     def text(self) -> str:
-        """The proposal as a sentence."""
+        """Return the proposal as a sentence."""
         words = " ".join(f"--{key} {_flag_value(value)}" for key, value in self.settings.items())
         return f"{words} saves {self.saves / 1e9:.1f} GB{', and then it fits' if self.fits else ''} ({self.price})"
 
 
 def proposals(plan: Plan, replan: Replan) -> list[Proposal]:
-    """What saves memory where it is tightest, the most saving first; and in the end, if none of them suffices, all that
-    is needed together."""
+    """Return changes that save memory on the tightest device, largest saving first. If none suffices alone, append one
+    proposal of several changes together that does."""
     found = list[Proposal]()
     for settings, price in _changes(plan):
         changed = replan(with_settings(plan.config, settings), plan.workload)
@@ -42,7 +42,7 @@ def proposals(plan: Plan, replan: Replan) -> list[Proposal]:
     if plan.fits or any(one.fits for one in found):
         return found
     settings = dict[str, object]()
-    for one in found:  # one after the other, until it fits
+    for one in found:  # add one after the other, until the run fits
         settings |= one.settings
         changed = replan(with_settings(plan.config, settings), plan.workload)
         if changed.fits:
@@ -51,7 +51,7 @@ def proposals(plan: Plan, replan: Replan) -> list[Proposal]:
 
 
 def _changes(plan: Plan) -> Iterator[tuple[dict[str, object], str]]:
-    """Settings that may save memory, and what each costs."""
+    """Yield settings that may save memory, each with its price."""
     config, demand = plan.config, plan.demand
     is_rl = isinstance(config, RLConfig)
     section = "trainer." if is_rl else ""

@@ -1,13 +1,13 @@
-"""A table of devices, for machines that one does not have: memory, bandwidth, and operations a second.
+"""A table of devices, for plans on machines that are not at hand: memory, bandwidth, and operations per second.
 
 Numbers are the makers' own, dense (without sparsity) and with sums in float32, as PyTorch computes:
 
 - RTX 30: "NVIDIA Ampere GA102 GPU Architecture", tables 2 and 9; RTX 40: "NVIDIA Ada GPU Architecture", appendix A;
   RTX 50: "NVIDIA RTX Blackwell GPU Architecture", appendix A
-- T4, A10, A100, L4, L40S, RTX A6000, RTX 6000 Ada, H100, H200: the data sheet of each; those that print numbers with
-  sparsity alone are halved; B200: "NVIDIA DGX B200 datasheet", an eighth of it; A10G: AWS, instances G5
+- T4, A10, A100, L4, L40S, RTX A6000, RTX 6000 Ada, H100, H200: the data sheet of each, halved if it prints only numbers
+  with sparsity; B200: "NVIDIA DGX B200 datasheet", an eighth of it; A10G: AWS, instances G5
 
-Operations are of bfloat16 where the device has it, which the T4 has not: it computes in float32.
+Operations are in bfloat16, except for the T4: it lacks bfloat16 and computes in float32.
 """
 
 import re
@@ -24,9 +24,9 @@ MOST = 64  # devices of a machine
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What computes: its memory in bytes, the bytes that it reads and the operations that it does in a second.
+    """A CPU or GPU: its memory in bytes, and the bytes that it reads and the operations that it does per second.
 
-    `flops` are those of matrix products in bfloat16, `float_flops` in float32.
+    `flops` counts operations of matrix products in bfloat16, `float_flops` in float32.
     """
 
     name: str
@@ -38,17 +38,17 @@ class Device:
 
     @property
     def has_bfloat16(self) -> bool:
-        """Whether `model.dtype = "auto"` computes in bfloat16 on it."""
+        """Return True if `model.dtype = "auto"` selects bfloat16 on it."""
         return self.flops > 1.2 * self.float_flops
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A host with GPUs, or with none. `device` is what computes: one of its GPUs, or its CPU.
+    """A host with or without GPUs. `device` computes: one of its GPUs, or its CPU.
 
-    `gpus` are its GPUs by their numbers; empty where all are like `device`, or there are none. `memory` are the bytes
-    of main memory that a run may have, `disk` those that are free where it writes; 0 is unknown. `limit` says what
-    bounds the memory, and is empty where nothing but the machine's size does.
+    `gpus` lists the GPUs by number; it is empty if all are like `device` or there are none. `memory` is the main memory
+    that a run may use, `disk` the free space of its directory, in bytes; 0 if unknown. `limit` names the source of the
+    memory limit; empty if only the machine's size limits it.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Machine:
     gpus: tuple[Device, ...] = ()
 
     def device_at(self, place: str) -> Device:
-        """The GPU that PyTorch calls so, as in `cuda:1`; without a number the first."""
+        """Return the GPU with this PyTorch name, such as `cuda:1`; without a number the first."""
         number = int(place.partition(":")[2] or 0)
         return self.gpus[number] if number < len(self.gpus) else self.device
 
@@ -98,8 +98,8 @@ DEVICES = dict(
 
 
 def find_machines(text: str) -> list[Machine]:
-    """The machines that a text such as `rtx3090x1,h100x8` names. Raises UserError, with the nearest name, for a device
-    that is not in the table."""
+    """Return the machines that a text such as `rtx3090x1,h100x8` names. Raises UserError, with the nearest name, for an
+    unknown device."""
     return [_machine(part.strip().lower()) for part in text.split(",")]
 
 
@@ -114,5 +114,5 @@ def _machine(text: str) -> Machine:
     if not 1 <= num <= MOST:
         raise UserError(f"--on names `{text}`: a machine has 1 to {MOST} of them.")
     device = DEVICES[name]
-    # Main memory is not in the name: twice that of the GPUs is usual, and only the parts on the CPU need it.
+    # Names do not include main memory: twice the memory of the GPUs is usual, and only the parts on the CPU need it.
     return Machine(f"{name}x{num}", device, num, memory=max(32 * GIB, 2 * num * device.memory))

@@ -1,4 +1,4 @@
-"""The bytes that a run writes: checkpoints, weights, rollouts."""
+"""Estimates the bytes that a run writes: checkpoints, weights, rollouts."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ A_TOKEN, A_ROLLOUT = 30, 1500  # bytes of a recorded rollout: its text, ids, log
 
 
 def disk_parts(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Sequence[Part]:
-    """Return what lies on disk at most: `ckpt.keep` checkpoints of 12 bytes a trained weight, as many copies of the
-    weights, of each one more while it is written, the weights named `best`, and every rollout. A warm-up keeps its own.
-    """
+    """Return the largest use of the disk: `ckpt.keep` checkpoints of 12 bytes per trained weight and as many copies of
+    the weights, plus one of each while it is written, the weights named `best`, and every rollout. A warm-up keeps its
+    own."""
     checkpoint = demand.checkpoint + demand.moments
     adapter = FLOAT * demand.num_trained if demand.is_adapter else 0  # beside the weights that it is merged into
     weights = demand.weights + TOKENIZER + adapter

@@ -1,7 +1,7 @@
-"""Rollouts as an environment's scripted expert makes them, and as one does who repeats its first reply to the end.
+"""Makes rollouts from an environment's scripted expert, and from a player that repeats the expert's first reply.
 
-A policy that learns is between the two: it knows the form of a reply, and not yet the right one. No tokenizer is
-downloaded for a plan: where there is none on this machine, tokens are guessed from the text.
+A learning policy is between the two: it knows the form of a reply, but not yet the right one. A plan downloads no
+tokenizer: without one on this machine, tokens are guessed from the text.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.types import Message, Task, Taskset
 from slimrl_tools.plan.workload import MOST_TASKS, VOCABULARY, Tokens, Workload, few, in_groups, sizes_of
 
-EXPERT_S = 3.0  # for which experts may play
-UNENDING = 4  # one in so many of those that repeat themselves talks up to the limit
-WORDS = re.compile(r"\s?[^\W\d_]{1,6}|\d|\s*[^\w\s]|\s+|_")  # about a token of usual tokenizers each
+EXPERT_S = 3.0  # time limit for the experts' episodes
+UNENDING = 4  # one in this many repeating rollouts talks up to the limit
+WORDS = re.compile(r"\s?[^\W\d_]{1,6}|\d|\s*[^\w\s]|\s+|_")  # each match is about one token of usual tokenizers
 TOKENIZER = "tokenizer.json"
-Played = tuple[list[Message], float]  # a conversation, whose opening teaches nothing, and the environment's seconds
+Played = tuple[list[Message], float]  # a conversation with an untrained opening, and the environment's seconds
 
 
 def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset]) -> Workload | None:
-    """Return half the rollouts as the tasksets' experts play, and half as one does who repeats the expert's first
-    reply, of whom one in four talks up to `max_tokens`; None if a taskset has no expert."""
+    """Return rollouts, half played by the tasksets' experts and half by repeating the expert's first reply; one in four
+    of the repeating ones talks up to `max_tokens`. Return None if a taskset has no expert."""
     if not tasksets or not all(EXPERT in taskset.scripts for taskset in tasksets):
         return None
     batch, group = sizes_of(config)
@@ -62,8 +62,8 @@ def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset]) -> W
 
 
 def _ways(config: RLConfig | SFTConfig, taskset: Taskset, task: Task) -> list[Played]:
-    """The expert's conversation on a task, and the one of repeating its first reply. The expert's alone, as it is
-    demonstrated, for supervised training, and where it cannot be played again."""
+    """Return the expert's conversation on a task, and one that repeats its first reply. For supervised training, or if
+    they cannot be replayed, return only the expert's demonstration."""
     shown = demonstrate(taskset, task)
     replies = [message["content"] for message in shown if message["role"] == "assistant"]
     if isinstance(config, RLConfig) and replies:
@@ -76,11 +76,11 @@ def _ways(config: RLConfig | SFTConfig, taskset: Taskset, task: Task) -> list[Pl
 
 
 def _play(taskset: Taskset, task: Task, replies: Iterable[str]) -> Played:
-    """The conversation that comes of replies. Raises UserError if it breaks off."""
+    """Return the conversation with these replies. Raises UserError if the environment fails or takes too long."""
 
     async def play() -> list[Message]:
         episode = new_episode(taskset, task)
-        # What an opening shows of other conversations is not learned.
+        # Replies in the opening, as of other conversations, are not trained.
         messages: list[Message] = [{**message, "weight": 0} for message in await episode.start()]
         for reply in replies:
             messages.append({"role": "assistant", "content": reply})
@@ -98,7 +98,7 @@ def _play(taskset: Taskset, task: Task, replies: Iterable[str]) -> Played:
 
 
 def _with_unending(ways: Sequence[Tokens], limit: int) -> list[Tokens]:
-    """The expert's way and that of repeating, in turn; one in four of the repeating ones ends with `limit` tokens."""
+    """Alternate the expert's and the repeating conversation; extend one in four repeating ones to `limit` tokens."""
     if len(ways) < 2 or not limit:
         return [*ways]
     expert, (token_ids, mask) = ways
@@ -117,13 +117,13 @@ def _encode(messages: list[Message], chat: ChatFormat | None) -> Tokens:
         token_ids += [zlib.crc32(word.encode()) % VOCABULARY for word in words]
         replied = message["role"] == "assistant" and message.get("weight", 1) != 0
         mask += [False, False] + [replied] * (len(words) - 3) + [False]
-    while mask and not mask[-1]:  # nothing is behind the last reply
+    while mask and not mask[-1]:  # the sequence stops with the last reply
         mask.pop(), token_ids.pop()
     return token_ids, mask
 
 
 def _local_chat(name: str) -> ChatFormat | None:
-    """The chat format of this model; None if its tokenizer is not here, or is none to converse with."""
+    """Return the model's chat format; None if its tokenizer is not on this machine or has no chat format."""
     directory: Path | None = None
     match kind_of(name):
         case ModelKind.DIRECTORY:

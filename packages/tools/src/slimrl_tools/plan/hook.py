@@ -1,4 +1,4 @@
-"""The plan of a run, in two lines as it begins (`slimrl.hooks`)."""
+"""Shows the plan of a run in two lines as it starts (`slimrl.hooks`)."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ class PlanHook:
             keep_plan(plan, output_dir)
 
     def end(self, output_dir: Path, step: int, console: RunConsole) -> None:
-        """The closing table has read the plan already."""
+        """Do nothing: the closing table has read the plan already."""
 
 
 HOOK = PlanHook()

@@ -1,4 +1,4 @@
-"""This machine as a plan sees it: what computes, and the memory and disk that a run may have here (`system.py`)."""
+"""Describes this machine for a plan: its devices, and the memory and disk that a run may use (`system.py`)."""
 
 import time
 from collections import Counter
@@ -11,12 +11,12 @@ from slimrl.models.device import choose_dtype
 from slimrl_tools.plan.devices import Device, Machine
 from slimrl_tools.system import ROOT, free_disk, usable_memory
 
-COPIED = 1 << 26  # bytes that are copied to time the memory: more than caches hold
+COPIED = 1 << 26  # bytes per copy to time the memory: more than caches hold
 
 
 def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> Machine:
-    """This machine for a model on a `device` as `model.device` has it: its GPUs, or its CPU with the speeds measured in
-    a fraction of a second. `root` is where `proc` and `sys` lie."""
+    """Return this machine for `model.device` = `device`: its GPUs, or its CPU with speeds measured in a fraction of a
+    second. `root` is the parent of `proc` and `sys`."""
     memory, limit = usable_memory(root)
     disk, gpus = free_disk(output_dir), _gpus()
     if gpus and device != "cpu":
@@ -27,13 +27,13 @@ def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> M
     speeds = choose_dtype(torch.device("cpu")).gflops
     flops = {name: 1e9 * gflops for name, gflops in speeds.items()}
     cpu = Device("CPU", "cpu", memory, _bandwidth(), flops["bfloat16"], flops["float32"])
-    # The GPUs are told, as a teacher may be on one.
+    # List the GPUs, as a teacher may be on one.
     return Machine(f"this machine, {torch.get_num_threads()} cores", cpu, 0, memory, disk, limit, gpus)
 
 
 def _gpus() -> tuple[Device, ...]:
-    """The GPUs that PyTorch sees. It tells neither bandwidth nor operations: these stand in where times are not
-    measured."""
+    """Return the GPUs that PyTorch sees. It reports neither bandwidth nor operations: the numbers here are placeholders
+    where times are not measured."""
     if not (num := torch.cuda.device_count()):
         return ()
     flops = 5e13 if torch.cuda.is_bf16_supported(including_emulation=False) else 1e13
@@ -42,7 +42,7 @@ def _gpus() -> tuple[Device, ...]:
 
 
 def _bandwidth() -> float:
-    """The bytes a second that all cores read and write together, by the fastest of a few copies."""
+    """Return the bytes per second that all cores read and write together, from the fastest of four copies."""
     source = torch.zeros(COPIED // 4)
     target, best_s = torch.empty_like(source), float("inf")
     for _ in range(4):

@@ -1,9 +1,9 @@
 """Time a decoding step, a prefill and a training pack with random weights of the real shape, in a few seconds.
 
-The code is that of a run: the engine, the training step, the optimizer. A model that is too large for this is measured
-with two smaller numbers of layers, and the times are extended in a straight line. Most speeds are slopes between two
-measurements, and noise can turn a slope down. Such a speed is measured again with more work, and estimated if that does
-not help. Results are kept in the cache, where `rl` finds them.
+The code is a run's own: the engine, the training step, the optimizer. A model that is too large is measured with two
+smaller numbers of layers, and its times are extrapolated in a straight line. Most speeds are slopes between two
+measurements, and noise can make a slope negative. Such a speed is measured again with more work, and estimated if that
+does not help. Results are stored in the cache for `rl`.
 """
 
 import hashlib
@@ -40,20 +40,20 @@ from slimrl_tools.plan.shape import build_module, read_model_config
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Row, Workload, row_of, sample_of
 
-Seconds = dict[str, float]  # by the names of `Speeds`, without those that were not measured
+Seconds = dict[str, float]  # by the names of `Speeds`, without unmeasured ones
 WORK = 1, 3, 9  # times the usual work, until every speed is above 0
 BUDGET_S = 1.0  # for the repetitions of one measurement
 FEWEST, MOST = 3, 12  # repetitions of a decoding step
 MOST_PACK = 1536  # tokens of the measured pack: enough for matrix products to reach their speed
-SEEN = 96  # tokens that one sees on average: from here on the time of attention is measured
+SEEN = 96  # mean tokens that a token attends to; the time of attention is measured above this
 PIECE = 48
 SHARE = 0.5  # of the memory: a larger model is measured with fewer layers
 LAYERS = (2, 4)
 
 
 def measure(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, memory: float, rough: Speeds) -> Speeds:
-    """Return the speeds of this machine for a run. At most `memory` bytes may be used to measure, and `rough` has the
-    speeds that stand in for those that noise hides."""
+    """Return the speeds of this machine for a run. The measurement may use at most `memory` bytes; the speeds of
+    `rough` replace those that noise hides."""
     if (kept := recall_speeds(config, demand, workload)) is not None:
         return kept
     keep_freed_memory()
@@ -75,7 +75,7 @@ def measure(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, me
 
 
 def recall_speeds(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Speeds | None:
-    """Return the speeds that were measured before for the same model and settings on this machine, if any."""
+    """Return earlier measurements for the same model and settings on this machine; None if there are none."""
     try:
         return Speeds(**json.loads(_path(config, demand, workload).read_text(encoding="utf-8"))["speeds"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -83,7 +83,7 @@ def recall_speeds(config: RLConfig | SFTConfig, demand: Demand, workload: Worklo
 
 
 def _measure(config: RLConfig | SFTConfig, layers: int, demand: Demand, workload: Workload, work: int) -> Seconds:
-    """Measure a model with the first `layers` layers. A speed that noise hides comes out as 0 or less."""
+    """Measure a model with the first `layers` layers. A speed hidden by noise is 0 or less."""
     device = torch.device(training_device(config, demand.compute))
     dtype = torch.bfloat16 if demand.compute.bytes == HALF else torch.float32
     module = _random_module(
@@ -107,7 +107,7 @@ def _measure(config: RLConfig | SFTConfig, layers: int, demand: Demand, workload
 
 
 def _with_layers(config: Any, num_layers: int) -> Any:
-    """The config of a model with the first layers alone."""
+    """Return a copy of a model's config with only the first `num_layers` layers."""
     changed = type(config)(**config.to_dict())
     text = changed.get_text_config()
     text.num_hidden_layers = num_layers
@@ -128,14 +128,14 @@ def _random_module(config: Any, dtype: torch.dtype, device: torch.device, lora: 
 
 
 def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int, work: int) -> Seconds:
-    """Measure a prefilled token; a decoding step with many sequences and with a quarter of them, from which the shares
-    of a step and of a sequence follow; and how long the engine takes to be ready again after it was offloaded."""
+    """Measure a prefilled token, a decoding step, and the engine's time to get ready again after it was offloaded.
+    Time decoding with many sequences and with a quarter of them, to separate the times per step and per sequence."""
     most = max(1, min(MOST * work, engine.capacity // 2 - 2))
     prompt = max(2, min(engine.capacity - 2 * most - 2, int(work * workload.mean_length / 2)))
     params = SamplingParams(max_tokens=engine.capacity - prompt)
 
     def submit(first: int) -> Any:
-        # Prompts that share nothing: each token is computed.
+        # Prompts without a common prefix: each token is computed.
         return engine.submit([(first + place) % vocab for place in range(prompt)], params, lambda sampled: False)
 
     def timed_step() -> float:
@@ -176,8 +176,8 @@ def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int, 
 def _training_speeds(
     step: TrainStep, samples: Sequence[Sample], head: float, device: torch.device, work: int
 ) -> Seconds:
-    """Measure a training row's parts and an update, by a step on some samples, one on a few tokens, and, where tokens
-    see many others, one on short pieces of the same samples. `head` is the head's share, see `_head_share`."""
+    """Measure the parts of a training row and an update. Time a step on some samples, one on a few tokens, and, where
+    tokens attend to many others, one on short pieces of the samples. `head` is the head's share (`_head_share`)."""
 
     def run(batch: Sequence[Sample]) -> float:
         began = time.perf_counter()
@@ -199,7 +199,7 @@ def _training_speeds(
     each = (seconds - update) / max(1.0, products(row) - products(few))
     found: Seconds = {}
     if row.pairs > SEEN * row.tokens:
-        # Two rows of about the same work, of which one has many more pairs: two equations.
+        # Two rows of about the same work, but one has many more pairs: two equations.
         apart, seconds_apart = fastest(pieces_of(samples))
         short, long = seconds_apart - update, seconds - update
         determinant = products(apart) * row.pairs - products(row) * apart.pairs
@@ -209,13 +209,13 @@ def _training_speeds(
 
 
 def _head_share(demand: Demand) -> float:
-    """The weights of the head for each weight of the layers."""
+    """Return the number of the head's weights per weight of the layers."""
     shape = demand.shape
     return shape.head / max(1, shape.weights - (1 if shape.tied else 2) * shape.head)
 
 
 def pieces_of(samples: Sequence[Sample]) -> list[Sample]:
-    """Make as many tokens as a row of samples has, as many of them trained, in short pieces that share nothing."""
+    """Make short samples without common prefixes, with as many tokens and trained ones as a row of `samples`."""
     row, rng = row_of(samples), random.Random(0)
     vocab = 1 + max(max(sample.token_ids_T) for sample in samples)
     trained = max(1, round(PIECE * row.trained / row.tokens))
@@ -224,13 +224,13 @@ def pieces_of(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _beginning(sample: Sample) -> Sample:
-    """The first tokens of a sample, of which the last is trained."""
+    """Return the first tokens of a sample, with only the last one trained."""
     end = min(len(sample.token_ids_T), sample.loss_mask_T.index(True) + 2, 16)
     return sample_of(sample.token_ids_T[:end], [False] * (end - 1) + [True])
 
 
 def _few_samples(workload: Workload, vocab: int, work: int) -> list[Sample]:
-    """Samples in a row of at most 1,536 tokens, times `work`, or one sample, with token ids that the model knows."""
+    """Return at least one sample, for a row of up to 1,536 x `work` tokens with ids below `vocab`."""
     chosen = list[Sample]()
     for sample in workload.samples:
         known = replace(sample, token_ids_T=tuple(token % vocab for token in sample.token_ids_T))
@@ -245,7 +245,7 @@ def _bytes_to_measure(demand: Demand) -> float:
 
 
 def _extrapolate(found: Sequence[Seconds], layers: int) -> Seconds:
-    """Extend each speed from 2 and 4 layers in a straight line; 0 where noise turned the line down."""
+    """Extrapolate each speed linearly from 2 and 4 layers; 0 if noise made the slope negative."""
     few, more = found
     steps = (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0])
     slopes = {name: more[name] - few[name] for name in more}
@@ -253,7 +253,7 @@ def _extrapolate(found: Sequence[Seconds], layers: int) -> Seconds:
 
 
 def _path(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Path:
-    """The file in the cache for all that the speeds depend on."""
+    """Return the cache file; its name is a hash of everything that affects the speeds."""
     device = training_device(config, demand.compute)
     processor = torch.backends.cpu.get_cpu_capability() if device == "cpu" else torch.cuda.get_device_name(device)
     about = [torch.__version__, torch.get_num_threads(), processor, config.command, config.seq_len, WORK]

@@ -66,7 +66,7 @@ OF_RUN = "--gpus", "--price", "--plot"
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """The options of `plan` beside the settings of a run, as HELP describes them. `on` is empty for this machine, and
-    `run` where no pipeline is simulated."""
+    `run` if no pipeline is simulated."""
 
     on: str = ""
     measures: bool = True
@@ -77,7 +77,7 @@ class PlanOptions:
 
 
 def read_options(argv: Sequence[str]) -> tuple[list[str], PlanOptions]:
-    """Separate the words that are settings of the run from the options. Raises UserError for a wrong value."""
+    """Separate the settings of the run from the options; return both. Raises UserError for a wrong value."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
     for name in VALUES:
         parser.add_argument(name, nargs="?", const="")

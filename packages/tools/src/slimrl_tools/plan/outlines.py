@@ -1,10 +1,10 @@
-"""Steps of recorded runs of the recipes, without their texts: how long each part of a rollout was, and what was shared.
+"""Outlines of recorded runs of the recipes: the lengths of each rollout's parts and its common prefix, but no texts.
 
-`outlines/NAME.json` comes with slimrl; `benchmarks/learning/outlines.py` makes it from a run. A rollout is a row
+`outlines/NAME.json` is part of slimrl; `benchmarks/learning/outlines.py` makes it from a run. A rollout is a row
 
     [like, shared, unsampled, sampled, unsampled, sampled, ...]
 
-whose first `shared` tokens are those of rollout `like`, which stands before it, and whose parts alternate.
+It shares its first `shared` tokens with the earlier rollout `like`, and its parts alternate.
 """
 
 import itertools
@@ -23,8 +23,8 @@ Outline = list[list[int]]
 
 
 def from_recorded(config: RLConfig) -> Workload | None:
-    """The rollouts of a recorded run with the same tasks, model and sampling, of which `seq_len` cuts none off; None if
-    there is none."""
+    """Return the rollouts of a recorded run with the same tasks, model and sampling; None if there is none, or
+    `seq_len` would truncate its rollouts."""
     asked = subject_of(config)
     for recorded in _all_recorded():
         longest = max(sum(parts) for _, _, *parts in recorded["rollouts"])
@@ -38,7 +38,7 @@ def from_recorded(config: RLConfig) -> Workload | None:
 
 
 def subject_of(config: RLConfig) -> dict[str, Any]:
-    """The settings that decide how long rollouts are."""
+    """Return the settings that determine the lengths of rollouts."""
     episodes = config.orchestrator
     return {
         "model": config.model.name,
@@ -51,7 +51,7 @@ def subject_of(config: RLConfig) -> dict[str, Any]:
 
 
 def outline_of(samples: Sequence[Sample]) -> Outline:
-    """The outline of samples."""
+    """Return the outline of samples."""
     rows: Outline = []
     for place, sample in enumerate(samples):
         shared, like = max(
@@ -67,7 +67,7 @@ def outline_of(samples: Sequence[Sample]) -> Outline:
 
 
 def samples_of(outline: Outline) -> list[Sample]:
-    """Samples of made-up tokens with this outline."""
+    """Return samples of made-up tokens with this outline."""
     fresh, samples = itertools.count(), list[Sample]()
     for like, shared, *parts in outline:
         num = sum(parts)

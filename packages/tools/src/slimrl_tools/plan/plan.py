@@ -1,6 +1,6 @@
-"""A plan: what a run takes on a machine, in memory, on disk and in time, whether it fits, and what would make it fit.
+"""Plans a run on a machine: its memory, disk and time, whether it fits, and changes that would make it fit.
 
-`plan_on` is a function of settings, machine and basis: it loads and downloads nothing.
+`plan_on` depends only on settings, machine, basis and speeds: it loads and downloads nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from slimrl_tools.plan.timing import Speeds, Times, rough_speeds, times_of
 from slimrl_tools.plan.workload import Workload, worst_rows
 
 Configs = RLConfig | SFTConfig
-KEPT_FREE = 0.02  # of a CPU's memory, for the system
+KEPT_FREE = 0.02  # share of a CPU's memory, for the system
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a device must hold: `least` is in use at once, `expected` is with what allocators keep, and `most` is
-    `expected` if every conversation fills `seq_len`. `capacity` is what it has for them."""
+    """The memory that a device must hold, in bytes: `least` is in use at once, `expected` includes the memory that
+    allocators keep, and `most` is `expected` if every conversation fills `seq_len`. `capacity` is available."""
 
     device: str
     processes: tuple[ProcessMemory, ...]
@@ -36,18 +36,18 @@ class Place:
 
     @property
     def cannot_fit(self) -> bool:
-        """Whether there is no way for it to fit."""
+        """Return True if it cannot fit in any case."""
         return self.least > self.capacity
 
     @property
     def may_not_fit(self) -> bool:
-        """Whether it is likely not to fit, or not if conversations get long."""
+        """Return True if it is unlikely to fit, or does not fit with long conversations."""
         return max(self.expected, self.most) > self.capacity
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run takes. `speeds` say how the times are known."""
+    """The resources of a run. `speeds` records the source of the times."""
 
     config: Configs
     machine: Machine
@@ -60,33 +60,33 @@ class Plan:
 
     @property
     def cannot_fit(self) -> bool:
-        """Whether a device cannot hold what the run needs at once."""
+        """Return True if a device cannot hold the peak bytes in use."""
         return any(place.cannot_fit for place in self.places)
 
     @property
     def fits(self) -> bool:
-        """Whether all is expected to fit."""
+        """Return True if everything is expected to fit."""
         return not any(place.expected > place.capacity for place in self.places)
 
     @property
     def tightest(self) -> Place:
-        """The device with the least left."""
+        """Return the device with the least left."""
         return max(self.places, key=lambda place: place.expected / place.capacity)
 
     @property
     def trainer(self) -> ProcessMemory:
-        """The process whose memory `memory/peak_gb` counts."""
+        """Return the process that `memory/peak_gb` measures."""
         return next(one for place in self.places for one in place.processes if one.name in TRAINERS)
 
     @property
     def peak_gb(self) -> float:
-        """What `memory/peak_gb` should come to: of a GPU its tensors, of a process all it has."""
+        """Return the expected `memory/peak_gb`: the tensors on a GPU, all of the process on a CPU."""
         trainer = self.trainer
         return (trainer.peak if trainer.device == "cpu" else trainer.tensors) / 1e9
 
     @property
     def disk_bytes(self) -> float:
-        """The bytes on disk at most."""
+        """Return the largest use of the disk in bytes."""
         return sum(part.bytes for part in self.disk)
 
 
@@ -95,7 +95,7 @@ TRAINERS = ("one process", "sft", "trainer", "trainer, rank 0")
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a plan is made of beside settings and machine: the model's shape, the rollouts of a step, the bytes of a
+    """The inputs of a plan beside settings and machine: the model's shape, the rollouts of a step, the bytes of a
     process with PyTorch and transformers, and the models that other programs serve to the run."""
 
     shape: Shape
@@ -105,7 +105,7 @@ class Basis:
 
 
 def plan_on(config: Configs, machine: Machine, basis: Basis, speeds: Speeds | None = None) -> Plan:
-    """The plan of a placed run on a machine. Without `speeds` they are estimated."""
+    """Plan a placed run on a machine. Without `speeds`, estimate them."""
     workload = basis.workload
     compute = compute_of(config, machine)
     micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
@@ -129,13 +129,13 @@ def _place(device: str, processes: Sequence[ProcessMemory], worst: Sequence[Proc
 
 
 def saving_of(plan: Plan, changed: Plan) -> float:
-    """The bytes that a change saves where it is tightest."""
+    """Return the bytes that a change saves on the tightest device."""
     before, after = plan.tightest, {place.device: place for place in changed.places}
     return before.expected - after[before.device].expected if before.device in after else 0.0
 
 
 def with_settings(config: Configs, changes: Mapping[str, object]) -> Configs:
-    """The settings with other values at dotted keys."""
+    """Return the settings with other values at dotted keys."""
 
     def replaced(config: Any, path: Sequence[str], value: object) -> Any:
         first, *rest = path

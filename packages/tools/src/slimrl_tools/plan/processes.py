@@ -1,4 +1,4 @@
-"""The processes of a placed run, the memory of each, and their devices (`launch/placement.py`)."""
+"""Lists the processes of a placed run, the memory of each, and their devices (`launch/placement.py`)."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ Configs = RLConfig | SFTConfig
 
 
 def compute_of(config: Configs, machine: Machine) -> Compute:
-    """How a run computes on a machine: in the dtype of the settings, or else in the one that is faster there."""
+    """Return how a run computes on a machine: in the dtype of the settings, or by default in the faster one there."""
     device = machine.device
     on_cpu = device.kind == "cpu" or config.model.device == "cpu"
     dtype = config.model.dtype
@@ -43,7 +43,7 @@ def compute_of(config: Configs, machine: Machine) -> Compute:
 
 
 def training_device(config: Configs, compute: Compute) -> str:
-    """The device that a placed run trains on, such as `cpu` or `cuda:1`; of several the first."""
+    """Return the device that a placed run trains on, such as `cpu` or `cuda:1`; the first of several."""
     if compute.kind == "cpu":
         return "cpu"
     if isinstance(config, RLConfig) and config.trainer_gpu_ids:
@@ -52,7 +52,7 @@ def training_device(config: Configs, compute: Compute) -> str:
 
 
 def demand_of(config: Configs, shape: Shape, compute: Compute, rows: Rows, machine: Machine) -> Demand:
-    """Return what a run asks for, if its steps have such packs."""
+    """Return the demand of a run with packs like `rows` in each step."""
     lora, seq_len = config.model.lora, config.seq_len
     if isinstance(config, SFTConfig):
         return Demand(shape, compute, lora, rows, seq_len, recompute=config.activation_checkpointing)
@@ -85,7 +85,7 @@ def demand_of(config: Configs, shape: Shape, compute: Compute, rows: Rows, machi
 
 
 def processes_of(config: Configs, demand: Demand, base: float) -> list[ProcessMemory]:
-    """The processes of a placed run. `base` are the bytes of Python, PyTorch and transformers in each."""
+    """Return the processes of a placed run. `base` counts the bytes of Python, PyTorch and transformers in each."""
     device = training_device(config, demand.compute)
     if isinstance(config, SFTConfig):
         parts = [*weight_parts(demand), *training_parts(demand)]
@@ -96,7 +96,7 @@ def processes_of(config: Configs, demand: Demand, base: float) -> list[ProcessMe
 
 
 def environment_parts(config: RLConfig) -> list[Part]:
-    """What the environments that come with slimrl hold."""
+    """Return the memory of slimrl's own environments."""
     known = {env.id.replace("_", "-") for env in config.orchestrator.env} & ENVIRONMENTS.keys()
     return [Part(f"environment {name}", ENVIRONMENTS[name]) for name in sorted(known)]
 
@@ -115,7 +115,7 @@ def _in_one(config: RLConfig, demand: Demand, device: str, base: float) -> list[
 
 
 def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
-    """The ranks of the trainer, each with its shard (FSDP2)."""
+    """Return the ranks of the trainer, each with its shard (FSDP2)."""
     ids = config.trainer_gpu_ids
     num = len(ids) or config.deployment.num_trainers
     others = [] if isinstance(config.teacher, ModelTeacherConfig) else reference_parts(demand, num)
@@ -128,17 +128,17 @@ def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemo
 
 
 def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
-    """The process that samples; none, if it runs elsewhere."""
+    """Return the processes that sample; none if an external server samples."""
     inference, ids = config.inference, config.inference_gpu_ids
     if inference.base_url:
         return []
     is_vllm = inference.backend == "vllm"
     many = config.deployment.num_samplers
-    num = max(1, len(ids) // many) if is_vllm else 1  # vLLM shares weights and cache out among its GPUs
+    num = max(1, len(ids) // many) if is_vllm else 1  # vLLM divides weights and cache among its GPUs
     shared = [Part("weights", demand.weights), *sampling_parts(demand, alone=True)]
     parts = [Part(part.name, part.bytes / num, part.phase) for part in shared]
     parts += [Part("vLLM's own", VLLM_BASE)] if is_vllm else []
-    # What adapters are merged into (`slimrl_serve/base_weights.py`).
+    # The base matrices that adapters are merged into (`slimrl_serve/base_weights.py`).
     kept = [] if is_vllm else [Part("matrices under the adapter", demand.adapted)]
     if not ids:
         return [process("vLLM" if is_vllm else "sampler", "cpu", [*parts, *kept], base)] * many
@@ -148,7 +148,7 @@ def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemor
 
 
 def _orchestrator(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
-    """The process that plays episodes, with a frozen teacher if there is one."""
+    """Return the process that plays episodes, and a frozen teacher if there is one."""
     host = process("orchestrator", "cpu", environment_parts(config), base)
     if not isinstance(config.teacher, ModelTeacherConfig):
         return [host]

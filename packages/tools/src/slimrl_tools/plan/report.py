@@ -1,4 +1,4 @@
-"""A plan as text: the tables of `slimrl plan`, and the two lines with which `rl` begins."""
+"""Writes a plan as text: the tables of `slimrl plan`, and the two lines at the start of `rl`."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ WIDTH = 62
 
 
 def two_lines(plan: Plan) -> list[str]:
-    """Return what a run will take, in a line on memory and one on time."""
+    """Return the cost of a run in two lines: memory and time."""
     place, trainer, times = plan.tightest, plan.trainer, plan.times
     beyond = f", {_gb(place.most)} if every conversation fills seq_len" if place.most > 1.05 * place.expected else ""
     phase = f"{NAMES[trainer.widest]} {_gb(trainer.inside(trainer.widest))}"
@@ -29,7 +29,7 @@ def two_lines(plan: Plan) -> list[str]:
 
 
 def explain_refusal(plan: Plan, found: Sequence[Proposal], setting: str) -> str:
-    """Why a run is refused, what to change, and the setting that lets it try."""
+    """Explain why a run is refused. Name changes to make, and the setting that lets it try."""
     place = plan.tightest
     enough = [one.text for one in found if one.fits] or [one.text for one in found]
     advice = "".join(f"\n- {text}" for text in enough[:SHOWN]) or "\n- a smaller model"
@@ -41,7 +41,7 @@ def explain_refusal(plan: Plan, found: Sequence[Proposal], setting: str) -> str:
 
 
 def full_report(plan: Plan, found: Sequence[Proposal]) -> list[str]:
-    """All of a plan."""
+    """Return all lines of the report."""
     shape, compute = plan.demand.shape, plan.demand.compute
     trained = "an adapter" if plan.demand.is_adapter else "all weights"
     lines = [
@@ -60,7 +60,7 @@ def full_report(plan: Plan, found: Sequence[Proposal]) -> list[str]:
 
 
 def verdict(plan: Plan) -> str:
-    """Say in a sentence whether the run fits."""
+    """Return a sentence on whether the run fits."""
     place = plan.tightest
     has = f"{_device(place, plan)} has {_gb(place.capacity)}{_limit(plan, place)}"
     if plan.cannot_fit:
@@ -84,7 +84,7 @@ def _place_lines(plan: Plan, places: Sequence[Place]) -> Iterator[str]:
             note = "" if phase == "always" else f" ({NAMES[phase]})"
             rows += [(f"{part.name}{note}", _gb(part.bytes)) for part in parts]
         yield from (f"  {row}" for row in _rows(rows))
-        if one.parts and one.base:  # of other programs the parts say all
+        if one.parts and one.base:  # for other programs the parts are complete
             yield f"    {'most at once, ' + NAMES[one.widest]:<{WIDTH}}{_gb(one.least):>10}"
             yield f"    {'with what the allocator keeps':<{WIDTH}}{_gb(one.peak):>10}"
     yield f"  {'expected':<{WIDTH + 2}}{_gb(place.expected):>10} of {_gb(place.capacity)}{_limit(plan, place)}"
@@ -113,7 +113,7 @@ def _time_lines(plan: Plan) -> Iterator[str]:
 
 
 def _source(plan: Plan) -> str:
-    """How the times are known, and whether they are those of a CPU without the C++ kernels."""
+    """Return the source of the times, and a note if they are for a CPU without the C++ kernels."""
     compute = plan.demand.compute
     lacks_kernels = compute.kind == "cpu" and not compute.has_kernels
     return plan.speeds.source + (", without the C++ kernels" if lacks_kernels else "")

@@ -1,7 +1,7 @@
-"""The memory of language models that other programs serve on this machine: a judge, a partner, a teacher behind HTTP.
+"""Estimates the memory of language models that other programs serve on this machine: judges, partners, HTTP teachers.
 
-How large one is, its server says, or else its name. The server is asked with GET requests that load nothing and cost
-nothing; one on another machine is not asked, and takes nothing here.
+A model's size is known from its server, or else from its name. The server is asked with GET requests that load nothing
+and cost nothing. A server on another machine is not asked, and takes no memory here.
 """
 
 import re
@@ -20,10 +20,10 @@ from slimrl.io.urls import is_http_url, is_this_machine
 from slimrl_tools.plan.memory import Part, ProcessMemory
 
 TIMEOUT_S = 0.5
-# What parsing a reply of any form may raise: a plan must not fail for it.
+# Exceptions that parsing an arbitrary reply may raise: a plan must not fail on them.
 FAULTS = (LookupError, TypeError, AttributeError, StopIteration, ValueError)
 RUNTIME = 500_000_000  # a cache for some thousand tokens, buffers and the program: docs/plan.md
-# Bits of a weight by a mark in the name: those of llama.cpp's K-quants with their scales, and those of files for GPUs.
+# Bits per weight by a mark in the name: llama.cpp's K-quants with their scales, and formats of files for GPUs.
 BITS = {"fp16": 16.0, "f16": 16.0, "mxfp4": 4.25, "gpt-oss": 4.25,
         "q8": 8.5, "q6": 6.6, "q5": 5.7, "q4": 4.85, "q3": 3.9, "q2": 3.2, "fp8": 8.0, "int8": 8.0, "w8a8": 8.0,
         "awq": 4.5, "gptq": 4.5, "int4": 4.5, "4bit": 4.5, "8bit": 8.5}  # fmt: skip
@@ -32,8 +32,8 @@ NAMED = re.compile(r"(?<![a-z0-9.])(?:(\d{1,2})x)?(\d{1,4}(?:\.\d{1,2})?)([bm])(
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model that a run asks through a server on this machine. `bytes` are those of its weights, 0 if nothing tells;
-    `source` says how they are known. One that `sleeps` makes room for training on its GPU."""
+    """A model that a run uses through a server on this machine. `bytes` is the size of its weights, 0 if unknown, and
+    `source` the origin of this size. A model that `sleeps` frees its GPU for training."""
 
     role: str
     name: str
@@ -43,7 +43,7 @@ class ServedModel:
     sleeps: bool = False
 
     def processes(self, device: str) -> list[ProcessMemory]:
-        """What its server takes of a device, and of main memory while it sleeps."""
+        """Return the memory of its server on a device, and in main memory while it sleeps."""
         title = f"{self.role} {self.name} at {self.base_url}"
         if not self.bytes:
             return [ProcessMemory(f"{title}: its size is not known, and not counted", device, 0.0, ())]
@@ -56,12 +56,12 @@ class ServedModel:
 
 
 def served_models(config: RLConfig | SFTConfig) -> list[ServedModel]:
-    """The models on this machine that a run asks, each once."""
+    """Return the models on this machine that a run uses, each once."""
     found = dict[tuple[str, str], ServedModel]()
     for role, settings in _servers(config):
         base_url, name = settings.get("base_url"), settings.get("model")
         if not (isinstance(base_url, str) and isinstance(name, str) and is_http_url(base_url)):
-            continue  # its environment says what is wrong with it
+            continue  # its environment reports the fault
         if is_this_machine(urlsplit(base_url).hostname or "") and (base_url, name) not in found:
             size, source = _size(base_url, name)
             sleeps = settings.get("sleeps") is True
@@ -70,8 +70,8 @@ def served_models(config: RLConfig | SFTConfig) -> list[ServedModel]:
 
 
 def size_by_name(name: str) -> float:
-    """The bytes of weights that a model has by its name, with the bits of a weight that Ollama's names stand for; 0 if
-    it does not say.
+    """Return the bytes of weights by the model's name, with the bits per weight that Ollama's names imply; 0 if the
+    name has no size.
 
     >>> [round(size_by_name(name) / 1e9, 1) for name in ("qwen2.5:7b", "Qwen/Qwen2.5-7B-Instruct", "gpt-oss")]
     [4.2, 14.0, 0.0]
@@ -93,9 +93,9 @@ def _bits(name: str) -> float:
 
 
 def _size(base_url: str, name: str) -> tuple[float, str]:
-    """The bytes of a model's weights, by its server or else by its name, and how they are known."""
+    """Return the bytes of a model's weights, from its server or else its name, and their source."""
     for ask in (_ask_llama_cpp, _ask_ollama):
-        with suppress(UserError, *FAULTS):  # there is no server, or it answers in another form
+        with suppress(UserError, *FAULTS):  # without a server, or with answers in another form
             size = ask(base_url, name)
             if isinstance(size, int) and size > 0:
                 return float(size), "as its server says"
@@ -114,7 +114,7 @@ def _ask_ollama(base_url: str, name: str) -> object:
 
 
 def _servers(config: RLConfig | SFTConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The settings of servers that a run names, each with what it is for."""
+    """Yield the settings of each server that a run names, with its role."""
     if not isinstance(config, RLConfig):
         return
     for env in config.orchestrator.env:

@@ -1,6 +1,6 @@
-"""The shape of a model, which decides how much memory and time it takes: its numbers of weights and its widths.
+"""Reads the shape of a model, which determines its memory and time: its numbers of weights and its widths.
 
-Read from `config.json` or a `.gguf` file's header alone: nothing else is downloaded, converted or loaded.
+The source is `config.json` or the header of a `.gguf` file: nothing else is downloaded, converted or loaded.
 """
 
 import os
@@ -31,11 +31,11 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape of a model. Widths are numbers of a token in one layer: `query` and `key` are those of all heads.
+    """The shape of a model. Widths are numbers per token and layer: `query` and `key` are summed over all heads.
 
-    `matrices` are its linear layers but the head. `weights` are all of its weights, tied ones once; `active` are those
-    that a token is multiplied with, the head's included. `saved` are the bytes that autograd keeps of a token in
-    bfloat16 where each operation of the module saves its inputs; 0 if that cannot be counted.
+    `matrices` are its linear layers except the head. `weights` counts all weights, tied ones once; `active` counts the
+    weights that a token is multiplied with, including the head. `saved` is the number of bytes per token that autograd
+    keeps in bfloat16 if each operation of the module saves its inputs; 0 if unknown.
     """
 
     name: str
@@ -56,16 +56,16 @@ class Shape:
 
     @property
     def head(self) -> int:
-        """The weights of the LM head, which are those of the embeddings if they are tied."""
+        """Return the weights of the LM head, shared with the embeddings if they are tied."""
         return self.vocab * self.hidden
 
     @property
     def linear(self) -> int:
-        """The weights of all linear layers but the head."""
+        """Return the weights of all linear layers except the head."""
         return sum(inputs * outputs for _, inputs, outputs in self.matrices)
 
     def adapter_matrices(self, lora: LoraConfig) -> Sequence[Matrix]:
-        """The matrices that an adapter stands beside."""
+        """Return the matrices with an adapter."""
         if lora.rank == 0:
             return ()
         if lora.targets == ["all-linear"]:
@@ -73,14 +73,14 @@ class Shape:
         return [m for m in self.matrices if any(m[0] == t or m[0].endswith(f".{t}") for t in lora.targets)]
 
     def num_trained(self, lora: LoraConfig) -> int:
-        """The trained weights: all, or r (inputs + outputs) of each adapted matrix."""
+        """Return the number of trained weights: all, or r (inputs + outputs) for each adapted matrix."""
         if lora.rank == 0:
             return self.weights
         return sum(lora.rank * (inputs + outputs) for _, inputs, outputs in self.adapter_matrices(lora))
 
 
 def read_shape(name: str, lora: LoraConfig | None = None) -> Shape:
-    """The shape of the model of this name. Raises UserError if there is none, or it lacks what `lora` adapts."""
+    """Return the shape of a named model. Raises UserError if there is none, or it lacks the targets of `lora`."""
     config = read_model_config(name)
     module = skeleton(config)
     if lora is not None and lora.rank > 0:
@@ -89,9 +89,9 @@ def read_shape(name: str, lora: LoraConfig | None = None) -> Shape:
 
 
 def read_model_config(name: str) -> Any:
-    """The transformers config of a model; that of the base model for the directory of an adapter.
+    """Return the transformers config of a model; for an adapter's directory, the config of the base model.
 
-    Raises UserError if there is no such model, or its config is of no architecture that transformers knows.
+    Raises UserError if no model has this name, or transformers does not know its architecture.
     """
     name = base_model_name(Path(os.path.expanduser(name))) or name
     match kind_of(name):
@@ -105,8 +105,8 @@ def read_model_config(name: str) -> Any:
 
 
 def skeleton(config: Any) -> Any:
-    """The module of a config on the meta device, where tensors have shapes and no memory. Raises UserError for an
-    architecture that is no causal LM."""
+    """Return the module of a config on the meta device, where tensors have shapes and no memory. Raises UserError for
+    an architecture that is not a causal LM."""
     with torch.device("meta"):
         module = build_module(config, torch.bfloat16)
     module.tie_weights()  # transformers 5.0 leaves it out on this device
@@ -114,7 +114,7 @@ def skeleton(config: Any) -> Any:
 
 
 def build_module(config: Any, dtype: torch.dtype) -> Any:
-    """The module of a config with random weights, on PyTorch's default device. Raises UserError as `skeleton` does."""
+    """Return a config's module with random weights, on PyTorch's default device. Raises UserError as `skeleton`."""
     try:
         with refuse_fixed_attention():
             settings = {"dtype": dtype, "attn_implementation": ATTENTION, "trust_remote_code": False}
@@ -126,7 +126,7 @@ def build_module(config: Any, dtype: torch.dtype) -> Any:
 
 
 def shape_of(module: nn.Module, config: Any, name: str) -> Shape:
-    """The shape of a module, which may be on the meta device."""
+    """Return the shape of a module, which may be on the meta device."""
     causal: Any = module
     text, settings = config.get_text_config(), vars(config.get_text_config())
     head = causal.get_output_embeddings()
@@ -161,12 +161,12 @@ def shape_of(module: nn.Module, config: Any, name: str) -> Shape:
 
 
 def _most(number: float | Sequence[int]) -> int:
-    """A number of a config, or the largest where it has one for each layer."""
+    """Return a number of a config; the largest if it has one per layer."""
     return int(number) if isinstance(number, int | float) else max(map(int, number))
 
 
 def _idle(module: nn.Module, settings: Mapping[str, Any]) -> int:
-    """The weights of experts that a token does not meet: those of n experts of which it meets k, times 1 - k / n."""
+    """Return the inactive expert weights per token: (1 - k / n) of all expert weights, with k of n experts active."""
     num = next((_most(settings[key]) for key in EXPERTS if settings.get(key)), 0)
     met = _most(settings.get("num_experts_per_tok") or num)
     experts = sum(p.numel() for path, p in module.named_parameters() if ".experts." in path)
@@ -175,8 +175,8 @@ def _idle(module: nn.Module, settings: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """A plan that keeps what FlexAttention keeps: queries, keys, values, outputs, and a float32 number for each query
-    and head."""
+    """An attention plan that keeps the same tensors as FlexAttention: queries, keys, values, outputs, and a float32
+    number for each query and head."""
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         out: Tensor = _Kept.apply(inputs.query, inputs.key, inputs.value)
@@ -197,8 +197,8 @@ class _Kept(torch.autograd.Function):
 
 
 def _bytes_for_backward(module: nn.Module) -> int:
-    """The bytes of a token that the module's own forward keeps for the backward pass: the difference of a row of 128
-    tokens and one of 64, by 64. 0 for a module whose forward needs numbers, such as one that chooses experts."""
+    """Return the bytes per token that the module's own forward keeps for the backward pass: the difference between rows
+    of 128 and 64 tokens, divided by 64. Return 0 if the forward needs numbers, as for a choice of experts."""
     if next(module.parameters()).device.type != "meta":
         return 0
     try:
@@ -218,7 +218,7 @@ def _bytes_of_row(module: nn.Module, length: int) -> int:
         return tensor
 
     row = torch.empty(length, dtype=torch.long, device="meta")
-    # The mask is of ones: without one, transformers looks at the positions for the beginnings of sequences.
+    # The mask is of ones: without one, transformers searches the positions for the starts of sequences.
     settings = {"attention_mask": row[None], "use_cache": False, "attention_plan": _Attention()}
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         module.get_decoder()(input_ids=row[None], position_ids=row[None], **settings)  # type: ignore[operator]

@@ -1,6 +1,6 @@
-"""How long a step and a run take, from the speeds of a machine, and what the time goes to.
+"""Estimates the duration of a step and of a run from the speeds of a machine, and names the bottleneck.
 
-`Speeds` are measured (`plan/measure.py`), or made from a device's bandwidth and operations by `rough_speeds`.
+`Speeds` are measured (`plan/measure.py`), or derived from a device's bandwidth and operations by `rough_speeds`.
 """
 
 import itertools
@@ -12,13 +12,13 @@ from slimrl_tools.plan.demand import FLOAT, HALF, Demand
 from slimrl_tools.plan.devices import Device
 from slimrl_tools.plan.workload import Row, Workload
 
-# The shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. Those
-# of a CPU are from steps of reverse_text on two cores. Those of a GPU are usual for transformers' layers, and were not
+# Shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. Shares of a
+# CPU are from steps of reverse_text on two cores. Shares of a GPU are usual for transformers' layers, and were not
 # measured.
 REACHED = {"cpu": (0.9, 0.75), "plain": (0.45, 0.375), "cuda": (0.6, 0.35)}
-# Of one engine step: Python, and on a GPU launches and a wait.
+# Overhead of one engine step: Python, and on a GPU launches and a wait.
 DECODE_OVERHEAD_S = {"cpu": 1e-3, "plain": 1e-3, "cuda": 2.5e-3}
-# Of a layer's operations, forward and backward, however few the tokens.
+# Launches of a layer's operations, forward and backward, however few the tokens.
 LAUNCHES_S = {"cpu": 0.0, "plain": 0.0, "cuda": 2.5e-3}
 LOAD_S = 8.0  # Python's imports and the weights
 DISK = 3e8  # bytes a second, synced
@@ -27,9 +27,9 @@ SAMPLING = "new weights for the engine", "decoding", "prefill", "environments"  
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Seconds: of a decoding step and of each sequence in it, of a prefilled token, of a token of a training row, of an
-    update of the weights, of a pack beside its tokens, of a trained token's logits, of a pair of a token and one that
-    it sees, and of what the engine does before it samples with new weights. `source` is how they are known."""
+    """Seconds: per decoding step and per sequence in it, per prefilled token, per token of a training row, per update
+    of the weights, per pack beside its tokens, per trained token's logits, per pair of a token and one it attends to,
+    and to prepare the engine for new weights. `source` is their origin."""
 
     decode_step: float = 0.0
     decode_row: float = 0.0
@@ -43,43 +43,43 @@ class Speeds:
     copy: float = 0.0
 
     def row_s(self, row: Row) -> float:
-        """The seconds of forward and backward passes over a row."""
+        """Return the seconds of forward and backward passes over a row."""
         return row.tokens * self.train + row.trained * self.head + row.pairs * self.attend
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of one training step by what they are spent on, and of the whole run by its stages."""
+    """Seconds of one training step by activity, and of the whole run by stage."""
 
     step: Mapping[str, float]
     run: Mapping[str, float]
-    overlaps: bool = False  # whether sampling and training run at once
+    overlaps: bool = False  # True if sampling and training run at once
 
     @property
     def step_s(self) -> float:
-        """The seconds of a step."""
+        """Return the seconds of a step."""
         sampling = sum(seconds for name, seconds in self.step.items() if name in SAMPLING)
         training = sum(self.step.values()) - sampling
         return max(sampling, training) if self.overlaps else sampling + training
 
     @property
     def run_s(self) -> float:
-        """The seconds from the start to the end."""
+        """Return the seconds of the whole run."""
         return sum(self.run.values())
 
     @property
     def bottleneck(self) -> str:
-        """What a step spends most time on."""
+        """Return the activity that takes most of a step."""
         return max(self.step, key=lambda name: self.step[name])
 
 
 def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
-    """The speeds by a device's bandwidth B and operations F, of which usual shares are reached.
+    """Estimate the speeds from a device's bandwidth B and operations F, reduced to the usual shares.
 
     A decoding step reads all weights, b A / B with A active weights; each sequence in it costs 2 A / F and reads its
-    keys and values. A token of a training row costs 6 A / F, or 4 A / F with an adapter, as no gradient of a frozen
-    matrix is formed; and 2 A / F where layers are computed twice; of this, the head's share for trained tokens alone.
-    The update reads and writes 14 bytes a weight.
+    keys and values. A token of a training row costs 6 A / F, or 4 A / F with an adapter, as frozen matrices need no
+    gradients, and 2 A / F more if layers are recomputed. Only trained tokens pay the head's share of this. The update
+    reads and writes 14 bytes per weight.
     """
     shape, compute = demand.shape, demand.compute
     way = "plain" if compute.kind == "cpu" and not compute.has_kernels else compute.kind
@@ -89,7 +89,7 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
     keys = 2 * compute.bytes * shape.layers * shape.key * workload.mean_length
     logits = 3 * FLOAT * shape.vocab
     passes = (4 if demand.is_adapter else 6) + 2 * demand.recompute
-    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if demand.is_fused else 0  # of the MLP's insides
+    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if demand.is_fused else 0  # inside the MLP
     return Speeds(
         decode_step=compute.bytes * shape.active / bandwidth + DECODE_OVERHEAD_S[way],
         decode_row=2 * shape.active / flops + (keys + logits) / bandwidth,
@@ -117,7 +117,7 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
         waves = workload.waves(config.orchestrator.rollouts_per_example, config.orchestrator.resample_factor)
         sampling = _rollout_times(config.inference.max_slots, waves, workload, speeds)
         episodes = config.eval.num_examples * len(config.eval.temperatures)
-        # Before the warm-up, before RL, in between and at the end.
+        # Before the warm-up, before RL, in between and after the last step.
         num = 2 + bool(config.warmup.max_steps) + sum(config.eval.is_due(step) for step in range(config.max_steps))
         run[f"{num} evaluations of {episodes} episodes"] = num * sum(sampling.values()) * episodes / sum(waves)
         if steps := config.warmup.max_steps:
@@ -141,17 +141,17 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
 
 
 def _rollout_times(slots: int, waves: Sequence[float], workload: Workload, speeds: Speeds) -> dict[str, float]:
-    """The seconds of sampling: rollouts decode side by side, and fewer and fewer are left to."""
+    """Return the seconds of sampling: rollouts decode side by side, and fewer and fewer remain."""
     replies = workload.replies
     lengths = [sum(one) for one in replies]
-    # The numbers of tokens that each rollout has sampled at the ends of its turns, but for the last.
+    # The number of tokens that a rollout has sampled after each turn except the last.
     turn_ends = [end for one in replies for end in itertools.accumulate(one[:-1])]
     decoding = prefill = 0.0
     for num in waves:
-        rounds = max(1.0, num / slots)  # above the number of slots, a rollout begins where another has ended
+        rounds = max(1.0, num / slots)  # with more rollouts than slots, one starts when another finishes
         rows_s = speeds.decode_row * min(slots, num) / len(lengths) * sum(lengths)
         decoding += rounds * (speeds.decode_step * max(lengths) + rows_s)
-        # An observation is prefilled when it comes, alone or with few others, and then the weights are read for it.
+        # An observation is prefilled when it arrives, alone or with few others, and this reads all weights.
         passes = min(len(set(turn_ends)), len(turn_ends) * num / len(lengths))
         prefill += passes * speeds.decode_step + num / workload.num * workload.num_prefilled * speeds.prefill
     times = {"new weights for the engine": speeds.copy, "decoding": decoding, "prefill": prefill}

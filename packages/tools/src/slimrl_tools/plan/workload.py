@@ -1,8 +1,8 @@
-"""What a training step will work on: rollouts like those that are expected, as the samples that the trainer packs.
+"""Predicts the work of a training step: expected rollouts, as the samples that the trainer packs.
 
-Their lengths are not known before a run. In this order they come from the rollouts that an earlier run has left in the
-same directory, from a recorded run of the same recipe (`plan/outlines.py`), from the episodes of the environment's
-scripted expert (`plan/experts.py`), or from an assumption, which `source` states.
+Their lengths are unknown before a run. They are taken from the first source available: the rollouts of an earlier run
+in the same directory, a recorded run of the same recipe (`plan/outlines.py`), episodes of the environment's scripted
+expert (`plan/experts.py`), or an assumption. `source` names it.
 """
 
 import itertools
@@ -21,8 +21,8 @@ from slimrl.trainer.fake import STALE
 from slimrl.trainer.packing import Pack, pack_samples
 from slimrl.types import Rollout, Sample
 
-MOST_TOKENS = 200_000  # of the samples that stand for a batch; a larger one is counted in multiples of them
-MOST_TASKS = 16  # that stand for those of a batch
+MOST_TOKENS = 200_000  # in the samples that represent a batch; a larger batch is a multiple of them
+MOST_TASKS = 16  # tasks that represent a batch
 VOCABULARY = 1 << 20
 
 Tokens = tuple[list[int], list[bool]]
@@ -30,7 +30,7 @@ Tokens = tuple[list[int], list[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The packs of a step: how many, the tokens and trained tokens of the largest, and those of all together."""
+    """Sizes of a step's packs: their number, the tokens and trained tokens of the largest, and the totals of both."""
 
     num: int
     largest: int
@@ -41,14 +41,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a row of samples costs: its tokens, the trained ones, and the pairs of a token and one that it sees."""
+    """Sizes of a row of samples: its tokens, the trained ones, and the pairs of a token and one it attends to."""
 
     tokens: float
     trained: float
     pairs: float
 
     def times(self, factor: float) -> "Row":
-        """So many rows like it."""
+        """Return the sizes of `factor` rows like it."""
         return Row(factor * self.tokens, factor * self.trained, factor * self.pairs)
 
     def __add__(self, other: "Row") -> "Row":
@@ -57,10 +57,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Rollouts that stand for those of a step, which has `multiple` times as many, and where they come from.
+    """Rollouts that represent a step, with the number of the step's rollouts per sample (`multiple`) and their source.
 
-    `env_s` is how long an episode's environment takes. `useless` is the share of rollouts in whose groups nothing is to
-    be learned: others are sampled in their place.
+    `env_s` is the environment's time per episode. `useless` is the share of rollouts in groups without a learning
+    signal: others are sampled in their place.
     """
 
     samples: tuple[Sample, ...]
@@ -71,12 +71,12 @@ class Workload:
 
     @property
     def num(self) -> float:
-        """The rollouts that a step trains on."""
+        """Return the number of rollouts that a step trains on."""
         return self.multiple * len(self.samples)
 
     def waves(self, group: int, resample_factor: int) -> list[float]:
-        """The rollouts that are sampled at first, then in place of useless groups of these, and so on, up to
-        `resample_factor` times the first."""
+        """Return the sizes of the waves of sampling: a step's rollouts, then replacements of useless groups, and so on.
+        Their sum is at most `resample_factor` times the first."""
         sizes, bound = [self.num], resample_factor * self.num
         while (groups := round(self.num / group * self.useless ** len(sizes))) >= 1 and sum(sizes) < bound:
             sizes.append(min(float(groups * group), bound - sum(sizes)))
@@ -84,48 +84,48 @@ class Workload:
 
     @property
     def mean_length(self) -> float:
-        """The tokens of a rollout."""
+        """Return the mean tokens of a rollout."""
         return sum(len(sample.token_ids_T) for sample in self.samples) / len(self.samples)
 
     @property
     def replies(self) -> list[list[int]]:
-        """The lengths of each rollout's replies."""
+        """Return the lengths of each rollout's replies."""
         return [reply_lengths(sample) for sample in self.samples]
 
     @property
     def num_sampled(self) -> float:
-        """The sampled tokens that a step trains on."""
+        """Return the number of sampled tokens that a step trains on."""
         return self.multiple * sum(map(sum, self.replies))
 
     @property
     def row(self) -> Row:
-        """The row of a step, if it were one."""
+        """Return the sizes of a step if it were one row."""
         return row_of(self.samples).times(self.multiple)
 
     @property
     def num_prefilled(self) -> float:
-        """The tokens of prompts and observations that the engine computes for the rollouts that are trained on: of what
-        rollouts begin with in common, each once."""
+        """Return the number of prompt and observation tokens that the engine computes for the trained rollouts; a
+        common prefix counts once."""
         return max(0.0, self.row.tokens - self.num_sampled)
 
     def distinct_row(self, num: int) -> Row:
-        """The row of so many rollouts of different tasks."""
+        """Return the sizes of a row of `num` rollouts, each of a different task."""
         prompts = {sample.token_ids_T[: sample.loss_mask_T.index(True)]: sample for sample in reversed(self.samples)}
         return row_of(list(prompts.values())).times(num / len(prompts))
 
     def rows(self, micro_batch_tokens: int) -> Rows:
-        """The packs of a step."""
+        """Return the packs of a step."""
         return rows_of(pack_samples(self.samples, micro_batch_tokens, torch.device("cpu")), self.multiple)
 
 
 def row_of(samples: Sequence[Sample]) -> Row:
-    """The row of samples, in which what several begin with in common stands once."""
+    """Return the sizes of a row of samples, with common prefixes stored once."""
     (pack,) = pack_samples(samples, 1 << 60, torch.device("cpu"))
     return Row(len(pack.token_ids_T), len(pack.source_N), float((pack.positions_T + 1).sum()))
 
 
 def rows_of(packs: Sequence[Pack], multiple: float = 1.0) -> Rows:
-    """The numbers of packs, each of which stands for `multiple` ones."""
+    """Return the sizes of packs, each of which represents `multiple` packs."""
     largest = max(packs, key=lambda pack: len(pack.token_ids_T))
     return Rows(
         num=max(len(packs), round(multiple * len(packs))),
@@ -137,7 +137,7 @@ def rows_of(packs: Sequence[Pack], multiple: float = 1.0) -> Rows:
 
 
 def worst_rows(config: RLConfig | SFTConfig) -> Rows:
-    """The packs of a step in which every conversation fills `seq_len` and none shares anything."""
+    """Return the packs of a step in which every conversation fills `seq_len` and none has a common prefix."""
     batch = config.orchestrator.batch_size if isinstance(config, RLConfig) else config.batch_size
     micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
     tokens, largest = batch * config.seq_len, max(micro, config.seq_len)
@@ -145,18 +145,18 @@ def worst_rows(config: RLConfig | SFTConfig) -> Rows:
 
 
 def reply_lengths(sample: Sample) -> list[int]:
-    """The numbers of trained tokens that stand together."""
+    """Return the lengths of the contiguous runs of trained tokens."""
     return [len([*run]) for trained, run in itertools.groupby(sample.loss_mask_T) if trained]
 
 
 def sample_of(token_ids: Sequence[int], mask: Sequence[bool], advantage: float = 1.0) -> Sample:
-    """A sample whose log-probabilities no guard compares."""
+    """Return a sample with placeholder log-probabilities, marked as `STALE` so that no guard compares them."""
     num = len(token_ids)
     return Sample(tuple(token_ids), tuple(mask), (-10.0,) * num, (advantage,) * num, version=STALE)
 
 
 def from_earlier_run(output_dir: Path, batch_size: int) -> Workload | None:
-    """The rollouts of the last step that a run in this directory has recorded; None if there are none."""
+    """Return the rollouts of the last step that a run in this directory has recorded; None if there are none."""
     for path in reversed([rollout_file(output_dir, step) for step in step_files(output_dir)]):
         try:
             records = read_rollouts(path)
@@ -171,15 +171,16 @@ def from_earlier_run(output_dir: Path, batch_size: int) -> Workload | None:
 
 
 def rollout_sample(rollout: Rollout) -> Sample | None:
-    """The sample of a rollout that was recorded; None of one that failed or that the policy begins."""
+    """Return the sample of a recorded rollout; None for a failed one or one that starts with a sampled token."""
     if rollout.failure or not any(rollout.loss_mask_T) or rollout.loss_mask_T[0]:
         return None
     return sample_of(rollout.token_ids_T, rollout.loss_mask_T)
 
 
 def from_assumption(config: RLConfig | SFTConfig) -> Workload:
-    """Rollouts whose prompt takes a quarter of `seq_len`, at most 256 tokens, each of up to `max_turns` replies half of
-    `max_tokens`, and each message of the environment as much. Conversations of `sft` are half of `seq_len` long."""
+    """Assume rollouts with a prompt of a quarter of `seq_len`, at most 256 tokens, and up to `max_turns` replies of
+    half of `max_tokens`, with messages of the environment of the same length. For `sft`, conversations fill half of
+    `seq_len`."""
     batch, group = sizes_of(config)
     rng = random.Random(0)
 
@@ -204,15 +205,15 @@ def from_assumption(config: RLConfig | SFTConfig) -> Workload:
 
 
 def sizes_of(config: RLConfig | SFTConfig) -> tuple[int, int]:
-    """The rollouts of a step and of a group."""
+    """Return the number of rollouts in a step and in a group."""
     if isinstance(config, RLConfig):
         return config.orchestrator.batch_size, config.orchestrator.rollouts_per_example
     return config.batch_size, 1
 
 
 def in_groups(played: Sequence[Sequence[Tokens]], group: int, seq_len: int) -> Iterator[Sample]:
-    """Groups of rollouts of the same task, which are played in the ways that `played` has for it, in turn. They have in
-    common what comes before the first reply, and nothing behind that."""
+    """Yield groups of `group` rollouts of the same task, which take turns among the task's variants in `played`. The
+    common prefix of a group is everything before the first reply."""
     rng = random.Random(0)
     for number, (place, ways) in itertools.product(range(group), enumerate(played)):
         token_ids, mask = ways[(number + place) % len(ways)]
@@ -224,7 +225,7 @@ def in_groups(played: Sequence[Sequence[Tokens]], group: int, seq_len: int) -> I
 
 
 def few(samples: Iterable[Sample]) -> tuple[Sample, ...]:
-    """The first samples, of at most 200,000 tokens together."""
+    """Return the first samples, up to 200,000 tokens together."""
     kept, num = list[Sample](), 0
     for sample in samples:
         num += len(sample.token_ids_T)

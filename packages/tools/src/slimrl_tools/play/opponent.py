@@ -1,4 +1,4 @@
-"""A model as the opponent of a person who plays an environment: `slimrl play matching-game --model.name ...`.
+"""Lets a model play against a person: `slimrl play matching-game --model.name ...`.
 
 The sides are episodes of one game (`rollout/self_play.py`). The ordinary agent loop plays the model's side, in the
 event loop that runs while the person waits for an answer.
@@ -22,11 +22,11 @@ from slimrl.types import Environment, Message, Rollout, StopReason, Task, Taskse
 T = TypeVar("T")
 NO_LIMIT = 10**6  # turns of the model: the game's own rules end it
 DAY_S = 86_400.0  # the model's side waits for a person, who may take long
-LAST_WORDS_S = 5.0  # time for the model's episode to end by itself, so that it can tell why
+LAST_WORDS_S = 5.0  # wait this long for the model's episode to finish by itself, so that it can report the reason
 
 
 def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]:
-    """A function that makes the person's episode of a task, against the model that is loaded here. Raises UserError if
+    """Return a function that makes the person's episode of a task, against the model loaded here. Raises UserError if
     the environment has no other side."""
     mine = own_place(taskset, config)
     policy = open_policy(config.model, RunConsole())
@@ -37,7 +37,7 @@ def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environ
 
 
 def own_place(taskset: Taskset, config: PlayConfig) -> int:
-    """The index of the person's role, from the number in `args.role`. Raises UserError if there is no such role."""
+    """Return the index of the person's role, from the number in `args.role`. Raises UserError if it is out of range."""
     roles = taskset.roles
     if len(roles) < 2:
         raise UserError(
@@ -68,18 +68,18 @@ class Opposed:
         return await self._explain_errors(self._episode.step(reply))
 
     async def close(self) -> None:
-        # Cancelled first: an episode of the model may wait for a move that will not come.
+        # Cancelled first: an episode of the model may wait for a move that will never be made.
         for playing in self._playing:
             playing.cancel()
         await asyncio.gather(*self._playing, return_exceptions=True)
         await close_episode(self._episode)
 
     async def _explain_errors(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a call into the person's episode. If the model's episode has ended, the error says why."""
+        """Return the result of a call into the person's episode. An error states why the model's episode finished."""
         try:
             return await work
         except RolloutError as error:
-            # The error says only that the other side has left. Its own episode, which ends about now, knows why.
+            # The error states only that the other side has left. Its own episode finishes about now with the reason.
             if self._playing:
                 await asyncio.wait(self._playing, timeout=LAST_WORDS_S)
             ended = [playing.result() for playing in self._playing if playing.done() and not playing.cancelled()]
@@ -90,7 +90,7 @@ class Opposed:
 
 
 def reason_of(rollout: Rollout, seq_len: int) -> str:
-    """The reason why the model's episode ended before the game; empty if it did not."""
+    """Return the reason why the model's episode finished before the game; empty if it did not."""
     if rollout.failure:
         return f"failed: {rollout.failure}: {rollout.failure_detail}"
     if rollout.stop_reason is StopReason.CONTEXT_FULL:

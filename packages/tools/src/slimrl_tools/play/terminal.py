@@ -1,7 +1,7 @@
-"""The module is the terminal of a person who plays: messages are panels, a reply has several lines, commands a slash.
+"""Provides a player's terminal: messages are panels, a reply has several lines, commands start with a slash.
 
 In a pipe or a log file it prints plain text without control characters, and repeats the input so that the log is
-complete. It knows nothing of environments.
+complete. It knows nothing about environments.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ COLOURS = {"system": "magenta", "user": "cyan", "tool": "yellow", "you": "green"
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """The input of a person: the text of a reply, or a command such as `/quit`, and then no text."""
+    """The input of a person: the text of a reply, or a command such as `/quit` without text."""
 
     text: str = ""
     command: str = ""
@@ -63,16 +63,16 @@ class Terminal:
         self._console.show(Panel(body, title=role, title_align="left", border_style=COLOURS.get(role, "blue")))
 
     def numbers(self, values: Mapping[str, float]) -> None:
-        """Print named numbers, one a line."""
+        """Print named numbers, one per line."""
         width = max(map(len, values), default=0)
         for name, value in values.items():
             self.note(f"  {name:<{width}}  {value:.6g}")
 
     def read(self) -> Typed:
-        """Read a reply, whose lines end with an empty one or Ctrl-D, or a command; at the end of the input, `/quit`.
+        """Read a reply, which an empty line or Ctrl-D completes, or a command; return `/quit` at the end of the input.
 
-        A command may stand on any line of its own; the lines of a reply before it are discarded. A reply that begins
-        with a slash is typed with two.
+        A command may be on any line of its own; the lines of a reply before it are discarded. A leading slash of a
+        reply is typed twice.
         """
         lines: list[str] = []
         while True:
@@ -87,25 +87,25 @@ class Terminal:
                 known = ", ".join(self._commands)
                 self.note(f"There is no command {word:.40}. Known: {known}. A slash that is text: type two.", "yellow")
             elif word:
-                # Of a doubled slash at the beginning of a reply one is text.
+                # Keep one slash of a doubled slash at the start of a reply.
                 lines.append(line[1:] if not lines and line.startswith("//") else line)
             elif lines:
                 return self._echo_reply("\n".join(lines))
 
     def agrees(self, question: str) -> bool:
-        """Whether the person answers yes to a question; Enter alone means yes, the end of the input no."""
+        """Return True if the person answers yes to a question; Enter alone means yes, the end of the input no."""
         self.note(f"{question} (Enter for yes, n for no)")
         line = self._line("[Y/n] ")
         return line is not None and line.strip().lower() in ("", "y", "yes")
 
     def _echo_reply(self, text: str) -> Typed:
-        """The reply, which is printed too unless the person has seen it while typing."""
+        """Return the reply, and print it unless the person has typed it on the screen."""
         if not self._typed_by_hand:
             self.message("you", text)
         return Typed(text)
 
     def _line(self, prompt: str) -> str | None:
-        """One line, or None at the end of the input. The result can always be encoded as UTF-8."""
+        """Return one line, or None at the end of the input. The result can always be encoded as UTF-8."""
         try:
             if self._edits_lines:
                 line = input(prompt)

@@ -1,6 +1,6 @@
-"""prime-rl's settings as a dialect of slimrl's (`config/reading/names.py`): a file is translated key by key.
+"""Provides prime-rl's settings as a dialect of slimrl's (`config/reading/names.py`): files are translated key by key.
 
-The report of a translation has every key of the file.
+The report of a translation lists every key of the file.
 """
 
 import re
@@ -29,7 +29,7 @@ TABLES: Mapping[str, Table] = {"rl": RL_KEYS, "probe": RL_KEYS, "sft": SFT_KEYS}
 SECTIONS_AS_VALUES = (("model",), ("ckpt",), ("wandb",))
 UNKNOWN = "neither slimrl nor this translation knows this key"
 
-# What a file of prime-rl leaves open has another value there than here: theirs, and ours.
+# Settings with different defaults in the two programs, for keys that a file leaves open: theirs, and ours.
 DEFAULTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "rl": {
         "seq_len": ("2048", "1024"),
@@ -54,8 +54,8 @@ DEFAULTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A file in slimrl's terms. `settings` are what it says here; `report` has every key of the file, as lines for a
-    reader, in the lists that `LISTS` names."""
+    """A file in slimrl's terms. `settings` are its settings here; `report` has every key of the file as a line for
+    readers, under the names of `LISTS`."""
 
     command: str
     settings: Sequence[Setting]
@@ -63,18 +63,18 @@ class Translation:
 
     @property
     def impossible(self) -> Sequence[str]:
-        """The keys that slimrl cannot do, each as a line."""
+        """Return the keys that are impossible in slimrl, each as a line."""
         return self.report["impossible"]
 
     def lines(self) -> Iterator[str]:
-        """The report: the lists that are not empty, each under its title."""
+        """Yield the lines of the report: the lists that are not empty, each under its title."""
         for name, title in LISTS.items():
             if entries := self.report[name]:
                 yield f"{title}:"
                 yield from (f"  {entry}" for entry in entries)
 
     def refuse_impossible(self, name: str) -> None:
-        """Raise UserError that lists the impossible keys, if the source called `name` has any."""
+        """Raise UserError with the impossible keys, if the source called `name` has any."""
         if self.impossible:
             entries = "\n".join(f"- {entry}" for entry in self.impossible)
             raise UserError(
@@ -106,10 +106,10 @@ class PrimeRL:
         )
 
     def translate(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> Translation:
-        """Translate a file that `is_foreign`. A key that neither slimrl nor the table has is an impossible one."""
+        """Translate a file that `is_foreign`. A key unknown to both slimrl and the table is impossible."""
         values = list(whole_values(source))
         file = {one.path: one.value for one in values}
-        # What is not converted keeps the text of its flag: `123` may be a name.
+        # Values that are not converted keep the text of their flag: `123` may be a name.
         texts = {one.path: one for one in source if one.kind != "file"}
         settings: list[Setting] = []
         report: dict[str, list[str]] = {name: [] for name in LISTS}
@@ -140,13 +140,13 @@ PRIME_RL = PrimeRL()
 
 
 def _left_open(settings: Sequence[Setting], kind: str) -> list[str]:
-    """The settings that a file leaves to defaults which differ between the two programs, as lines."""
+    """Return lines on the settings that a file leaves open and that have different defaults in the two programs."""
     given = {spell(one.path) for one in settings}
     return [f"{key}: {theirs} there, {ours} here" for key, (theirs, ours) in DEFAULTS[kind].items() if key not in given]
 
 
 def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
-    """The values of a file with lists of plain values in one piece, and the headers of sections that hold nothing.
+    """Yield the values of a file, with lists of plain values in one piece, and the headers of empty sections.
 
     The text of a flag or a variable is read as a literal.
     """
@@ -160,7 +160,7 @@ def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
             continue
         if one.value == [] and children:
             if any(child.value in ({}, []) for child in children):
-                continue  # a list of sections: each is taken apart
+                continue  # a list of sections: each is translated on its own
             inside |= {child.path for child in children}
             yield replace(one, value=[child.value for child in children])
         else:
@@ -168,7 +168,7 @@ def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
 
 
 def _additions(settings: Sequence[Setting]) -> list[Setting]:
-    """The settings that follow from the others: the type of a teacher or of data, and the rank of an adapter."""
+    """Return the settings implied by others: the type of a teacher or of data, and the rank of an adapter."""
     keys = {one.path: one for one in settings}
     implied: dict[Path, tuple[Path, Any]] = {
         ("data", "name"): (("data", "type"), "hub"),

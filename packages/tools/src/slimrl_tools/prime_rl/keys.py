@@ -1,9 +1,9 @@
-"""The keys of prime-rl's settings files for `rl` and for `sft`, in all three dialects, and what becomes of each.
+"""The keys of prime-rl's settings files for `rl` and for `sft`, in all three dialects, with the rule for each.
 
-The names come from prime-rl's published settings classes and examples, up to August 2026, and from the documentation of
-the hosted `prime train`. A key that stands nowhere here, and is no key of slimrl's, cannot be done.
+The names are from prime-rl's published settings classes and examples, up to August 2026, and from the documentation of
+the hosted `prime train`. A key that is neither here nor among slimrl's is impossible.
 
-`<trainer>` is the section of the trainer, and `<part>` the section of any part: the kinds of files have other ones.
+`<trainer>` is the section of the trainer, and `<part>` the section of any part; their names depend on the kind of file.
 """
 
 from slimrl_tools.prime_rl.rules import (
@@ -89,7 +89,7 @@ SHARED: Table = {
     # Placement.
     "deployment.**": unneeded("the program looks at the machine, and says which device it takes"),
     "slurm.**": unneeded("the run starts where the command is given"),
-    # How a trainer of many GPUs computes.
+    # Parallelism of a trainer on many GPUs.
     "<trainer>model.{impl,attn,compile.**,ac.**,ac_offloading.**,fsdp_cpu_offload,optim_cpu_offload}"
     " <trainer>model.{reshard_after_forward,dp_replicate,dp_shard,ep,ep_comm_backend,tp,cp,cp_style}"
     " <trainer>model.{optimization_dtype,reduce_dtype,moe_use_grouped_mm,freeze_moe_router,fp8,load_using_meta}"
@@ -212,7 +212,7 @@ ORCHESTRATOR: Table = {
     "orchestrator.{lora_name,model.lora.name}": unneeded(ONE_ADAPTER),
     "orchestrator.strict_async_level": unneeded("sampling and training take turns"),
     "{,orchestrator.}oversampling_factor": to("orchestrator.resample_factor", at_least_one),
-    # The section `inference` is one of slimrl's too, so its keys are named: a misspelt one must not pass.
+    # slimrl has a section `inference` too, so its keys are listed one by one: a misspelt one must not pass.
     "orchestrator.{max_concurrent,max_inflight_rollouts,concurrency.**,tasks_per_minute} teacher_inference.**"
     " inference.{model.**,vllm.**,vllm_extra.**,parallel.**,server.**,weight_broadcast.**,deployment.**}"
     " inference.{gpu_memory_utilization,enable_lora,max_loras,max_cpu_loras,max_lora_rank,seed,log.**}"
@@ -237,7 +237,7 @@ ORCHESTRATOR: Table = {
     "orchestrator.{teacher_model,teacher}.client.api_key_var": to("teacher.api_key_variable"),
 }
 
-# The flat files of hosted runs, and what stands at the top of the others.
+# The flat files of hosted runs, and the top-level keys of the other files.
 TOP: Table = {
     "model": hosted_model,
     "name": unneeded("a run is called by its output_dir"),

@@ -1,7 +1,7 @@
-"""What may become of a key of another trainer's file: the outcomes, the rules that choose one, and tables of rules.
+"""Translates a key of another trainer's file: the outcomes, the rules that choose one, and tables of rules.
 
-A table maps patterns to rules: `*` stands for one key, `**` at the end for any number of keys. A rule looks at the key,
-its value and the rest of the file, and returns an outcome.
+A table maps patterns to rules: `*` matches one key, `**` at the end any number of keys. A rule reads the key, its value
+and the rest of the file, and returns an outcome.
 """
 
 import re
@@ -14,7 +14,7 @@ from slimrl.config.reading.schema import Path, spell
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """The key is another one here. `value` is its value in slimrl's units; `note` says what else is different."""
+    """The key has another name here, and `value` in slimrl's units; `note` describes further differences."""
 
     path: Path
     value: Any
@@ -23,21 +23,21 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class NotNeeded:
-    """The key asks for nothing that this program would have to do."""
+    """The key requires no action of this program."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """The key asks for something that slimrl cannot do; the run must not start as if it had."""
+    """The key asks for something that slimrl cannot do; the run must not start as if it could."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A key of the file. `stars` are the keys that the pattern's stars matched, `rest` those of its `**`; `file` has
+    """A key of the file. `stars` are the keys that the pattern's stars matched, `rest` the keys of its `**`; `file` has
     all plain values of the file by their paths."""
 
     path: Path
@@ -47,15 +47,15 @@ class Found:
     file: Mapping[Path, Any]
 
     def get(self, key: str) -> Any:
-        """The value of another key of the file; None if the file does not have it."""
+        """Return the value of another key of the file; None if the file lacks it."""
         return self.file.get(tuple(key.split(".")))
 
     def beside(self, *keys: str, up: int = 1) -> Any:
-        """The value of a key `up` levels above this one; None if the file does not have it."""
+        """Return the value of a key `up` levels above this one; None if the file lacks it."""
         return self.file.get((*self.path[:-up], *keys))
 
 
-# The errors of a rule that computes with a value of another type than the key's.
+# Errors of a rule that computes with a value of another type than the key's.
 WRONG_KIND = (TypeError, ValueError, AttributeError, LookupError, OverflowError)
 
 Outcome = Renamed | NotNeeded | Impossible
@@ -64,7 +64,7 @@ Table = dict[str, Rule]
 
 
 def make_table(rules: Table, **sections: str) -> Table:
-    """The table of rules whose patterns are written in short, the most specific pattern first.
+    """Return the table of rules given by short patterns, with the most specific pattern first.
 
     A key may hold several patterns, separated by spaces, with alternatives in braces; `<name>` stands for a section.
 
@@ -81,7 +81,7 @@ def make_table(rules: Table, **sections: str) -> Table:
 
 
 def _expand(pattern: str) -> Iterator[str]:
-    """The patterns that a pattern with alternatives stands for: `a.{b,c}` is `a.b` and `a.c`."""
+    """Yield the expansions of a pattern with alternatives: `a.{b,c}` is `a.b` and `a.c`."""
     if braces := re.search(r"\{([^{}]*)\}", pattern):
         for one in braces[1].split(","):
             yield from _expand(f"{pattern[: braces.start()]}{one}{pattern[braces.end() :]}")
@@ -90,8 +90,8 @@ def _expand(pattern: str) -> Iterator[str]:
 
 
 def to(key: str, convert: Callable[[Any], Any] | None = None, note: str = "") -> Rule:
-    """A rule that renames a key. In the new name `{0}` stands for the first star's key, `{key}` for the last key, and a
-    final `**` for the rest of the path. `convert` computes the value; its ValueError makes the key impossible."""
+    """Return a rule that renames a key. In the new name `{0}` is the first star's key, `{key}` the last key, and a
+    final `**` the rest of the path. `convert` computes the value; its ValueError makes the key impossible."""
 
     def rule(found: Found) -> Outcome:
         keys = key.format(*found.stars, key=found.path[-1]).split(".")
@@ -105,12 +105,12 @@ def to(key: str, convert: Callable[[Any], Any] | None = None, note: str = "") ->
 
 
 def to_beside(key: str, convert: Callable[[Any], Any] | None = None) -> Rule:
-    """A rule that renames the last two keys of a path, below the same section."""
+    """Return a rule that renames the last two keys of a path, below the same section."""
     return lambda found: to(".".join((*found.path[:-2], key)), convert)(found)
 
 
 def unless_set(key: str, other: str = "", why: str = "") -> Rule:
-    """A rule that renames a key to `key`, unless the file has `other` too, or `key` itself, which counts more."""
+    """Return a rule that renames a key to `key`, unless the file has `other`, by default `key` itself: that counts."""
     other = other or key
     return lambda found: (
         Renamed(tuple(key.split(".")), found.value) if found.get(other) is None else NotNeeded(why or f"{other} counts")
@@ -118,18 +118,18 @@ def unless_set(key: str, other: str = "", why: str = "") -> Rule:
 
 
 def unneeded(why: str) -> Rule:
-    """A rule for a key that asks for nothing."""
+    """Return a rule for a key without effect."""
     return lambda found: NotNeeded(why)
 
 
 def impossible(why: str) -> Rule:
-    """A rule for a key that cannot be done."""
+    """Return a rule for an impossible key."""
     return lambda found: Impossible(why)
 
 
 def only(values: tuple[Any, ...], why: str, otherwise: str = "") -> Rule:
-    """A rule for a key that is not needed with one of `values`, for the reason `why`, and cannot be done otherwise."""
-    # `True == 1` in Python, and a switch is no number.
+    """Return a rule for a key that is not needed with one of `values`, because of `why`, and otherwise impossible."""
+    # `True == 1` in Python, but a switch is not a number.
     return lambda found: (
         NotNeeded(why)
         if any(found.value == value and type(found.value) is type(value) for value in values)
@@ -138,7 +138,7 @@ def only(values: tuple[Any, ...], why: str, otherwise: str = "") -> Rule:
 
 
 def same_as(*keys: str, why: str, otherwise: str) -> Rule:
-    """A rule for a key that must be equal to one of other keys of the file. `{0}` in `otherwise` is its own name."""
+    """Return a rule for a key that must equal one of other keys of the file. `{0}` in `otherwise` is its own name."""
     return lambda found: (
         NotNeeded(why)
         if found.value in [found.get(key) for key in keys]
@@ -147,7 +147,7 @@ def same_as(*keys: str, why: str, otherwise: str) -> Rule:
 
 
 def find_outcome(table: Table, path: Path, value: Any, file: Mapping[Path, Any]) -> Outcome | None:
-    """The outcome of the first pattern of the table that fits the path; None if none does."""
+    """Return the outcome of the table's first pattern that matches the path; None without a match."""
     for pattern, rule in table.items():
         fitted = _fit(tuple(pattern.split(".")), path)
         if fitted is not None:
@@ -159,12 +159,12 @@ def find_outcome(table: Table, path: Path, value: Any, file: Mapping[Path, Any])
 
 
 def is_listed(table: Table, path: Path) -> bool:
-    """Whether the table has a pattern that fits the path."""
+    """Return True if the table has a pattern that matches the path."""
     return any(_fit(tuple(pattern.split(".")), path) is not None for pattern in table)
 
 
 def _fit(pattern: Path, path: Path) -> tuple[Path, Path] | None:
-    """The keys that the stars of a pattern and its final `**` stand for; None if it does not fit."""
+    """Return the keys that the stars of a pattern and its final `**` match; None if it does not match the path."""
     if pattern[-1] == "**":
         pattern, path, rest = pattern[:-1], path[: len(pattern) - 1], path[len(pattern) - 1 :]
     else:
@@ -175,5 +175,5 @@ def _fit(pattern: Path, path: Path) -> tuple[Path, Path] | None:
 
 
 def name_of(path: Path) -> str:
-    """The key as a report writes it: `orchestrator.env[0].id`."""
+    """Return the key as in a report: `orchestrator.env[0].id`."""
     return spell(tuple(f"[{key}]" if key.isdecimal() else key for key in path)).replace(".[", "[")

@@ -1,5 +1,5 @@
-"""Values of prime-rl's keys in slimrl's terms: conversions, which raise ValueError for what slimrl cannot do, and the
-rules of single keys."""
+"""Converts the values of prime-rl's keys to slimrl's terms, with the rules of single keys. Conversions raise ValueError
+for impossible values."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ DEFAULT_SFT_LENGTH = 128  # of prime-rl's `data.seq_len`
 
 
 def environment_id(value: Any) -> str:
-    """The id of an environment without its owner and version: `primeintellect/wordle-v1@0.2` is `wordle`."""
+    """Return the id of an environment without its owner and version: `wordle` for `primeintellect/wordle-v1@0.2`."""
     name = _bare(value).replace("_", "-")
     known = [one for one in ENVIRONMENTS if name == one or name.removesuffix("-v1") == one]
     if known:
         return known[0]
-    if ":" in str(value):  # one of the user's own, as slimrl names it
+    if ":" in str(value):  # a user's own environment, as slimrl names it
         return str(value)
     raise ValueError(
         f"slimrl has no environment `{name}`, but {', '.join(ENVIRONMENTS)}, and those of your own "
@@ -26,7 +26,7 @@ def environment_id(value: Any) -> str:
 
 
 def lora_targets(value: Any) -> list[str]:
-    """The matrices to adapt, without those that no model here has."""
+    """Return the matrices to adapt, without matrices of unsupported architectures."""
     kept = [str(name) for name in value if name not in OF_OTHER_ARCHITECTURES]
     if not kept:
         raise ValueError(f"slimrl adapts attention and MLP, and none of {value}")
@@ -34,7 +34,7 @@ def lora_targets(value: Any) -> list[str]:
 
 
 def only_item(value: Any) -> Any:
-    """The one item of a list of one, or the value itself if it is no list."""
+    """Return the item of a list of one, or any other value unchanged."""
     if not isinstance(value, list):
         return value
     if len(value) != 1:
@@ -43,12 +43,12 @@ def only_item(value: Any) -> Any:
 
 
 def at_least_one(value: Any) -> int:
-    """A factor, rounded up to a whole number."""
+    """Return a factor rounded up to a whole number."""
     return max(1, -(-int(float(value) * 1000) // 1000))
 
 
 def min_lr_ratio(found: Found) -> Outcome:
-    """A lowest learning rate, which is absolute there and a share of the peak here."""
+    """Translate a lowest learning rate, which is absolute there and a share of the peak here."""
     *section, scheduler, _ = found.path
     target = (*section, scheduler.removesuffix("r"), "min_lr_ratio")
     if found.value == 0:
@@ -61,7 +61,7 @@ def min_lr_ratio(found: Found) -> Outcome:
 
 
 def decay_steps(found: Found) -> Outcome:
-    """The steps over which a schedule falls, here all that follow its warm-up."""
+    """Translate the steps over which a schedule falls: here, all steps after its warm-up."""
     rest = (found.get("max_steps") or 0) - (found.beside("warmup_steps") or 0)
     if found.value == rest:
         return NotNeeded("a schedule falls from its warm-up to the end of the run here too")
@@ -69,45 +69,45 @@ def decay_steps(found: Found) -> Outcome:
 
 
 def resume(found: Found) -> Outcome:
-    """The checkpoint that a run is continued from."""
+    """Translate the checkpoint that a run resumes from."""
     if found.value == -1:
         return Renamed(("resume",), True)
     return Impossible("a run is continued from its newest checkpoint: give --resume on the command line")
 
 
 def turn_on(found: Found) -> Outcome:
-    """W&B by the name of its section alone."""
+    """Turn W&B on by the bare name of its section."""
     return Renamed(("wandb", "enabled"), found.value is not False, "a section by its bare name turns W&B on")
 
 
 def harness(found: Found) -> Outcome:
-    """The agent loop of an environment."""
+    """Translate the agent loop of an environment."""
     if found.value in ("null", "default"):
         return NotNeeded("slimrl has one agent loop")
     return Impossible(f"slimrl has one agent loop, and no harness `{found.value}`")
 
 
 def filtering(found: Found) -> Outcome:
-    """Whether groups without a signal are replaced."""
+    """Translate the switch that replaces groups without a signal."""
     if found.value is False:
         return Renamed(("orchestrator", "resample_factor"), 1, "groups without a signal are not replaced")
     return NotNeeded("groups without a signal are replaced anyway, up to orchestrator.resample_factor")
 
 
 def temperature(found: Found) -> Outcome:
-    """The temperature of evaluations."""
+    """Translate the temperature of evaluations."""
     return Renamed(("eval", "temperatures"), [float(found.value)], "held-out tasks are tried at this temperature alone")
 
 
 def num_examples(found: Found) -> Outcome:
-    """The number of held-out tasks; -1 is all of them there."""
+    """Translate the number of held-out tasks; -1 means all of them there."""
     if found.value == -1:
         return Impossible("say how many held-out tasks, as in eval.num_examples = 200: all of them would take long")
     return Renamed(("eval", "num_examples"), found.value)
 
 
 def evaluated_environment(found: Found) -> Outcome:
-    """An environment of evaluations, which must be one that the file trains on."""
+    """Translate an environment of evaluations, which must be one that the file trains on."""
     ends = (("id",), ("taskset", "id"), ("env", "taskset", "id"), ("env", "id"))
     trained = [
         _bare(value)
@@ -122,35 +122,36 @@ def evaluated_environment(found: Found) -> Outcome:
 
 
 def server_teacher(found: Found) -> Outcome:
-    """The address of a teacher behind a server."""
+    """Translate the address of a teacher behind a server."""
     return Renamed(("teacher", "base_url"), only_item(found.value), 'with teacher.type = "server"')
 
 
 def teacher_name(found: Found) -> Outcome:
-    """The teacher's model, which a server calls by another key than a model that is loaded here."""
+    """Translate the teacher's model. Its key here differs for a server and for a model that is loaded."""
     return Renamed(("teacher", "model" if found.beside("client", "base_url", up=2) else "name"), found.value)
 
 
 def hosted_model(found: Found) -> Outcome:
-    """The model by its name, where other dialects have a section; the header of an empty section says nothing."""
+    """Translate a model given by its name, where other dialects have a section; the header of an empty section is
+    ignored."""
     return NotNeeded("it is empty") if found.value == {} else Renamed(("model", "name"), found.value)
 
 
 def data_type(found: Found) -> Outcome:
-    """The kind of data to train on."""
+    """Translate the kind of data to train on."""
     if found.value == "fake":
         return Impossible("`slimrl trainer` trains on made-up samples")
     return NotNeeded("data.name is a data set of the Hub, or a directory")
 
 
 def micro_batch(found: Found) -> Outcome:
-    """The size of a micro-batch, which is counted in sequences there and in tokens here."""
+    """Translate the size of a micro-batch, which is counted in sequences there and in tokens here."""
     length = found.get("data.seq_len") or DEFAULT_SFT_LENGTH
     return Renamed(("micro_batch_tokens",), found.value * length, "counted in tokens here")
 
 
 def first_of(key: str) -> Rule:
-    """A rule for a key of several data sets, of which slimrl takes the first alone."""
+    """Return a rule for a key of several data sets: slimrl takes only the first."""
 
     def rule(found: Found) -> Outcome:
         if found.stars[0] != "0":
@@ -161,5 +162,5 @@ def first_of(key: str) -> Rule:
 
 
 def _bare(name: Any) -> str:
-    """The name of an environment without its owner and version."""
+    """Return the name of an environment without its owner and version."""
     return str(name).rsplit("/", 1)[-1].partition("@")[0]

@@ -1,1 +1,1 @@
-"""What leaves a run for others: the model card beside its weights, and uploads to the Hugging Face Hub."""
+"""Shares a run: writes the model card beside its weights, and uploads it to the Hugging Face Hub."""

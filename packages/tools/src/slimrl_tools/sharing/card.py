@@ -1,7 +1,7 @@
-"""The model card of saved weights: README.md in Hugging Face's format, with the run's own numbers and nothing else.
+"""Writes the model card of saved weights: README.md in Hugging Face's format, with only the run's own numbers.
 
-It is written beside the weights, after they were sealed, so that changing it damages nothing (`io/checksums.py`). A
-README.md that is not slimrl's, or was edited since, is never overwritten.
+It is written beside the weights after they were sealed, so editing it invalidates no checksum (`io/checksums.py`). A
+README.md from others, or one edited since, is never overwritten.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ MARK = re.compile(r"\n<!-- written by slimrl, sha256 ([0-9a-f]{64}) -->\n\Z")
 
 
 def write_card(run_dir: Path, weights: Path) -> Path | None:
-    """Write the card of a run's weights beside them, with the picture of its training. Returns its path; None if the
-    README.md that is there is not to be overwritten. Raises UserError if it cannot be written."""
+    """Write the card of a run's weights beside them, with the plot of its training. Return its path, or None if an
+    existing README.md must not be overwritten. Raises UserError if it cannot be written."""
     path = weights / FILE_NAME
     if not may_replace(path):
         return None
@@ -42,7 +42,7 @@ def write_card(run_dir: Path, weights: Path) -> Path | None:
 
 
 def may_replace(path: Path) -> bool:
-    """Return True if there is no README.md at the path, or one of slimrl's, as it was written."""
+    """Return True if the path has no README.md, or slimrl's own without edits."""
     if not path.exists():
         return True
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
@@ -53,14 +53,14 @@ def may_replace(path: Path) -> bool:
 def card_text(facts: RunFacts, has_picture: bool, repository: str = "", is_adapter: bool = False) -> str:
     """Return the card. `repository` is its name on the Hub, if it has one yet."""
     values = card_values(facts, is_adapter) | {"has_picture": has_picture, "name": repository or model_name(facts)}
-    # Parsed again by the Hub's own client, so that what is written is what the Hub accepts.
+    # Parsed again by the Hub's own client, so that the Hub accepts it.
     card = ModelCard.from_template(card_data(facts, repository, is_adapter), str(TEMPLATE), **values)
     text = re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
     return f"{text}\n<!-- written by slimrl, sha256 {_digest(text)} -->\n"
 
 
 def card_data(facts: RunFacts, repository: str = "", is_adapter: bool = False) -> ModelCardData:
-    """The card's metadata, with the held-out results as a model index."""
+    """Return the card's metadata, with the held-out results as a model index."""
     config, base = facts.config, facts.base
     by_rl = ["reinforcement-learning", str(config.trainer.loss.type)] if isinstance(config, RLConfig) else ["sft"]
     relation: dict[str, Any] = {"base_model_relation": "adapter" if is_adapter else "finetune"}
@@ -77,13 +77,13 @@ def card_data(facts: RunFacts, repository: str = "", is_adapter: bool = False) -
 
 
 def model_name(facts: RunFacts) -> str:
-    """What the weights are called before they have a name on the Hub."""
+    """Return a name for weights that have no name on the Hub yet."""
     base = (facts.base.hub_name or facts.base.name).rpartition("/")[2]
     return re.sub(r"[^\w.-]+", "-", "-".join([base, *environments_of(facts)]))
 
 
 def _eval_results(facts: RunFacts) -> Iterator[EvalResult]:
-    """The held-out results of these weights; what was measured before training stands beside each."""
+    """Yield the held-out results of these weights, each with the result before training."""
     if not facts.evaluated:
         return
     first, last = facts.stages[0], facts.stages[-1]

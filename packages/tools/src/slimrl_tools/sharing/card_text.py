@@ -1,4 +1,4 @@
-"""The tables and sentences of a model card, which `card.md.jinja` puts together."""
+"""Makes the tables and sentences of a model card, which `card.md.jinja` puts together."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ NO_METRIC = re.compile(r"held_out/(num|reward_.*)")  # the rewards have a table 
 
 
 def card_values(facts: RunFacts, is_adapter: bool) -> dict[str, Any]:
-    """Return the values of the card's template. A text is empty where its section is left out."""
+    """Return the values of the card's template. An empty text leaves its section out."""
     base, config = facts.base.hub_name or facts.base.name, facts.config
     recipe, differences = recognise(config) or (None, ())
     return {
@@ -37,7 +37,8 @@ def _command(config: TrainingRunConfig, recipe: Recipe) -> str:
 
 
 def environments_of(facts: RunFacts) -> list[str]:
-    """Return the names of the tasks that a run trained on. A file of one's own goes by its name, not by its place."""
+    """Return the names of the tasks that a run trained on. A user's own file is listed by name, without its
+    directory."""
     config = facts.config
     if isinstance(config, RLConfig):
         return list(dict.fromkeys(env.id.rpartition("/")[2] for env in config.orchestrator.env))
@@ -67,7 +68,7 @@ def _rewards(facts: RunFacts) -> Iterator[tuple[str, ...]]:
 
 
 def _metrics(facts: RunFacts) -> Iterator[tuple[str, ...]]:
-    """Yield the held-out metrics that have no intervals, each with its value at every stage."""
+    """Yield the held-out metrics without intervals, each with its value at every stage."""
     names = {name for stage in facts.stages for name in stage.metrics if not NO_METRIC.fullmatch(name)}
     for name in sorted(names):
         values = [f"{stage.metrics[name]:.4g}" if name in stage.metrics else "" for stage in facts.stages]
@@ -124,5 +125,5 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _code(text: str) -> str:
-    """Return the text as code of Markdown, whatever is in it."""
+    """Return any text as inline code of Markdown."""
     return f"`{' '.join(text.replace('`', chr(39)).split())}`"

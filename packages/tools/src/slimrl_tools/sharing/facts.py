@@ -1,4 +1,4 @@
-"""What a run's files say of the weights that it saved: settings, evaluations, cost, versions, base model. Renders
+"""Reads a run's files for facts on its saved weights: settings, evaluations, cost, versions, base model. Renders
 nothing."""
 
 import math
@@ -28,7 +28,7 @@ from slimrl_tools.sharing.places import shareable_text
 STEP = re.compile(r"step_(\d+)")
 MAX_BYTES = 2**24
 PACKAGES = ("slimrl", "torch", "transformers", "peft")
-# The models that come as packages: what they are on the Hub, and their licence.
+# Models that are available as packages: their name on the Hub, licence, and a note.
 HUB_NAMES = {
     "smollm2-135m": ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0", "as its 4-bit GGUF file (Q4_1) has it"),
 }
@@ -36,7 +36,7 @@ HUB_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """An evaluation of the run: what it was of, its estimates by way of decoding, and other held-out metrics."""
+    """An evaluation of the run: the name of its weights, estimates by decoding mode, and other held-out metrics."""
 
     name: str
     held_out: Mapping[str, Estimate]
@@ -45,8 +45,8 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class BaseModel:
-    """What the training began from. `hub_name` is empty if it is not on the Hub as far as is known, and `licence` if
-    that is not known; `note` is what else is to be said of it."""
+    """The model before training. `hub_name` is empty unless it is known on the Hub, `licence` if it is unknown; `note`
+    is a remark for the card."""
 
     name: str
     hub_name: str
@@ -56,8 +56,8 @@ class BaseModel:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """All that is known of the weights of one step of a run. `stages` are in order of time, the last one that of these
-    weights if they were `evaluated`."""
+    """Facts on the weights of one step of a run. `stages` are in order of time; the last one evaluates these weights if
+    `evaluated` is True."""
 
     config: TrainingRunConfig
     step: int
@@ -70,12 +70,13 @@ class RunFacts:
 
     @property
     def settings(self) -> str:
-        """The settings as TOML, without secrets and without places of this machine."""
+        """Return the settings as TOML, without secrets and without this machine's paths and hosts."""
         return shareable_text(config_toml(Resolved(self.config, {})), ".toml")
 
 
 def read_facts(run_dir: Path, weights: Path) -> RunFacts:
-    """The facts of `weights`, a directory `step_N` of the run. Raises UserError if the run's files cannot be read."""
+    """Return facts on `weights`, a directory `step_N` of the run. Raises UserError if the run's files cannot be
+    read."""
     config = read_run_config(run_dir)
     found = STEP.fullmatch(weights.resolve().name)
     if not isinstance(config, TrainingRunConfig) or not found:
@@ -99,7 +100,7 @@ def read_facts(run_dir: Path, weights: Path) -> RunFacts:
 
 
 def base_of(config: CommandConfig) -> BaseModel:
-    """The base model of a run. Asks nobody: what is known is what lies here."""
+    """Return the base model of a run, from local files only."""
     name = config.model.name if isinstance(config, TrainingRunConfig) else ""
     if name in PACKAGED:
         return BaseModel(name, *HUB_NAMES[name])
@@ -118,7 +119,7 @@ def base_of(config: CommandConfig) -> BaseModel:
 
 
 def _of_card(readme: Path, key: str) -> str:
-    """One text of a model card's metadata; empty if it has none."""
+    """Return a text of a model card's metadata; empty if it has none."""
     try:
         data: Any = ModelCard(read_regular(readme, MAX_BYTES).decode("utf-8"), ignore_metadata_errors=True).data
     except (UserError, ValueError):
@@ -128,7 +129,7 @@ def _of_card(readme: Path, key: str) -> str:
 
 
 def _read_stage(path: Path) -> Stage | None:
-    """An evaluation in a run's files; None if it was not made, or its file is damaged."""
+    """Return an evaluation in a run's files; None if it is missing or damaged."""
     if not path.is_file():
         return None
     try:

@@ -1,4 +1,4 @@
-"""The model card at the end of a run (`slimrl.hooks`)."""
+"""Writes the model card at the end of a run (`slimrl.hooks`)."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ class CardHook:
     """Writes the card of a run's last weights, and prints its path and the command that uploads both."""
 
     def begin(self, config: RLConfig, output_dir: Path | None, note: Callable[[str, str], None]) -> None:
-        """The card is written at the end."""
+        """Do nothing: the card is written at the end."""
 
     def end(self, output_dir: Path, step: int, console: RunConsole) -> None:
         weights = weights_directory(output_dir, step)

@@ -1,5 +1,5 @@
-"""Uploads to the Hugging Face Hub, by its own client. What is there already is not sent again, so that an interrupted
-upload goes on when it is started again."""
+"""Uploads to the Hugging Face Hub with its own client. Files that are there already are not sent again, so a repeated
+command resumes an interrupted upload."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ MESSAGE = "Upload by slimrl"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where an upload goes. An empty `revision` is the main branch; another one is made if it is not there."""
+    """The target of an upload. An empty `revision` is the main branch; a missing branch is created."""
 
     repository: str
     private: bool = False
@@ -26,7 +26,7 @@ class Target:
 
 
 def check_target(target: Target) -> None:
-    """Raise UserError for a name that no repository can have, without asking anybody."""
+    """Raise UserError for an invalid name of a repository, without a request to the Hub."""
     try:
         validate_repo_id(target.repository)
     except HFValidationError as error:
@@ -34,10 +34,10 @@ def check_target(target: Target) -> None:
 
 
 class Hub:
-    """The Hub, for the person whose token is here. `again` is the command that goes on after a failure."""
+    """The Hub, for the owner of the local token. `again` is the command that resumes after a failure."""
 
     def __init__(self, again: str) -> None:
-        """Raises UserError without a token, and where the client is told to stay offline."""
+        """Read the local token. Raises UserError if it is missing, or if the client is set to stay offline."""
         self._again = again
         if constants.HF_HUB_OFFLINE:
             raise UserError(
@@ -52,15 +52,15 @@ class Hub:
         self._api = HfApi(token=token)
 
     def full_name(self, repository: str) -> str:
-        """The repository's name with its owner, who is the token's if none is given."""
+        """Return the repository's name with its owner; by default the token's owner."""
         if "/" in repository:
             return repository
         with self._explain(repository):
             return f"{self._api.whoami()['name']}/{repository}"
 
     def upload(self, target: Target, files: Mapping[str, Path]) -> str:
-        """Create the repository if it is not there, upload the files in one commit, and return the address where they
-        are. Raises UserError if that fails, and for a public repository where a private one was asked for."""
+        """Create the repository if it is missing, upload the files in one commit, and return their address. Raises
+        UserError if that fails, or if `target.private` is set for a public repository."""
         api, name = self._api, target.repository
         with self._explain(name):
             # None leaves the choice to the owner's own default.
@@ -78,18 +78,18 @@ class Hub:
 
     @contextmanager
     def _explain(self, name: str) -> Iterator[None]:
-        """A context that turns the failures of the Hub and of the network into a UserError."""
+        """Return a context that turns failures of the Hub and of the network into a UserError."""
         try:
             yield
         except HfHubHTTPError as error:
             if (status := error.response.status_code) in (401, 403, 404):
                 raise UserError(self._refusal(name, status)) from error
             raise UserError(f"the Hub refused it ({first_line(error)}). {self._once_more()}") from error
-        except ValueError as error:  # of a README.md whose metadata the Hub does not take
+        except ValueError as error:  # a README.md with metadata that the Hub rejects
             raise UserError(
                 f"the Hub refused it ({first_line(error)}). Mend the metadata on top of README.md."
             ) from error
-        except RuntimeError as error:  # of a large file, by either of the client's ways to send one
+        except RuntimeError as error:  # a large file, by either of the client's ways to send one
             cause = f", {first_line(error.__cause__)}" if error.__cause__ else ""
             raise UserError(f"the upload was interrupted ({first_line(error)}{cause}). {self._once_more()}") from error
         except (httpx.HTTPError, OfflineModeIsEnabled) as error:

@@ -1,7 +1,7 @@
-"""Takes out of shared data what is not to leave this machine: secrets, directories of paths, and hosts of servers.
+"""Removes private parts from shared data: secrets, directories of paths, and hosts of servers.
 
-A value is changed where its key says that it is a path or an address, or where all of it is an absolute path. Any other
-text stays as it is: a prompt without one of its words is another prompt.
+A value is changed if its key names a path or an address, or if it is an absolute path as a whole. Any other text is
+unchanged: a prompt that lacks one of its words is another prompt.
 """
 
 import json
@@ -13,8 +13,8 @@ from slimrl.io.secrets import HIDDEN, names_secret, redact
 from slimrl.io.urls import is_this_machine
 from slimrl_tools.toml_text import toml_lines
 
-HOST = "host.invalid"  # a name that no network has (RFC 2606), in an address that is still one
-# Paths by their beginning: POSIX, a home, Windows, a share of a network, and addresses of files, which have no host.
+HOST = "host.invalid"  # a name that no network has (RFC 2606), in an address that stays valid
+# Paths by their start: POSIX, a home, Windows, a network share, and addresses of files, which have no host.
 ABSOLUTE = r"(?:/|~[\w.-]*/|[A-Za-z]:[\\/]|\\\\|file:/+|[A-Za-z][A-Za-z0-9+.-]+:///)"
 PATH = re.compile(rf"{ABSOLUTE}[^\n]*")
 PATH_WITHOUT_SPACES = re.compile(rf"{ABSOLUTE}\S*")
@@ -25,7 +25,7 @@ OF_PATH = re.compile(
     r"(.*_)?(path|dir|directory|folder|file|root|cache|program|weights|model|name|id|baseline|corpus|questions)s?"
 )
 OF_ADDRESS = re.compile(r"(.*_)?(url|uri|host|hostname|address|endpoint|server|proxy)s?")
-OF_TEXT = re.compile(r"(.*_)?(stop|pattern|regex)s?")  # of these a slash at the beginning makes no path
+OF_TEXT = re.compile(r"(.*_)?(stop|pattern|regex)s?")  # a leading slash does not make values of these keys a path
 
 
 def shareable(value: Any, key: str = "") -> Any:
@@ -45,8 +45,8 @@ def shareable(value: Any, key: str = "") -> Any:
 
 
 def shareable_text(text: str, suffix: str) -> str:
-    """Return the text of a file without secrets and places, unchanged if it has none. Comments of TOML
-    are left out, and so is JSON that is damaged."""
+    """Return the text of a file without secrets and places, unchanged if it has none. Comments of TOML and damaged JSON
+    are dropped."""
     match suffix:
         case ".toml":
             return "".join(f"{line}\n" for line in toml_lines(shareable(tomllib.loads(text))))
@@ -81,7 +81,7 @@ def shorten_value(key: str, value: str) -> str:
 
 
 def prose_without_places(text: str) -> str:
-    """Return a text for readers, which no program reads as settings, without the directories of the paths in it.
+    """Return a text for readers, not for programs, without the directories of the paths in it.
 
     >>> prose_without_places("It loads `/home/me/my cache/base`, or ~/own, and/or no /other.")
     'It loads `base`, or own, and/or no /other.'
@@ -90,10 +90,11 @@ def prose_without_places(text: str) -> str:
 
 
 def _hide_host(key: str, value: str) -> str:
-    """Return an address with a placeholder as its host, one on this machine as it is, and else an empty text."""
+    """Return an address with a placeholder as its host, or unchanged if it is on this machine; empty if the value is
+    not an address."""
     found = URL.fullmatch(value)
     if not found and (bare := HOST_AND_PORT.fullmatch(value)):
-        # Without a scheme a word alone may mean anything, unless it is called a host.
+        # Without a scheme a single word may mean anything, unless its key names a host.
         is_host = "host" in key or ":" in bare["after"] or "." in bare["host"]
         found = bare if is_host else None
     if not found:
@@ -102,7 +103,7 @@ def _hide_host(key: str, value: str) -> str:
 
 
 def _last_part(path: str) -> str:
-    """Return the name at the end of an absolute path; the rest belongs to this machine."""
+    """Return the last name of an absolute path; the rest belongs to this machine."""
     is_windows = re.match(r"[A-Za-z]:[\\/]|\\\\", path) is not None
     parts = [part for part in re.split(r"[\\/]" if is_windows else "/", path) if part]
     if parts[:-1] in (["home"], ["Users"]):

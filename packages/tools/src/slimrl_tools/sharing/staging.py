@@ -1,6 +1,6 @@
 """Stages the files that `slimrl push` uploads: links, and texts without secrets and places of this machine.
 
-Weights of which a file changes on the way are sealed anew, so that a download of them is whole.
+If a file of the weights changes on the way, they are sealed again, so that a download passes its checks.
 """
 
 import json
@@ -28,20 +28,21 @@ RUN_FILES = (
     "warmup/metrics.jsonl",
 )
 TEXTS = (".toml", ".json", ".jsonl")
-NUMBERS = "metrics.jsonl"  # nothing else is in it, and it is long
+NUMBERS = "metrics.jsonl"  # long, and contains only numbers
 ROLLOUTS = ("rollouts/*.jsonl", "held_out/*.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The weights of a step, and the run that saved them, if it is still there."""
+    """The weights of a step, and the run that saved them, if it still exists."""
 
     weights: Path
     run_dir: Path | None
 
 
 def find_source(path: Path) -> Source:
-    """Find the weights that a path means: itself, or those that `weights/latest` of a run names. Raises UserError."""
+    """Find the weights at a path: the path itself, or the target of `weights/latest` in a run. Raises UserError if
+    there are none."""
     path = path.expanduser()
     if (path / ADAPTER_CONFIG).is_file() and (path.parent / "config.json").is_file():
         path = path.parent
@@ -62,8 +63,7 @@ def find_source(path: Path) -> Source:
 def stage(source: Source, what: What, repository: str, stage_dir: Path, with_rollouts: bool = False) -> list[str]:
     """Stage the files of an upload in an empty directory, and return remarks for the person who uploads them.
 
-    Raises UserError for weights that are damaged, for an adapter or a run that is not there, and for rollouts that
-    hold something that looks like a key.
+    Raises UserError for damaged weights, for a missing adapter or run, and for rollouts that contain a likely key.
     """
     check_sums(source.weights)
     root = source.weights / ADAPTER if what == "adapter" else source.weights
@@ -88,13 +88,13 @@ def stage(source: Source, what: What, repository: str, stage_dir: Path, with_rol
 
 
 def staged_files(stage_dir: Path) -> dict[str, Path]:
-    """Return the staged files by their paths in the repository. A link is a file that is uploaded as it is."""
+    """Return the staged files by their paths in the repository. A link stands for an unchanged file."""
     paths = sorted(path for path in stage_dir.rglob("*") if path.is_file())
     return {path.relative_to(stage_dir).as_posix(): path for path in paths}
 
 
 def _stage_weights(root: Path, stage_dir: Path, facts: RunFacts | None) -> None:
-    """Stage the files of the weights; those of a known run without its card, with new checksums if a file changes."""
+    """Stage the files of the weights, for a known run without its card; renew the checksums if a file changes."""
     for path in _visible_files(root):
         place, text = path.relative_to(root), None
         if facts and place.as_posix() in (README, PICTURE):
@@ -105,7 +105,7 @@ def _stage_weights(root: Path, stage_dir: Path, facts: RunFacts | None) -> None:
             base = {"base_model_name_or_path": facts.base.hub_name or facts.base.name}
             text = json.dumps(json.loads(text) | base, indent=2)
         _put(path, stage_dir / place, text)
-    for directory in (stage_dir / ADAPTER, stage_dir):  # the outer checksums are of the inner ones, too
+    for directory in (stage_dir / ADAPTER, stage_dir):  # the outer checksums include the inner ones
         sums = directory / SUMS
         is_changed = any(not one.is_symlink() for one in staged_files(directory).values())
         if sums.is_file() and (is_changed or README in _read(sums)):
@@ -132,7 +132,7 @@ def _stage_card(weights: Path, run_dir: Path, stage_dir: Path, text: str) -> Non
 
 
 def _stage_run(run_dir: Path, stage_dir: Path, with_rollouts: bool) -> list[str]:
-    """Stage the files that describe a run; texts without secrets and places. Returns remarks."""
+    """Stage the files that describe a run; texts lose secrets and places. Return remarks."""
     for path in _find(run_dir, RUN_FILES):
         is_text = path.suffix in TEXTS and path.name != NUMBERS
         _put(path, stage_dir / path.relative_to(run_dir), shareable_text(_read(path), path.suffix) if is_text else None)
@@ -150,7 +150,7 @@ def _find(run_dir: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 
 def _put(path: Path, staged: Path, text: str | None) -> None:
-    """Stage a file: as this text, or as a link if there is none or the file holds the text already."""
+    """Stage a file: as this text, or as a link if `text` is None or equals the file's content."""
     staged.parent.mkdir(parents=True, exist_ok=True)
     if text is None or text == _read(path):
         staged.symlink_to(path.resolve())
@@ -163,7 +163,7 @@ def _read(path: Path) -> str:
 
 
 def _check_rollouts(path: Path) -> None:
-    """Raise UserError if a conversation has something of the form of a key."""
+    """Raise UserError if a conversation contains a text in the form of a key."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
             if has_secret(line):

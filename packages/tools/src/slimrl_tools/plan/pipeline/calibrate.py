@@ -1,7 +1,8 @@
-"""Costs of the work by a recorded run: a plan's speeds, stretched until the simulation takes as long as the run did.
+"""Fits the costs of work to a recorded run: a plan's speeds, scaled until the simulation takes as long as the run.
 
-One number for sampling and one for training are fitted, and, for a run of several processes, the time that batches and
-weights travel. A run at level 0 tells them apart, since nothing overlaps in it; so does any run in one process.
+One factor for sampling and one for training are fitted, and, for a run of several processes, the transfer times of
+batches and weights. A run at level 0 separates the two factors, since it overlaps nothing; so does any run in one
+process.
 """
 
 import math
@@ -20,12 +21,12 @@ NEEDED = "time/step_s", "time/train_s", "time/rollout_s"
 IDLE = "async/sampler_idle"
 SIMULATED_STEPS = 40
 ROUNDS = 12
-LEAST, MOST = 1e-3, 1e3  # times the planned speeds
+LEAST, MOST = 1e-3, 1e3  # factors of the planned speeds
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run that was made: its placement, recipe and episodes, and the metrics of its steps without the first."""
+    """A finished run: its placement, recipe and episodes, and the metrics of its steps without the first."""
 
     placement: Placement
     recipe: Recipe
@@ -43,9 +44,9 @@ class RecordedRun:
 
 
 def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
-    """Return the costs by which the simulation takes as long as the run over its own placement.
+    """Return costs with which a simulation of the run's own placement takes as long as the run.
 
-    Raises UserError for a run without times, or of processes above level 0, where sampling hides behind training.
+    Raises UserError for a run without times, or one of several processes above level 0, where training hides sampling.
     """
     missing = [name for name in NEEDED if not any(name in metrics for metrics in run.steps)]
     if missing:
@@ -71,8 +72,8 @@ def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
 def _sampling_factor(run: RecordedRun, costs: Costs) -> float:
     """Return the factor for sampling, by bisection.
 
-    At level 0 the sampler had a request open as long as it computes in the simulation, whatever environments took;
-    above, in one process, a step has to take as long.
+    At level 0 the sampler's recorded time with open requests must equal its simulated computing time; above level 0, in
+    one process, the step times must be equal.
     """
     open_s = run.mean("time/step_s") * (1 - run.mean(IDLE))
     knows_idle = not run.placement.level and any(IDLE in metrics for metrics in run.steps)

@@ -1,4 +1,4 @@
-"""The division of N devices into samplers and trainers with which the simulation makes the most steps."""
+"""Divides N devices into samplers and trainers so that the simulation makes the most steps."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,16 +9,16 @@ from slimrl_tools.plan.pipeline.placement import Costs, Placement, Recipe
 from slimrl_tools.plan.pipeline.simulate import Outcome, simulate
 from slimrl_tools.plan.workload import Row
 
-PARTS = 6  # into which devices are divided at first; then the neighbours of the best division are tried
+PARTS = 6  # steps between the divisions tried first; then the neighbours of the best one are tried
 MOST_TURNS = 12_000  # per simulated run, about half a second, as far as FEWEST_STEPS allow
 FEWEST_STEPS, MOST_STEPS = 5, 40
-SAME = 0.02  # a share of the speed, below which another division is as good
+SAME = 0.02  # relative difference in speed below which two divisions count as equal
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A recipe, its costs and its episodes, whose best placement is wanted. `level` and `level_alone` are the versions
-    that a rollout may lag behind with processes and in one process, `slots` those of a replica, and `least_trainers` is
+    """A recipe with its costs and episodes, in search of its best placement. `level` and `level_alone` bound the lag of
+    a rollout in versions, with processes and in one process. `slots` is the number per replica, and `least_trainers`
     the fewest ranks that can hold the trainer."""
 
     recipe: Recipe
@@ -67,26 +67,26 @@ def choose(question: Question, num_devices: int) -> Outcome:
         tried |= new
         trains_s = {num: question.train_s(num_devices - num) for num in new}
         for num in sorted(new, key=lambda num: (trains_s[num], num)):
-            # A division whose training alone takes longer than the best step is not simulated.
+            # Skip divisions with a training time above the best step's time.
             if not found or trains_s[num] <= min(outcome.step_s for outcome in found.values()):
                 placement = Placement("processes", question.level, num, num_devices - num, question.slots)
                 found[num] = question.outcome(placement)
         new = set(_neighbours(found))
     fastest = min(outcome.step_s for outcome in found.values())
-    # Among the divisions that are as fast, the one in which both halves have the most to do.
+    # Among equally fast divisions, choose the one with the least idle time.
     as_fast = [one for one in found.values() if one.step_s <= (1 + SAME) * fastest]
     return min(as_fast, key=lambda one: one.sampler_idle + one.trainer_idle)
 
 
 def smallest_as_fast(outcomes: Sequence[Outcome], share: float = 0.9) -> Outcome:
-    """Return the outcome with the fewest devices that makes such a share of the most steps."""
+    """Return the outcome with the fewest devices among those with at least `share` of the highest steps per hour."""
     fastest = max(one.steps_per_hour for one in outcomes)
     enough = [one for one in outcomes if one.steps_per_hour >= share * fastest]
     return min(enough, key=lambda one: one.placement.num_devices)
 
 
 def _neighbours(found: dict[int, Outcome]) -> Iterator[int]:
-    """The numbers half-way between the best one and those beside it, until these are a sixteenth away."""
+    """Yield the numbers half-way between the best one and its neighbours, until they are a sixteenth away."""
     tried = sorted(found)
     place = min(range(len(tried)), key=lambda index: found[tried[index]].step_s)
     for other in tried[max(0, place - 1) : place] + tried[place + 1 : place + 2]:

@@ -1,4 +1,4 @@
-"""A virtual clock for asyncio: coroutines sleep and wait as usual, and no time passes outside."""
+"""A virtual clock for asyncio: coroutines sleep and wait as usual, but no real time passes."""
 
 import asyncio
 import selectors
@@ -6,11 +6,11 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-MOMENT_S = 1e-8  # after a sleep of this, all that happens at the same moment has happened
+MOMENT_S = 1e-8  # after a sleep this long, every event of the same moment has happened
 
 
 class _Clock(selectors.SelectSelector):
-    """Moves the time forward where a real selector would wait."""
+    """Advances the time where a real selector would wait."""
 
     now = 0.0
 
@@ -36,7 +36,7 @@ def now() -> float:
 
 
 def run_simulated(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a clock that starts at 0, and cancel what it leaves behind."""
+    """Run a coroutine on a clock that starts at 0, and cancel the tasks that it leaves behind."""
     with asyncio.Runner(debug=False, loop_factory=_VirtualLoop) as runner:
         return runner.run(main)
 
@@ -48,7 +48,7 @@ class Changes:
         self._event = asyncio.Event()
 
     def announce(self) -> None:
-        """Wake all that wait."""
+        """Wake all waiting coroutines."""
         self._event.set()
         self._event.clear()
 

@@ -1,8 +1,8 @@
-"""Groups of episodes that a run has recorded, drawn again and again for the simulation.
+"""Draws groups of recorded episodes for the simulation, with repetition.
 
-Whole groups are drawn, as they were played. So a long reply and the slow tool that it calls stay together, as do the
-episodes of one hard task. No distribution is fitted: the longest simulated episode is the longest recorded one, and as
-rare.
+Whole groups are drawn, as they were played. So a long reply stays together with the slow tool that it calls, and so do
+the episodes of a hard task. No distribution is fitted: the longest simulated episode is the longest recorded one, and
+equally rare.
 """
 
 import random
@@ -15,13 +15,13 @@ from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_file, 
 from slimrl.types import Rollout
 from slimrl_tools.plan.workload import Row, rollout_sample, row_of
 
-MOST_FILES = 40  # of a run's steps, the last: lengths drift, and reading takes time
+MOST_FILES = 40  # the last of a run's steps: lengths drift, and reading takes time
 FEWEST_GROUPS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedTurn:
-    """A reply of `sampled` tokens to `read` new tokens, and the seconds that the environment took over it.
+    """A reply of `sampled` tokens to `read` new tokens, and the environment's seconds to answer it.
 
     The first turn reads the prompt, which the episodes of a group have in common.
     """
@@ -33,20 +33,20 @@ class PlayedTurn:
 
 @dataclass(frozen=True, slots=True)
 class PlayedEpisode:
-    """An episode: how long its environment took to start, and its turns."""
+    """An episode: the seconds of its environment's start, and its turns."""
 
     start_s: float
     turns: tuple[PlayedTurn, ...]
 
     @property
     def sampled(self) -> int:
-        """The tokens of its replies."""
+        """Return the number of tokens of its replies."""
         return sum(turn.sampled for turn in self.turns)
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeGroup:
-    """The episodes of one task. `row` is what the trainer computes for them, and `has_signal` whether it does."""
+    """The episodes of one task. `row` is the trainer's work on them; `has_signal` is True if it trains on them."""
 
     episodes: tuple[PlayedEpisode, ...]
     row: Row
@@ -63,7 +63,7 @@ class RecordedEpisodes:
     knows_env_s: bool = True
 
     def draw(self, number: int, size: int, seed: int) -> EpisodeGroup:
-        """Draw the n-th group of a run, always the same. If the recorded group has another size, its episodes are
+        """Return group `number` of a run, a reproducible draw. If the recorded group has another size, its episodes are
         drawn."""
         rng = random.Random(f"{seed}/{number}")
         group = self.groups[rng.randrange(len(self.groups))]
@@ -74,18 +74,18 @@ class RecordedEpisodes:
 
     @property
     def longest(self) -> int:
-        """The most tokens that an episode has sampled."""
+        """Return the largest number of tokens sampled in an episode."""
         return max(episode.sampled for group in self.groups for episode in group.episodes)
 
     @property
     def mean(self) -> float:
-        """The mean number of tokens that an episode has sampled."""
+        """Return the mean number of tokens sampled in an episode."""
         sampled = [episode.sampled for group in self.groups for episode in group.episodes]
         return sum(sampled) / len(sampled)
 
     @property
     def useless(self) -> float:
-        """The share of groups from which nothing was learned."""
+        """Return the share of groups without a learning signal."""
         return 1 - sum(group.has_signal for group in self.groups) / len(self.groups)
 
 
@@ -99,7 +99,7 @@ def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
             "output_dir of an `rl` run that has made a few steps."
         )
     records = [record for path in paths for record in _read(path)]
-    # Files from before draws were recorded have the task alone.
+    # Older files do not record draws, only tasks.
     by_draw: dict[object, list[RolloutRecord]] = {}
     for record in records:
         key = record.draw if record.draw >= 0 else (record.environment, record.rollout.task_id)
@@ -115,7 +115,7 @@ def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
 
 
 def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
-    """Make a group of the rollouts of one task. A failed one is played too, and not trained on."""
+    """Make a group of the rollouts of one task. A failed rollout is played too, but not trained on."""
     samples = [sample for record in records if (sample := rollout_sample(record.rollout))]
     has_signal = any(record.has_signal and not record.rollout.failure for record in records)
     row = row_of(samples) if samples else Row(0, 0, 0)
@@ -123,7 +123,7 @@ def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
 
 
 def episode_of(rollout: Rollout) -> PlayedEpisode:
-    """Take from a rollout the tokens read and sampled in each turn, and how long the environment took over it."""
+    """Return a rollout as an episode: the tokens read and sampled in each turn, and the environment's seconds."""
     starts = [0, *(turn.stop for turn in rollout.turns)]
     start_s, *waits = rollout.env_s or (0.0,)
     waits += [0.0] * (len(rollout.turns) - len(waits))

@@ -1,4 +1,4 @@
-"""What is simulated: a placement of the parts on devices, the recipe that they follow, and what the work costs."""
+"""The inputs of a simulation: a placement of the parts on devices, their recipe, and the costs of the work."""
 
 import math
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from slimrl.config.run import RLConfig
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Row
 
-# Two programs on the same two cores take 1.7 times as long each, and not twice: not all of either runs on both cores
+# Two programs on the same two cores take 1.7 times as long each, not twice: some work of either runs on one core
 # (`benchmarks/results/contention.json`).
 SHARING = 1.7
-LINK = 2e10  # bytes a second between devices, assumed: PCIe 4 with 16 lanes, or 200 Gbit/s between hosts
+LINK = 2e10  # bytes per second between devices, assumed: PCIe 4 with 16 lanes, or 200 Gbit/s between hosts
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the parts are. In `one-process` sampling and training take turns on one device. As `processes` there are
-    replicas of the sampler and ranks of the trainer, each on a device of its own, or all on one that they share.
+    """The devices of the parts. In `one-process`, sampling and training take turns on one device. As `processes`,
+    replicas of the sampler and ranks of the trainer have a device each, or all share one.
 
-    `level` is `max_async_level`, and `slots` the sequences that a replica decodes at once.
+    `level` is `max_async_level`, and `slots` the number of sequences that a replica decodes at once.
     """
 
     kind: Literal["one-process", "processes"]
@@ -31,13 +31,13 @@ class Placement:
 
     @property
     def num_devices(self) -> int:
-        """The devices that it takes."""
+        """Return the number of devices that it takes."""
         return 1 if self.kind == "one-process" or self.shares_device else self.num_samplers + self.num_trainers
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How batches are made: rollouts in a step and in a group, how many times as many are sampled at most, and the
+    """The sizes of batches: rollouts per step and per group, the limit of resampling as a multiple of the step, and the
     tokens of a training pack."""
 
     batch_size: int
@@ -47,17 +47,17 @@ class Recipe:
 
     @property
     def num_groups(self) -> int:
-        """The groups of a batch."""
+        """Return the number of groups in a batch."""
         return self.batch_size // self.group_size
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the work costs on a device. `speeds` are its seconds for each piece of work, times `sampling` or `training`.
+    """Costs of the work on a device. `speeds` are its seconds for each piece of work, times `sampling` or `training`.
 
-    New weights take `weights_s` to a replica, and `weights_more_s` longer for each doubling of the replicas; in that
-    time it samples nothing. `batch_s` is how long a batch takes to the trainer. A pack costs each rank beside others
-    `gather_s` for what the ranks exchange.
+    New weights take `weights_s` to a replica, and `weights_more_s` longer for each doubling of the replicas; meanwhile
+    it samples nothing. A batch takes `batch_s` to the trainer. If there are several ranks, each pack costs a rank up to
+    `gather_s` for their exchange.
     """
 
     speeds: Speeds
@@ -71,21 +71,21 @@ class Costs:
     source: str = ""
 
     def decode_s(self, num: int) -> float:
-        """The seconds of a decoding step with so many sequences."""
+        """Return the seconds of a decoding step with `num` sequences."""
         return self.sampling * (self.speeds.decode_step + num * self.speeds.decode_row)
 
     def prefill_s(self, num_tokens: int) -> float:
-        """The seconds in which tokens are read: the weights are read for them once more."""
+        """Return the seconds to read tokens, including one more read of the weights."""
         return self.sampling * (self.speeds.decode_step + num_tokens * self.speeds.prefill)
 
     @property
     def copy_s(self) -> float:
-        """The seconds until an engine beside the trainer is ready again."""
+        """Return the seconds until an engine beside the trainer is ready again."""
         return self.sampling * self.speeds.copy
 
     def train_s(self, row: Row, recipe: Recipe, ranks: int) -> float:
-        """The seconds of a training step. Ranks share the packs, of which there are at least as many as ranks as long
-        as there are rollouts, and the slowest rank counts."""
+        """Return the seconds of a training step on the slowest rank. The ranks share the packs; there are at least as
+        many packs as ranks, if there are enough rollouts."""
         if not row.tokens:
             return 0.0
         packs = min(max(math.ceil(row.tokens / recipe.pack_tokens), ranks), recipe.batch_size)
@@ -95,12 +95,12 @@ class Costs:
         return self.training * (rounds * each + self.speeds.update / ranks) + exchanged
 
     def transfer_s(self, num_samplers: int) -> float:
-        """The seconds in which new weights reach all replicas."""
+        """Return the seconds until new weights reach all replicas."""
         return self.weights_s + self.weights_more_s * math.log2(num_samplers)
 
 
 def recipe_of(config: RLConfig) -> Recipe:
-    """The recipe of a run's settings."""
+    """Return the recipe of a run's settings."""
     episodes = config.orchestrator
     return Recipe(
         episodes.batch_size,
@@ -111,7 +111,7 @@ def recipe_of(config: RLConfig) -> Recipe:
 
 
 def placement_of(config: RLConfig) -> Placement:
-    """The placement of a placed run (`launch/placement.py`)."""
+    """Return the placement of a placed run (`launch/placement.py`)."""
     slots, level = config.inference.max_slots, config.async_level
     if not config.deployment.are_apart:
         return Placement("one-process", level, slots=slots)

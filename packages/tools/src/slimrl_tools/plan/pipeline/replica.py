@@ -1,7 +1,7 @@
 """A replica of the sampler on a device: sequences that decode side by side, a token a step.
 
-All sequences of a step advance together. So a clock that counts steps tells when each of them ends, and nothing has to
-happen between two ends or arrivals: an episode of 10,000 tokens costs as little as one of 10.
+All sequences of a step advance together. So a clock that counts steps determines the end of each, and the simulation
+skips from one end or arrival to the next: an episode of 10,000 tokens costs as little as one of 10.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ EPSILON = 1e-6  # steps; sums of floats are not exact
 class SharedDevice:
     """A device and the parties that compute on it, each with an event that wakes it when the speed changes.
 
-    One party has the full speed. Each of n has a share of `2 / (n * sharing)`, so two take `sharing` times as long.
-    While the device is paused, nobody computes.
+    A single party has the full speed. Each of n parties has a share of `2 / (n * sharing)`, so two take `sharing` times
+    as long. While the device is paused, nobody computes.
     """
 
     def __init__(self, sharing: float) -> None:
@@ -28,7 +28,7 @@ class SharedDevice:
 
     @property
     def speed(self) -> float:
-        """The share of the device's speed that each party has."""
+        """Return the share of the device's speed that each party has."""
         num = len(self._parties)
         return 0.0 if self._is_paused else 1.0 if num < 2 else 2.0 / (num * self._sharing)
 
@@ -74,7 +74,7 @@ class SharedDevice:
 
 @dataclass(slots=True, eq=False)
 class _Reply:
-    """A reply to sample: its tokens, the step in which the last of them is sampled, and a future of its end."""
+    """A reply to sample: its tokens, the step of its last token, and a future for its completion."""
 
     read: int
     sampled: int
@@ -83,7 +83,7 @@ class _Reply:
 
 
 class Replica:
-    """An engine with a number of slots on a device. `num_episodes` counts those that the pool has sent to it."""
+    """An engine with a number of slots on a device. `num_episodes` counts the episodes that the pool has sent to it."""
 
     def __init__(self, costs: Costs, slots: int, device: SharedDevice) -> None:
         self._costs, self._slots, self._device = costs, slots, device
@@ -98,11 +98,11 @@ class Replica:
 
     @property
     def busy_s(self) -> float:
-        """The seconds in which it has computed so far."""
+        """Return the seconds for which it has computed so far."""
         return self._busy_s + max(0.0, now() - self._since)
 
     async def sample(self, read: int, sampled: int) -> None:
-        """Read and sample so many tokens."""
+        """Read and sample the given numbers of tokens."""
         reply = _Reply(read, sampled, asyncio.get_running_loop().create_future())
         self._waiting.append(reply)
         self._wake.set()
@@ -114,7 +114,7 @@ class Replica:
             self.num_open -= 1
 
     def hold(self, seconds: float) -> None:
-        """Do other work for `seconds`, such as to load weights. Sequences continue afterwards."""
+        """Do other work for `seconds`, such as loading weights. Sequences continue afterwards."""
         self._added_s += seconds
         self._wake.set()
 
@@ -150,7 +150,7 @@ class Replica:
         read = 0
         while self._waiting and len(self._running) < self._slots:
             reply = self._waiting.popleft()
-            if not reply.done.done():  # else its episode was cancelled
+            if not reply.done.done():  # skip replies of cancelled episodes
                 read += reply.read
                 reply.end = math.ceil(self._clock - EPSILON) + reply.sampled  # it enters at the next step
                 self._running.append(reply)

@@ -1,4 +1,4 @@
-"""The simulations as text and as a plot: a line for each number of devices, and curves of speed, age and cost."""
+"""Shows the simulations as text and as a plot: a line for each number of devices, and curves of speed, age and cost."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,13 +10,13 @@ from slimrl_tools.plan.pipeline.simulate import Outcome
 
 HEAD = "GPUs", "replicas + ranks", "steps/h", "tokens/s", "age", "p95", "dropped", "idle: samplers", "trainer", "waits"
 ENOUGH = 0.9
-DEVICES = 1, 2, 4, 8, 16, 32, 125, 500, 1000  # that are plotted
+DEVICES = 1, 2, 4, 8, 16, 32, 125, 500, 1000  # in the plot
 LEVELS = 0, 1, 2
 COLOURS = BLUE, ORANGE, GREEN
 
 
 def pipeline_report(question: Question, outcomes: Sequence[Outcome], device: str, price: float) -> Iterator[str]:
-    """The lines of `slimrl plan --run`. `price` is that of a device's hour, 0 if it is unknown."""
+    """Yield the lines of `slimrl plan --run`. `price` is the cost of a device-hour, 0 if unknown."""
     recipe, episodes = question.recipe, question.episodes
     yield f"SIMULATED, not measured: {recipe.batch_size} rollouts a step in groups of {recipe.group_size} on {device}"
     yield f"played: {episodes.source}"
@@ -39,7 +39,7 @@ def pipeline_report(question: Question, outcomes: Sequence[Outcome], device: str
 
 
 def cost_of(outcome: Outcome, price: float) -> float:
-    """Return the cost of 100 steps, in device-hours if there is no price."""
+    """Return the cost of 100 steps, in device-hours without a price."""
     return 100 * outcome.device_hours * (price or 1.0)
 
 
@@ -63,7 +63,7 @@ def _devices(outcome: Outcome) -> str:
 
 
 def curves_of(question: Question) -> dict[str, list[Outcome]]:
-    """Choose the best outcomes with more and more devices, at each staleness bound."""
+    """Return the best outcomes with more and more devices, at each staleness bound."""
     numbers = [num for num in DEVICES if num > question.least_trainers or num == 1 == question.least_trainers]
     return {f"max_async_level {level}": [choose(question.at_level(level), num) for num in numbers] for level in LEVELS}
 

@@ -1,10 +1,10 @@
-"""A simulated RL run: replicas, orchestrator and trainer as coroutines on a virtual clock.
+"""Simulates an RL run: replicas, orchestrator and trainer as coroutines on a virtual clock.
 
 They wait for one another as the real parts do (`orchestrator/`, `launch/sampling.py`, slimrl-cluster's orchestrator).
-The duration of each piece of work is given. Nothing here is measured, and a seed decides all that is drawn.
+The duration of each piece of work is given. Nothing here is measured, and a seed determines all draws.
 
-The real pool is not run itself: its threads wait by the real clock, and it renders and tokenizes each turn, where a
-question simulates a million of them.
+The real pool is not used: its threads wait by the real clock, and it renders and tokenizes each turn, but a question
+simulates a million turns.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from slimrl_tools.plan.pipeline.replica import Replica, SharedDevice
 from slimrl_tools.plan.workload import Row
 
 LULL_S = 0.05  # without an open request, until an engine beside a trainer is paused (`inference/local_client.py`)
-WARM_STEPS = 3  # beyond the level: until the pool is full and batches are as old as they get
+WARM_STEPS = 3  # in addition to the level: until the pool is full and batches reach their final age
 
 
 @dataclass(frozen=True, slots=True)
 class _StepRecord:
-    """A step: when it ended, the seconds of training, how long all replicas had computed by its end, the tokens that
-    were trained, and the ages of its groups."""
+    """A step: the time of its end, its seconds of training, the replicas' total computing time so far, the number of
+    trained tokens, and the ages of its groups."""
 
     ended_s: float
     trained_s: float
@@ -36,8 +36,8 @@ class _StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a simulated run. Idle shares are of the devices' time; `dropped` is the share of rollouts that got
-    too old. In `account`, started = trained + dropped + waiting + in flight."""
+    """The result of a simulated run. Idle shares are relative to the devices' time; `dropped` is the share of rollouts
+    that became too old. In `account`, started = trained + dropped + waiting + in flight."""
 
     placement: Placement
     step_s: float
@@ -53,33 +53,33 @@ class Outcome:
 
     @property
     def steps_per_hour(self) -> float:
-        """The training steps of an hour."""
+        """Return the number of training steps in an hour."""
         return 3600 / self.step_s
 
     @property
     def sampler_busy_s(self) -> float:
-        """The seconds of a step in which a replica computes."""
+        """Return the seconds of a step in which a replica computes."""
         return (1 - self.sampler_idle) * self.step_s
 
     @property
     def device_hours(self) -> float:
-        """The hours of devices that a step takes."""
+        """Return the device-hours of a step."""
         return self.placement.num_devices * self.step_s / 3600
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """A group in flight or finished. `version` is the policy's when it was issued."""
+    """A group in flight or finished. `version` is the policy's when the group was issued."""
 
     version: int
     played: EpisodeGroup
     playing: "asyncio.Task[None]" = field(init=False)
-    readers: set[Replica] = field(default_factory=set)  # those that have read its prompt
+    readers: set[Replica] = field(default_factory=set)  # replicas that have read its prompt
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch: what the trainer computes, the ages of its groups, and the tokens that were sampled for it."""
+    """A batch: the trainer's work, the ages of its groups, and the tokens that were sampled for it."""
 
     row: Row
     ages: tuple[int, ...]
@@ -89,7 +89,7 @@ class _Batch:
 def simulate(
     placement: Placement, recipe: Recipe, costs: Costs, episodes: RecordedEpisodes, steps: int = 20, seed: int = 0
 ) -> Outcome:
-    """Play `steps` training steps after those in which the pool fills."""
+    """Simulate `steps` training steps after the warm-up in which the pool fills."""
 
     async def play() -> Outcome:
         run = _Run(placement, recipe, costs, episodes, seed)
@@ -101,7 +101,7 @@ def simulate(
 
 
 class _Run:
-    """The state of one simulated run. `version` is that of the samplers' weights, `published` the trainer's newest."""
+    """The state of one simulated run. `version` counts the samplers' weights, `published` the trainer's newest."""
 
     def __init__(
         self, placement: Placement, recipe: Recipe, costs: Costs, episodes: RecordedEpisodes, seed: int
@@ -113,7 +113,7 @@ class _Run:
         devices = [self.device if shares else SharedDevice(costs.sharing) for _ in range(placement.num_samplers)]
         self.replicas = [Replica(costs, placement.slots, device) for device in devices]
         slots = placement.slots * placement.num_samplers
-        # As many episodes are played at once as in `launch/parts.py`.
+        # The same number of episodes at once as in `launch/parts.py`.
         self.places = asyncio.Semaphore(max(slots, recipe.batch_size * (placement.level + 1) * bool(placement.level)))
         self.in_flight: list[_Group] = []
         self.finished: list[_Group] = []
@@ -124,8 +124,8 @@ class _Run:
         self.counts: Counter[str] = Counter()  # groups
 
     async def take_turns(self, steps: int) -> None:
-        """One process: sample a batch, train on it. Above level 0 episodes continue while the trainer trains, and wait
-        for the engine; before the trainer's turn, the engine samples what was begun in place of the batch."""
+        """Run one process: sample a batch, train on it. Above level 0 episodes continue during training, and wait for
+        the engine; before training, the engine samples the groups that were started as replacements for the batch."""
         (engine,) = self.replicas
         for step in range(steps):
             before = engine.tokens
@@ -144,7 +144,7 @@ class _Run:
             self._record(trained_s, batch)
 
     async def overlap(self, steps: int) -> None:
-        """Several processes: samplers, orchestrator and trainer run side by side."""
+        """Run several processes: samplers, orchestrator and trainer work side by side."""
         async with asyncio.TaskGroup() as group:
             others = [group.create_task(self._orchestrate(steps)), group.create_task(self._transfer())]
             await self._train(steps)
@@ -152,7 +152,7 @@ class _Run:
                 one.cancel()
 
     async def _orchestrate(self, steps: int) -> None:
-        """Make no batch more than one step ahead."""
+        """Make batches, at most one step ahead."""
         for step in range(steps):
             while self.version < step - min(1, self.placement.level):
                 await self.changes.wait()
@@ -172,7 +172,7 @@ class _Run:
             self.changes.announce()
 
     async def _transfer(self) -> None:
-        """Bring the newest weights to the replicas, again and again."""
+        """Send each new version of the weights to the replicas."""
         while True:
             while self.published == self.version:
                 await self.changes.wait()
@@ -204,10 +204,10 @@ class _Run:
         )
 
     def _drop_before(self, version: int) -> None:
-        """Drop the groups that were issued before a version, finished or not, and issue as many others.
+        """Drop the groups that were issued before `version`, finished or not, and issue replacements.
 
-        Another group is drawn: its tools answer anew, and its tokens are of other weights. The same one would be late
-        again, and in flight for ever.
+        The replacement is another draw: its tools answer anew, and its tokens are from other weights. The same group
+        would be late again, and in flight for ever.
         """
         old = [group for group in (*self.finished, *self.in_flight) if group.version < version]
         self.finished = [group for group in self.finished if group.version >= version]
@@ -225,8 +225,8 @@ class _Run:
         self.in_flight.append(group)
 
     async def _take(self, num: int) -> list[_Group]:
-        """Return at most `num` finished groups, those of the oldest version first, and at least one. At level 0 all
-        groups finish first."""
+        """Return at least one and at most `num` finished groups, oldest version first. At level 0 wait until all groups
+        are finished."""
         while not self.finished if self.placement.level else self.in_flight:
             await self.changes.wait()
         self.finished.sort(key=lambda group: group.version)
@@ -240,7 +240,7 @@ class _Run:
         self.changes.announce()
 
     async def _play_episode(self, group: _Group, episode: PlayedEpisode) -> None:
-        """Play an episode on the replica with the fewest, where its keys and values stay."""
+        """Play an episode on the replica with the fewest episodes; its keys and values stay there."""
         async with self.places:
             await asyncio.sleep(episode.start_s)
             replica = min(self.replicas, key=lambda one: one.num_episodes)
