@@ -43,6 +43,7 @@ from slimrl.errors import UserError
 from slimrl.models.gguf import convert
 from slimrl.models.load import load_policy
 from slimrl.trainer.sft.data import load_conversations
+from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
 from tests.models.gguf_files import write_gguf
 from tests.tiny import tiny_model_dir, tiny_module, tiny_tokenizer
 
@@ -156,7 +157,7 @@ def work(seed: int, home: Path) -> None:
 
 def make_cases(rng: random.Random, whole: bytes, model: Path) -> Iterator[Case]:
     kinds = {
-        "settings": iter(SettingsCases(rng)),
+        "settings": iter(SettingsCases(rng, [*RL_KEYS, *SFT_KEYS])),
         "rows": row_cases(rng),
         "gguf": gguf_cases(rng, whole),
         "model": model_cases(rng, model),

@@ -7,7 +7,7 @@ import json
 import random
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import yaml
 
 from slimrl.config.reading.schema import leaves, spec_of, spell
 from slimrl.config.run import COMMANDS
-from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
 
 REPOSITORY = Path(__file__).parents[2]
 COMMANDS_OF_FILES = ("rl", "sft", "eval", "trainer", "inference", "probe", "translate")
@@ -102,9 +101,9 @@ def damage_tree(tree: Any, rng: random.Random) -> Any:
 
 
 class SettingsCases:
-    """Files, flags and variables of commands that end in `--dry-run`."""
+    """Files, flags and variables of commands that end in `--dry-run`. `foreign` are keys of another trainer."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, foreign: Sequence[str]) -> None:
         self._rng = rng
         self._texts = [
             path.read_text(encoding="utf-8")
@@ -114,7 +113,7 @@ class SettingsCases:
         self._keys = {
             name: [spell(path) for path, _ in leaves(spec_of(config_class))] for name, config_class in COMMANDS.items()
         }
-        self._foreign = [*RL_KEYS, *SFT_KEYS]
+        self._foreign = foreign
 
     def __iter__(self) -> Iterator[Case]:
         makers: tuple[Callable[[], Case], ...] = (
