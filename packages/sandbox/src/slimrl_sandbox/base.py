@@ -35,8 +35,8 @@ class Limits:
     """Wall-clock time, including tool calls but not the wait for a free slot."""
     memory_mb: int = 512
     """Address space of each process, and memory that all processes together use. Where this user may make a cgroup, the
-    kernel counts this memory, including kernel memory and files, for which `scratch_mb` is added; elsewhere the sandbox
-    polls the part that it can measure."""
+    kernel counts this memory, including kernel memory and files, and `scratch_mb` is added to the limit; elsewhere the
+    sandbox polls the part that it can measure."""
     num_processes: int = 16
     """Processes and threads at once."""
     file_mb: int = 16

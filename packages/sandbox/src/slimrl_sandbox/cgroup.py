@@ -1,7 +1,7 @@
 """The module makes memory cgroups, in which the kernel counts all memory of an execution, including its own.
 
-It supports versions 1 and 2. A group is made below a group that this user may change. Root has one, and so
-has a user to whom systemd delegated one. Without one, `watch` polls the memory that it can measure.
+It supports versions 1 and 2. A group is made below a group that this user may change. Root has one, and so has
+a user with a group delegated by systemd. Without one, `watch` polls the memory that it can measure.
 """
 
 import atexit
@@ -55,8 +55,8 @@ class Group:
         return int(words[words.index("oom_kill") + 1])
 
     def remove(self) -> None:
-        """Remove the group and kill its remaining processes. If the kernel needs more time for
-        these, the group is removed together with the next one, or when this process exits."""
+        """Remove the group and kill its remaining processes. If the kernel needs more time for these, the
+        group is removed together with the next one, or when this process exits."""
         _ended.add(self._path)
         _remove_ended()
 

@@ -95,7 +95,7 @@ class BubblewrapSandbox:
 
     @property
     def memory(self) -> str:
-        """The way in which the memory of a program's processes is limited: by cgroup or by polling."""
+        """The kind of limit on the memory of a program's processes: by cgroup or by polling."""
         return "by cgroup" if self._groups else "by polling"
 
     def close(self) -> None:

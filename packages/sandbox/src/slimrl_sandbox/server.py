@@ -89,7 +89,7 @@ def make_app(
     memory: str = "",
 ) -> FastAPI:
     """Return the application. Without a token it answers programs of this machine, but no web page. `/health` reports
-    `memory`, the way in which the sandbox limits memory."""
+    `memory`, the kind of the sandbox's memory limit."""
     admission = Admission(max_queue)
     app = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None)
 

@@ -13,7 +13,7 @@ LONGEST_NAME = 64  # characters of an unknown name that an error repeats
 Ignored = Any  # the type of a field that may have any value, since no reply depends on it
 
 T = TypeVar("T")
-# Validation stops at the first bad item, because millions of them would become as many errors, in gigabytes of memory.
+# Validation stops at the first bad item, because millions of bad items would give millions of errors, in gigabytes.
 Items = Annotated[list[T], Field(fail_fast=True)]
 Some = Annotated[Items[T], Field(min_length=1)]
 

@@ -77,7 +77,7 @@ class Chat(OpenedPrompts):
             yield chunk
 
     def _deltas(self, text: str, choice: Choice, readers: dict[int, ToolReader], done: bool) -> list[dict[str, Any]]:
-        """Return the new content and tool calls of a choice whose text so far is `text`."""
+        """Return the new content and tool calls of a choice; `text` is its text so far."""
         if choice.index not in readers:
             new, choice.shown = text[choice.shown :], len(text)
             return [{"content": new}] if new else []

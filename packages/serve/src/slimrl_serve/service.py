@@ -22,7 +22,7 @@ from slimrl_serve.metrics import ServerMetrics
 from slimrl_serve.text import Vocabulary
 from slimrl_serve.worker import EngineThread
 
-LONG_TEXT = 20_000  # a text with at least so many characters is encoded in a thread, off the event loop
+LONG_TEXT = 20_000  # characters; a text of this length or more is encoded in a thread, off the event loop
 RETRY_AFTER_S = 1
 NOT_GIVEN = -1  # the version of the initial weights; no run uses it
 

@@ -204,7 +204,7 @@ class WeightTransfer:
             )
 
     def _check_whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors to copy from those that a trainer sent in parts. Raises UserError if some are missing."""
+        """Return the tensors to copy from a trainer's parts. Raises UserError if some are missing."""
         check_kinds(TRAINER, {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}, self._module)
         return check_numbers(TRAINER, tensors, self._module)
 

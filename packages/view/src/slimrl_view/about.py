@@ -19,7 +19,7 @@ from slimrl_view.runs import CONFIG, HELD_OUT, METRICS, ROLLOUTS, SUMMARY, RunDi
 MAX_BYTES = 2**22
 RESULTS = "results.json"
 SILENT_S = 120.0  # a run that has written nothing for this long counts as finished
-SILENT_STEPS = 5.0  # ... unless its steps are longer: it may be silent for so many steps
+SILENT_STEPS = 5.0  # ... unless its steps are longer: it may be silent for this many steps
 Json = dict[str, Any]
 
 

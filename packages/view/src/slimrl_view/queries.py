@@ -170,7 +170,7 @@ class Index:
         return [(name.removeprefix(f"{HELD_OUT}/"), lines, damaged) for name, lines, damaged in found]
 
     def _select(self, condition: str, values: Sequence[Any], file: str = "") -> list[sqlite3.Row]:
-        """Return the rollouts that meet a condition, in which `{scope}` is replaced by a condition on the file."""
+        """Return the rollouts that meet a condition. `{scope}` in it stands for a condition on the file."""
         with connect(self.path) as connection:
             scope = _scope(connection, file) if file else Clause("1")
             sql = f"{SELECT} WHERE {condition.format(scope=f'rollouts.{scope.sql}')}"
@@ -232,7 +232,7 @@ def _facets(connection: sqlite3.Connection, matching: Clause) -> dict[str, Count
 
 
 def _spread(groups: Sequence[sqlite3.Row], most: int) -> list[sqlite3.Row]:
-    """Return groups at even distances, as many as have together at most `most` rollouts."""
+    """Return groups at even distances that together have at most `most` rollouts."""
     total = sum(group["num"] for group in groups)
     if total <= most:
         return [*groups]

@@ -103,7 +103,7 @@ def _find_parts(reply: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _parts(reply: str, offset: int, starts: Sequence[int], first: int) -> list[Json]:
-    """Return the parts of a reply by tokens. A token in two parts belongs to the part in which it starts."""
+    """Return the parts of a reply by tokens. A token in two parts belongs to the first of them."""
     bounds: list[tuple[int, str]] = [(0, "text")]
     for kind, begin, end in _find_parts(reply):
         bounds += [(begin, kind), (end, "text")]

@@ -40,7 +40,7 @@ DIGEST = "database.sha256"
 MAX_ABOUT_BYTES = 2**20
 # The tables from which Chroma 1 answers: pages, vectors that are not in a file yet, and their relations.
 TABLES = ("collections", "segments", "embeddings", "embedding_metadata", "embeddings_queue", "max_seq_id")
-BATCH = 1000  # titles embedded between two writes; an interruption can lose so many
+BATCH = 1000  # titles embedded between two writes; an interruption loses at most one batch
 NUM_RESULTS = 10
 REMEMBERED = 4096  # cached queries: the rollouts of a group often send the same ones
 

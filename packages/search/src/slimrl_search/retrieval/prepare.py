@@ -26,7 +26,7 @@ CORPUS, INDEX = "corpus.sqlite", ".chroma_db"  # in the directory of a corpus
 GENERATED = "generated"
 MAX_NAMED = 100  # pages named in one line
 DESCRIPTION = re.compile(rf"{GENERATED}, (\d+) pages, seed (-?\d+), ")  # the first part of a generated corpus's stamp
-NUM_STAMPED = 20  # pages whose digest identifies the code that generates a corpus: two cycles of all kinds
+NUM_STAMPED = 20  # first pages, which identify the generating code by their digest: two cycles of all kinds
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ FEW_PAGES = 10  # the number of generated pages with DEV=1
 SEED = 0  # the seed of a generated corpus
 STOP = ["</tool>", "</answer>"]
 SEQ_LEN = 2048
-NUM_HELD_OUT, NUM_EVALUATED = 20, 100  # fewer where there are few pages
+NUM_HELD_OUT, NUM_EVALUATED = 20, 100  # fewer if there are few pages
 PAGES_PER_QUESTION = 5  # of a held-out split: ten pages give at most 30 questions, and a tenth of them is held out
 
 

@@ -164,7 +164,7 @@ def _check_port(program: Program) -> None:
 
 
 def _spawn(program: Program, foreground: bool) -> "subprocess.Popen[bytes]":
-    """Start the process, in the background with a session of its own and its output in the log."""
+    """Start the process, in the background with its own session and its output in the log."""
     environment = {**os.environ, **program.environment}
     try:
         if foreground:

@@ -147,7 +147,7 @@ class WikiSearch(Taskset):
         return {"expert": expert, "random": at_random}
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return the way in which the search failed, by `metrics.kind_of_failure`."""
+        """Return the kind of the search's failure, by `metrics.kind_of_failure`."""
         return kind_of_failure(rollout.metrics)
 
     def offload(self) -> None:

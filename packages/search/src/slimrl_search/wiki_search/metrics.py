@@ -57,7 +57,7 @@ class Record:
 
 
 def kind_of_failure(metrics: Mapping[str, float]) -> str:
-    """Return the way in which an episode without a right answer failed, from its metrics; empty if turns ran out."""
+    """Return the kind of failure of an episode without a right answer, from its metrics; empty if turns ran out."""
     if metrics["invalid_calls"] and metrics["invalid_share"] == 1.0:
         return "invalid calls only"
     if metrics["unfinished"]:

@@ -49,7 +49,7 @@ class Connection(H11Protocol):
         return network_of(self.client[0]) if self.client else ""
 
     def awaited(self) -> tuple[object, float]:
-        """Return the thing for which the server waits, or None, and the allowed seconds."""
+        """Return the awaited thing, or None, and the allowed seconds."""
         state, has_begun = self.conn.their_state, bool(self.conn.trailing_data[0])
         if self._refused or self.transport.is_closing():
             return "end", LINGER_S
