@@ -2,7 +2,7 @@
 
     SANDBOX_TOKEN=secret python -m slimrl_sandbox --port 8080 --tools package.module:tools
 
-`tools` is a function in this module. It takes the data directory and returns the tools by name.
+`tools` is a function in `package.module`. It takes the data directory and returns the tools by name.
 """
 
 import argparse

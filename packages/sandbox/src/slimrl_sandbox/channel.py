@@ -1,6 +1,6 @@
 """The module has the host's side of the socket to a process in the sandbox. It trusts no message from there.
 
-A message that breaks the protocol raises `BrokenChannel`. Its text is the error of the execution, which stops.
+A message that breaks the protocol raises `BrokenChannel`. The execution stops with its text as the error.
 """
 
 import asyncio

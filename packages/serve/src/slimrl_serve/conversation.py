@@ -162,7 +162,7 @@ def _arguments(given: Any) -> Any:
 
 def _as_text(messages: list[Plain], every_call: bool) -> list[Plain]:
     """Return the conversation with calls and their results as text, in the roles that every template has: all calls, or
-    only calls whose arguments are not an object. A result belongs to the call with its id; without ids, to the last."""
+    only calls whose arguments are not an object. A result belongs to the call of its id, or else to the last calls."""
     written: list[Plain] = []
     ids: set[str] = set()  # ids of the last reply's calls that became text
     results: Plain | None = None  # the message with the results so far

@@ -1,9 +1,9 @@
 """Turns token ids into text, complete or while they arrive. It does not depend on HTTP, requests or models.
 
 A character may be spread over several tokens, and a stop string over many. So `GrowingText` only shows text that later
-tokens cannot change. With the stop string "END" and the tokens "x", " E", "N", "o" it shows "x", "x ", "x " and "x
-ENo": the start of a stop string is held back until it is completed or ruled out. One thread may read it while another
-one grows it.
+tokens cannot change. With the stop string "END" and the tokens "x", " E", "N", "o" it shows "x", "x ", "x " and
+"x ENo": the start of a stop string is held back until it is completed or ruled out. One thread may read it while
+another one grows it.
 """
 
 from collections.abc import Callable, Sequence

@@ -103,8 +103,7 @@ class WeightTransfer:
         return {"status": status, "version": self._service.engine.version}
 
     async def finish_weight_update(self, body: FinishBody | None = None) -> Plain:
-        """Sample from the received weights from now on, as `weight_version`; without one the version does not
-        change."""
+        """Sample from the received weights from now on, as `weight_version`; without it the version stays."""
         version = body.weight_version if body else None
         async with self._service.changing:
             staged, self._staged = self._staged, None

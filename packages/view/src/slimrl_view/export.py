@@ -1,8 +1,8 @@
 """Writes the page with the data of some runs as files that open from the disk, without a server.
 
-Browsers cannot fetch files from the disk, so each data file is a script that passes on a value: `slimrlData(KEY,
-VALUE)`. The first, `manifest.js`, names the file of each answer. One index has all rollouts, and the page filters it.
-Each file of details has a hundred rollouts.
+Browsers cannot fetch files from the disk, so each data file is a script that passes on a value:
+`slimrlData(KEY, VALUE)`. The first, `manifest.js`, names the file of each answer. One index has all rollouts, and the
+page filters it. Each file of details has a hundred rollouts.
 """
 
 import json

@@ -63,7 +63,7 @@ def index_path(run: Path) -> Path:
 
 
 def prepare(path: Path, is_damaged: bool = False) -> None:
-    """Create an empty index unless one of this version exists. It replaces any other file, and a damaged index if
+    """Create an empty index unless one of this version exists. It replaces any other file, and every index if
     `is_damaged`. Raises sqlite3.OperationalError if writing fails, or another process writes for long."""
     # Another viewer may start at the same moment.
     with hold_lock(path.with_suffix(".new.lock"), f"making {path}", say):

@@ -196,8 +196,7 @@ def _matching_ids(path: Path, changes: int, scope: Clause, where: Clause, order:
 
 
 def _scope(connection: sqlite3.Connection, file: str) -> Clause:
-    """Return the condition that a rollout belongs to the training or an evaluation. Raises Missing for an unknown
-    file."""
+    """Return the condition for rollouts of the training or an evaluation. Raises Missing for an unknown file."""
     if file == TRAIN:
         return Clause("held_out = 0")
     found = connection.execute("SELECT id FROM files WHERE name = ?", (file,)).fetchone()

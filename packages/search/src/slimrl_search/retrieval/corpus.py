@@ -1,7 +1,7 @@
 """The module stores a corpus on disk: pages by id in one SQLite file, so that a million pages take no memory.
 
 `build_corpus` writes the file once from a stream of pages, under another name until it is complete; then it is only
-read. The file beside it has its checksum, in the format of sha256sum(1), which is compared when the corpus is opened.
+read. A file beside it has its checksum, in the format of sha256sum(1), which is compared when the corpus is opened.
 The module does not depend on the pages' source or on search.
 """
 

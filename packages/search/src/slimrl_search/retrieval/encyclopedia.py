@@ -1,8 +1,8 @@
 """The module generates a fictional encyclopedia of any size: entities with consistent, linked facts, and questions.
 
 All facts about an entity are a function of the seed and of its number. So pages can be streamed without being stored,
-and pages agree with each other without having seen each other. No model has read about these entities in its training,
-so a right answer must have been looked up. The texts are in `encyclopedia.toml`.
+and a page can repeat the facts of another page without reading it. No model has read about these entities in its
+training, so a right answer must have been looked up. The texts are in `encyclopedia.toml`.
 """
 
 import random

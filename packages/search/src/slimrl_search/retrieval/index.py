@@ -151,8 +151,8 @@ def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progre
     if not found["ids"][0]:
         raise UserError(f"Chroma finds nothing in what it wrote to {directory / UNFINISHED}. Is the disk full?")
     (directory / UNFINISHED / DIGEST).write_text(_database_digest(directory / UNFINISHED), encoding="utf-8")
-    # Chroma keeps fewer than a thousand vectors in the database. The vector files then have no metadata, and Chroma
-    # makes them again whenever it opens the collection.
+    # Chroma keeps the vectors in the database until there are a thousand. Before that the vector files have no
+    # metadata, and Chroma makes them again whenever it opens the collection.
     folders = [path.parent for path in (directory / UNFINISHED).glob(f"*/{METADATA}")]
     files = [directory / UNFINISHED / DIGEST, *(path for folder in folders for path in sorted(folder.iterdir()))]
     write_sums(directory / UNFINISHED / SUMS, files)

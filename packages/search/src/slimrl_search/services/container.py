@@ -124,8 +124,7 @@ def build_image() -> None:
 
 
 def engine_of(purpose: str, probes: Mapping[str, Sequence[str]]) -> str:
-    """Return the path of the first program that exits with 0 when called with its probe. Raises UserError if all
-    fail."""
+    """Return the path of the first program that exits with 0 for its probe. Raises UserError if all fail."""
     found = []
     for name, wanted in probes.items():
         path = shutil.which(name)

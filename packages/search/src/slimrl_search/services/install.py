@@ -19,8 +19,8 @@ DONE = "installed"  # written last, so that an interrupted installation does not
 
 
 def on_path(given: str, name: str) -> Path | None:
-    """Return the path of the program: `given` if set, else `name` on the PATH, or None. Raises UserError unless `given`
-    is a file."""
+    """Return the path of the program: `given` if set, else `name` on the PATH, or None. Raises UserError if `given` is
+    not a file."""
     if given:
         path = Path(given).expanduser()
         if not path.is_file():

@@ -62,8 +62,8 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The record of a started process. `others` are the processes that it started before it was ready. They may outlive
-    it."""
+    """The record of a started process. `others` are processes that it started before it was ready; these may
+    outlive it."""
 
     pid: int
     began: str

@@ -85,8 +85,8 @@ class WikiSearch(Taskset):
         read_judge(self.judge)
 
     def prepare(self) -> None:
-        """Build the corpus, its index, the call format and the judge, unless they exist. Raises UserError if this
-        fails."""
+        """Build the corpus, its index, the call format and the judge, unless they exist. Raises UserError on
+        failure."""
         _ = self._pages, self._tools, self._new_calls, self._own, self._judge
 
     @cached_property
