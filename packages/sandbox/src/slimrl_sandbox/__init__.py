@@ -1,1 +1,1 @@
-"""This package runs code that a model has written, isolated. It knows nothing of models, training or what tools do."""
+"""This package runs code that a model has written, isolated. It does not depend on models, training or tools."""

@@ -2,7 +2,7 @@
 
     SANDBOX_TOKEN=secret python -m slimrl_sandbox --port 8080 --tools package.module:tools
 
-`tools` is a function there that takes the data directory and returns the tools by name.
+`tools` is a function in `package.module`. It takes the data directory and returns the tools by name.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
 
 
 def tools_at(place: str, data_dir: Path) -> Tools:
-    """Return the tools by name, as the function at `package.module:name` returns them for the data directory."""
+    """Return the tools by name from the function at `package.module:name`. Raises UserError if it does not exist."""
     module, _, name = place.partition(":")
     try:
         tools: Tools = vars(importlib.import_module(module))[name](data_dir)
@@ -95,7 +95,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    # As an exception, so that SIGTERM too ends the sandbox's processes and deletes its files.
+    # SIGTERM raises an exception, so that it also kills the sandbox's processes and deletes its files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         main(sys.argv[1:])

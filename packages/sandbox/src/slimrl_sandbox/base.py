@@ -1,4 +1,4 @@
-"""The module defines what a sandbox is: it takes code and returns what the code printed. How it isolates is no part."""
+"""The module defines the interface of a sandbox: it takes code and returns the code's output. It does not isolate."""
 
 import json
 import math
@@ -16,7 +16,7 @@ CALL_CHARS = 1000
 
 @dataclass(frozen=True, slots=True)
 class JsonTool:
-    """A tool that code calls with any arguments, which come as the text of `[[...], {...}]`; others take one text."""
+    """A tool that code calls with any arguments, passed as JSON, `[[...], {...}]`; other tools take one text."""
 
     function: Callable[[list[Any], dict[str, Any]], Any]
 
@@ -32,11 +32,11 @@ class Limits:
     cpu_s: int = 10
     """CPU time of each of the execution's processes."""
     wall_s: float = 20.0
-    """Wall-clock time, with that of tool calls but without the wait for a free slot."""
+    """Wall-clock time, including tool calls but not the wait for a free slot."""
     memory_mb: int = 512
-    """Address space of each process, and memory that all processes together cause. Where this user may make a cgroup,
-    the kernel counts it, with its own and with files, for which `scratch_mb` is added; elsewhere what can be counted is
-    polled."""
+    """Address space of each process, and memory that all processes together use. Where this user may make a cgroup, the
+    kernel counts this memory, including kernel memory and files, and `scratch_mb` is added to the limit; elsewhere the
+    sandbox polls the part that it can measure."""
     num_processes: int = 16
     """Processes and threads at once."""
     file_mb: int = 16
@@ -48,7 +48,7 @@ class Limits:
     num_open_files: int = 64
     """File descriptors of each process."""
     output_chars: int = 20_000
-    """Characters that are kept of each of standard output, standard error and the traceback."""
+    """Characters that are kept of standard output, of standard error and of the traceback, each."""
     num_calls: int = 100
     """Tool calls of one execution."""
 
@@ -77,16 +77,16 @@ class Execution:
     stdout: str
     stderr: str
     error: str
-    """A traceback, or the limit that ended the execution; empty if the code ran to its end."""
+    """A traceback, or the limit that was exceeded; empty if the code ran to completion."""
     duration_s: float
     truncated: bool
-    """Whether some of the output was left out."""
+    """True if some of the output was left out."""
     calls: tuple[Call, ...] = ()
-    """The tool calls in order, without a last one that the end of the execution left unanswered."""
+    """The answered tool calls in order. A last call that was interrupted, with the execution, is missing."""
 
 
 def check_limits(**limits: float) -> None:
-    """Raises UserError unless all are numbers above 0."""
+    """Raise UserError unless all limits are finite numbers above 0."""
     for name, value in limits.items():
         if not 0 < value < math.inf:
             raise UserError(f"the limit {name} = {value} is none; set a number above 0.")
@@ -95,8 +95,8 @@ def check_limits(**limits: float) -> None:
 class Sandbox(Protocol):
     """A sandbox runs code for several sessions.
 
-    Executions with the same `session_id` share the files in their working directory; an execution with `""` shares
-    files with none. Each takes at most `timeout_s` seconds, and at most the sandbox's own limit.
+    Executions with the same `session_id` share the files in their working directory; an execution with `""` shares no
+    files. Each takes at most `timeout_s` seconds, and at most the sandbox's own limit.
     """
 
     async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:

@@ -1,7 +1,7 @@
-"""The module has memory cgroups: with one, the kernel counts all memory that an execution causes, its own too.
+"""The module makes memory cgroups, in which the kernel counts all memory of an execution, including its own.
 
-Version 2 and version 1 are known. A group is made below a group that this user may change, which is the case for root,
-and where systemd has delegated one; elsewhere there is none, and `watch` counts what can be counted.
+It supports versions 1 and 2. A group is made below a group that this user may change. Root has one, and so has
+a user with a group delegated by systemd. Without one, `watch` polls the memory that it can measure.
 """
 
 import atexit
@@ -18,15 +18,15 @@ _MOUNTS = Path("/proc/self/mountinfo")
 _OWN = Path("/proc/self/cgroup")
 _PREFIX = "slimrl-sandbox"
 _PROCESSES = "cgroup.procs"
-# A shell of its own enters the group and becomes the command, so that no child of the command is left outside.
+# The shell enters the group itself and becomes the command, so that no child of the command is left outside.
 _ENTER = ("/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"')
 _names = itertools.count()
-_ended: set[Path] = set()  # groups that are to be removed
-_EXIT_TRIES, _EXIT_WAIT_S = 200, 0.01  # the kernel ends a killed process late if the machine is loaded
+_ended: set[Path] = set()  # groups to remove
+_EXIT_TRIES, _EXIT_WAIT_S = 200, 0.01  # on a loaded machine the kernel takes a while to remove a killed process
 
 
 class Group:
-    """A new cgroup below `parent`, whose processes may hold `num_bytes` together. Raises OSError if that cannot be."""
+    """A new cgroup below `parent` with a limit of `num_bytes` of memory. Raises OSError if it cannot be made."""
 
     def __init__(self, parent: Path, num_bytes: int) -> None:
         self._path = parent / f"{_PREFIX}-{os.getpid()}-{next(_names)}"
@@ -46,17 +46,17 @@ class Group:
             raise
 
     def command(self, command: list[str]) -> list[str]:
-        """The command that runs another inside the group."""
+        """Return a command line that runs `command` inside the group."""
         return [*_ENTER, str(self._path / _PROCESSES), *command]
 
     def num_killed(self) -> int:
-        """How many of the group's processes the kernel has killed for want of memory."""
+        """Return the number of the group's processes that the kernel killed because memory ran out."""
         words = self._events.read_text(encoding="ascii").split()
         return int(words[words.index("oom_kill") + 1])
 
     def remove(self) -> None:
-        """Remove the group and kill the processes that it still has. The kernel may need another moment for their end:
-        the group is then removed with the next one, or at the end of this process."""
+        """Remove the group and kill its remaining processes. If the kernel needs more time for these, the
+        group is removed together with the next one, or when this process exits."""
         _ended.add(self._path)
         _remove_ended()
 
@@ -70,7 +70,7 @@ class Group:
 
 @cache
 def find_parent() -> Path | None:
-    """The nearest group above this process below which groups can be made and entered; None if there is none."""
+    """Return the nearest group above this process below which groups can be made and entered; None without one."""
     for parent in _candidates():
         _remove_leftovers(parent)
         try:
@@ -78,7 +78,7 @@ def find_parent() -> Path | None:
         except OSError:
             continue
         try:
-            # Only the attempt tells: moving a process takes rights on the groups above as well.
+            # Only an attempt can show this: moving a process takes rights on the groups above as well.
             if not subprocess.run(group.command(["/bin/sh", "-c", ":"]), capture_output=True, check=False).returncode:
                 return parent
         finally:
@@ -87,11 +87,11 @@ def find_parent() -> Path | None:
 
 
 def _candidates() -> list[Path]:
-    """The groups of this process's memory controller, from its own to the topmost."""
+    """Return the groups of this process's memory controller, from its own to the topmost."""
     own = dict(line.split(":", 2)[1:] for line in _OWN.read_text(encoding="utf-8").splitlines())
     for line in _MOUNTS.read_text(encoding="utf-8").splitlines():
-        # https://docs.kernel.org/filesystems/proc.html: the root and the place are words 3 and 4; after " - " come the
-        # type, the source, and the options, which in version 1 name the controllers.
+        # https://docs.kernel.org/filesystems/proc.html: words 3 and 4 are the root and the mount point; the type, the
+        # source and the options follow " - ". In version 1 the options name the controllers.
         left, _, right = line.partition(" - ")
         (root, place), (kind, _, options) = left.split()[3:5], right.split(" ", 2)
         if kind == "cgroup2":
@@ -104,7 +104,7 @@ def _candidates() -> list[Path]:
             continue
         path = Path(place) / Path(group).relative_to(root)
         above = [path, *(parent for parent in path.parents if parent.is_relative_to(place))]
-        # In version 2 only groups whose children have the memory controller will do.
+        # In version 2 only a group whose children have the memory controller is usable.
         found = [parent for parent in above if _has(parent / marks[0], marks[1]) and os.access(parent, os.W_OK)]
         if found:
             return found
@@ -143,7 +143,7 @@ def _remove_at_exit() -> None:
 
 
 def _remove_leftovers(parent: Path) -> None:
-    """Remove the groups of processes that ended without removing them."""
+    """Remove groups left behind by processes that no longer run."""
     for path in parent.glob(f"{_PREFIX}-*"):
         if not Path("/proc", path.name.split("-")[2]).exists():
             with suppress(OSError):

@@ -1,6 +1,6 @@
-"""The module has the host's end of the socket to a process in the sandbox. No message from there is trusted.
+"""The module has the host's side of the socket to a process in the sandbox. It trusts no message from there.
 
-A message that breaks the protocol raises `BrokenChannel`, which ends the execution with that text as its error.
+A message that breaks the protocol raises `BrokenChannel`. The execution stops with its text as the error.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from typing import Any
 from slimrl_sandbox.base import CALL_CHARS, Call, Tools
 
 MAX_MESSAGE_BYTES = 2**20
-MAX_CALLS = 1024  # of tools at a time in this process, those too whose caller has gone
+MAX_CALLS = 1024  # running tool calls in this process, including those whose caller has left
 _places = threading.BoundedSemaphore(MAX_CALLS)
 
 
 class BrokenChannel(Exception):
-    """The process in the sandbox broke the protocol; the text says how."""
+    """The process in the sandbox broke the protocol; the message describes the violation."""
 
 
 class Channel:
-    """A channel answers the code's tool calls until the code is done, and records them. `sock` is the host's end."""
+    """A channel that answers and records the code's tool calls until the code is done. `sock` is the host's end."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -33,8 +33,8 @@ class Channel:
     async def scratch(self) -> int:
         """Wait until the process is ready and return a descriptor of its working directory.
 
-        Raises EOFError if the process ends first. This message is the only one from before the code runs, and the only
-        one from which descriptors are accepted: later the code itself could send any.
+        Raises EOFError if the process exits first. This is the only message from before the code runs, and the only
+        message from which descriptors are accepted: later messages may be written by the code itself.
         """
         self._socket.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -50,7 +50,7 @@ class Channel:
         return descriptors[0]
 
     async def serve(self, start: dict[str, Any], tools: Tools, num_calls: int) -> str:
-        """Send the code, answer its tool calls, and return the error that ended it; an empty text if there was none.
+        """Send the code, answer its tool calls, and return the error that stopped it; empty if it had no error.
 
         Raises:
             EOFError: if the other end was closed first.
@@ -83,10 +83,10 @@ class Channel:
 
 
 async def call(tools: Tools, name: str, argument: str) -> dict[str, Any]:
-    """Call a tool and return `{"result": ...}`, or `{"error": text}` if it failed: no exception is raised.
+    """Call a tool and return `{"result": ...}`, or `{"error": text}` if it failed. Raises no exception.
 
-    Each call has a thread of its own, which nobody waits for: tools that never return would fill a pool of threads, and
-    keep the process from ending.
+    Each call has its own thread, which is never joined: tools that never return would fill a pool of threads and keep
+    the process from exiting.
     """
     if not _places.acquire(blocking=False):
         return {"error": f"{MAX_CALLS} calls of tools are running, and {name} was not called"}
@@ -118,7 +118,7 @@ def _answer_of(tool: Callable[[str], Any], name: str, argument: str) -> dict[str
             return {"error": f"the result of {name} is larger than {MAX_MESSAGE_BYTES // 2**20} MiB"}
         # Read back, so that only plain types are left: `marshal`, which sends them, refuses subclasses of dict and str.
         return {"result": json.loads(spelled)}
-    except BaseException as error:  # SystemExit and the like of a tool's own: in this thread they mean no more
+    except BaseException as error:  # a tool may raise SystemExit, which has no special effect in this thread
         try:
             text = str(error)
         except BaseException:
@@ -127,7 +127,7 @@ def _answer_of(tool: Callable[[str], Any], name: str, argument: str) -> dict[str
 
 
 def text_of(message: dict[str, Any], key: str) -> str:
-    """The text under a message's key. Raises BrokenChannel if there is none."""
+    """Return the text under a message's key. Raises BrokenChannel if the key has no text."""
     text = message.get(key)
     if not isinstance(text, str):
         raise BrokenChannel(f"a message on the channel of tools has no text `{key}`")
@@ -135,7 +135,7 @@ def text_of(message: dict[str, Any], key: str) -> str:
 
 
 def writable(text: str) -> str:
-    """The text with a question mark for each lone surrogate, which UTF-8 cannot encode."""
+    """Return the text with a question mark for each lone surrogate, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 

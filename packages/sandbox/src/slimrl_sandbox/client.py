@@ -9,7 +9,7 @@ from slimrl.io.http import HttpClient, HttpError, Limits, Peer, ask_again
 from slimrl_sandbox.base import Call, Execution
 
 Reply = dict[str, Any]
-_BUSY_S = 600.0  # how long a request may wait for its place, and refused ones be sent again, before it runs
+_BUSY_S = 600.0  # maximum time for a request to wait for a slot, with retries while the queue is full
 _NUM_CONCURRENT = 4096
 _ADVICE = (
     "Start it with `uv run python scripts/run_environment.py`, which gives it the tools of wiki-search, or with "
@@ -20,15 +20,15 @@ _ADVICE = (
 class HttpSandbox:
     """A sandbox that sends each execution to the server at `address`, such as http://127.0.0.1:8080.
 
-    Executions and tool calls may queue on the server for ten minutes. Where its queue is full, they are sent again.
+    Executions and tool calls may wait on the server for ten minutes. While its queue is full, they are sent again.
 
     Raises:
-        UserError: if the server does not answer or refuses the request; the text quotes its reply.
+        UserError: if the server does not answer or refuses the request; the message quotes its reply.
     """
 
     def __init__(self, address: str, token: str = "") -> None:
         self._address = address.rstrip("/")
-        # HTTP_PROXY must not take over requests to an address such as that of a container.
+        # HTTP_PROXY must not redirect requests to a local address such as a container's.
         self._peer = Peer("sandbox's server", self._address, token, _ADVICE, uses_proxy=False)
         self._http = HttpClient(self._peer, _NUM_CONCURRENT)
 
@@ -53,7 +53,7 @@ class HttpSandbox:
         await self.close()
 
     async def send(self, method: str, path: str, body: Reply | None = None, within_s: float = _BUSY_S) -> Reply:
-        """Send a request and return the server's reply, for which `within_s` seconds are waited."""
+        """Send a request, wait at most `within_s` seconds, and return the server's reply."""
         url, limits = f"{self._address}{path}", Limits(within_s, patience_s=0.0)
         try:
             reply: Reply = await ask_again(self._peer, lambda _: self._http.send(method, url, body), limits)

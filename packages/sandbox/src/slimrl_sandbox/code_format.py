@@ -1,7 +1,7 @@
-"""The format in which a policy calls tools by programs: `<code>print(search_pages("query"))</code>`, run in a sandbox.
+"""The call format `code`: a policy calls tools in programs, `<code>print(search_pages("query"))</code>`, in a sandbox.
 
-The policy reads what a program prints. The programs of an episode share the files in their working directory (a session
-of the sandbox) and no variables. Knows nothing of questions, answers and rewards.
+The policy reads the output of its program. The programs of an episode share the files in their working directory (a
+session of the sandbox) but no variables. The module does not depend on questions, answers and rewards.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from slimrl_sandbox.client import HttpSandbox
 from slimrl_sandbox.local import BubblewrapSandbox
 
 TAGS = "<code>", "</code>"
-FENCE = re.compile(r"```[a-z]*\n")  # models put one around a program by habit
-ERROR_CHARS = 3000  # of a traceback: its end says what happened, in at most some 2000
+FENCE = re.compile(r"```[a-z]*\n")  # models often put a fence around a program
+ERROR_CHARS = 3000  # of a traceback; its last lines, at most about 2000 characters, describe the error
 TOKEN = "SANDBOX_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:
-    """The settings of the sandbox: this machine with bubblewrap, or the server at `url`, whose token is in the variable
-    SANDBOX_TOKEN.
+    """The settings of the sandbox. It runs on this machine with bubblewrap, or on the server at `url`; the variable
+    SANDBOX_TOKEN holds the server's token.
 
     A program may take `wall_s` seconds, and on this machine `memory_mb`. `isolation = "none"` runs a model's programs
     with all rights of this user.
@@ -54,14 +54,14 @@ class Programs:
     """The call format `code`, as the entry point of slimrl-sandbox names it."""
 
     def check(self, sandbox: Mapping[str, Any]) -> None:
-        """Raise UserError for useless settings of the sandbox."""
+        """Raise UserError for invalid settings of the sandbox."""
         settings_of(sandbox)
 
     def make(
         self, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
     ) -> Callable[[], "CodeFormat"]:
-        """Return a function that makes the format of an episode; all of them share the sandbox. Raises UserError as
-        `check` does, and where programs cannot be isolated."""
+        """Return a function that makes the format of one episode; all episodes share one sandbox. Raises UserError as
+        `check` does, or if programs cannot be isolated."""
         chosen = settings_of(sandbox)
         shared = SharedSandbox(_opener(chosen, {name: _for_programs(tool) for name, tool in tools.items()}))
         return lambda: CodeFormat(tools, max_tokens, shared, chosen.wall_s)
@@ -71,7 +71,7 @@ PROGRAMS = Programs()
 
 
 def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
-    """Return the settings as `SandboxSettings`. Raises UserError for a setting that does not exist or cannot act."""
+    """Return the settings as `SandboxSettings`. Raises UserError for an unknown setting or one without effect."""
     chosen = read_settings(SandboxSettings, given, "sandbox")
     if not 0 < chosen.wall_s < math.inf:
         raise UserError(f"the sandbox's `wall_s` must be a number of seconds above 0, not {chosen.wall_s}.")
@@ -81,7 +81,7 @@ def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
 
 
 def _opener(settings: SandboxSettings, tools: Mapping[str, Tool]) -> Callable[[], Opened]:
-    """Return a function that opens the sandbox. Raises UserError where programs cannot be isolated on this machine."""
+    """Return a function that opens the sandbox. Raises UserError if programs cannot be isolated on this machine."""
     if settings.url:
         return lambda: HttpSandbox(settings.url, os.environ.get(TOKEN, ""))
     limits = Limits(wall_s=settings.wall_s, cpu_s=math.ceil(settings.wall_s), memory_mb=settings.memory_mb)
@@ -90,7 +90,7 @@ def _opener(settings: SandboxSettings, tools: Mapping[str, Tool]) -> Callable[[]
 
 
 class SharedSandbox:
-    """A sandbox that concurrent episodes share: the first one opens it, and the last one closes it, which ends its
+    """A sandbox that concurrent episodes share: the first episode opens it, and the last one closes it with all its
     processes. It serves one event loop at a time."""
 
     def __init__(self, make: Callable[[], Opened]) -> None:
@@ -100,7 +100,7 @@ class SharedSandbox:
         self._num_users = 0
 
     async def enter(self) -> Sandbox:
-        """The sandbox, for one more episode, which must call `leave`."""
+        """Return the sandbox for one more episode, which must call `leave`."""
         if self._sandbox is None:
             self._opened = self._make()
             self._sandbox = await self._opened.__aenter__()
@@ -108,16 +108,16 @@ class SharedSandbox:
         return self._sandbox
 
     async def leave(self) -> None:
-        """Ends an episode's use of the sandbox."""
+        """End an episode's use of the sandbox; the last one closes it."""
         self._num_users -= 1
         if not self._num_users and self._opened is not None:
-            # Forgotten before the wait, so that an episode that begins meanwhile opens another one.
+            # Reset before the wait, so that an episode that starts meanwhile opens another sandbox.
             opened, self._opened, self._sandbox = self._opened, None, None
             await opened.__aexit__(None, None, None)
 
 
 class CodeFormat:
-    """The format of one program in a turn: only the first of several is run."""
+    """The format with one program per turn: of several programs in a reply only the first is run."""
 
     def __init__(self, tools: Mapping[str, Tool], max_tokens: int, shared: SharedSandbox, wall_s: float) -> None:
         self._tools = tools
@@ -151,7 +151,7 @@ class CodeFormat:
         execution = await self._sandbox.run(program_of(reply[slice(*program)]), self._session_id, self._wall_s)
         calls = [CallAttempt(call.tool, (call.argument,), call.error) for call in execution.calls]
         if execution.error and not any(call.error for call in calls):
-            # The program's own error. A failed call, which ends a program too, is counted already.
+            # The program's own error. A failed call also stops a program, but is counted already.
             calls.append(CallAttempt("", error=execution.error))
         return Reaction([self._frame.message(output_text(execution), error_of(execution))], tuple(calls))
 
@@ -165,7 +165,7 @@ class CodeFormat:
 
 
 def _for_programs(tool: Tool) -> Tool:
-    """The tool as a sandbox calls it, with one text; a typed one with all arguments in JSON, in a thread."""
+    """Return the tool as a sandbox calls it, with one text; a typed tool takes all arguments as JSON, in a thread."""
     if not isinstance(tool, TypedTool):
         return tool
 
@@ -181,7 +181,7 @@ def _for_programs(tool: Tool) -> Tool:
 
 
 def program_of(text: str) -> str:
-    """The program in the tags, without indentation and without a Markdown fence around it.
+    """Return the program in the tags without its indentation and without a Markdown fence around it.
 
     >>> program_of("```python\\nprint(1)\\n```")
     'print(1)\\n'
@@ -193,7 +193,7 @@ def program_of(text: str) -> str:
 
 
 def output_text(execution: Execution) -> str:
-    """The output of a program, or a remark that there was none."""
+    """Return the output of a program, or a remark if it printed nothing."""
     text = "\n".join(part.rstrip("\n") for part in (execution.stdout, execution.stderr) if part.strip())
     if execution.truncated:
         text += "\n[more output was left out]"
@@ -201,7 +201,7 @@ def output_text(execution: Execution) -> str:
 
 
 def error_of(execution: Execution) -> str:
-    """The error that ended a program, or nothing. It stands behind the output, and is not cut off with it."""
+    """Return the error that stopped a program, or an empty text. It follows the output, and is not cut off with it."""
     if not execution.error:
         return ""
     error = execution.error

@@ -1,7 +1,7 @@
 """The module copies the files that untrusted code has left in its working directory.
 
 Only regular files and directories are copied. Symbolic links are never followed: through a link to one of the host's
-files, the code could have the host read that file for it.
+files, the code could make the host read that file.
 """
 
 import os
@@ -15,13 +15,13 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class TooMuch(Exception):
-    """The files are more, larger or nested deeper than may be copied."""
+    """The files are more or larger than the limits, or nested too deeply."""
 
 
 def copy_tree(source: int, target: int, num_bytes: int, num_files: int) -> int:
     """Copy the files of one directory into another, both descriptors; return the bytes that the files take.
 
-    What cannot be read is left out. Raises TooMuch, after copying a part, for more than `num_bytes` or `num_files`.
+    Unreadable files are left out. Raises TooMuch, after copying a part, for more than `num_bytes` or `num_files`.
     """
     taken = num_copied = 0
     for folder, _, names, descriptor in os.fwalk(".", dir_fd=source, onerror=_skip_unreadable):

@@ -1,8 +1,8 @@
-"""The module makes bubblewrap's command line, and explains why bubblewrap cannot work on a machine where it fails.
+"""The module makes bubblewrap's command line, and explains why bubblewrap does not work on a machine.
 
-A process gets namespaces of its own: network, processes, users, host name and file system. Of the host's files it sees
-`/usr` and the interpreter, read-only. It can write only to one file system in memory, whose size is bounded. There is
-no `/proc`, which tells of the whole machine, and no terminal, of which all share a pool. `Bare` is the variant without
+A process gets its own namespaces: network, processes, users, host name and file system. It sees the host's `/usr` and
+interpreter, read-only. It can write only to one file system in memory, whose size is limited. There is no `/proc`,
+because it shows the whole machine, and no terminal, because all terminals share a pool. `Bare` is the variant without
 isolation.
 """
 
@@ -22,10 +22,10 @@ SCRATCH = "/scratch"
 _RUNNER = "/runner.pyc"
 _SETPRIV = "/usr/bin/setpriv"
 _ENVIRONMENT = {"HOME": SCRATCH, "TMPDIR": SCRATCH, "PATH": "/usr/bin", "LANG": "C.UTF-8"}
-# Not zero: its pages, mapped shared, belong to no process and no file, and no limit counts them.
+# /dev/zero is missing: its pages, mapped shared, belong to no process and no file, and no limit counts them.
 _DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")
 _NAMESPACES = ("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
-# User ids that no account has. Each execution gets its own, as the kernel counts processes by user id.
+# User ids that no account has. Each execution gets its own id, as the kernel counts processes by user id.
 _USERS = range(1_900_000_000, 1_950_000_000)
 _USERS_IN_CONTAINERS = range(60_000, 65_000)
 
@@ -33,15 +33,15 @@ UNSAFE: Literal["none"] = "none"
 
 
 class Bare:
-    """The absence of isolation: limits and time-outs act, but the code can do all that this user can."""
+    """No isolation: limits and time-outs apply, but the code has all rights of this user."""
 
     isolated = False
 
     def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]:
         """Return the command that starts the runner.
 
-        The numbers are descriptors: `channel` of the socket to the host, `info` of the pipe into which bubblewrap
-        writes the id of the first process inside, `filter_` of the file with the seccomp filter.
+        The numbers are descriptors: `channel` is the socket to the host, `info` the pipe into which bubblewrap writes
+        the id of the first process inside, and `filter_` the file with the seccomp filter.
         """
         return [*_python(), str(runner), str(channel)]
 
@@ -49,8 +49,8 @@ class Bare:
 class Bubblewrap(Bare):
     """The isolation by bubblewrap's namespaces.
 
-    For root there is no user namespace: the kernel does not limit root's number of processes, in any user namespace. So
-    the process changes to an unused user id instead.
+    Root gets an unused user id instead of a user namespace, because the kernel never limits root's number of processes,
+    not even in a user namespace.
     """
 
     isolated = True
@@ -66,7 +66,7 @@ class Bubblewrap(Bare):
         self._system = _system()
         self._is_root = os.geteuid() == 0
         self._users = _USERS if _maps(_USERS.stop) else _USERS_IN_CONTAINERS
-        # From a random start, so that two sandboxes seldom use the same id at the same time.
+        # A random start, so that two sandboxes seldom use the same id at the same time.
         self._num_users = itertools.count(int.from_bytes(os.urandom(3), "big"))
 
     def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]:
@@ -82,7 +82,7 @@ class Bubblewrap(Bare):
             *itertools.chain.from_iterable(("--dev-bind", device, device) for device in _DEVICES),
             *("--perms", "0777", "--size", str(self._scratch_bytes), "--tmpfs", SCRATCH),
             *("--symlink", SCRATCH.lstrip("/"), "/tmp"),
-            # Read-only, as it is a file system in memory without a limit of size.
+            # Read-only, because it is a file system in memory without a size limit.
             *("--remount-ro", "/", "--chdir", SCRATCH),
             *("--seccomp", str(filter_), "--info-fd", str(info)),
             *("--", *self._change_of_user(), *_python(), _RUNNER, str(channel)),
@@ -94,7 +94,7 @@ class Bubblewrap(Bare):
         return ("--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL")
 
     def _change_of_user(self) -> tuple[str, ...]:
-        """The command by which root gives up the user id 0, and with it all privileges; empty for other users."""
+        """Return the command by which root changes its user id and loses all privileges; empty for other users."""
         if not self._is_root:
             return ()
         user = str(self._users[next(self._num_users) % len(self._users)])
@@ -103,12 +103,12 @@ class Bubblewrap(Bare):
 
 @cache
 def call_filter() -> bytes:
-    """The filter of system calls for this machine's architecture. Raises UserError for an unknown one."""
+    """Return the filter of system calls for this machine's architecture. Raises UserError for an unknown one."""
     return seccomp.program(platform.machine())
 
 
 def cannot_isolate(found: str, remedy: str) -> UserError:
-    """The error that says why code cannot be isolated here, and what to do."""
+    """Return the error that explains why code cannot be isolated here, with a remedy."""
     return UserError(
         f"the sandbox cannot isolate code here: {found}. {remedy}; or run the sandbox's server where it can, and use "
         f'its address. Code from a model runs without isolation only if asked for by name: isolation="{UNSAFE}", or '
@@ -117,7 +117,7 @@ def cannot_isolate(found: str, remedy: str) -> UserError:
 
 
 def why_not(stderr: str) -> UserError:
-    """The error with the setting to change, inferred from bubblewrap's last words and from the kernel's settings."""
+    """Return the error with the setting to change, inferred from bubblewrap's last line and the kernel's settings."""
     said = stderr.strip().splitlines()[-1] if stderr.strip() else "bubblewrap ended without a word"
     if "nknown option" in said:  # "Unknown" or "unknown", by version
         return cannot_isolate(f"this bubblewrap is too old ({said})", "Install version 0.8 or later")
@@ -148,36 +148,36 @@ def _setting(name: str) -> str:
 
 
 def _maps(user: int) -> bool:
-    """Whether the user id is mapped in this user namespace; those of containers may have few."""
+    """Return True if the user id is mapped in this user namespace; containers may map few ids."""
     # The first line of uid_map: first id inside, first id outside, number of ids.
     first, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[0].split())
     return first + count > user
 
 
 def _python() -> list[str]:
-    """The command for the interpreter without site-packages, user settings and environment variables."""
+    """Return the command for the interpreter without site-packages, user settings and environment variables."""
     return [_interpreter(), "-I", "-S", "-X", "utf8"]
 
 
 @cache
 def _interpreter() -> str:
-    """The path of the real interpreter: that of a virtual environment is a link into a directory not mounted inside."""
+    """Return the path of the real interpreter: a virtual environment's is a link that is not mounted inside."""
     return os.path.realpath(sys.executable)
 
 
 def _system() -> list[str]:
-    """The read-only mounts: the system's libraries and the interpreter's installation, wherever that is."""
+    """Return the read-only mounts: the system's libraries and the installation of the interpreter."""
     mounts = ["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     for name in ("lib", "lib32", "lib64", "libx32", "bin"):
         path = Path("/", name)
-        if path.is_symlink():  # as where /lib is a link to /usr/lib
+        if path.is_symlink():  # on many systems /lib is a link to /usr/lib
             mounts += ["--symlink", os.readlink(path), str(path)]
         elif path.is_dir():
             mounts += ["--ro-bind", str(path), str(path)]
     seen = "/usr"
     for needed in (os.path.realpath(sys.base_prefix), _interpreter()):
         if not any(Path(needed).is_relative_to(directory) for directory in ("/usr", seen)):
-            # Made here, because bubblewrap would create the directories above it readable by their owner alone.
+            # Made here, because bubblewrap would make these directories readable by their owner only.
             for parent in reversed(Path(needed).parents[:-1]):
                 mounts += ["--perms", "0755", "--dir", str(parent)]
             mounts += ["--ro-bind", needed, needed]

@@ -1,4 +1,4 @@
-"""Bubblewrap, which isolates code that a model has written: a small program is run in it."""
+"""The probe of bubblewrap, which isolates code that a model has written: it runs a small program in bubblewrap."""
 
 import asyncio
 import shutil
@@ -13,13 +13,13 @@ PROGRAM = "print(6 * 7)"
 
 
 def probe() -> list[Finding]:
-    """A finding on bubblewrap."""
+    """Return a finding on bubblewrap."""
     if shutil.which("bwrap") is None:
         text = "bubblewrap is not installed, so code of a policy (wiki-search with `format = code`) cannot be run here"
         return [Finding(SUBJECT, Level.NOTE, text, "`apt-get install bubblewrap`, or run the sandbox in a container")]
     try:
         return [asyncio.run(_try())]
-    except UserError as error:  # which says what to do
+    except UserError as error:  # its message includes the remedy
         return [Finding(SUBJECT, Level.PROBLEM, str(error))]
 
 
@@ -29,7 +29,7 @@ async def _try() -> Finding:
 
 
 def isolation_finding(execution: Execution, memory: str) -> Finding:
-    """Whether the program has run."""
+    """Return a finding that depends on the output of the program."""
     if execution.stdout.strip() != "42":
         text = f"bubblewrap runs, and the program in it does not: {execution.error or execution.stderr}"
         return Finding(SUBJECT, Level.PROBLEM, text, "Run `uv run python scripts/test_sandbox.py`, which says more.")

@@ -35,11 +35,11 @@ _AT_ONCE = 2 * (os.cpu_count() or 1)
 class BubblewrapSandbox:
     """A sandbox that runs at most `num_at_once` executions at a time; further ones queue.
 
-    It belongs to one event loop, whose thread must outlive the executions: bubblewrap's `--die-with-parent` ends a
+    It belongs to one event loop, whose thread must outlive the executions: bubblewrap's `--die-with-parent` kills a
     process together with the thread that started it. `num_spare` processes are started ahead.
 
     Raises:
-        UserError: here if bubblewrap is missing, and from `run` if it fails; the text says what to do.
+        UserError: here if bubblewrap is missing, and from `run` if it fails; the message includes the remedy.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class BubblewrapSandbox:
         self._spare: deque[Process] = deque()
         self._directory = tempfile.TemporaryDirectory(prefix="slimrl-sandbox-")
         self._runner = Path(self._directory.name, "runner.pyc")
-        # Compiled once: each process would otherwise compile the runner's source anew.
+        # Compiled once, because otherwise each process would compile the runner's source again.
         py_compile.compile(
             runner.__file__,
             str(self._runner),
@@ -76,26 +76,26 @@ class BubblewrapSandbox:
         )
 
     async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
-        """Run the code when a slot is free and return the result. Errors of the code are in the result, not raised.
+        """Wait for a free slot, run the code and return the result. Errors of the code are in the result, not raised.
 
         Raises:
-            UserError: if `timeout_s` is not positive, or no process can be started.
+            UserError: if `timeout_s` is not positive, or a process cannot be started.
         """
         if not timeout_s > 0:
             raise UserError(f"timeout_s = {timeout_s} leaves no time to run anything; set a number above 0.")
         with self._sessions.open(session_id) as session:
-            # In this order: an execution that waits for its session must not occupy a slot.
+            # In this order: an execution that waits for its session must not use a slot.
             async with session.lock, self._turn:
                 return await self._execution(session, Program(code, self._tools, timeout_s))
 
     @property
     def num_descriptors(self) -> int:
-        """The open files that the executions need together, at most."""
+        """The maximum number of open files that all executions need together."""
         return DESCRIPTORS * (self._num_at_once + self._num_spare)
 
     @property
     def memory(self) -> str:
-        """How the memory of all of a program's processes is limited."""
+        """The kind of limit on the memory of a program's processes: by cgroup or by polling."""
         return "by cgroup" if self._groups else "by polling"
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class BubblewrapSandbox:
         return replace(execution, error=f"{execution.error}\n{note}".strip())
 
     async def _ready(self) -> tuple[Process, int]:
-        """A process that waits for its program, with a descriptor of its working directory. Raises UserError."""
+        """Return a process that waits for its program, and a descriptor of its working directory. Raises UserError."""
         while True:
             is_spare = bool(self._spare)
             process = self._spare.popleft() if is_spare else self._new()
@@ -139,7 +139,7 @@ class BubblewrapSandbox:
                 return process, await process.begin()
             except UserError:
                 process.end()
-                if not is_spare:  # a spare one may have been killed since it was started, so the next one is tried
+                if not is_spare:  # a spare process may have been killed since its start, so the next one is tried
                     raise
             except asyncio.CancelledError:
                 process.end()
@@ -149,15 +149,15 @@ class BubblewrapSandbox:
         return Process(self._isolation, self._runner, self._limits, self._groups)
 
     def _replace(self) -> None:
-        """Start spare processes up to their number; they get ready in the background."""
-        with suppress(UserError):  # an execution that needs one says so
+        """Start spare processes until there are `num_spare`; they get ready in the background."""
+        with suppress(UserError):  # the next execution that needs a process raises the error
             while len(self._spare) < self._num_spare:
                 self._spare.append(self._new())
 
 
 async def _in_thread(work: Callable[[int], T], scratch: int) -> T:
-    """What a function returns that works on a directory in a thread. A caller that is cancelled waits for it all the
-    same: the descriptor is closed behind it."""
+    """Call `work` on a directory in a thread and return its result. A cancelled caller still waits for the thread,
+    because the descriptor is closed afterwards."""
     task = asyncio.ensure_future(asyncio.to_thread(work, scratch))
     try:
         return await asyncio.shield(task)

@@ -1,17 +1,17 @@
-"""The module reads a process's output through a pipe, as it comes."""
+"""The module reads a process's output through a pipe while the process runs."""
 
 import asyncio
 import os
 from collections.abc import Callable
 
-MAX_BYTES = 8 * 2**20  # more output ends the execution
+MAX_BYTES = 8 * 2**20  # more output stops the execution
 _PART = 65536
 _BYTES_PER_CHAR = 4  # at most, in UTF-8
 
 
 class Output:
-    """An output keeps the first `num_chars` characters from a pipe, and discards the rest so that the writer never
-    waits for a full pipe. `ended` is set when the last writer has closed it."""
+    """An output keeps the first `num_chars` characters from a pipe. It discards the rest, so that a writer never
+    waits for a full pipe. `ended` is set when the last writer has closed the pipe."""
 
     def __init__(self, pipe: int, num_chars: int) -> None:
         self._pipe = pipe
@@ -23,7 +23,7 @@ class Output:
         os.set_blocking(pipe, False)
 
     def start(self, on_flood: Callable[[], None]) -> None:
-        """Begin to read; `on_flood` is called if more than MAX_BYTES come."""
+        """Start reading; `on_flood` is called if the output exceeds MAX_BYTES."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pipe, self._read, on_flood)
 
@@ -39,7 +39,7 @@ class Output:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether there was more output than `text` has."""
+        """True if `text` is not the whole output."""
         return self._num_bytes > len(self._kept) or len(self._decode()) > self._num_chars
 
     def _decode(self) -> str:

@@ -1,6 +1,6 @@
-"""The module starts a process in the sandbox, sends it a program, watches it, and ends it with all its children.
+"""The module starts a process in the sandbox, sends it a program, watches it, and kills it with all its children.
 
-`Process()` only starts it; the process gets ready by itself and waits for its program, so it can be started ahead.
+`Process()` only starts it. The process then gets ready and waits for its program, so it can be started ahead.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from slimrl_sandbox.isolation import Bare, call_filter, why_not
 from slimrl_sandbox.output import MAX_BYTES, Output
 from slimrl_sandbox.watch import Watch, Watched, out_of_memory
 
-DESCRIPTORS = 12  # that a process takes here while it starts and runs, and its files while they are copied
+DESCRIPTORS = 12  # that one process needs on the host while it starts, runs, and has its files copied
 _START_S = 30.0  # for an overloaded machine; usually it takes milliseconds
 _END_S = 10.0
-_LAST_WORDS_S = 0.5  # for what the process has sent before its end
+_LAST_WORDS_S = 0.5  # wait this long for messages that the process sent before it exited
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Process:
     """A process for one program. Call `begin`, `run` and `end` in this order, and `end` in any case."""
 
     def __init__(self, isolation: Bare, runner: Path, limits: Limits, groups: Path | None) -> None:
-        """Start the process, in a cgroup of its own below `groups` if there is one. Raises UserError if it cannot."""
+        """Start the process, with `groups` in a new cgroup below it. Raises UserError if it cannot be started."""
         self._isolation = isolation
         self._limits = limits
         self._watch: Watch | None = None
@@ -52,7 +52,7 @@ class Process:
         try:
             with ExitStack() as opened:
                 self._start(runner, groups, opened)
-                opened.pop_all()  # from here on, `end` closes them
+                opened.pop_all()  # from here on, `end` closes these
         except OSError as error:
             raise UserError(
                 f"no process can be started for the sandbox: {error.strerror}. Run fewer at once (set num_at_once), or "
@@ -61,8 +61,8 @@ class Process:
         self._first = self._process.pid  # the root of the process tree to watch; with bubblewrap, the one inside it
 
     def _start(self, runner: Path, groups: Path | None, opened: ExitStack) -> None:
-        """Start the process; what is opened for it is closed by `opened`. Raises OSError."""
-        # Files in memory count in the group, and have a limit of their own.
+        """Start the process and register everything to close in `opened`. Raises OSError."""
+        # The group's limit includes files in memory, which also have their own limit.
         num_bytes = (self._limits.memory_mb + self._limits.scratch_mb) * 2**20
         self._group = Group(groups, num_bytes) if groups else None
         if self._group:
@@ -73,7 +73,7 @@ class Process:
             opened.enter_context(self._directory)
         ours, theirs = socket.socketpair()
         self._channel = Channel(opened.enter_context(ours))
-        # After the `with`, only the process inside holds its end of the socket, so its death closes the channel.
+        # After the `with`, only the process inside holds the other end of the socket, so its death closes the channel.
         with theirs, ExitStack() as passed:
             self._info, info = os.pipe()
             opened.callback(os.close, self._info)
@@ -98,7 +98,7 @@ class Process:
         assert self._process.stdout and self._process.stderr
         self._stdout = Output(self._process.stdout.fileno(), self._limits.output_chars)
         self._stderr = Output(self._process.stderr.fileno(), self._limits.output_chars)
-        # Descriptors of processes, unlike their ids, are never reused: a signal cannot hit a stranger.
+        # Descriptors of processes, unlike process ids, are never reused: a signal cannot hit another process.
         self._outer = os.pidfd_open(self._process.pid)
 
     async def begin(self) -> int:
@@ -123,7 +123,7 @@ class Process:
         return self._scratch
 
     async def run(self, program: Program) -> Execution:
-        """Run a program, end the process, and return the result. Nothing that the program does raises an exception."""
+        """Run a program, kill the process, and return the result. Errors of the program raise no exception."""
         started = perf_counter()
         scratch = self._scratch if self._isolation.isolated else -1
         watched = Watched(self._first, scratch, self._group, self._limits)
@@ -142,7 +142,7 @@ class Process:
         )
 
     def end(self) -> None:
-        """Kill what is left of the process and release its resources."""
+        """Kill all remaining processes and release the resources."""
         if self._watch:
             self._watch.stop()
         self._kill()
@@ -167,7 +167,7 @@ class Process:
             self._directory.cleanup()
 
     async def _wait_for_outcome(self, program: Program) -> str:
-        """The error that ends the program, whichever comes first: its own, a limit, or a violation of the protocol."""
+        """Return the first error that stops the program: its own, a limit, or a violation of the protocol."""
         flood: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def finish() -> None:
@@ -182,7 +182,7 @@ class Process:
         try:
             await asyncio.wait((flood, served, ended), return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
-                # The end of the program may have been told before that of the process. A tool may not have returned.
+                # The program's last message may still be on its way. A tool may not have returned.
                 await asyncio.wait(outcomes, timeout=_LAST_WORDS_S, return_when=asyncio.FIRST_COMPLETED)
             done = [outcome for outcome in (flood, served) if outcome.done()]
             return done[0].result() if done else self._reason()
@@ -203,11 +203,11 @@ class Process:
         except BrokenChannel as error:
             return str(error)
         except EOFError:
-            await _wait_for_end(self._outer)  # a program may close the channel and go on
+            await _wait_for_end(self._outer)  # a program may close the channel and keep running
             return self._reason()
 
     def _reason(self) -> str:
-        """The reason why the process ended before it reported the program's end."""
+        """Return the reason why the process exited before it reported the program's result."""
         status = self._process.wait()
         if self._watch and self._watch.reason:
             return self._watch.reason
@@ -221,7 +221,7 @@ class Process:
         return f"the code ended its process itself, with status {status}"
 
     async def _stop(self) -> None:
-        """Kill all processes, wait until none is left, and read the rest of their output."""
+        """Kill all processes, wait until they are gone, and read the rest of their output."""
         self._kill()
         try:
             async with asyncio.timeout(_END_S):
@@ -235,8 +235,8 @@ class Process:
             self._stderr.stop()
 
     def _kill(self) -> None:
-        """Kill the first process of the PID namespace, with which the kernel ends all others in it. Before that process
-        is known, kill the process group: bubblewrap's death alone would leave a child that waits for it for ever."""
+        """Kill the first process of the PID namespace; the kernel then kills all others in it. Before its id is known,
+        kill the process group: after bubblewrap's death alone, a child could wait for it for ever."""
         with suppress(ProcessLookupError):
             if self._inner >= 0:
                 signal.pidfd_send_signal(self._inner, signal.SIGKILL)
@@ -245,7 +245,7 @@ class Process:
 
 
 async def _wait_for_end(process: int) -> None:
-    """Wait for the end of a process, given as a pidfd, which then becomes readable."""
+    """Wait until a process exits. `process` is a pidfd, which then becomes readable."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(process, ended.set)
@@ -256,7 +256,7 @@ async def _wait_for_end(process: int) -> None:
 
 
 def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
-    """The arguments of `setrlimit`: (resource, (soft limit, hard limit)) for each."""
+    """Return the arguments of `setrlimit`: (resource, (soft limit, hard limit)) for each."""
     megabytes = 2**20
     same = {
         resource.RLIMIT_AS: limits.memory_mb * megabytes,
@@ -267,7 +267,7 @@ def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_SIGPENDING: limits.num_processes,  # timers and queued signals
-        resource.RLIMIT_RTPRIO: 0,  # a program that runs before all others would hold up the host
+        resource.RLIMIT_RTPRIO: 0,  # a program with real-time priority would block the host
         resource.RLIMIT_NICE: 0,
     }
     cpu = (limits.cpu_s, limits.cpu_s + 1)  # the soft limit sends SIGXCPU, which code may catch; the hard one kills

@@ -1,11 +1,11 @@
-"""The program that runs inside the sandbox: it executes a model's code, whose tool calls go to the host.
+"""The program that runs inside the sandbox: it executes a model's code and forwards its tool calls to the host.
 
-It is started as `python -I -S runner.pyc CHANNEL`, with the descriptor of a Unix socket to the host. It imports as
-little as possible, since each import delays every execution. It does not protect the host: the code can do all that
-this file can.
+It is started as `python -I -S runner.pyc CHANNEL`; CHANNEL is the descriptor of a Unix socket to the host. It imports
+as little as possible, since each import delays every execution. It does not protect the host: the code has the same
+rights as this file.
 
-A message is its length in 4 bytes, then its content. Messages from the host are `marshal`, which needs no import and is
-safe from a trusted sender; messages to the host are JSON, since the host trusts none of them.
+A message is its length in 4 bytes, then its content. The host sends `marshal`, which needs no import and is safe from a
+trusted sender. The host trusts no message, so it receives JSON.
 """
 
 import _signal  # type: ignore[import-not-found]  # typeshed has none; `signal` would import `enum`
@@ -17,19 +17,19 @@ import resource
 import sys
 from _json import encode_basestring_ascii as quoted  # `json` itself takes milliseconds to import
 
-TYPE_CHECKING = False  # mypy treats the name as that of `typing`, whose import would outlast most programs
+TYPE_CHECKING = False  # mypy knows this name from `typing`, whose import would take longer than most programs
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
 FILE = "<code>"
 MAX_FRAMES = 20
-CHANNEL = 3  # the descriptor to which the socket is moved, so that all above it can be closed
+CHANNEL = 3  # the descriptor to which the socket is moved, so that all higher ones can be closed
 MAX_DESCRIPTORS = 2**16
 
 
 class ToolError(Exception):
-    """A tool failed; the text says why."""
+    """A tool failed; the message is the tool's error."""
 
 
 class Channel:
@@ -49,7 +49,7 @@ class Channel:
         self._socket.sendall(len(content).to_bytes(4, "big") + content)
 
     def receive(self) -> "Any":
-        """Wait for the next message of the host."""
+        """Wait for the next message from the host."""
         return marshal.loads(self._exactly(int.from_bytes(self._exactly(4), "big")))
 
     def _exactly(self, num_bytes: int) -> bytes:
@@ -63,7 +63,7 @@ class Channel:
 
 
 def main() -> None:
-    """Run the one program that the host sends."""
+    """Run one program that the host sends."""
     if (descriptor := int(sys.argv[1])) != CHANNEL:
         os.dup2(descriptor, CHANNEL)
     os.closerange(CHANNEL + 1, MAX_DESCRIPTORS)
@@ -83,11 +83,11 @@ def main() -> None:
             pass
     channel.send(f'{{"done": true, "error": {quoted(error)}}}')
     while True:
-        _signal.pause()  # the host kills it: if it ended by itself, bubblewrap would leave a zombie behind
+        _signal.pause()  # the host kills this process: if it exited by itself, bubblewrap would leave a zombie
 
 
 def tool(name: str, channel: Channel) -> "Any":
-    """The function by which code calls a tool. It takes one text, by position or by any keyword."""
+    """Return the function by which code calls a tool. It takes one text, by position or by any keyword."""
 
     def call(*args: str, **keywords: str) -> "Any":
         values = [*args, *keywords.values()]
@@ -100,7 +100,7 @@ def tool(name: str, channel: Channel) -> "Any":
 
 
 def json_tool(name: str, channel: Channel) -> "Any":
-    """The function by which code calls a tool that takes any arguments of JSON."""
+    """Return the function by which code calls a tool that takes any JSON arguments."""
 
     def call(*args: "Any", **keywords: "Any") -> "Any":
         import json  # late, since it takes milliseconds, and most programs need none
@@ -112,7 +112,7 @@ def json_tool(name: str, channel: Channel) -> "Any":
 
 
 def ask(channel: Channel, name: str, argument: str) -> "Any":
-    """The host's answer to a call of a tool. Raises ToolError if the tool failed."""
+    """Return the host's answer to a tool call. Raises ToolError if the tool failed."""
     channel.send(f'{{"tool": {quoted(name)}, "argument": {quoted(argument)}}}')
     reply = channel.receive()
     if "error" in reply:
@@ -121,7 +121,7 @@ def ask(channel: Channel, name: str, argument: str) -> "Any":
 
 
 def run(code: str, tools: "dict[str, Any]") -> str:
-    """Run the code as the module `__main__` and return the traceback that ended it, or an empty text."""
+    """Run the code as the module `__main__` and return the traceback that stopped it, or an empty text."""
     module = type(sys)("__main__")
     vars(module).update({"__builtins__": builtins, "ToolError": ToolError, **tools})
     sys.modules["__main__"] = module
@@ -142,7 +142,7 @@ def run(code: str, tools: "dict[str, Any]") -> str:
 
 
 def description(error: BaseException, lines: list[str]) -> str:
-    """The traceback with the frames of the code alone: a model has not seen this file."""
+    """Return the traceback with only the frames of the code: a model has not seen this file."""
     frames = list(own_frames(error.__traceback__, lines))
     if isinstance(error, SyntaxError) and error.filename == FILE and error.lineno:
         frames.append(frame(error.lineno, "", lines))
@@ -160,7 +160,7 @@ def description(error: BaseException, lines: list[str]) -> str:
 
 
 def own_frames(traceback: "TracebackType | None", lines: list[str]) -> list[str]:
-    """The lines of a traceback for the frames of the code, outermost first."""
+    """Return the lines of a traceback for the frames of the code, outermost first."""
     found = []
     while traceback:
         code = traceback.tb_frame.f_code
@@ -172,7 +172,7 @@ def own_frames(traceback: "TracebackType | None", lines: list[str]) -> list[str]
 
 
 def frame(number: int, where: str, lines: list[str]) -> str:
-    """The line of a traceback for one frame, with the line of code if it exists."""
+    """Return a traceback's line for one frame, with the line of code if it exists."""
     text = lines[number - 1].strip() if number <= len(lines) else ""
     return f"  line {number}{where}: {text:.200}"
 

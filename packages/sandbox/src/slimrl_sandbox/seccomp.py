@@ -1,9 +1,9 @@
 """The module makes the seccomp filter: a BPF program that the kernel runs on each system call.
 
 Namespaces hide the host's files, processes and network. But some parts of the kernel belong to no namespace (file
-locks, key rings, huge pages), and some count against no limit (memory files, System V shared memory): the filter
-refuses these. It refuses by a list, since programs of any kind run in the sandbox; calls that are newer than the list
-do not exist in the sandbox.
+locks, key rings, huge pages), and some have no limit (memory files, System V shared memory): the filter refuses these.
+It has a list of refused calls, since programs of any kind run in the sandbox. Calls that are newer than the list do not
+exist in the sandbox.
 """
 
 import errno
@@ -17,13 +17,13 @@ _KILL, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _ARGUMENT_BYTES = 0, 4, 16, 8
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
-# Of newer calls this file knows no harm and no use. From 424 on, numbers are the same on all architectures; those of
-# the x32 ABI, which would pass a filter by number, are above as well.
+# The list does not know newer calls, so all are refused. From 424 on, numbers are the same on all architectures. The
+# x32 ABI could pass a filter by number; its numbers are above the limit as well.
 _FIRST_UNKNOWN = 451
 
-# errno: {name: (x86-64, arm64)}; None where an architecture has no such call.
+# errno: {name: (x86-64, arm64)}; None if an architecture does not have the call.
 _Calls = dict[str, tuple[int | None, int | None]]
-_OTHERS: _Calls = {  # the processes of others, and namespaces with privileges
+_OTHERS: _Calls = {  # access to other processes, and namespaces with privileges
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -49,7 +49,7 @@ _OTHERS: _Calls = {  # the processes of others, and namespaces with privileges
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
 }
-_UNCOUNTED: _Calls = {  # memory that no limit counts, or that a pool of the whole machine has
+_UNCOUNTED: _Calls = {  # memory that no limit counts, or that belongs to a pool of the whole machine
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
@@ -62,14 +62,14 @@ _UNCOUNTED: _Calls = {  # memory that no limit counts, or that a pool of the who
     "landlock_create_ruleset": (444, 444),
     "seccomp": (317, 277),
 }
-_SHARED: _Calls = {  # by which files that all see, such as /usr, would carry signals between sessions and the host
+_SHARED: _Calls = {  # files that all can see, such as /usr, would carry signals between sessions and the host
     "inotify_init": (253, None),
     "inotify_init1": (294, 26),
     "fanotify_init": (300, 262),
     "flock": (73, 32),
     "mincore": (27, 232),
 }
-_KERNEL: _Calls = {  # what programs of this kind never need, and what has let others out before
+_KERNEL: _Calls = {  # programs of this kind never need these calls, and some allowed escapes in the past
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
@@ -103,9 +103,9 @@ _KERNEL: _Calls = {  # what programs of this kind never need, and what has let o
     "swapon": (167, 224),
     "swapoff": (168, 225),
 }
-# Extended attributes are memory of the kernel beside the file's size. Copying programs go on after this error.
+# Extended attributes use kernel memory beyond the file's size. Copying programs ignore this error.
 _ATTRIBUTES: _Calls = {"setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7)}
-# There is nobody to talk to, and TCP's buffers count against the whole machine's limit.
+# A program has no peer to connect to, and TCP's buffers count against the whole machine's limit.
 _SOCKETS: _Calls = {"socket": (41, 198)}
 # The flags of `clone3` are in memory, which a filter cannot read. With ENOSYS C libraries fall back to `clone`.
 _UNREADABLE: _Calls = {"clone3": (435, 435)}
@@ -120,14 +120,14 @@ _NEW_NAMESPACES = 0x7E020000  # the CLONE_NEW* flags
 _AF_UNIX = 1
 _SHARED_ANONYMOUS, _HUGE_PAGES = 0x21, 0x40000  # flags of `mmap`
 _FCNTL = (
-    *(5, 6, 7, 36, 37, 38),  # F_GETLK, F_SETLK, F_SETLKW and F_OFD_*: locks, which are without number as well
-    *(1024, 1026),  # F_SETLEASE, F_NOTIFY: these tell who uses a file
+    *(5, 6, 7, 36, 37, 38),  # F_GETLK, F_SETLK, F_SETLKW and F_OFD_*: locks, whose number is not limited either
+    *(1024, 1026),  # F_SETLEASE, F_NOTIFY: these reveal who uses a file
     1031,  # F_SETPIPE_SZ
 )
 
 
 def program(machine: str) -> bytes:
-    """The filter for an architecture as `platform.machine()` names it. Raises UserError for an unknown one."""
+    """Return the filter for an architecture as `platform.machine()` names it. Raises UserError for an unknown one."""
     if machine not in _ARCHITECTURES:
         raise UserError(
             f"the sandbox cannot filter the system calls of a {machine} machine; it knows those of "
@@ -152,7 +152,7 @@ def program(machine: str) -> bytes:
 
 
 def _by_argument() -> list[tuple[tuple[int, int], list[bytes]]]:
-    """The steps for calls that are refused for some arguments only, with the calls' numbers."""
+    """Return the steps for calls that are refused for some arguments only, with the calls' numbers."""
     refuse = [_refuse(errno.EPERM)]
     fcntl = [_load_argument(1)]
     for command in _FCNTL:
@@ -160,7 +160,7 @@ def _by_argument() -> list[tuple[tuple[int, int], list[bytes]]]:
     mmap = [
         _load_argument(3),
         *_if_any_bit(_HUGE_PAGES, refuse),
-        # Its pages belong to no process and no file: dropped from a process, they still are there.
+        # Such pages belong to no process and no file: they still exist after a process has dropped them.
         _step(_AND, _SHARED_ANONYMOUS),
         *_if_equal(_SHARED_ANONYMOUS, refuse),
     ]
@@ -175,7 +175,7 @@ def _by_argument() -> list[tuple[tuple[int, int], list[bytes]]]:
 
 
 def _load_argument(index: int) -> bytes:
-    """Load the lower half of a call's argument; all of a flag's or a command's bits are in it."""
+    """Load the lower half of a call's argument; it has all bits of a flag or a command."""
     return _step(_LOAD, _FIRST_ARGUMENT + _ARGUMENT_BYTES * index)
 
 
@@ -188,7 +188,7 @@ def _if_any_bit(bits: int, steps: list[bytes]) -> list[bytes]:
 
 
 def _step(operation: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
-    """One instruction, a `struct sock_filter` of the kernel; jumps are numbers of instructions to skip."""
+    """Return one instruction, a `struct sock_filter` of the kernel; jumps are numbers of instructions to skip."""
     return struct.pack("=HBBI", operation, if_true, if_false, value)
 
 

@@ -1,4 +1,4 @@
-"""The module serves a sandbox over HTTP: `POST /execute`, `GET /health`, and the tools. It knows nothing of isolation.
+"""The module serves a sandbox over HTTP: `POST /execute`, `GET /health`, and the tools. It does not isolate code.
 
 It needs the extra `server`. `python -m slimrl_sandbox` runs it; `make_app` is for tests and other servers.
 """
@@ -37,11 +37,11 @@ T = TypeVar("T")
 MAX_BODY_BYTES = 2**20
 MAX_QUEUE = 1000
 RETRY_AFTER_S = 1
-GRACE_S = 3  # for requests under way, after the server was told to stop
+GRACE_S = 3  # after a stop request, wait this long for running requests
 
 
 class ExecuteBody(BaseModel):
-    """The body of `/execute`: code, and the session whose files are in its working directory; an empty one has none."""
+    """The body of `/execute`: code, and the session whose files are in its working directory; empty for no session."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     code: str
@@ -57,7 +57,7 @@ class CallBody(BaseModel):
 
 
 class Admission:
-    """An admission of at most `max_queue` requests at a time, running and waiting ones together."""
+    """A limit on the number of requests: at most `max_queue` may run or wait at the same time."""
 
     def __init__(self, max_queue: int) -> None:
         check_limits(max_queue=max_queue)
@@ -65,7 +65,7 @@ class Admission:
         self._num_open = 0
 
     async def run(self, work: Coroutine[Any, Any, T], request: Request) -> T:
-        """Return the result of `work`, which is cancelled if the client leaves. Raises HTTPException where the queue is
+        """Return the result of `work`, which is cancelled if the client leaves. Raises HTTPException if the queue is
         full or the client has left."""
         if self._num_open >= self._max_queue:
             work.close()
@@ -88,8 +88,8 @@ def make_app(
     max_queue: int = MAX_QUEUE,
     memory: str = "",
 ) -> FastAPI:
-    """The application. Without a token it answers the programs of this machine, but no web page. `memory`
-    is how the sandbox counts it, for whoever asks after the server's health."""
+    """Return the application. Without a token it answers programs of this machine, but no web page. `/health` reports
+    `memory`, the kind of the sandbox's memory limit."""
     admission = Admission(max_queue)
     app = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None)
 
@@ -108,7 +108,7 @@ def make_app(
 
     @app.get("/health")
     async def health() -> Reply:
-        """Whether the server runs."""
+        """Return the server's status."""
         return {"status": "ok", "memory": memory}
 
     @app.post("/execute")
@@ -124,7 +124,7 @@ def make_app(
 
     @app.post("/tools/{name}")
     async def call_tool(name: str, body: CallBody, request: Request) -> Response:
-        """Call one tool and return its `result`, or the `error` by which it failed."""
+        """Call one tool and return its `result`, or its `error` if it failed."""
         if name not in tools:
             return _error(404, f"There is no tool `{name}`.{nearest(name, tools)}")
         return JSONResponse(await admission.run(call(tools, name, writable(body.argument)), request))
@@ -137,8 +137,8 @@ def make_app(
 
 
 def gateways(routes: Path = Path("/proc/net/route")) -> frozenset[str]:
-    """The addresses of the default gateways. In a container the gateway is the engine, which forwards to it what this
-    machine sends to a published port; other machines and other containers keep addresses of their own."""
+    """Return the addresses of the default gateways. In a container the gateway is the engine: it forwards connections
+    from this machine to a published port, while other machines and containers keep their own addresses."""
     if not routes.is_file():
         return frozenset()
     # The columns are interface, destination, gateway and others; addresses are hexadecimal, their last byte first.
@@ -148,9 +148,9 @@ def gateways(routes: Path = Path("/proc/net/route")) -> frozenset[str]:
 
 
 def serve(app: FastAPI, host: str, port: int, token: str, published: bool = False, num_descriptors: int = 0) -> None:
-    """Serve until interrupted. `published` says that only this machine can reach the host, by a port that a container
-    engine publishes; `num_descriptors` is how many files the sandbox opens. Raises UserError if others could reach it
-    without a token, or the port is taken."""
+    """Serve until interrupted. `published` means that a container engine publishes the port, so only this machine can
+    reach the host. `num_descriptors` is the number of files that the sandbox opens. Raises UserError if others could
+    reach the server without a token, or the port is taken."""
     if not token and not published and not is_loopback(host):
         raise UserError(
             f"host = {host} can be reached from other machines, and without a token everyone there could run code. "

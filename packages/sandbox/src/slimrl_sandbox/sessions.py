@@ -1,4 +1,4 @@
-"""The module keeps a session's files from one execution to the next. It knows nothing of processes."""
+"""The module keeps a session's files from one execution to the next. It does not deal with processes."""
 
 import asyncio
 import os
@@ -16,8 +16,8 @@ from slimrl_sandbox.files import TooMuch, copy_tree
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long and how much is kept of sessions. Where it is too much, those go first that were not used for longest,
-    and none that is in use."""
+    """Limits on the age, number and size of the kept sessions. If there is too much, those unused for longest are
+    deleted first, but never a session in use."""
 
     ttl_s: float = 1800.0
     """Seconds after which an unused session is deleted with its files."""
@@ -31,7 +31,7 @@ class Keeping:
 
 
 class Session:
-    """A session of executions. Hold `lock` to call `load` and `save`, so that its executions run one at a time."""
+    """A session of executions. Hold `lock` for `load` and `save`, so that its executions run one at a time."""
 
     def __init__(self, directory: Path, limits: Limits, lives_on: bool) -> None:
         self.lock = asyncio.Lock()
@@ -49,7 +49,7 @@ class Session:
                 self._copy(source, scratch)
 
     def save(self, scratch: int) -> bool:
-        """Replace the session's files by a directory's; return False, and keep none, if they exceed the limits."""
+        """Replace the session's files by a directory's. If these exceed the limits, keep no files and return False."""
         self.drop()
         if not self._lives_on or not os.listdir(scratch):
             return True
@@ -72,7 +72,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions by id, as long and as many as `keeping` says."""
+    """The sessions by id, within the limits of `keeping`."""
 
     def __init__(self, limits: Limits, keeping: Keeping) -> None:
         self._limits = limits
@@ -83,11 +83,11 @@ class Sessions:
 
     @contextmanager
     def open(self, session_id: str) -> Iterator[Session]:
-        """The session of an id, which cannot expire while the context is open; for `""` a new one without files."""
+        """Yield the session of an id, which does not expire in the context; for `""` a new one without files."""
         while (oldest := self._oldest()) and oldest.used_s < monotonic() - self._keeping.ttl_s:
             self._drop(oldest)
         if (session := self._by_id.get(session_id)) is None:
-            self._num_opened += 1  # names the directory: an id comes from a client, and may be no file name
+            self._num_opened += 1  # names the directory: an id is sent by a client, and may be no valid file name
             session = Session(self._root / str(self._num_opened), self._limits, lives_on=bool(session_id))
         session.num_users += 1
         if session_id:
@@ -101,8 +101,8 @@ class Sessions:
             session.used_s = monotonic()
 
     def fits(self, session: Session) -> bool:
-        """Whether there is room for the files that a session has saved, once those of others are deleted; if there is
-        none, its own are."""
+        """Delete idle sessions until the files of all fit, and return True. If they cannot fit, delete this session's
+        own files and return False."""
         while sum(kept.num_bytes for kept in self._by_id.values()) > self._keeping.sessions_mb * 2**20:
             if not (oldest := self._oldest()):
                 session.drop()
@@ -116,7 +116,7 @@ class Sessions:
         shutil.rmtree(self._root, ignore_errors=True)
 
     def _oldest(self) -> Session | None:
-        """The session that was not used for longest, of those without users; None if all are in use."""
+        """Return the session without users that was not used for longest; None if all are in use."""
         idle = [session for session in self._by_id.values() if not session.num_users]
         return min(idle, key=lambda session: session.used_s, default=None)
 

@@ -1,7 +1,7 @@
-"""The module enforces the limits that the kernel has for single processes only, or not at all.
+"""The module enforces the limits that the kernel does not have, or has only for single processes.
 
-Each execution has a thread that polls, outside of the event loop: a loop that computes for seconds holds it up no
-longer than Python's lock is held. Between two polls, each process is bound by its own limits.
+Each execution has a polling thread outside of the event loop. So a loop that computes for seconds delays it no longer
+than Python's lock is held. Between two polls, each process is bound by its own limits.
 """
 
 import os
@@ -16,15 +16,15 @@ from slimrl_sandbox.base import Limits
 from slimrl_sandbox.cgroup import Group
 
 _INTERVAL_S = 0.05
-# What the kernel holds at most for a descriptor that is one end of a pipe, since none can be made larger.
+# The kernel's maximum for a descriptor of a pipe, since pipes cannot be enlarged here.
 _PIPE_BYTES = 2**16
 _SEND_BUFFER = Path("/proc/sys/net/core/wmem_default")
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is watched: the process `first` with its descendants, in `group` if there is one, and the file system of the
-    directory `scratch`, a descriptor; -1 says that the processes are not isolated, and only their own memory counts."""
+    """The watched process `first` with its descendants, its `group` if it has one, and a descriptor of the directory
+    `scratch`. With -1 the processes are not isolated, and only their own memory counts."""
 
     first: int
     scratch: int
@@ -33,8 +33,8 @@ class Watched:
 
 
 class Watch:
-    """A watch over one execution: `kill` is called when a limit is exceeded, or at `timeout_s`; `reason` then says
-    which. Both happen in the watching thread."""
+    """A watch over one execution. It calls `kill` when a limit is exceeded or `timeout_s` is over, and `reason` is then
+    the limit. Both happen in the watching thread."""
 
     def __init__(self, watched: Watched, timeout_s: float, kill: Callable[[], None]) -> None:
         self.reason = ""
@@ -42,7 +42,7 @@ class Watch:
         self._timeout_s = timeout_s
         self._ends_at = monotonic() + timeout_s
         self._kill = kill
-        self._lock = threading.Lock()  # held while descriptors are used, which are closed when the watch has stopped
+        self._lock = threading.Lock()  # held while descriptors are used, because they are closed after `stop`
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -50,7 +50,7 @@ class Watch:
         threading.Thread(target=self._run, name="slimrl-sandbox-watch", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the watch; afterwards it uses nothing that it watched."""
+        """Stop the watch; afterwards it uses none of the watched resources."""
         with self._lock:
             self._stopped.set()
 
@@ -77,7 +77,7 @@ class Watch:
         return ""
 
     def _num_files(self) -> int:
-        """The number of files and directories, with the scratch directory itself."""
+        """Return the number of files and directories, including the scratch directory itself."""
         if self._watched.scratch < 0:
             return 0
         status = os.fstatvfs(self._watched.scratch)
@@ -94,29 +94,29 @@ class Watch:
 
 
 def out_of_memory(limits: Limits) -> str:
-    """The error of an execution that used too much memory."""
+    """Return the error of an execution that used too much memory."""
     return f"the code used more than memory_mb = {limits.memory_mb} MB, and was ended"
 
 
 def _with_descendants(first: int) -> list[int]:
-    """The ids of a process and its descendants."""
+    """Return the ids of a process and its descendants."""
     found, waiting = [], [first]
     while waiting:
         process = waiting.pop()
         found.append(process)
-        with suppress(OSError):  # it may end at any time
-            # A child belongs to the thread that started it, so all threads are asked.
+        with suppress(OSError):  # the process may exit at any time
+            # A child belongs to the thread that started it, so all threads are read.
             for thread in os.listdir(f"/proc/{process}/task"):
                 waiting += map(int, Path(f"/proc/{process}/task/{thread}/children").read_text().split())
     return found
 
 
 def _memory_bytes(process: int) -> int:
-    """The memory of a process without pages of files, with its page tables, and as much as its descriptors could hold
-    if all were pipes. Memory shared between processes counts for each of them."""
+    """Return the memory of a process: anonymous and shared pages and page tables, but no pages of files, and for each
+    descriptor the maximum of a pipe. Memory shared between processes counts for each of them."""
     num_bytes = 0
     with suppress(OSError):
-        # The program chooses its name, which is a line here: the kernel spells only \n and \\ in it otherwise.
+        # The program chooses its own name, which is a line here; the kernel escapes only \n and \\ in it.
         for line in Path(f"/proc/{process}/status").read_bytes().split(b"\n"):
             if line.startswith((b"RssAnon:", b"RssShmem:", b"VmPTE:")):
                 num_bytes += int(line.split()[1]) * 1024
@@ -125,7 +125,7 @@ def _memory_bytes(process: int) -> int:
 
 
 def _socket_bytes(process: int) -> int:
-    """As much as the sockets in the process's network namespace could hold: a full buffer, and half of one more."""
+    """Return the maximum memory of the sockets in the process's network namespace: one and a half buffers each."""
     with suppress(OSError):
         words = Path(f"/proc/{process}/net/sockstat").read_text().split()  # sockets: used 2 TCP: inuse 0 ...
         return int(words[2]) * int(_SEND_BUFFER.read_text()) * 3 // 2

@@ -1,4 +1,4 @@
-"""Serves the engine over HTTP: OpenAI's routes, token-in/token-out, administration, metrics. Knows nothing of training.
+"""Serves the engine over HTTP: OpenAI's routes, token-in/token-out, administration, metrics. Independent of training.
 
-This package translates between text and token ids; the engine only knows token ids. Needs the extra `server`.
+This package translates between text and token ids; the engine only uses token ids. Needs the extra `server`.
 """

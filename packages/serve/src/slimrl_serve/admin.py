@@ -1,9 +1,9 @@
 """Administers the server: pause and resume, new weights, adapters. Changes happen between two steps of the engine.
 
-Running sequences keep their keys and values when the weights change and go on with the new weights; each token records
-the version that sampled it. An adapter is merged into the weights, so while one is loaded only its name is served: the
-adapter would answer requests to the base model. The name changes before the weights do, so that no request is accepted
-under a name whose weights are about to be replaced.
+When the weights change, running sequences keep their keys and values and continue with the new weights. Each token
+records the version that sampled it. A loaded adapter is merged into the weights and would answer requests to the base
+model, so only its own name is served. The name changes before the weights do, so that no request is accepted under a
+name whose weights are about to be replaced.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ class Administration:
         mode: PauseMode = "keep",
         clear_cache: Annotated[bool, Query(description="without effect, as in vLLM: new weights clear it")] = True,
     ) -> dict[str, Any]:
-        """Stop sampling until `/resume`: requests under way wait (`keep`), are waited for (`wait`), or end with what
-        they have (`abort`)."""
+        """Stop sampling until `/resume`: running requests wait (`keep`), or run to completion first (`wait`), or stop
+        with their present tokens (`abort`)."""
         self._service.check_ready()
         await self._service.thread.pause(mode)
         return {"status": "paused", "version": self._service.engine.version}
@@ -48,19 +48,19 @@ class Administration:
         return {"status": "running", "version": self._service.engine.version}
 
     async def is_paused(self) -> dict[str, Any]:
-        """Whether sampling has stopped, or is about to. The engine answers, so this shows whether it is alive."""
+        """Report if sampling has stopped, or is about to. The engine answers, so a reply shows that it is alive."""
         thread = self._service.thread
         self._service.check_ready()
         return {"is_paused": await thread.call(lambda engine: thread.paused or thread.holding)}
 
     async def abort_requests(self, body: AbortBody) -> dict[str, Any]:
-        """End requests with the tokens that they have; their `finish_reason` is `abort`."""
+        """Stop requests and return their present tokens; their `finish_reason` is `abort`."""
         self._service.check_ready()
         names = set(body.request_ids)
         return {"status": "aborted", "aborted": await self._service.thread.abort(lambda job: job.request_id in names)}
 
     async def load_lora_adapter(self, body: LoadAdapterBody) -> str:
-        """Merge a LoRA adapter into the weights; it replaces one of the same name."""
+        """Merge a LoRA adapter into the weights; it replaces an adapter of the same name."""
         service, module = self._service, self._service.model.policy.module
         async with self._service.changing:
             if service.adapter and service.adapter != body.lora_name:
@@ -89,7 +89,7 @@ class Administration:
 
     @contextmanager
     def _serve_as(self, adapter: str) -> Iterator[None]:
-        """A context that serves under this name, from now on; the old name is restored if the change fails."""
+        """Serve under this name immediately; restore the old name if the block fails."""
         before = self._service.adapter
         self._service.adapter = adapter
         try:

@@ -21,15 +21,15 @@ from slimrl_serve.transfer import WeightTransfer
 
 CHAT_FIELDS = "id object created model choices usage"
 EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
-# An event of the dialects has a name besides its data, so it is an object.
+# An event of the dialects has a name besides its data, so it is documented as an object.
 EVENT = {"type": "object", "properties": {"event": {"type": "string"}, "data": {"type": "string"}}}
 NAMED_EVENTS = {"text/event-stream": {"schema": EVENT}}
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One route. `fields` are the fields of every JSON reply; None means a reply of text. `events` documents the
-    streamed reply of a route that has one."""
+    """One route. `fields` are the fields of every JSON reply; None means a text reply. `events` documents the reply of
+    a route that can stream."""
 
     method: str
     path: str
@@ -90,7 +90,7 @@ def _sampling_routes(do: Endpoints) -> list[Route]:
     tokenizer = "tokenizer_class bos_token eos_token pad_token chat_template"
     return [
         Route("GET", "/v1/models", do.models, "object data"),
-        # A path, because names have slashes: `Qwen/Qwen3-0.6B`, or a directory.
+        # A path, because names may contain slashes: `Qwen/Qwen3-0.6B`, or a directory.
         Route("GET", "/v1/models/{model_id:path}", do.model, model),
         Route("GET", "/metrics", do.metrics),
         Route("POST", "/v1/chat/completions", do.chat, CHAT_FIELDS, EVENTS),

@@ -1,4 +1,4 @@
-"""Keeps the weights into which adapters are merged, one in place of the other."""
+"""Keeps the base weights into which adapters are merged, one at a time."""
 
 from collections.abc import Mapping
 
@@ -14,8 +14,7 @@ NO_ADAPTER = Adapter(1.0, {})
 
 
 class BaseWeights:
-    """The matrices of the base model that adapters have changed in the served one, kept in the memory of the CPU, and
-    the adapter that the served one has now."""
+    """The base model's matrices that the merged adapter has changed, kept in the CPU's memory, and this adapter."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
@@ -29,17 +28,17 @@ class BaseWeights:
         return self._kept
 
     def lose(self) -> None:
-        """Note that the served model has whole new weights, so adapters have no base any more."""
+        """Note that the served model has whole new weights, so adapters no longer have a base."""
         self._kept, self._present, self._are_lost = {}, NO_ADAPTER, True
 
     def check(self, adapter: Adapter, module: nn.Module) -> None:
-        """Raise UserError unless the weights of the start are there and the adapter was trained on them."""
+        """Raise UserError unless the initial weights are still served and the adapter was trained on them."""
         if self._are_lost:
             raise UserError(
                 "It is an adapter alone, and the weights that the server was started with have been replaced since, so "
                 "there is nothing to merge it into: start the server again, or give it whole weights."
             )
-        if not self._fingerprint:  # while the model has its first weights
+        if not self._fingerprint:  # the model still has its first weights
             self._fingerprint = base_fingerprint(module)
         if adapter.base not in ("", self._fingerprint):
             raise UserError(
@@ -49,8 +48,8 @@ class BaseWeights:
 
     @torch.no_grad()
     def put(self, adapter: Adapter, engine: Engine, module: nn.Module, version: int) -> None:
-        """Merge an adapter into the base model in place of an earlier one, and publish that as `version`. If it raises,
-        nothing has changed; it raises UserError if that gives numbers that are not finite."""
+        """Merge an adapter into the base model in place of an earlier one, and publish the result as `version`. Raises
+        UserError if the new numbers are not finite. If it raises, nothing has changed."""
         parameters, before = dict(module.named_parameters()), engine.version
         for name in adapter.pairs.keys() - self._kept.keys():
             self._kept[name] = _copy_to_cpu(parameters[name])
@@ -63,11 +62,11 @@ class BaseWeights:
             engine.publish(before)  # clears the cache, which the failed weights may have filled
             raise
         finally:
-            # All others are in the module as they were in the base model.
+            # In the module, all other matrices equal the base model's.
             self._kept = {name: self._kept[name] for name in self._present.pairs}
 
     def _write(self, adapter: Adapter, parameters: Mapping[str, Tensor]) -> None:
-        """Write one matrix after the other, where the trainer has merged its own: a GPU may have no room for all."""
+        """Write the matrices one by one, merged as in the trainer, because a GPU may have too little room for all."""
         for name, kept in self._kept.items():
             base = {name: kept.to(parameters[name].device, non_blocking=True)}
             pairs = {name: adapter.pairs[name]} if name in adapter.pairs else {}
@@ -75,5 +74,5 @@ class BaseWeights:
 
 
 def _copy_to_cpu(tensor: Tensor) -> Tensor:
-    # Pinned memory reaches a GPU several times as fast.
+    # Pinned memory is copied to a GPU several times as fast.
     return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda).copy_(tensor)

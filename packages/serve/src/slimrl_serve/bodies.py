@@ -1,9 +1,9 @@
 """Defines and validates the bodies of all routes, with the bounds that `/openapi.json` documents.
 
 Types are strict (the text "3" is not accepted as a number). An unknown field of a request is refused by its name, since
-it may be meant to constrain the reply; within messages and tools unknown fields are ignored. Fields of OpenAI's and
-vLLM's that this server does not support only accept the value that switches them off, and those that change no reply
-are named here with the type `Ignored`.
+it may be meant to constrain the reply; within messages and tools unknown fields are ignored. Some fields of OpenAI and
+vLLM are not supported here: they only accept the value that switches them off. Fields that do not change the reply are
+listed with the type `Ignored`.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,7 +31,7 @@ Nothing = Annotated[list[Any], Field(max_length=0)]
 
 
 def _in_bounds(biases: dict[str, Any]) -> dict[str, Any]:
-    # The first bad number ends it, as with `Items`.
+    # Only the first bad number is reported, as with `Items`.
     for number in biases.values():
         if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= MAX_BIAS:
             raise ValueError(f"must have numbers from -{MAX_BIAS} to {MAX_BIAS}")
@@ -123,7 +123,7 @@ class TextPart(Body):
 
 
 class CalledFunction(Body):
-    """A call of a model; its arguments may be any JSON, as a model may have written anything."""
+    """A call by a model; its arguments may be any JSON, because a model may have written anything."""
 
     name: str
     arguments: Any = "{}"
@@ -230,8 +230,8 @@ class GenerateBody(Request):
 
 
 class UpdateBody(Request):
-    """`POST /update_weights`: a directory of safetensors in Hugging Face format, or of an adapter alone in PEFT's, and
-    the number of its weights."""
+    """`POST /update_weights`: a directory of safetensors in Hugging Face format, or of an adapter alone in PEFT's
+    format, and the version of its weights."""
 
     weight_dir: str = Field(min_length=1)
     version: int = Field(ge=0, lt=INT64)
@@ -244,13 +244,13 @@ def _keys(value: Any) -> Collection[Any]:
 
 
 class DirectoryInfo(Request):
-    """An update from a directory of safetensors in Hugging Face format, or of an adapter alone in PEFT's."""
+    """An update from a directory of safetensors in Hugging Face format, or of an adapter alone in PEFT's format."""
 
     weight_dir: str = Field(min_length=1)
 
 
 class AdapterInfo(Request):
-    """The rank of an adapter's pairs, the scale of their products, and the fingerprint of the weights under it."""
+    """The rank of an adapter's pairs, the scale of their products, and the fingerprint of the base weights."""
 
     rank: int = Field(ge=1, le=MAX_RANK)
     scale: float = Field(gt=0, lt=MAX_ALPHA)
@@ -259,7 +259,7 @@ class AdapterInfo(Request):
 
 class BroadcastInfo(Request):
     """An update, or a part of one, by a broadcast: the tensors that the trainer sends, in this order. With an `adapter`
-    they are its pairs, by PEFT's names, for the weights that the server was started with."""
+    they are its pairs, by PEFT's names, for the server's initial weights."""
 
     names: Items[str]
     dtype_names: Items[str]
@@ -276,7 +276,7 @@ class TransferBody(Request):
     ]
 
 
-# An update of one call, or the middle of one of several.
+# A complete update in one call, or one of several calls.
 AnyUpdateBody = Annotated[
     Annotated[UpdateBody, Tag("(whole)")] | Annotated[TransferBody, Tag("(part)")],
     Discriminator(lambda body: "(part)" if "update_info" in _keys(body) else "(whole)"),
@@ -284,7 +284,7 @@ AnyUpdateBody = Annotated[
 
 
 class JoinInfo(Request):
-    """The process group of a broadcast. The trainer is its rank 0, and listens at the address."""
+    """The process group of a broadcast. The trainer has rank 0 and listens at the address."""
 
     master_address: str = Field(min_length=1, max_length=256)
     master_port: int = Field(ge=1, le=65535)
@@ -296,7 +296,7 @@ class JoinInfo(Request):
 
 
 class NoInfo(Request):
-    """Nothing: updates come from directories."""
+    """Empty: updates are read from directories."""
 
 
 class InitTransferBody(Request):
@@ -312,7 +312,7 @@ Version = Annotated[str, Field(pattern=r"^\d{1,18}$")]
 
 
 class FinishBody(Request):
-    """`POST /finish_weight_update`. A version is a number here, as tokens have it; without one it stays what it was."""
+    """`POST /finish_weight_update`. A version is a number here, as in tokens; without one it does not change."""
 
     weight_version: Version | None = None
 
@@ -324,21 +324,21 @@ class NewVersionBody(Request):
 
 
 class CheckBody(Request):
-    """`POST /weight_checker`: the SHA-256 of every tensor, a comparison with a `baseline` of those, or zeros as
-    weights."""
+    """`POST /weight_checker`: compute the SHA-256 of every tensor, compare with a `baseline` of such digests, or set
+    all weights to zero."""
 
     action: Literal["checksum", "reset", "compare"]
     baseline: dict[str, str] | None = None
 
 
 class AbortBody(Request):
-    """`POST /inference/v1/abort_requests`: the ids that replies have as `request_id` or `id`."""
+    """`POST /inference/v1/abort_requests`: the values of `request_id` or `id` in replies."""
 
     request_ids: Items[str]
 
 
 class LoadAdapterBody(Request):
-    """`POST /load_lora_adapter`: a directory in PEFT's format. Without `version` it is the next number."""
+    """`POST /load_lora_adapter`: a directory in PEFT's format. Without `version` the next number is used."""
 
     lora_name: str = Field(min_length=1, max_length=1024)
     lora_path: str = Field(min_length=1)

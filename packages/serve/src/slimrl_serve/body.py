@@ -1,4 +1,4 @@
-"""The kinds of JSON objects that all bodies are made of, and the types of their fields."""
+"""The base classes of all bodies, which are JSON objects, and the types of their fields."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
@@ -10,10 +10,10 @@ from slimrl.errors import nearest
 
 LONGEST_NAME = 64  # characters of an unknown name that an error repeats
 
-Ignored = Any  # the type of a field that may hold anything, since no reply depends on it
+Ignored = Any  # the type of a field that may have any value, since no reply depends on it
 
 T = TypeVar("T")
-# Validation stops at the first bad item: millions of them would become as many errors, in gigabytes of memory.
+# Validation stops at the first bad item, because millions of bad items would give millions of errors, in gigabytes.
 Items = Annotated[list[T], Field(fail_fast=True)]
 Some = Annotated[Items[T], Field(min_length=1)]
 

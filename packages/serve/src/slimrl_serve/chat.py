@@ -15,12 +15,12 @@ from slimrl_serve.opened import OpenedPrompts
 from slimrl_serve.service import Service
 
 CHUNK = "chat.completion.chunk"
-TAG_TOKENS = 16  # at the end of a prompt: no tokenizer takes more for the opening tag of the thoughts
+TAG_TOKENS = 16  # last tokens of a prompt to check; in all tokenizers the opening tag of the thoughts fits
 
 
 @dataclass(slots=True, eq=False)
 class Chat(OpenedPrompts):
-    """One chat request. `in_thoughts` means that its prompt ends in the opening tag of the thoughts."""
+    """One chat request. `in_thoughts` means that the opening tag of the thoughts is the last part of its prompt."""
 
     body: ChatBody
     in_thoughts: bool = False
@@ -32,7 +32,7 @@ class Chat(OpenedPrompts):
 
     @property
     def reads_tools(self) -> bool:
-        """Whether tool calls are to be parsed out of the replies."""
+        """True if tool calls are parsed from the replies."""
         return bool(self.body.tools) and self.body.tool_choice != "none"
 
     async def reply(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Chat(OpenedPrompts):
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the reply in pieces: the role, the content, the finish reason, and the usage if asked for."""
-        # A reader per choice holds back text that may become a tool call, so that no half of one is streamed.
+        # A reader per choice holds back text that may become a tool call, so that no partial call is streamed.
         choices = self.generation.choices if self.reads_tools else []
         readers = {choice.index: ToolReader(self.in_thoughts) for choice in choices}
         for choice in self.generation.choices:
@@ -63,12 +63,12 @@ class Chat(OpenedPrompts):
             text, end = choice.text_so_far(done), len(choice.token_ids)
             deltas = self._deltas(text, choice, readers, done)
             extras = self._extras(choice, start, end)
-            # A token without visible text (part of a character, say) still has a log-probability to report.
+            # A token without visible text, such as a part of a character, still has a log-probability to report.
             if not deltas and extras and end > start:
                 deltas = [{"content": ""}]
             for delta in deltas:
                 yield self._chunk(choice.index, delta, extras)
-                extras = {}  # of all new tokens, so with the first piece only
+                extras = {}  # these cover all new tokens, so they are sent with the first piece only
             choice.told = end
             if done:
                 called = choice.index in readers and readers[choice.index].num_calls > 0
@@ -77,7 +77,7 @@ class Chat(OpenedPrompts):
             yield chunk
 
     def _deltas(self, text: str, choice: Choice, readers: dict[int, ToolReader], done: bool) -> list[dict[str, Any]]:
-        """The new content and tool calls of a choice whose text so far is `text`."""
+        """Return the new content and tool calls of a choice; `text` is its text so far."""
         if choice.index not in readers:
             new, choice.shown = text[choice.shown :], len(text)
             return [{"content": new}] if new else []
@@ -97,7 +97,7 @@ class Chat(OpenedPrompts):
         return self.head(CHUNK) | {"choices": [choice]}
 
     def _extras(self, choice: Choice, start: int, end: int) -> dict[str, Any]:
-        """The log-probabilities and token ids of the sampled tokens `start..end`, as far as they are asked for."""
+        """Return the log-probabilities and token ids of the sampled tokens `start..end`, if they were requested."""
         extras = self.token_ids(choice, start, end)
         if self.body.logprobs:
             scores = sampled_scores(choice, start, end, self.body.top_logprobs or 0)
@@ -111,7 +111,7 @@ class Chat(OpenedPrompts):
             parts = ToolReader(self.in_thoughts).read(text, closed=True)
             calls = [part for part in parts if isinstance(part, ToolCall)]
             message["content"] = "".join(part for part in parts if isinstance(part, str)) or (None if calls else "")
-        # OpenAI leaves the key out where there are no calls.
+        # OpenAI omits the key without calls.
         if calls:
             message["tool_calls"] = [_call(call) for call in calls]
         extras = {"logprobs": None, **self._extras(choice, 0, len(choice.token_ids))}
@@ -119,7 +119,7 @@ class Chat(OpenedPrompts):
 
 
 async def open_chat(service: Service, body: ChatBody) -> Chat:
-    """Check and tokenize a request; no choice is queued yet. Raises ApiError if it is invalid."""
+    """Check and tokenize a request; its choices are not queued yet. Raises ApiError if it is invalid."""
     name = service.check_model(body.model)
     if body.top_logprobs is not None and not body.logprobs:
         raise bad_request("top_logprobs is told with the log-probabilities; set logprobs to true.", "top_logprobs")
@@ -174,5 +174,5 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _reason(choice: Choice, called: bool) -> str:
-    # A reply that was cut off by its length says so, even if it has calls.
+    # A reply that was cut off at its maximum length has the reason "length", even if it has calls.
     return "tool_calls" if called and choice.finish_reason == "stop" else choice.finish_reason

@@ -16,16 +16,16 @@ from slimrl_serve.http.server import HttpServer, listen
 from slimrl_serve.service import Service
 from slimrl_serve.signals import until_signal
 
-# The longest time that a thread keeps the interpreter's lock while others wait. The engine asks for the lock after
-# each of its hundreds of operations per step. With Python's default of 5 ms, a busy event loop would let it wait often.
+# The longest time that a thread keeps the interpreter's lock while others wait. The engine requests the lock after each
+# of its hundreds of operations per step. With Python's default of 5 ms, a busy event loop would often delay it.
 SWITCH_INTERVAL_S = 0.0005
 POLL_S = 0.2
 FAILED = 1
 
 
 class InferenceServer:
-    """A service and the HTTP server in front of it, as a context manager. Inside the `with` block the model is loaded,
-    unless `stopped` was set while it was loading, which may take long."""
+    """A service and its HTTP server, as a context manager. Inside the `with` block the model is loaded, unless
+    `stopped` was set during loading, which may take long."""
 
     def __init__(self, config: ServeConfig, stopped: threading.Event | None = None) -> None:
         listening = listen(config.host, config.port)
@@ -54,12 +54,12 @@ class InferenceServer:
         self.http.stop()
 
     def check_alive(self) -> None:
-        """Raise UserError if the HTTP server has ended."""
+        """Raise UserError if the HTTP server has stopped."""
         if not self.http.wait(0):
             raise UserError("The HTTP server ended by itself; the lines above have the reason.")
 
     def describe(self) -> str:
-        """A line that says what is served, and where."""
+        """Return a line with the served model, the address and the main settings."""
         config, policy = self.service.config, self.service.model.policy
         key = "" if config.api_key else ", no API key"
         return (
@@ -69,8 +69,8 @@ class InferenceServer:
 
 
 def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
-    """Serve until SIGTERM or Ctrl-C. `announce` receives the address when the model is loaded. Returns the exit status,
-    which is not 0 if the engine has ended by itself."""
+    """Serve until SIGTERM or Ctrl-C. `announce` receives the address when the model is loaded. Return the exit status,
+    which is not 0 if the engine has failed."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with until_signal() as stopped, InferenceServer(config, stopped) as server:
         if not stopped.is_set():
@@ -85,7 +85,7 @@ def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
                 return FAILED
         print("stopping: no new requests are taken", flush=True)
     if server.service.thread.is_alive or has_blocked_calls():
-        # A thread is inside PyTorch. A normal exit of Python would end it there, and the process would abort.
+        # A thread is inside PyTorch. A normal exit of Python would stop it there, and the process would abort.
         sys.stdout.flush()
         os._exit(0)
     return 0

@@ -21,13 +21,13 @@ from slimrl_serve.opened import OpenedPrompts
 from slimrl_serve.service import Service
 
 KIND = "text_completion"
-DEFAULT_MAX_TOKENS = 16  # OpenAI's
+DEFAULT_MAX_TOKENS = 16  # as in OpenAI's API
 
 
 @dataclass(slots=True, eq=False)
 class Completions(OpenedPrompts):
     """One completions request; its choices are `n` for each prompt in order. `echoes` are the texts of the prompts, and
-    `offsets` count the text offsets of each choice if log-probabilities are asked for."""
+    `offsets` count the text offsets of each choice if log-probabilities are requested."""
 
     body: CompletionBody
     echoes: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Completions(OpenedPrompts):
         return reply | {"usage": self.generation.usage()}
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the reply in pieces, and the usage if asked for."""
+        """Yield the reply in pieces, and the usage if requested."""
         async for choice, done in self.generation.changes():
             start = choice.told
             first = start == 0
@@ -66,7 +66,7 @@ class Completions(OpenedPrompts):
         return piece
 
     def _piece(self, choice: Choice, start: int, end: int, text: str) -> dict[str, Any]:
-        """The part of a choice with the sampled tokens `start..end`, after the echoed prompt if `start` is 0."""
+        """Return the part of a choice with the sampled tokens `start..end`, after the echoed prompt if `start` is 0."""
         piece: dict[str, Any] = {"index": choice.index, "text": text, "logprobs": None, "finish_reason": None}
         if self.body.logprobs is not None:
             piece["logprobs"] = self._logprobs(choice, start, end, self.body.logprobs)
@@ -88,7 +88,7 @@ class Completions(OpenedPrompts):
 
 
 async def open_completions(service: Service, body: CompletionBody) -> Completions:
-    """The completions of a checked and tokenized request; none is queued yet. Raises ApiError if it is invalid."""
+    """Check and tokenize a request; its choices are not queued yet. Raises ApiError if it is invalid."""
     name = service.check_model(body.model)
     check_stream(body)
     if body.best_of is not None and body.best_of != (body.n or 1):
@@ -96,7 +96,7 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
     if body.max_tokens == 0 and not body.echo:
         raise bad_request("max_tokens = 0 leaves nothing to answer; it needs echo = true.", "max_tokens")
     prompts, echoes = await _prompts(service, body)
-    # `logprobs` also covers the prompt where it is echoed.
+    # `logprobs` also covers an echoed prompt.
     scores = [num for num in (body.prompt_logprobs, body.logprobs if body.echo else None) if num is not None]
     wanted = []
     for prompt in prompts:
@@ -111,7 +111,7 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
 
 
 def _offsets(service: Service, body: CompletionBody, prompts: list[list[int]], echoes: list[str]) -> list[TextOffsets]:
-    """The text offsets of every choice's tokens."""
+    """Return the text offsets of every choice's tokens."""
     vocabulary, skips = service.model.vocabulary, body.skip_special_tokens is not False
     is_text = isinstance(body.prompt, str) or isinstance(body.prompt[0], str)
     decode_prompt, decode = vocabulary.decoder(skips and not is_text), vocabulary.decoder(skips)
@@ -119,8 +119,8 @@ def _offsets(service: Service, body: CompletionBody, prompts: list[list[int]], e
     for prompt, echo in zip(prompts, echoes, strict=True):
         start, before = 0, list[int]()
         if body.echo:
-            # The tokenizer may put special tokens before the echoed text: then decoding the prompt gives a longer text,
-            # and offsets begin below 0, which `TextOffsets` reports as 0.
+            # If the tokenizer puts special tokens before the echoed text, decoding the prompt gives a longer text. Then
+            # offsets start below 0, which `TextOffsets` reports as 0.
             start = len(echo)
             before = TextOffsets(decode_prompt, start - len(decode_prompt(prompt))).take(prompt)
         offsets += [TextOffsets(decode, start, before) for _ in range(body.n or 1)]
@@ -128,7 +128,7 @@ def _offsets(service: Service, body: CompletionBody, prompts: list[list[int]], e
 
 
 async def _prompts(service: Service, body: CompletionBody) -> tuple[list[list[int]], list[str]]:
-    """The prompts as token ids, and as texts to echo."""
+    """Return the prompts as token ids, and as texts to echo."""
     given = body.prompt
     # A list of numbers is one prompt of token ids; a list of texts or of lists is several prompts.
     several = given if isinstance(given, list) and not isinstance(given[0], int) else [given]

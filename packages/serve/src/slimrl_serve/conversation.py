@@ -1,9 +1,9 @@
 """Renders a conversation as the text of a prompt by the model's chat template, with tools even if it lacks support.
 
-A template that renders tools, calls and results gets them unchanged. For others they are written into messages in the
-form that most such models are trained on: the functions as JSON in the system message, a call as JSON in `<tool_call>`
-tags, and a result as a user's message in `<tool_response>` tags. Templates cannot write calls whose arguments are not
-an object. For every template these become such text, with their results: the model sees its text, and can try again.
+A template that renders tools, calls and results gets them unchanged. For other templates they are written into messages
+in the form on which most such models are trained: the functions as JSON in the system message, a call as JSON in
+`<tool_call>` tags, and a result as a user's message in `<tool_response>` tags. No template can write a call whose
+arguments are not an object. Such calls and their results always become text: the model sees it and can try again.
 """
 
 import inspect
@@ -21,8 +21,8 @@ from slimrl.models.chat.tool_calls import MARKER, TEMPLATE_ERRORS, render_tools
 from slimrl_serve.bodies import ChatMessage, Tool
 from slimrl_serve.errors import bad_request
 
-Plain = dict[str, Any]  # a message or tool in the form that templates take
-MAX_SHAPES = 1_000  # of conversations that are remembered
+Plain = dict[str, Any]  # a message or tool in the form for templates
+MAX_SHAPES = 1_000  # remembered shapes of conversations
 TOOL_PROMPT = """\
 You may call functions to help with the user's request. These are their signatures, as JSON:
 <tools>
@@ -35,24 +35,24 @@ To call a function, answer with a JSON object of its name and arguments in these
 
 
 class PromptWriter:
-    """Renders conversations for one tokenizer. A template that reads the clock writes `day`, or the present date if
-    there is none. Raises ApiError 400 for conversations that the template refuses."""
+    """Renders conversations for one tokenizer. A template that reads the clock writes `day`, or without it the present
+    date. Raises ApiError 400 for conversations that the template refuses."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, day: date | None = None) -> None:
         self._tokenizer = tokenizer
         self._day = day
-        # Names that a client may not set through `chat_template_kwargs`, such as `tokenize` or another template.
+        # Names that a client must not set through `chat_template_kwargs`, such as `tokenize` or another template.
         self._own_settings = set(inspect.signature(tokenizer.apply_chat_template).parameters)
         self._knows_tools = render_tools(tokenizer) is not None
-        self._whole = set[str]()  # shapes of conversations of which no message is left out
+        self._whole = set[str]()  # shapes of conversations that the template renders completely
 
     def write(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: Plain) -> str:
-        """The text of the prompt. `settings` are passed to the template, such as `add_generation_prompt`."""
+        """Return the text of the prompt. The template receives `settings`, such as `add_generation_prompt`."""
         try:
             plain = in_order_of_calls([_message(message) for message in messages])
         except ValueError as error:
             raise bad_request(f"messages: {error}.", "messages") from None
-        # `strict` is for the sampler: the model reads the same prompt with it.
+        # `strict` is for the sampler and does not change the prompt.
         functions = [tool.model_dump(exclude_none=True, exclude={"function": {"strict"}}) for tool in tools]
         plain = _as_text(plain, every_call=not self._knows_tools)
         if not self._knows_tools:
@@ -66,9 +66,9 @@ class PromptWriter:
             raise bad_request(f"chat_template_kwargs cannot set {taken[0]}.", "chat_template_kwargs")
 
     def _check_whole(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> None:
-        """Raise ApiError 400 if the template leaves out a message, a call or a tool. Once for each shape of a
-        conversation, markers are rendered in place of the contents, which a template may change (thoughts of earlier
-        turns), and of the names of calls and tools."""
+        """Raise ApiError 400 if the template leaves out a message, a call or a tool. For each new shape of a
+        conversation, render markers in place of the names of calls and tools and of the contents, because a template
+        may change contents (thoughts of earlier turns)."""
         marked = [_mark(message, f"{MARKER}{index}.") for index, message in enumerate(messages)]
         offered = [_rename(tool, f"{MARKER}tool{index}.") for index, tool in enumerate(tools)]
         calls = [len(message.get("tool_calls", ())) for message in messages]
@@ -106,30 +106,30 @@ class PromptWriter:
 
 
 def _says(message: Plain) -> bool:
-    """Return True if the template must write a message's content: many leave out the text beside calls."""
+    """Return True if the template must write a message's content; many leave out the text beside calls."""
     return bool(message["content"].strip()) and not message.get("tool_calls")
 
 
 def _mark(message: Plain, mark: str) -> Plain:
-    """The message with the mark as its content, or as the names of its calls."""
+    """Return the message with the mark as its content, or in the names of its calls."""
     if calls := message.get("tool_calls"):
         return {**message, "tool_calls": [_rename(call, f"{mark}{index}.") for index, call in enumerate(calls)]}
     return {**message, "content": mark} if _says(message) else message
 
 
 def _rename(plain: Plain, name: str) -> Plain:
-    """The call or tool with another name."""
+    """Return the call or tool with another name."""
     return {**plain, "function": {**plain["function"], "name": name}}
 
 
 def _message(message: ChatMessage) -> Plain:
-    """A message in the form that templates take: its content is one text, and the arguments of calls are objects."""
+    """Return a message in the form for templates: its content is one text, and the arguments of calls are objects."""
     content = message.content
     if isinstance(content, list):
         content = "".join(part.text for part in content)
     if content is None and message.role != "assistant":
         raise bad_request(f"messages: the {message.role} message has no content.", "messages")
-    # "developer" is OpenAI's newer name for the system role, which templates do not know.
+    # "developer" is OpenAI's newer name for the system role. Templates do not have it.
     plain: Plain = {"role": "system" if message.role == "developer" else message.role, "content": content or ""}
     if message.name is not None:
         plain["name"] = message.name
@@ -148,8 +148,8 @@ def _message(message: ChatMessage) -> Plain:
 
 
 def _arguments(given: Any) -> Any:
-    """The arguments of a call as an object; the text itself if it is no JSON object that a template can write."""
-    if given is None or given == "":  # of a function without parameters
+    """Return a call's arguments as an object, or unchanged unless they are a JSON object that a template can write."""
+    if given is None or given == "":  # the function has no parameters
         return {}
     try:
         read = json.loads(given) if isinstance(given, str) else given
@@ -161,15 +161,15 @@ def _arguments(given: Any) -> Any:
 
 
 def _as_text(messages: list[Plain], every_call: bool) -> list[Plain]:
-    """The same conversation with calls and their results as text, in the roles that every template has: every call, or
-    only those whose arguments are no object. A result belongs to the call of its id, or to the last ones without."""
+    """Return the conversation with calls and their results as text, in the roles that every template has: all calls, or
+    only calls whose arguments are not an object. A result belongs to the call of its id, or else to the last calls."""
     written: list[Plain] = []
-    ids: set[str] = set()  # of the last reply's calls that became text
-    results: Plain | None = None  # the message that holds the results so far
+    ids: set[str] = set()  # ids of the last reply's calls that became text
+    results: Plain | None = None  # the message with the results so far
     for message in messages:
         if message["role"] == "tool" and (every_call or message.get("tool_call_id", "") in ids):
             text = f"<tool_response>\n{message['content']}\n</tool_response>"
-            # Results of several calls follow each other and become one message: many templates want alternating roles.
+            # Results of several calls are adjacent and become one message, as many templates need alternating roles.
             if results is None:
                 results = {"role": "user", "content": text}
                 written.append(results)
@@ -181,7 +181,7 @@ def _as_text(messages: list[Plain], every_call: bool) -> list[Plain]:
             kept = [] if every_call else [call for call in calls if isinstance(call["function"]["arguments"], dict)]
             texts = [f"<tool_call>\n{_call_text(call['function'])}\n</tool_call>" for call in calls if call not in kept]
             ids = {call["id"] for call in calls if call not in kept} | (set() if kept else {""})
-            # Text and calls on lines of their own; empty content is left out if there are calls.
+            # Text and calls are on separate lines; empty content is left out if there are calls.
             message["content"] = "\n".join([*([message["content"]] if message["content"] or not texts else []), *texts])
             message |= {"tool_calls": kept} if kept else {}
         written.append(message)
@@ -189,14 +189,14 @@ def _as_text(messages: list[Plain], every_call: bool) -> list[Plain]:
 
 
 def _call_text(function: Plain) -> str:
-    """A call as a model writes it. Arguments that are no object stand in it as they were spelt."""
+    """Return a call as a model writes it. Arguments that are not an object keep their original spelling."""
     arguments = function["arguments"]
     spelt = arguments if isinstance(arguments, str) else _dump(arguments)
     return f'{{"name": {_dump(function["name"])}, "arguments": {spelt}}}'
 
 
 def _with_prompt(messages: list[Plain], tools: list[Plain]) -> list[Plain]:
-    """The conversation with the functions in its system message, which is made if there is none."""
+    """Return the conversation with the functions in its system message, which is added if missing."""
     if not tools:
         return messages
     prompt = TOOL_PROMPT.format(tools="\n".join(_dump(tool["function"]) for tool in tools))

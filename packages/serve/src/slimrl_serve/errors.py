@@ -1,5 +1,5 @@
-"""Formats errors as OpenAI's clients expect them: a status and `{"error": {"message", "type", "param", "code"}}`; on
-the routes of Messages as their clients do: `{"type": "error", "error": {"type", "message"}}`.
+"""Formats errors as OpenAI's clients expect them: a status and `{"error": {"message", "type", "param", "code"}}`. The
+routes of Messages have their clients' format: `{"type": "error", "error": {"type", "message"}}`.
 
 All errors have this format: refused requests, bodies that do not validate, unknown routes, and bugs. A bug's traceback
 is only written to the log.
@@ -25,7 +25,7 @@ MESSAGES_TYPES = {**TYPES, 413: "request_too_large", 503: "overloaded_error"}
 LONGEST_MESSAGE = 500  # characters of pydantic's own messages, which quote the body
 BUG = "Internal error of the server; its log has the details."
 
-# Fields of OpenAI's and vLLM's that this server does not support: only the value that switches them off is accepted.
+# Unsupported fields of OpenAI and vLLM: only the value that switches them off is accepted.
 NOT_HERE = {
     "suffix": "suffix is not supported; leave it out.",
     "tool_choice": (
@@ -39,7 +39,7 @@ NOT_HERE = {
 
 
 class ApiError(HTTPException):
-    """An answer with an error status. `param` names the field of the body that is at fault."""
+    """An answer with an error status. `param` names the wrong field of the body."""
 
     def __init__(
         self,
@@ -56,21 +56,21 @@ class ApiError(HTTPException):
 
 
 def bad_request(message: str, param: str = "", code: str = "") -> ApiError:
-    """The error for an invalid request, status 400."""
+    """Return the error for an invalid request, status 400."""
     return ApiError(400, message, param=param, code=code)
 
 
 @contextmanager
 def blaming(param: str) -> Iterator[None]:
-    """A context in which errors about what a client named, such as a directory, become ApiError 400 with its field."""
+    """Turn errors about a client's value, such as a directory, into ApiError 400 with its field."""
     try:
         yield
-    except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
+    except (UserError, ValueError, OSError) as error:  # a path may contain a NUL, or be too long
         raise bad_request(str(error), param) from None
 
 
 def too_long(context_len: int, wanted: str) -> ApiError:
-    """The error for a prompt that does not fit, in the wording by which clients recognise it."""
+    """Return the error for a prompt that does not fit, in the wording by which clients recognise it."""
     return bad_request(
         f"This model's maximum context length is {context_len} tokens. However, {wanted}. Please shorten the prompt or "
         "ask for fewer tokens.",
@@ -90,7 +90,7 @@ def error_body(path: str, error: ApiError) -> dict[str, Any]:
 
 
 def documented_errors(path: str) -> dict[int | str, dict[str, Any]]:
-    """Return the errors of a route as `/openapi.json` has them."""
+    """Return the errors of a route in the form of `/openapi.json`."""
     example = error_body(path, bad_request(""))
     schema = {"type": "object", "required": list(example), "properties": {name: {} for name in example}}
     content = {"application/json": {"schema": schema}}
@@ -133,15 +133,15 @@ def _as_api_error(request: Request, error: Exception) -> ApiError:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """The methods of all routes with the request's path; Starlette itself tells those of the first one alone."""
+    """Return the methods of all routes with the request's path; Starlette itself reports only the first route's."""
     paths = request.app.openapi()["paths"].items()
     same = (methods for path, methods in paths if compile_path(path)[0].match(request.url.path))
     return sorted({method.upper() for methods in same for method in methods})
 
 
 def explain(errors: Sequence[Any]) -> tuple[str, str]:
-    """One message for the errors that pydantic found, and the field at fault."""
-    # Each branch of a union reports an error; the one with the longest path got furthest, so it was probably meant.
+    """Return one message for the errors that pydantic found, and the wrong field."""
+    # Each branch of a union reports an error. The error with the longest path is probably in the intended branch.
     first = max(errors, key=lambda error: len(error["loc"]))
     path = [str(key) for key in first["loc"] if key != "body" and not str(key).startswith("(")]
     field = path[0] if path else ""

@@ -1,6 +1,6 @@
 """Sends replies as server-sent events, and cancels work when its client disconnects.
 
-Both call `close` at the end, and pass on whether the client had disconnected before.
+Both finally call `close`, and report if the client had disconnected before.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class EventStream(StreamingResponse):
         cancelled = False
         try:
             await super().__call__(scope, receive, send)
-        except asyncio.CancelledError:  # by the server, which is shutting down
+        except asyncio.CancelledError:  # raised when the server shuts down
             cancelled = True
             raise
         finally:
@@ -46,7 +46,7 @@ class EventStream(StreamingResponse):
                 yield _event(item)
         except ApiError as error:
             yield _event(opened.failure(error))
-        except Exception:  # the status was sent long ago, so only an event can report the error
+        except Exception:  # the status was sent before, so only an event can report the error
             LOG.exception("a stream failed")
             yield _event(opened.failure(ApiError(500, BUG)))
         self._ended = True
@@ -54,7 +54,7 @@ class EventStream(StreamingResponse):
 
 
 def _event(item: dict[str, Any]) -> bytes:
-    """An object as an event; it is named by the object's type if that has one, as in the dialects."""
+    """Return an object as an event; its name is the object's type, if any, as in the dialects."""
     name = f"event: {item['type']}\n" if "type" in item else ""
     return f"{name}data: {json.dumps(item, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
 
@@ -63,14 +63,14 @@ async def answer(request: Request, opened: Opened, stream: bool | None) -> Respo
     """Sample the reply of a request, and return it whole or as a stream."""
     opened.generation.start()
     if stream:
-        # The status line is sent before the first token, so later errors are events.
+        # The status line is sent before the first token, so later errors are sent as events.
         return EventStream(opened)
     return JSONResponse(await unless_gone(request, opened.reply(), opened.generation.close))
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Close = lambda client_left: None) -> T:
-    """The result of `work`, which is cancelled if the client disconnects. `close` is called at the end, to free its
-    slots."""
+    """Return the result of `work`, which is cancelled if the client disconnects. `close` is always called in the end,
+    to free the slots."""
     client_left = False
     try:
         return await run_unless_gone(work, request.receive)

@@ -1,4 +1,4 @@
-"""The fields by which a request constrains its reply, as OpenAI and vLLM have them; `formats.py` makes grammars."""
+"""The fields by which a request constrains its reply, as in OpenAI and vLLM; `formats.py` makes grammars."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ Schema = dict[str, Any]
 
 
 class JsonSchema(Request):
-    """The JSON schema of a reply. It is obeyed whether it is `strict` or not; without one any object is a reply."""
+    """The JSON schema of a reply. It is obeyed even without `strict`; without a schema any object is allowed."""
 
     name: str | None = None
     description: Ignored = None
@@ -26,7 +26,7 @@ class ResponseFormat(Request):
 
 
 class StructuredOutputs(Request):
-    """vLLM's: one of the first five."""
+    """vLLM's constraints: one of the first five fields."""
 
     json_: Schema | str | None = Field(default=None, alias="json")
     json_object: OnlyTrue | None = None
@@ -39,7 +39,7 @@ class StructuredOutputs(Request):
 
 
 class Guided(Request):
-    """The fields of all routes that sample, as vLLM has them now and as it had them before."""
+    """The fields of all routes that sample, with vLLM's present and earlier names."""
 
     structured_outputs: StructuredOutputs | None = None
     guided_json: Schema | str | None = None

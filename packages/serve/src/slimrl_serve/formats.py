@@ -1,7 +1,7 @@
-"""Makes the grammar that a request's reply must obey: a format, a call of a tool, or none.
+"""Makes the grammar that a request's reply must obey: a format, a tool call, or none.
 
-Sources of grammars are texts of bounded length, and are compiled off the event loop within a bounded time. The latest
-ones are kept, since clients send the same tools again and again.
+A grammar's source is a text of limited length. It is compiled off the event loop within a limited time. The latest
+grammars are kept, since clients often send the same tools again.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from slimrl_serve.format_bodies import NamedTool, ResponseFormat, StructuredOutp
 from slimrl_serve.grammar_trial import TrialError, is_costly, try_to_compile
 
 MAX_SOURCE = 2**17  # characters
-COMPILE_S = 15.0  # with the wait for others and the trial; a grammar within llguidance's limits takes up to two
-NUM_TRIALS = 2  # at once: each may take gigabytes
+COMPILE_S = 15.0  # including the wait for others and the trial; a grammar within llguidance's limits takes up to two
+NUM_TRIALS = 2  # at the same time; each may take gigabytes
 NUM_KEPT = 32
-# One space or one line break with its indentation: a small model would go on with white space for ever.
+# One space or one line break with its indentation, because a small model could write white space for ever.
 SPACES = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,32})?"}
-# Text that does not reach over thoughts.
+# Text that does not extend over thoughts.
 PLAIN_RULE = f"PLAIN: TEXT & ~/{OPEN_THOUGHTS}(.|\\n)*/"
-PLAIN = json.dumps(PLAIN_RULE)[1:-1]  # as it stands in a source
+PLAIN = json.dumps(PLAIN_RULE)[1:-1]  # its spelling in a source
 CALL_END = "}\n" + CLOSE
 ANY_OBJECT = {"type": "object"}
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -51,8 +51,8 @@ class Formats:
         self._compiling: dict[str, asyncio.Task[Grammar]] = {}
 
     async def grammar_of(self, body: Sampling, in_thoughts: bool = False) -> Grammar | None:
-        """The grammar of a body's reply; None if it is free. `in_thoughts` means that the prompt has opened the
-        thoughts. Raises ApiError 400 for formats that cannot be obeyed."""
+        """Return the grammar of a body's reply; None without constraints. `in_thoughts` means that the prompt has
+        opened the thoughts. Raises ApiError 400 for formats that cannot be obeyed."""
         param, source = source_of(body, in_thoughts)
         if not source:
             return None
@@ -72,7 +72,7 @@ class Formats:
             raise ApiError(503, f"{param} was not compiled within {COMPILE_S:g} s.", param=param) from error
 
     async def _find_compiler(self) -> GrammarCompiler:
-        # Reading the vocabulary takes a second or two: once, and not before somebody asks for a format.
+        # Reading the vocabulary takes a second or two, so it is read once, at the first request with a format.
         async with self._making:
             if self._compiler is None:
                 self._compiler = await asyncio.to_thread(self._make_compiler)
@@ -83,7 +83,7 @@ class Formats:
         if source in self._kept:
             self._kept.move_to_end(source)
             return self._kept[source]
-        # Requests with the same source wait for the same task. It continues if they give up, as its thread does.
+        # Requests with the same source wait for the same task. It continues if they give up, as does its thread.
         if source not in self._compiling:
             task = asyncio.create_task(self._compile_alone(compiler, source))
             self._compiling[source] = task
@@ -94,7 +94,7 @@ class Formats:
         if is_costly(source.replace(PLAIN, "").replace(json.dumps(SPACES["whitespace_pattern"]), "")):
             async with self._trials:
                 await try_to_compile(source)
-        # One at a time: others wait for the lock, and not with a thread each.
+        # One at a time: others wait for the lock, and do not occupy a thread each.
         async with self._lock:
             grammar = await asyncio.to_thread(compiler.compile, source)
         self._kept[source] = grammar
@@ -109,7 +109,7 @@ class Formats:
 
 
 def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
-    """Return the field that constrains the reply, and the source of its grammar; two empty texts if there is none."""
+    """Return the field that constrains the reply, and the source of its grammar; both empty without constraints."""
     formats = _formats(body)
     tools = _tools(body) if isinstance(body, ChatBody) else []
     if len(formats) > 1 or (formats and tools and formats[0][0] != "response_format"):
@@ -124,12 +124,12 @@ def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
 
 
 def _formats(body: Sampling) -> list[tuple[str, Any]]:
-    """The names of the fields that ask for a format, each with its JSON schema or the source of its grammar."""
+    """Return the names of the fields that request a format, each with its JSON schema or its grammar's source."""
     found: list[tuple[str, Any]] = []
     if isinstance(body, ChatBody | CompletionBody) and body.response_format and body.response_format.type != "text":
         found.append(("response_format", _schema_of(body.response_format)))
     given = {"structured_outputs": body.structured_outputs}
-    for kind in ("json", "regex", "choice", "grammar"):  # vLLM's older names of the same
+    for kind in ("json", "regex", "choice", "grammar"):  # vLLM's older names
         if (old := getattr(body, f"guided_{kind}")) is not None:
             given[f"guided_{kind}"] = StructuredOutputs(**{kind: old})
     for name, outputs in given.items():
@@ -177,7 +177,7 @@ def _with_spaces(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tools(body: ChatBody) -> list[FunctionSpec]:
-    """The functions whose calls are constrained; empty if calls are free or forbidden."""
+    """Return the functions whose calls are constrained; empty if calls are free or forbidden."""
     choice, functions = body.tool_choice, [tool.function for tool in body.tools or []]
     if isinstance(choice, NamedTool):
         wanted = [function for function in functions if function.name == choice.function.name]
@@ -197,8 +197,8 @@ def _tools(body: ChatBody) -> list[FunctionSpec]:
 def _calls_source(
     body: ChatBody, functions: Sequence[FunctionSpec], schema: dict[str, Any] | None, in_thoughts: bool
 ) -> tuple[str, str]:
-    """The source of replies that call functions: nothing but calls if they are forced; else text with calls in it, or
-    JSON of a schema instead of calls."""
+    """Return the source for replies that call functions. A forced reply has only calls; otherwise it is text with
+    calls, or with a schema either calls or JSON."""
     forced = isinstance(body.tool_choice, NamedTool) or body.tool_choice == "required"
     several = body.parallel_tool_calls is not False and not isinstance(body.tool_choice, NamedTool)
     calls = [_call_rule(function, forced or bool(function.strict)) for function in functions]
@@ -208,8 +208,8 @@ def _calls_source(
         rule = f'{call} ("\\n" {call})*' if several else call
         lines.append(f"reply: {rule}" + ("" if forced else f" | %json {json.dumps(_with_spaces(schema or {}))}"))
     else:
-        # Text up to the next tag is taken lazily, so that behind a tag nothing but a call can follow. It does not reach
-        # over thoughts, since calls there do not count.
+        # Text up to the next tag is lazy, so that only a call can follow a tag. It does not extend over thoughts, since
+        # calls do not count there.
         lines.append("reply: " + ("(head tail)* TEXT" if several else "TEXT | head tail"))
         lines.append(PLAIN_RULE)
         lines.append(f"head[lazy]: PLAIN {literal(OPEN)}")
@@ -224,7 +224,7 @@ def _calls_source(
 
 
 def _call_rule(function: FunctionSpec, obeys: bool) -> str:
-    """A call between its tags, up to the brace that ends it; its arguments obey their schema or are any object."""
+    """Return the rule of a call between its tags, up to its last brace; arguments obey a schema or are any object."""
     schema: dict[str, Any] = ANY_OBJECT
     if obeys:
         schema = NO_ARGUMENTS if function.parameters is None else {"type": "object", **function.parameters}

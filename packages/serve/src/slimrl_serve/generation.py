@@ -1,6 +1,6 @@
 """Runs the completions of one HTTP request: from its body to engine jobs, and from sampled tokens to text.
 
-Knows nothing of the formats of replies.
+It does not depend on the formats of replies.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from slimrl_serve.worker import Job
 
 SEED_STEP = 0x9E3779B97F4A7C15  # between the seeds of one request's choices (the golden ratio times 2^64)
 MAX_SCORES = 2**18  # log-probabilities in a reply, some 80 bytes of JSON each
-COLDEST = 0.01  # logits over a smaller temperature may overflow; this one is as good as greedy
+COLDEST = 0.01  # logits over a smaller temperature may overflow; this one is nearly greedy
 
 T = TypeVar("T")
 
@@ -34,21 +34,21 @@ class Wanted:
     """Requested settings besides the body's sampling fields; they differ from route to route."""
 
     max_tokens: int
-    top_logprobs: int | None = None  # as for the prompt: None is no log-probabilities, 0 those of the tokens alone
+    top_logprobs: int | None = None  # None for no log-probabilities, 0 for the tokens alone; same for the prompt
     prompt_logprobs: int | None = None
     streams: bool = False
 
     def num_scores(self, prompt_len: int, num_choices: int) -> int:
-        """Return the most log-probabilities that a reply can have."""
+        """Return the maximum number of log-probabilities in a reply."""
         sampled = 0 if self.top_logprobs is None else num_choices * self.max_tokens * (self.top_logprobs + 1)
         return sampled + (0 if self.prompt_logprobs is None else prompt_len * (self.prompt_logprobs + 1))
 
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """One completion. `told` tokens and `shown` characters of it have been sent already.
+    """One completion. Its first `told` tokens and `shown` characters have already been sent.
 
-    `first` is the job of the first choice with the same prompt, which alone scores the prompt if that is asked for.
+    `first` is the job of the first choice with the same prompt. Only this job scores the prompt, if requested.
     """
 
     index: int
@@ -67,27 +67,27 @@ class Choice:
 
     @property
     def token_ids(self) -> list[int]:
-        """The tokens sampled so far, a stop token included."""
+        """The tokens sampled so far, including a stop token."""
         if self.job.request is None:
             return []
-        # The engine's thread appends meanwhile: only as many tokens as have a version are complete.
+        # The engine's thread appends meanwhile: only tokens with a version are complete.
         return self.job.request.completion_ids[: min(len(self.job.request.versions), self.max_tokens)]
 
     @property
     def finish_reason(self) -> str:
-        """Why the completion ended; "length" if no token was asked for, "abort" if an administrator ended it."""
+        """The reason why the completion stopped: "length" if no token was requested, "abort" after an abort request."""
         assert self.request.finish_reason is not None
         return self.request.finish_reason if self.max_tokens else "length"
 
     @property
     def is_aborted(self) -> bool:
-        """Whether it, or the choice that scores its prompt, was ended by an administrator."""
+        """True if an administrator aborted the completion, or the choice that scores its prompt."""
         requests = (self.job.request, self.first.request)
         return any(request is not None and request.finish_reason == "abort" for request in requests)
 
     @property
     def failure(self) -> str:
-        """Why the request itself made the completion end; empty if it did not."""
+        """The reason in the request itself that stopped the completion; empty without one."""
         return self.job.request.failure if self.job.request is not None else ""
 
     @property
@@ -98,11 +98,11 @@ class Choice:
 
     @property
     def prompt_is_scored(self) -> bool:
-        """Whether the prompt's scores are complete, or were not asked for."""
+        """True if the prompt's scores are complete, or were not requested."""
         return self.first.options.prompt_logprobs < 0 or self.first.first_token_at > 0.0
 
     def text_so_far(self, done: bool) -> str:
-        """The text that may be sent, without the stop token: all of it once the completion is done."""
+        """Return the text that may be sent, without the stop token: all of it once the completion is done."""
         token_ids = self.token_ids
         if token_ids and token_ids[-1] in self.request.stop_ids:
             token_ids = token_ids[:-1]
@@ -135,10 +135,10 @@ class Generation:
             pass
 
     async def changes(self) -> AsyncIterator[tuple[Choice, bool]]:
-        """Yield each choice when it has new tokens, and whether it is done, which is true the last time only.
+        """Yield each choice when it has new tokens, with a flag: it is True the last time, when the choice is done.
 
-        Use this flag and do not ask the job again: the engine may finish it in the next moment. Raises ApiError 500 if
-        the engine fails.
+        Use this flag instead of the job's, because the engine may finish the job in the next moment. Raises ApiError
+        500 if the engine fails.
         """
         running = list(self.choices)
         while running:
@@ -160,7 +160,7 @@ class Generation:
                     yield choice, done
 
     def usage(self) -> dict[str, Any]:
-        """Return the token counts of the reply; a prompt counts once, however many choices continue it."""
+        """Return the token counts of the reply; a prompt counts once for all its choices."""
         scoring = [choice.request for choice in self.choices if choice.job is choice.first]
         prompt, sampled = sum(len(request.prompt) for request in scoring), sum(len(c.token_ids) for c in self.choices)
         return {
@@ -171,7 +171,7 @@ class Generation:
         }
 
     def close(self, client_left: bool) -> None:
-        """End every choice and count how it ended; later calls do nothing."""
+        """Stop every choice and count its outcome; later calls do nothing."""
         if self.closed:
             return
         self.closed = True
@@ -193,8 +193,8 @@ class Generation:
 
 
 async def take_turns(write: Callable[[Choice], T], choices: Sequence[Choice]) -> list[T]:
-    """Return the result of `write` for each choice. In between the event loop serves others: thousands of tokens take a
-    while."""
+    """Return the result of `write` for each choice. The event loop serves others in between, because thousands of
+    tokens take a while."""
     written = []
     for choice in choices:
         written.append(write(choice))
@@ -210,8 +210,8 @@ def prepare(
     request_id: str,
     grammar: Grammar | None = None,
 ) -> Generation:
-    """The choices of a body, `n` per prompt in order, which obey the grammar if there is one; none is queued. Raises
-    ApiError 400 for invalid settings."""
+    """Return the choices of a body, `n` per prompt in order, which obey the grammar, if any. They are not queued yet.
+    Raises ApiError 400 for invalid settings."""
     arrived = asyncio.Event()
     seed = random.getrandbits(63) if body.seed is None else body.seed
     num = body.n or 1
@@ -222,7 +222,7 @@ def prepare(
         options = _options(service, body, want, grammar)
         first: Job | None = None
         for _ in range(num):
-            # Every choice has a seed of its own: the choices of a prompt differ, and repeat with the request's seed.
+            # Every choice has its own seed: the choices of a prompt differ, and repeat with the request's seed.
             params = _params(body, want, (seed + len(choices) * SEED_STEP) % 2**64)
             decode = service.model.vocabulary.decoder(body.skip_special_tokens is not False)
             text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output), options.min_tokens)

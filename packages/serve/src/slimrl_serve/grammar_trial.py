@@ -1,7 +1,7 @@
-"""Compiles a grammar in a process of its own, which can be ended: llguidance cannot be interrupted, and a small schema
+"""Compiles a grammar in a separate process, which can be killed: llguidance cannot be interrupted, and a small schema
 may take it minutes and gigabytes.
 
-The process has tokens of one byte each. The slow part, the automaton of patterns, does not depend on the tokens.
+The process uses tokens of one byte each. The slow part, the automaton of patterns, does not depend on the tokens.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ MAX_BYTES = 2**31  # of memory
 TRIAL_S = 5.0
 READY = b"ready\n"
 PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from slimrl_serve.grammar_trial import main; main()"
-# Slow parts: patterns, intersections, counted repeats and multiples, also where an escape hides their letters;
-# and any long source, since the time of many properties or of a long pattern grows with the square of its length.
+# Slow parts: patterns, intersections, counted repeats and multiples, even if an escape hides their letters. Long
+# sources count too, since the time for many properties or a long pattern grows with the square of the length.
 COSTLY = re.compile(r'"pattern|allOf|multipleOf|[&~]|\{\s*\d|\\u00[2-7]')
 MAX_UNTRIED = 2**12  # characters, which take up to 2 s
 
 
 class TrialError(Exception):
-    """A grammar takes more time or memory to compile than it may."""
+    """A grammar needs more time or memory to compile than allowed."""
 
 
 def is_costly(source: str) -> bool:
-    """Return True if a source has something that may take long to compile."""
+    """Return True if a source may take long to compile."""
     return len(source) > MAX_UNTRIED or COSTLY.search(source) is not None
 
 
@@ -56,12 +56,12 @@ async def try_to_compile(source: str) -> None:
 
 
 def main() -> None:
-    """Compile the source on standard input; llguidance's own refusal is no failure."""
+    """Compile the source on standard input; a refusal by llguidance does not count as a failure."""
     llguidance = require("llguidance", "server", "a grammar")
     with contextlib.suppress(ValueError, OSError):
-        if sys.platform == "linux":  # elsewhere the limit may not be set
+        if sys.platform == "linux":  # other systems may not support the limit
             resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(2 * TRIAL_S), int(2 * TRIAL_S)))  # should the server be gone
+        resource.setrlimit(resource.RLIMIT_CPU, (int(2 * TRIAL_S), int(2 * TRIAL_S)))  # in case the server is gone
     source = sys.stdin.read()
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Checks the text of bodies before it becomes objects, and formats what `http/guard.py` refuses."""
+"""Checks the text of bodies before it is parsed, and formats the refusals of `http/guard.py`."""
 
 import json
 from collections.abc import Callable, Coroutine
@@ -13,17 +13,17 @@ from slimrl.io.text import MAX_DEPTH, is_too_deep, is_writable
 from slimrl_serve.errors import ApiError, bad_request, respond
 
 MAX_BODY_BYTES = 16 * 2**20
-# Of a body: millions of values, of two bytes each, would take gigabytes, and seconds in which nothing else is served.
+# Millions of values in a body, of two bytes each, would take gigabytes, and seconds without serving anything else.
 MAX_VALUES, MAX_CONTAINERS = 2**21, 2**16
 
 
 def refuse(refusal: Refusal, path: str) -> JSONResponse:
-    """Return the response to a request that is refused before any route sees it."""
+    """Return the response to a request that is refused before it reaches a route."""
     return respond(path, ApiError(refusal.status, refusal.message, code=refusal.code, headers=refusal.headers))
 
 
 class TextRoute(APIRoute):
-    """A route that rejects JSON of too many or too deep objects, and with text that cannot be encoded.
+    """A route that rejects JSON with too many or too deep objects, or with text that cannot be encoded.
 
     JSON can spell half of a surrogate pair, which no tokenizer accepts and no reply can quote.
     """
@@ -43,7 +43,7 @@ class _TextRequest(Request):
             text = (await self.body()).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise bad_request(f"The body is not UTF-8, as JSON must be: {error.reason}.") from None
-        num_containers = text.count("{") + text.count("[")  # those in strings count, too
+        num_containers = text.count("{") + text.count("[")  # including braces in strings
         if num_containers > MAX_CONTAINERS or text.count(",") > MAX_VALUES:
             raise bad_request(
                 f"The body has more than {MAX_CONTAINERS} opening braces and brackets, or more than {MAX_VALUES} "
@@ -56,6 +56,6 @@ class _TextRequest(Request):
             too_deep = True
         if too_deep:
             raise bad_request(f"The body has objects or lists that are nested more than {MAX_DEPTH} deep.")
-        if "\\u" in text and not is_writable(content):  # nothing else can spell a surrogate
+        if "\\u" in text and not is_writable(content):  # only an escape can spell a surrogate
             raise bad_request("The body has half of a surrogate pair, which is no text.")
         return content

@@ -22,7 +22,7 @@ class TokenNames:
         return f"token_id:{token}" if self.as_ids else self.vocabulary.token_text(token)
 
     def entry(self, token: int, logprob: float) -> dict[str, Any]:
-        """Return a token as chat lists it."""
+        """Return a token in the form of chat's lists."""
         return {"token": self.name(token), "logprob": logprob, "bytes": list(self.vocabulary.token_bytes(token))}
 
 
@@ -31,8 +31,8 @@ def sampled_scores(choice: Choice, start: int, end: int, num_top: int) -> list[S
     request, scores = choice.request, list[Score]()
     for index in range(start, end):
         token, logprob = request.tokens[len(request.prompt) + index], request.logprobs[index]
-        # The sampled token has the log-probability that was logged in both places. They are computed separately, and
-        # may differ in the last bit.
+        # The sampled token must have the logged log-probability in both places. They are computed separately, and may
+        # differ in the last bit.
         top = request.top[index] if num_top else ()
         scores.append((token, logprob, tuple((other, logprob if other == token else value) for other, value in top)))
     return scores
@@ -67,7 +67,7 @@ def completion_logprobs(
 
 
 def _by_name(names: TokenNames, token: int, logprob: float, top: Top) -> dict[str, float]:
-    """The likeliest tokens and the token itself by their text; if two have the same text, the likelier one counts."""
+    """Return the likeliest tokens and the token itself by their text; of two equal texts, the likelier token counts."""
     named: dict[str, float] = {}
     for other, theirs in top if any(other == token for other, _ in top) else (*top, (token, logprob)):
         named.setdefault(names.name(other), theirs)
@@ -75,13 +75,13 @@ def _by_name(names: TokenNames, token: int, logprob: float, top: Top) -> dict[st
 
 
 def prompt_logprobs(names: TokenNames, choice: Choice, num_top: int | None) -> list[dict[str, Any] | None] | None:
-    """Return the `prompt_logprobs` in vLLM's format: for each token its own score and those of the likeliest, by token
-    id. None if they are not asked for."""
+    """Return the `prompt_logprobs` in vLLM's format: for each token the scores of itself and of the likeliest, by token
+    id. None if they are not requested."""
     if num_top is None:
         return None
     entries: list[dict[str, Any] | None] = [None]
     for token, score in zip(choice.request.prompt[1:], choice.prompt_scores, strict=True):
-        # vLLM's order: the prompt's own token first, whatever its rank, then the likeliest.
+        # vLLM's order: the prompt's own token first, regardless of its rank, then the likeliest.
         ranked = [(token, score.logprob, score.rank)]
         ranked += [(other, value, rank) for rank, (other, value) in enumerate(score.top[:num_top], 1) if other != token]
         entries.append(
@@ -94,10 +94,10 @@ def prompt_logprobs(names: TokenNames, choice: Choice, num_top: int | None) -> l
 
 
 class TextOffsets:
-    """Computes where in a text the tokens of a growing sequence begin.
+    """Computes the start of each token of a growing sequence in its text.
 
-    The offsets `before` are those of an echoed prompt; the sequence's own text begins at `start`. A token that
-    completes no character has length 0, as has one without text.
+    `before` has the offsets of an echoed prompt; the sequence's own text starts at `start`. A token that completes no
+    character has length 0, as does a token without text.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], start: int, before: Sequence[int] = ()) -> None:
@@ -110,7 +110,7 @@ class TextOffsets:
         """Return the offsets of the next tokens; the first call also returns the prompt's."""
         offsets, self._before = list(self._before), ()
         for token in tokens:
-            # Before the token: a token begins where the text was settled until then.
+            # Before the token: it starts after the text that was settled until then.
             offsets.append(max(0, self._start + len(self._text.settled)))
             self._tokens.append(token)
             self._text.grow(self._tokens)

@@ -1,6 +1,6 @@
 """Collects the metrics of engine and requests for `/metrics`, in Prometheus' text format.
 
-Gauges and counters of the engine are read when they are asked for; only histograms are updated as requests end.
+Gauges and counters of the engine are read on request; only histograms are updated, when requests finish.
 """
 
 import time
@@ -87,7 +87,7 @@ class _EngineCollector(Collector):
             yield counter
 
     def _counters(self) -> EngineCounters:
-        # Metrics are asked for while the model is loading, too: then they are zero.
+        # Metrics are also requested while the model is loading; then they are zero.
         return self._thread.loaded.result().counters if self._is_loaded() else EngineCounters()
 
     def _version(self) -> int:
@@ -97,7 +97,7 @@ class _EngineCollector(Collector):
         return self._thread.loaded.done() and self._thread.loaded.exception() is None
 
     def _rate(self, sampled: int) -> float:
-        """Tokens per second since the latest collection that is at least the window old, or since the oldest."""
+        """Return tokens per second since the latest collection that is at least the window old, or the oldest one."""
         now = time.monotonic()
         # Keep one sample that is older than the window, so that the rate covers all of it.
         while len(self._samples) > 1 and self._samples[1][0] < now - RATE_WINDOW_S:

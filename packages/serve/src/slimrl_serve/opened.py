@@ -1,4 +1,4 @@
-"""Defines the checked requests whose replies are sampled: the part that all routes share."""
+"""Defines the checked requests whose replies are sampled, with the shared parts of all routes."""
 
 import time
 import uuid
@@ -17,7 +17,7 @@ Plain = dict[str, Any]
 
 @dataclass(slots=True, eq=False)
 class Opened:
-    """A checked and tokenized request. A stream of it ends with the bytes `end`."""
+    """A checked and tokenized request. The last bytes of its stream are `end`."""
 
     generation: Generation
 
@@ -47,21 +47,21 @@ class OpenedPrompts(Opened):
 
     @property
     def names(self) -> TokenNames:
-        """Return the writer of tokens as text."""
+        """The writer of tokens as text."""
         return TokenNames(self.service.model.vocabulary, bool(self.body.return_tokens_as_token_ids))
 
     def head(self, kind: str) -> Plain:
-        """Return the fields that every reply and every piece of one has."""
+        """Return the fields of every reply and of every piece of one."""
         return {"id": self.generation.request_id, "object": kind, "created": self.created, "model": self.name}
 
     def last_chunks(self, kind: str) -> list[Plain]:
-        """Return the piece with the token counts, if it is asked for."""
+        """Return the piece with the token counts, if requested."""
         if not (self.body.stream_options and self.body.stream_options.include_usage):
             return []
         return [self.head(kind) | {"choices": [], "usage": self.generation.usage()}]
 
     def token_ids(self, choice: Choice, start: int, end: int) -> Plain:
-        """Return the sampled tokens `start..end` and their weight versions, if they are asked for."""
+        """Return the sampled tokens `start..end` and their weight versions, if requested."""
         if not self.body.return_token_ids:
             return {}
         versions = choice.request.versions[start:end]

@@ -1,4 +1,4 @@
-"""The command of slimrl-serve, as its entry point names it."""
+"""The command of slimrl-serve, for its entry point."""
 
 from slimrl.plugins import Command
 

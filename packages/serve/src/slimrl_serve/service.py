@@ -1,6 +1,6 @@
-"""Holds the served model, and the parts that all routes need: checks of names, prompts and the queue, and tokenization.
+"""Holds the served model and the shared parts of all routes: checks of names, prompts and the queue, and tokenization.
 
-Knows nothing of OpenAI's formats; they are in `chat.py` and `completions.py`.
+It does not depend on OpenAI's formats; they are in `chat.py` and `completions.py`.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from slimrl_serve.metrics import ServerMetrics
 from slimrl_serve.text import Vocabulary
 from slimrl_serve.worker import EngineThread
 
-LONG_TEXT = 20_000  # from this many characters on, a text is encoded in a thread, off the event loop
+LONG_TEXT = 20_000  # characters; a text of this length or more is encoded in a thread, off the event loop
 RETRY_AFTER_S = 1
-NOT_GIVEN = -1  # the version of the weights of the start, which no run may take for its own
+NOT_GIVEN = -1  # the version of the initial weights; no run uses it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Service:
         self.config = config
         self.base_name = config.served_model_name or config.model.name
         self.changing = asyncio.Lock()  # held while the weights or their name change
-        self.adapter = ""  # the name of the adapter that is merged into the weights, if one is
+        self.adapter = ""  # the name of the adapter that is merged into the weights, if any
         self.created = int(time.time())
         self.thread = EngineThread(self._load)
         self.metrics = ServerMetrics(self.thread, self.base_name)
@@ -73,7 +73,7 @@ class Service:
         return GrammarCompiler(policy.tokenizer, self.model.vocabulary.num_tokens, policy.chat.stop_ids)
 
     def check_ready(self) -> None:
-        """Raise ApiError 503 while the model is being loaded, and after its engine has ended."""
+        """Raise ApiError 503 while the model is loading, and after its engine has stopped."""
         if self.thread.ended:
             raise ApiError(503, "The engine has ended; the server's log says why, and it must be started again.")
         if self._model is None or not self.thread.loaded.done():
@@ -88,16 +88,16 @@ class Service:
 
     @property
     def engine(self) -> Engine:
-        """The engine, only for reading its version and counters: these may be read from any thread."""
+        """The engine, only for reading its version and counters; any thread may read these."""
         return self.thread.loaded.result(timeout=0)
 
     def version_name(self, version: int) -> str:
-        """The name of a weight version in vLLM's routes: its number, or `default` for the weights of the start."""
+        """Return the name of a weight version in vLLM's routes: its number, or `default` for the initial weights."""
         return "default" if version == NOT_GIVEN else str(version)
 
     @property
     def name(self) -> str:
-        """The served model's name: that of the adapter while one is merged into the weights."""
+        """The served name: the adapter's while one is merged into the weights, else the base model's."""
         return self.adapter or self.base_name
 
     def card(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Service:
         """Return the served name. Raises ApiError 404 for any other name but None."""
         if name is None or name == self.name:
             return self.name
-        # Not served under its own name while an adapter is merged: the adapter would answer.
+        # The base name is not served while an adapter is merged, because the adapter would answer.
         if name == self.base_name:
             why = (
                 f"The adapter `{self.adapter}` is merged into the weights of `{name}`, so only the adapter is served. "
@@ -128,7 +128,7 @@ class Service:
         raise ApiError(404, why, param="model", code="model_not_found")
 
     async def encode_prompt(self, text: str, add_special: bool) -> list[int]:
-        """The token ids of a prompt. Raises ApiError 400 for a prompt that cannot fit, before it is tokenized."""
+        """Return the token ids of a prompt. Raises ApiError 400 for a prompt that cannot fit, before tokenizing it."""
         # No token covers more characters than the longest one.
         fewest = len(text) // self.model.vocabulary.longest_token
         if fewest > self.config.context_len:
@@ -136,15 +136,15 @@ class Service:
         return await self.encode(text, add_special)
 
     async def encode(self, text: str, add_special: bool) -> list[int]:
-        """The token ids of a text."""
+        """Return the token ids of a text."""
         vocabulary = self.model.vocabulary
-        # In a thread the event loop can go on meanwhile; for a short text that would cost more than encoding it.
+        # With a thread the event loop can continue meanwhile; for a short text the thread costs more than encoding.
         if len(text) < LONG_TEXT:
             return vocabulary.encode(text, add_special)
         return await asyncio.to_thread(vocabulary.encode, text, add_special)
 
     def check_prompt(self, token_ids: Sequence[int], max_tokens: int | None) -> int:
-        """The number of tokens that may be sampled. Raises ApiError 400 if the prompt or `max_tokens` do not fit."""
+        """Return the maximum number of tokens to sample. Raises ApiError 400 if prompt or `max_tokens` do not fit."""
         room, context_len = self.room_behind(token_ids), self.config.context_len
         if max_tokens is not None and max_tokens > room:
             raise too_long(
@@ -155,7 +155,7 @@ class Service:
         return room if max_tokens is None else max_tokens
 
     def room_behind(self, token_ids: Sequence[int]) -> int:
-        """The number of tokens that fit behind a prompt. Raises ApiError 400 if the prompt itself does not."""
+        """Return the number of tokens that fit after a prompt. Raises ApiError 400 if the prompt does not fit."""
         context_len, num_tokens = self.config.context_len, self.model.vocabulary.num_tokens
         if not token_ids:
             raise bad_request("The prompt has no tokens; it needs at least one.", "prompt")
@@ -168,7 +168,7 @@ class Service:
 
     def check_room(self, num_requests: int) -> None:
         """Raise ApiError 429 if the queue is full, and 400 for more requests than it could ever hold."""
-        # Running and waiting ones together: `num_open` counts both.
+        # Running and waiting requests together: `num_open` counts both.
         most = self.config.max_slots + self.config.max_queue
         if num_requests > most:
             raise bad_request(

@@ -1,4 +1,4 @@
-"""Ends a program that serves in order, when a signal asks for it."""
+"""Lets a program that serves stop in order when it receives a signal."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def until_signal() -> Iterator[threading.Event]:
-    """An event that the first SIGTERM or SIGINT sets. A second signal raises KeyboardInterrupt at once."""
+    """Yield an event that the first SIGTERM or SIGINT sets. A second signal raises KeyboardInterrupt at once."""
     stopped = threading.Event()
 
     def stop(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""Starts the server where the packages that it needs are installed. Imports none of them itself."""
+"""Starts the server if its required packages are installed. Imports none of them itself."""
 
 from collections.abc import Callable
 

@@ -1,8 +1,8 @@
-"""Turns token ids into text, complete or while they arrive. Knows nothing of HTTP, requests or models.
+"""Turns token ids into text, complete or while they arrive. It does not depend on HTTP, requests or models.
 
 A character may be spread over several tokens, and a stop string over many. So `GrowingText` only shows text that later
 tokens cannot change. With the stop string "END" and the tokens "x", " E", "N", "o" it shows "x", "x ", "x " and
-"x ENo": the beginning of a stop string is held back until it is completed or ruled out. One thread may read it while
+"x ENo": the start of a stop string is held back until it is completed or ruled out. One thread may read it while
 another one grows it.
 """
 
@@ -17,7 +17,7 @@ BROKEN = "\ufffd"  # the text of an incomplete character
 # At most this many tokens are decoded again with every new one, unless they are one long run of incomplete characters.
 WINDOW = 24
 OVERLAP = 8  # tokens that a moved window keeps
-LONGEST = 4  # bytes in a character, so tokens over which one can be spread
+LONGEST = 4  # bytes in a character, and so the maximum number of its tokens
 
 
 class Vocabulary:
@@ -32,28 +32,28 @@ class Vocabulary:
         self.longest_token = max(map(len, tokenizer.get_vocab()))  # in characters: no token covers more of a text
 
     def encode(self, text: str, add_special: bool) -> list[int]:
-        """The token ids of a text."""
+        """Return the token ids of a text."""
         return cast(list[int], self._tokenizer.encode(text, add_special_tokens=add_special))
 
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
-        """The text of token ids."""
+        """Return the text of token ids."""
         text = self._tokenizer.decode(
             list(token_ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
         )
         return cast(str, text)
 
     def decoder(self, skip_special: bool) -> Callable[[Sequence[int]], str]:
-        """The function `decode` with a fixed `skip_special`."""
+        """Return the function `decode` with a fixed `skip_special`."""
         return lambda token_ids: self.decode(token_ids, skip_special)
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes of a token, which are part of a character if that has several tokens."""
+        """Return the bytes of a token; they may be only a part of a character."""
         if token not in self._bytes:
             self._bytes[token] = self._find_bytes(token)
         return self._bytes[token]
 
     def token_text(self, token: int) -> str:
-        """The text of a token; `bytes:\\xe2\\x82`, as OpenAI writes it, if the token is no complete character."""
+        """Return the text of a token; an incomplete character is `bytes:\\xe2\\x82`, as in OpenAI's API."""
         if token not in self._strings:
             raw = self.token_bytes(token)
             try:
@@ -67,7 +67,7 @@ class Vocabulary:
         piece = cast(str | None, self._tokenizer.convert_ids_to_tokens(token)) or ""
         if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">") and piece != text:  # byte fallback
             return bytes([int(piece[3:5], 16)])
-        # A byte-level token that is no complete character: each of its letters stands for a byte.
+        # A byte-level token that is an incomplete character: each of its letters stands for a byte.
         if BROKEN in text and all(character in self._byte_of for character in piece):
             return bytes(self._byte_of[character] for character in piece)
         if piece.startswith("\u2581") and not text.startswith(" "):
@@ -78,7 +78,7 @@ class Vocabulary:
 class GrowingText:
     """The text of a sequence that is being sampled, up to the first stop string.
 
-    `settled` is the text that later tokens cannot change. `end` is the character where a stop string ends the text, or
+    `settled` is the text that later tokens cannot change. `end` is the position where a stop string cuts the text, or
     -1 so far. Stop strings that are complete before `min_tokens` tokens do not count.
     """
 
@@ -99,7 +99,7 @@ class GrowingText:
         self.end = -1
 
     def is_finished(self, token_ids: list[int]) -> bool:
-        """Grow to the sequence so far; return whether a stop string ends it. The engine calls it for every token."""
+        """Grow to the sequence so far; return True if a stop string was found. The engine calls it for every token."""
         self.grow(token_ids)
         return self.end >= 0
 
@@ -107,7 +107,7 @@ class GrowingText:
         """Grow to the text of the sequence so far; `closed` means that the sequence is complete."""
         window = token_ids[self._start :]
         text = self._decode(window)
-        # Replacement characters at the end may become a character with the next token.
+        # Trailing replacement characters may become a character with the next token.
         held = 0 if closed else len(text) - len(text.rstrip(BROKEN))
         new = text[self._given : len(text) - held]
         self._given = max(self._given, len(text) - held)
@@ -121,15 +121,15 @@ class GrowingText:
             self._move_window(token_ids, text, held)
 
     def visible(self, closed: bool = False) -> str:
-        """The text that may be shown: up to the stop string, without an end that may still become one."""
+        """Return the text that may be shown: up to the stop string, without a possible start of one."""
         settled = self.settled
         if self.end >= 0:
             return settled[: self.end]
         return settled if closed else settled[: len(settled) - partial_mark_length(settled, self._stop)]
 
     def _find_end(self, text: str, known: int) -> int:
-        """The end of the text by the stop string that is complete first after `known` characters; -1 without one."""
-        # A stop string may begin in the known part, but not be complete there.
+        """Return the text's end by the stop string that is complete first after `known` characters; -1 without one."""
+        # A stop string may start in the known part, but not be complete there.
         found = []
         for stop in self._stop:
             start = text.find(stop, max(0, known - len(stop) + 1))
@@ -141,11 +141,11 @@ class GrowingText:
         return behind if self._include_stop else start
 
     def _move_window(self, token_ids: Sequence[int], text: str, held: int) -> None:
-        """Move the window to a later token that begins a character: what it decodes to is the end of the text."""
+        """Move the window to a later token that starts a character, such that its text equals the text's last part."""
         if self._given > len(text) - held:
             return  # an incomplete last character makes its whole run of byte tokens decode as broken
-        # A character spans at most LONGEST tokens, so one of these begins one. The comparison with the end of the known
-        # text also rejects tokens that decode in another way at the beginning of a text.
+        # A character spans at most LONGEST tokens, so one of these starts one. The comparison with the known text also
+        # rejects tokens whose text differs at the start of a text.
         for start in range(len(token_ids) - OVERLAP, len(token_ids) - OVERLAP - LONGEST, -1):
             tail = self._decode(token_ids[start:])
             if len(tail) > held and text.endswith(tail):

@@ -20,13 +20,13 @@ CHARACTERS = 4  # characters that are counted as one token
 
 
 async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
-    """The token ids of a prompt, or of messages as the chat template renders them, in vLLM's format."""
+    """Return the token ids of a prompt, or of messages as the chat template renders them, in vLLM's format."""
     service.check_model(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise bad_request("Give either prompt or messages.", "prompt")
     messages = body.messages or (body.prompt if isinstance(body.prompt, list) else None)
     if isinstance(body.prompt, list) and body.prompt[-1].role == "assistant" and body.add_generation_prompt is None:
-        # lm-eval does not say whether the last message is to be continued; a reply that it began is.
+        # lm-eval does not request a continuation explicitly, so a last message by the assistant is continued.
         body = body.model_copy(update={"continue_final_message": True})
     if messages is None:
         text, add_special = str(body.prompt), body.add_special_tokens is not False
@@ -46,7 +46,7 @@ async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
 
 
 def detokenize(service: Service, body: DetokenizeBody) -> dict[str, Any]:
-    """The text of token ids, special tokens included."""
+    """Return the text of token ids, including special tokens."""
     service.check_model(body.model)
     vocabulary = service.model.vocabulary
     if len(body.tokens) > (most := MOST_CONTEXTS * service.config.context_len):
@@ -57,7 +57,7 @@ def detokenize(service: Service, body: DetokenizeBody) -> dict[str, Any]:
 
 
 def tokenizer_info(service: Service) -> dict[str, Any]:
-    """The special tokens and the chat template, in vLLM's format."""
+    """Return the special tokens and the chat template, in vLLM's format."""
     tokenizer: Any = service.model.policy.tokenizer
     return {
         "tokenizer_class": type(tokenizer).__name__,
@@ -70,7 +70,7 @@ def tokenizer_info(service: Service) -> dict[str, Any]:
 
 @dataclass(slots=True, eq=False)
 class OpenedTokens(Opened):
-    """One request of `/inference/v1/generate`: token ids and their log-probabilities, no text."""
+    """One request of `/inference/v1/generate`: token ids and their log-probabilities, without text."""
 
     service: Service
     sampling: GenerateSampling
@@ -99,9 +99,9 @@ class OpenedTokens(Opened):
 
 
 async def open_generation(service: Service, body: GenerateBody) -> OpenedTokens:
-    """Check a request of `/inference/v1/generate`; no choice is queued yet.
+    """Check a request of `/inference/v1/generate`; its choices are not queued yet.
 
-    As with vLLM, `max_tokens` may reach beyond the context: then sampling stops at its end, by "length".
+    As in vLLM, `max_tokens` may exceed the context: then sampling stops at its limit, by "length".
     """
     service.check_model(body.model)
     sampling = body.sampling_params
@@ -118,7 +118,7 @@ async def open_generation(service: Service, body: GenerateBody) -> OpenedTokens:
 
 
 def version_spans(service: Service, versions: Sequence[int]) -> list[dict[str, Any]]:
-    """Which tokens, from `start` to `end`, which weights sampled: the `weight_versions` of vLLM."""
+    """Return the spans of tokens, from `start` to `end`, by the sampling version: the `weight_versions` of vLLM."""
     spans: list[dict[str, Any]] = []
     for index, version in enumerate(versions):
         name = service.version_name(version)

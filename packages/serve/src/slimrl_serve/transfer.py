@@ -1,7 +1,7 @@
-"""Takes new weights in the steps of vLLM's routes: start, one or more updates, finish. The weights change at the end.
+"""Takes new weights in the steps of vLLM's routes: start, updates, finish. The weights change at the finish.
 
 An update names a directory, or the tensors that the trainer is about to broadcast: whole weights, or an adapter alone.
-Until the finish the parts wait in memory, so an update that breaks off changes nothing; the next start begins anew.
+Until the finish the parts wait in memory, so an interrupted update changes nothing; the next start discards it.
 """
 
 import asyncio
@@ -55,20 +55,20 @@ DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in FILE_DTYPES.valu
 
 @dataclass(frozen=True, slots=True)
 class NewWeights:
-    """New weights for the served model: all that it has, by name, or an adapter alone."""
+    """New weights for the served model: all of its tensors by name, or an adapter alone."""
 
     tensors: dict[str, Tensor]
     adapter: Adapter | None = None
 
     def with_part(self, part: "NewWeights") -> "NewWeights":
-        """Return these with a further part. Raises UserError if an adapter is not the only part."""
+        """Return these weights with a further part. Raises UserError if an adapter is not the only part."""
         if self.adapter or (self.tensors and part.adapter):
             raise UserError("An adapter is an update of its own, and whole weights are another.")
         return NewWeights(self.tensors | part.tensors, part.adapter)
 
 
 class WeightTransfer:
-    """The update that is under way, and the group in which weights are broadcast, if there is one."""
+    """The unfinished update, and the group in which weights are broadcast, if any."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -86,14 +86,14 @@ class WeightTransfer:
         return {"message": "Weight transfer initialized"}
 
     async def start_weight_update(self) -> Plain:
-        """Begin an update in several calls. An unfinished one is forgotten."""
+        """Start an update in several calls. An unfinished one is discarded."""
         self._service.check_ready()
         async with self._service.changing:
             self._staged = NewWeights({})
         return {"message": "Weight update started"}
 
     async def update_weights(self, body: AnyUpdateBody, request: Request) -> Plain:
-        """Replace the weights; running sequences go on with the new ones. With `update_info` after the finish only."""
+        """Replace the weights; running sequences continue with the new ones. With `update_info` only at finish."""
         self._service.check_ready()
         if isinstance(body, UpdateBody):
             await self._replace_by(Path(body.weight_dir), body.version)
@@ -103,7 +103,7 @@ class WeightTransfer:
         return {"status": status, "version": self._service.engine.version}
 
     async def finish_weight_update(self, body: FinishBody | None = None) -> Plain:
-        """Sample from the received weights from now on, as `weight_version`. Without one the version stays."""
+        """Sample from the received weights from now on, as `weight_version`; without it the version stays."""
         version = body.weight_version if body else None
         async with self._service.changing:
             staged, self._staged = self._staged, None
@@ -117,7 +117,7 @@ class WeightTransfer:
         return {"message": "Weight update finished"}
 
     async def weight_info(self) -> Plain:
-        """The version of the weights, `default` until one was given."""
+        """Return the version of the weights, `default` for the initial ones."""
         self._service.check_ready()
         return {"weight_version": self._service.version_name(self._service.engine.version)}
 
@@ -130,7 +130,7 @@ class WeightTransfer:
         return {"success": True, "new_version": body.new_version}
 
     async def weight_checker(self, body: CheckBody) -> Plain:
-        """Checksums of all weights, a comparison with such, or zeros as weights."""
+        """Return checksums of all weights, compare them with a baseline, or set all weights to zero."""
         module = self._module
         if body.action == "reset":
             async with self._service.changing:
@@ -148,7 +148,7 @@ class WeightTransfer:
         return {"match": not mismatches, "mismatches": mismatches}
 
     async def _join(self, info: JoinInfo | NoInfo) -> None:
-        """Join the group of a trainer, in place of an earlier one. For directories there is nothing to do."""
+        """Join the group of a trainer, in place of an earlier one. Do nothing for directories."""
         device = next(self._module.parameters()).device
         if isinstance(info, NoInfo):
             return
@@ -160,7 +160,7 @@ class WeightTransfer:
                 self._group.close()
                 self._group = None
             try:
-                # PyTorch waits for the other members where nothing interrupts it, and for a silent one without an end.
+                # PyTorch waits for the other members without interruption, and for a silent one for ever.
                 async with asyncio.timeout(GROUP_S + GRACE_S):
                     self._group = await call_in_daemon(partial(WeightGroup, meeting), "weight group")
             except TimeoutError:
@@ -170,7 +170,7 @@ class WeightTransfer:
                 raise bad_request(str(error), "init_info") from None
 
     async def _stage(self, info: DirectoryInfo | BroadcastInfo) -> None:
-        """Take weights, or a part of them. If that fails the update has ended."""
+        """Take weights, or a part of them. If this fails, the update is discarded."""
         async with self._service.changing:
             staged, self._staged = self._staged, None
             if staged is None:
@@ -180,7 +180,7 @@ class WeightTransfer:
                 self._staged = staged.with_part(part)
 
     def _break_off(self, client_left: bool) -> None:
-        """Leave the group if the trainer has left in the middle of an update: its broadcast would never end."""
+        """Leave the group if the trainer has left during an update, because its broadcast would never finish."""
         if client_left and self._group:
             # PyTorch does not close a group before the broadcast in it has timed out.
             start_in_daemon(self._group.close, "weight group")
@@ -196,20 +196,20 @@ class WeightTransfer:
             await self._replace(weights, version, "weight_dir")
 
     def _check_no_adapter(self) -> None:
-        """Raise ApiError 400 while an adapter is merged into the weights: unloading it would restore old ones."""
+        """Raise ApiError 400 while an adapter is merged into the weights: unloading it would restore old weights."""
         if self._service.adapter:
             raise bad_request(
                 f"The adapter `{self._service.adapter}` is merged into the weights; unload it before an update."
             )
 
     def _check_whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors to copy, of those that a trainer has sent in parts. Raises UserError unless all came."""
+        """Return the tensors to copy from a trainer's parts. Raises UserError if some are missing."""
         check_kinds(TRAINER, {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}, self._module)
         return check_numbers(TRAINER, tensors, self._module)
 
     async def _replace(self, weights: NewWeights, version: int | None, field: str) -> None:
-        """Put checked weights into the module between two steps, and give the version its number. An unfinished
-        update is forgotten: it may have been meant for the earlier weights."""
+        """Put checked weights into the module between two steps, and publish them as the version. An unfinished update
+        is discarded, because it may have been meant for the earlier weights."""
         module, adapter, self._staged = self._module, weights.adapter, None
         if adapter is None:
             self._base.lose()
@@ -233,7 +233,7 @@ class WeightTransfer:
         return self._checked(read_adapter(directory, self._module, self._base.kept))
 
     def _checked(self, adapter: Adapter) -> NewWeights:
-        self._check_no_adapter()  # its weights would be mistaken for the base model's
+        self._check_no_adapter()  # otherwise its weights would count as the base model's
         self._base.check(adapter, self._module)
         return NewWeights({}, adapter)
 

@@ -1,7 +1,7 @@
 """Replaces the weights of a running model: checks new ones, then copies them into its parameters.
 
-Raises UserError, before anything is changed, if a directory does not hold exactly this model's weights. Knows nothing
-of HTTP or engines.
+Raises UserError, before anything is changed, if a directory does not have exactly this model's weights. It does not
+depend on HTTP or engines.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ Source = Path | str  # a directory, or the name of the sender
 
 
 def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
-    """The directory's tensors, read into memory, by the names of the parameters that they replace.
+    """Read the directory's tensors into memory and return them by the names of the parameters that they replace.
 
-    Names, shapes and dtypes must be those of the module, and all numbers finite. A parameter that is tied to another
-    may be missing, or must be equal to it. Buffers must be equal to the module's own. Nothing but the headers is read
-    of weights that are not the module's.
+    Names, shapes and dtypes must equal the module's, and all numbers must be finite. A parameter that is tied to
+    another may be missing, or must equal it. Buffers must equal the module's own. If the weights do not fit the module,
+    only their headers are read.
     """
     files = _files(directory, most=len(_tensors_of(module)))
     said = [name for file in files for name in file.kinds]
@@ -36,7 +36,7 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
     kinds = {name: kind for file in files for name, kind in file.kinds.items()}
     check_kinds(directory, kinds, module)
     found = {name: tensor for file in files for name, tensor in file.read()}
-    # After they were read: a file that was overwritten in between does not match its checksum any more.
+    # Checked after reading: a file that was overwritten in between no longer matches its checksum.
     check_sums(directory, [file.path.relative_to(directory).as_posix() for file in files])
     return check_numbers(directory, found, module)
 
@@ -58,9 +58,9 @@ def check_part(source: Source, kinds: Kinds, module: nn.Module) -> None:
 
 
 def check_numbers(source: Source, found: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
-    """The tensors to copy into the module, of tensors of the right kinds. Raises UserError for numbers that are not
-    finite, and for a tensor that differs from its tied one."""
-    # Tied parameters have several names: `known` has all, `unique` the first, which holds the tensor.
+    """Return the tensors to copy into the module, from tensors of the right kinds. Raises UserError for numbers that
+    are not finite, and for a tensor that differs from its tied one."""
+    # Tied parameters have several names: `known` has all names, `unique` the first, which holds the tensor.
     known = dict(module.named_parameters(remove_duplicate=False))
     unique = dict(module.named_parameters())
     own = _tensors_of(module)
@@ -86,7 +86,7 @@ def copy_weights(weights: Mapping[str, Tensor], module: nn.Module) -> None:
 
 
 def weight_checksums(module: nn.Module) -> dict[str, str]:
-    """The SHA-256 digest of every parameter's bytes, under names as those of vLLM's first worker."""
+    """Return the SHA-256 digest of every parameter's bytes, under the names of vLLM's first worker."""
     return {
         f"dp0:pp0:pcp0:tp0:{name}": hashlib.sha256(
             parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

@@ -1,7 +1,7 @@
-"""Runs the engine on a thread of its own. Knows nothing of HTTP or text.
+"""Runs the engine on a separate thread. It does not depend on HTTP or text.
 
 PyTorch releases the GIL while it computes, so the event loop continues to serve. Every access to the engine or the
-weights is a command to this thread, executed between two steps, so an update never meets a running forward. Sampled
+weights is a command to this thread, executed between two steps, so an update never overlaps a forward pass. Sampled
 tokens are read from the `Request`s, whose lists only grow; the thread only wakes the tasks that wait for them.
 """
 
@@ -21,8 +21,8 @@ from slimrl.types import SamplingParams
 
 LOG = logging.getLogger("slimrl.server")
 PauseMode = Literal["keep", "wait", "abort"]
-STEP_S = 1.0  # for the present step, when the thread is to end
-DRAIN_S = 0.02  # between two looks at whether the requests under way have ended
+STEP_S = 1.0  # for the present step, when the thread must stop
+DRAIN_S = 0.02  # between two checks for running requests
 MAX_PREFILL = 1024  # tokens per step, so that a long prompt does not delay the running streams
 ENDED = "the engine's thread has ended"
 T = TypeVar("T")
@@ -33,7 +33,7 @@ Command = tuple[Callable[[Engine], Any], "Future[Any]"]
 class Job:
     """One request on its way through the engine.
 
-    `arrived` is set on the event loop, for every new token if `streams`, else at the end.
+    `arrived` is set on the event loop: for every new token if `streams`, otherwise only when the job is done.
     """
 
     prompt: list[int]
@@ -51,25 +51,25 @@ class Job:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing will be added. It may become true at any moment, so read it once per decision."""
+        """True if nothing will be added. It may become true at any moment, so read it once per decision."""
         return self.failed or self.finished_at > 0.0
 
 
 class EngineThread:
     """Runs the engine that `make_engine` returns. All public methods must be called on the event loop.
 
-    While it is `holding`, new jobs wait outside of the engine. Once the thread has `ended`, by `stop` or because the
-    recovery from a failure failed too, every new job fails at once.
+    While it is `holding`, new jobs wait outside of the engine. It has `ended` after `stop`, or if the recovery from a
+    failure failed too. Then every new job fails at once.
     """
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self._make_engine = make_engine
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._ending = threading.Lock()  # no command is left in the queue without an answer
+        self._ending = threading.Lock()  # so that no command is left in the queue without an answer
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._open: dict[Request, Job] = {}
         self._held: list[Job] = []
-        self._counted: set[Job] = set()  # running and waiting ones; only the event loop uses it
+        self._counted: set[Job] = set()  # running and waiting jobs; only the event loop uses it
         self._stopping = False
         self.loaded: Future[Engine] = Future()
         self.ended = False
@@ -88,10 +88,10 @@ class EngineThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after its present step; open requests fail.
+        """Stop the thread after its present step; open requests fail.
 
-        Loading and a step cannot be interrupted. This does not wait for the one, and `STEP_S` for the other; the daemon
-        thread ends with the process.
+        Loading and a step cannot be interrupted. This does not wait for loading, and at most `STEP_S` for a step; the
+        daemon thread stops with the process.
         """
         self._put(self._stop)
         if self.loaded.done():
@@ -99,7 +99,7 @@ class EngineThread:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread still runs."""
+        """True if the thread still runs."""
         return self._thread.is_alive()
 
     def submit(self, job: Job) -> None:
@@ -108,9 +108,9 @@ class EngineThread:
         self._put(lambda engine: self._submit(engine, job)).add_done_callback(lambda done: self._check(done, job))
 
     def close(self, job: Job) -> None:
-        """End a job, which every job needs. If it is still running, its slot is free after the present step."""
+        """Close a job, as every job needs. If it is still running, its slot is free after the present step."""
         self._counted.discard(job)
-        # It may finish before the command runs, which then does nothing.
+        # It may finish before the command runs; the command then does nothing.
         if not job.is_done:
             self._put(lambda engine: self._cancel(engine, job)).add_done_callback(lambda done: self._check(done, job))
 
@@ -120,7 +120,7 @@ class EngineThread:
         return await result
 
     async def pause(self, mode: PauseMode = "keep") -> None:
-        """Stop sampling until `resume`. Requests under way wait, or are waited for, or end with what they have."""
+        """Stop sampling until `resume`. Running requests wait, run to completion first, or stop with their tokens."""
         if mode == "wait":
             await self.call(self._hold)
             while self.holding and self._open and not self.ended:
@@ -136,11 +136,11 @@ class EngineThread:
         await self.call(lambda engine: self._set_paused(engine, False))
 
     async def abort(self, chosen: Callable[[Job], bool]) -> int:
-        """End the chosen jobs with the tokens that they have, and return their number."""
+        """Stop the chosen jobs with their present tokens, and return their number."""
         return await self.call(lambda engine: self._abort(engine, chosen))
 
     def _put(self, function: Callable[[Engine], T]) -> "Future[T]":
-        """Have a function run on the thread, between two steps."""
+        """Run a function on the thread, between two steps, and return the future of its result."""
         future: Future[T] = Future()
         with self._ending:
             if not self.ended:
@@ -159,7 +159,7 @@ class EngineThread:
     def _run(self) -> None:
         try:
             engine = self._make_engine()
-        except BaseException as error:  # raised where the engine is waited for
+        except BaseException as error:  # raised in the tasks that wait for the engine
             self.loaded.set_exception(error)
             return
         self.loaded.set_result(engine)
@@ -189,7 +189,7 @@ class EngineThread:
         while idle or not self._commands.empty():
             function, future = self._commands.get()
             idle = False
-            # From here on the caller cannot cancel it, so its result always has a place to go.
+            # From here the caller cannot cancel it, so its result always has a receiver.
             if not future.set_running_or_notify_cancel():
                 continue
             try:
@@ -214,7 +214,7 @@ class EngineThread:
             elif job.streams and count > job.seen:
                 awake.append(job)
             job.seen = count
-        # One call into the event loop for all of them.
+        # One call into the event loop for all jobs.
         self._wake(awake)
 
     def _submit(self, engine: Engine, job: Job) -> None:
@@ -232,7 +232,7 @@ class EngineThread:
             del self._open[job.request]
 
     def _fail(self, engine: Engine) -> None:
-        """Fail all open jobs, and remove their requests. The jobs come first, because the engine may fail again."""
+        """Fail all open jobs, and remove their requests. The jobs are first, because the engine may fail again."""
         requests, jobs = list(self._open), [*self._open.values(), *self._held]
         self._open.clear()
         self._held.clear()
@@ -276,7 +276,7 @@ class EngineThread:
     def _abort(self, engine: Engine, chosen: Callable[[Job], bool]) -> int:
         jobs = [job for job in (*self._open.values(), *self._held) if chosen(job)]
         for job in jobs:
-            if job in self._held:  # it gets its place in the engine, where it ends without a token
+            if job in self._held:  # it is submitted, so that it stops there without a token
                 self._held.remove(job)
                 job.request = engine.submit(job.prompt, job.params, job.finished, job.options)
             assert job.request is not None

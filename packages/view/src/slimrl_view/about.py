@@ -1,4 +1,4 @@
-"""Describes a run: its settings, model, environments and progress. Reads small files alone."""
+"""Describes a run: its settings, model, environments and progress. Reads only small files."""
 
 import hashlib
 import json
@@ -18,13 +18,13 @@ from slimrl_view.runs import CONFIG, HELD_OUT, METRICS, ROLLOUTS, SUMMARY, RunDi
 
 MAX_BYTES = 2**22
 RESULTS = "results.json"
-SILENT_S = 120.0  # a run that has written nothing for this long counts as ended
-SILENT_STEPS = 5.0  # ... unless its steps are longer: it may be silent for this many of them
+SILENT_S = 120.0  # a run that has written nothing for this long counts as finished
+SILENT_STEPS = 5.0  # ... unless its steps are longer: it may be silent for this many steps
 Json = dict[str, Any]
 
 
 class Settings:
-    """The settings of a run, as its directory keeps them; none if it keeps none that can be read."""
+    """The settings of a run from its directory; empty if they are missing or unreadable."""
 
     def __init__(self, run: Path) -> None:
         try:
@@ -43,24 +43,24 @@ class Settings:
         return value
 
     def environments(self) -> list[str]:
-        """The names of the run's environments."""
+        """Return the names of the run's environments."""
         found = self.get("orchestrator.env") or self.get("env") or []
         listed = found if isinstance(found, list) else [found]
         return [str(one.get("name") or one.get("id", "")) for one in listed if isinstance(one, Mapping)]
 
     def in_words(self) -> list[list[str]]:
-        """All settings in words, with `[key]` in the place of secrets."""
+        """Return all settings as texts, with `[key]` in place of secrets."""
         return [[path, _show(path, value)] for path, value in flatten(self.tree)]
 
     def key(self) -> str:
-        """Return a digest that the seeds of one experiment share: of the command and the settings of its recipe."""
+        """Return a digest of the command and the settings of the recipe, which the seeds of one experiment share."""
         kept = {path: value for path, value in flatten(self.tree) if not NO_RECIPE.fullmatch(path)}
         content = json.dumps([self.command, kept], sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def describe(run: RunDir, curves: Curves) -> Json:
-    """Return a run as the page lists it."""
+    """Return a run in the form of the page's list."""
     settings = Settings(run.path)
     step, max_steps, updated = curves.last_step(), settings.get("max_steps"), last_change(run.path)
     algorithm = settings.get("trainer.loss.type")
@@ -78,13 +78,13 @@ def describe(run: RunDir, curves: Curves) -> Json:
         "live": _is_live(run.path, updated, curves),
         "updated": int(updated),
         "settings": settings.in_words(),
-        # Without settings each run counts as an experiment of its own.
+        # A run without settings counts as a separate experiment.
         "config_key": settings.key() if settings.tree else hashlib.sha256(str(run.path).encode()).hexdigest()[:16],
     }
 
 
 def label_of(run: Path, name: str) -> str:
-    """Return the name of an evaluation in words: its stage, as its result has it, and its way of decoding."""
+    """Return an evaluation's name in words: its stage, as in its result, and its way of decoding."""
     slug, mode = _slug_and_mode(name)
     try:
         content = json.loads(read_regular(run / HELD_OUT / f"{slug}.json", MAX_BYTES))
@@ -95,12 +95,12 @@ def label_of(run: Path, name: str) -> str:
 
 
 def has_result(run: Path, name: str) -> bool:
-    """Return True if the result of an evaluation is there. It is written after all its rollouts."""
+    """Return True if the result of an evaluation exists. It is written after all its rollouts."""
     return (run / HELD_OUT / f"{_slug_and_mode(name)[0]}.json").is_file()
 
 
 def _slug_and_mode(name: str) -> tuple[str, str]:
-    """The stage of an evaluation and its way of decoding, as its file names them; no way if it names none."""
+    """Return the stage of an evaluation and its way of decoding, as in its file's name; an empty way if missing."""
     slug, _, mode = name.rpartition("_")
     if mode not in ("greedy", "sampled", "scripted"):
         slug, _, mode = re.sub(r"_(sampled_[0-9.e+-]+)$", r"/\1", name).partition("/")
@@ -115,8 +115,7 @@ def last_change(run: Path) -> float:
 
 
 def _is_live(run: Path, updated: float, curves: Curves) -> bool:
-    """Return True if a run seems to be active: its last change is recent, and was neither the summary nor the results
-    that end it."""
+    """Return True if a run seems to be active: its last change is recent, and was not the final summary or result."""
     if _mtime(run / SUMMARY) >= _mtime(run / METRICS) > 0 or _mtime(run / RESULTS) >= updated > 0:
         return False
     patience_s = max(SILENT_S, SILENT_STEPS * (curves.latest("time/step_s") or 0.0))

@@ -1,6 +1,6 @@
-"""Answers the questions of the page by path; each answer is a value for JSON. Knows nothing of HTTP.
+"""Answers the page's requests by path; each answer is a value for JSON. Does not depend on HTTP.
 
-Runs, rollouts, groups and evaluations are looked up by their names in the index; no name that the page sends becomes a
+Runs, rollouts, groups and evaluations are looked up by their names in the index; a name from the page never becomes a
 path.
 """
 
@@ -27,7 +27,7 @@ DIGITS = 6
 
 
 class Api:
-    """The answers about some runs."""
+    """The answers about a list of runs."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self._runs = {run.directory.id: run for run in runs}
@@ -52,7 +52,7 @@ class Api:
         }
 
     def answer(self, path: str, query: Query) -> Any:
-        """Return the answer to a question. Raises Missing for an unknown name, and UserError for a wrong question."""
+        """Return the answer to a request. Raises Missing for an unknown name, and UserError for a wrong request."""
         words = path.removeprefix(PREFIX).split("/")
         if len(words) == 1 and words[0] in self._whole:
             return to_json(self._whole[words[0]](query))
@@ -67,7 +67,7 @@ class Api:
         raise Missing(f"there is no {path!r:.200}. Known: {', '.join(known)}.")
 
     def run(self, name: str) -> Run:
-        """Return the run of a name. Raises Missing if it is unknown."""
+        """Return the run with this name. Raises Missing if it is unknown."""
         if name not in self._runs:
             raise Missing(f"there is no run {name!r:.200}.{nearest(name[:200], self._runs)}")
         return self._runs[name]
@@ -97,7 +97,7 @@ class Api:
 
 
 def to_json(value: Any) -> Any:
-    """The value with floats of six digits, whole ones as such, and None for those that are not finite."""
+    """Return the value with floats rounded to six digits, whole floats as integers, and None for non-finite ones."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -119,7 +119,7 @@ def _rollout(run: Run, key: str) -> dict[str, Any]:
 
 
 def _reference(run: Run) -> dict[str, Any] | None:
-    """Return the recorded curves of a run's recipe from the first plug-in that has some, or None."""
+    """Return the recorded curves of a run's recipe from the first plug-in that has them, or None."""
     found = (load(REFERENCES, name, "the reference")(run.directory.path) for name in names(REFERENCES))
     return next((curves for curves in found if curves), None)
 
@@ -146,7 +146,7 @@ def _selection(query: Query) -> Selection:
 
 
 def _number(query: Query, name: str) -> int | None:
-    """Return a whole number of the query; None if it is missing. Raises UserError for anything else."""
+    """Return a whole number from the query; None if it is missing. Raises UserError for other values."""
     text = query.get(name, "")
     if not text:
         return None

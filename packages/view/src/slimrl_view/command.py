@@ -1,4 +1,4 @@
-"""The `view` command shows runs in the browser, from their files alone, until Ctrl-C."""
+"""The `view` command shows runs in the browser, from only their files, until Ctrl-C."""
 
 import argparse
 import os
@@ -43,7 +43,7 @@ NO_TERMINAL = (
 
 
 def run_view(argv: Sequence[str]) -> int:
-    """Run `slimrl view RUN ...`: serve the page until a signal, or write it to a directory with `--export`. Returns the
+    """Run `slimrl view RUN ...`: serve the page until a signal, or write it to a directory with `--export`. Return the
     exit status."""
     parser = _parser()
     args, unknown = parser.parse_known_intermixed_args(argv)
@@ -65,7 +65,7 @@ def run_view(argv: Sequence[str]) -> int:
         return _export(runs, Path(args.export), args.max_rollouts)
     port = PORT if args.port is None else args.port
     server = bind(args.host, port, Api(runs), Access(key, KEY), is_chosen=args.port is not None)
-    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has made this program ignore Ctrl-C
+    for number in (signal.SIGINT, signal.SIGTERM):  # even if a shell made this program ignore Ctrl-C
         signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt), server, keep_indexed(runs):
         announce(server, [run.directory.shown for run in runs], opens=not args.no_open and _has_display())
@@ -78,14 +78,14 @@ def announce(server: Server, shown: Sequence[str], opens: bool) -> None:
     lines = [f"{', '.join(shown[:3])}{' ...' if len(shown) > 3 else ''} at {server.url()} (Ctrl-C ends it)"]
     address = server.url()
     if server.login.key:
-        # The key itself is for the person at a terminal, and not for a log.
+        # A terminal may show the key itself, but a log must not.
         elsewhere, is_log = server.url(elsewhere=True), not sys.stdout.isatty()
         link = f"{elsewhere}?key=KEY, with the value of {KEY} as KEY" if is_log else server.login.address(elsewhere)
         lines.append(f"A browser, here or elsewhere, logs in once by opening {link}")
         address = server.login.address_for_once(server.url())
     print(visible("\n".join(lines)), flush=True)
     if opens:
-        # On a thread, because some browsers do not return before they are closed.
+        # On a thread, because some browsers do not return until they are closed.
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _number(least: int, most: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers in a range, for argparse."""
+    """Return a parser of whole numbers in a range, for argparse."""
 
     def read(text: str) -> int:
         if not re.fullmatch(r"\d{1,10}", text, re.ASCII) or not least <= int(text) <= most:
@@ -138,7 +138,7 @@ def _export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> int:
 
 
 def _list_runs() -> int:
-    """Print the runs below the usual directories, and how to open one."""
+    """Print the runs below the usual directories, with the command to open one."""
     runs = find_runs(path for path in map(Path, PARENTS) if path.is_dir())
     if not runs:
         raise UserError(

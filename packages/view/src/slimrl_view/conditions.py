@@ -1,4 +1,4 @@
-"""Turns the conditions and the order that the page asks for into SQL. Errors name the known fields."""
+"""Translates the conditions and the order from the page to SQL. Errors name the known fields."""
 
 import json
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ class Clause:
 
 
 def where_clause(text: str) -> Clause:
-    """Return the condition on rollouts that `where` spells as JSON. Raises UserError if it is malformed."""
+    """Return the condition on rollouts from the JSON `where`. Raises UserError if it is malformed."""
     try:
         conditions = json.loads(text or "[]")
     except (ValueError, RecursionError):
         raise UserError(f"`where` is no JSON. It is a list such as {EXAMPLE}.") from None
     if not isinstance(conditions, list) or len(conditions) > MAX_CONDITIONS or is_too_deep(conditions):
         raise UserError(f"`where` must be a list of at most {MAX_CONDITIONS} conditions, such as {EXAMPLE}.")
-    # A search in the texts takes longest, so it is last: the other conditions have excluded most rollouts by then.
+    # The search in texts is slowest, so it is last: the other conditions have excluded most rollouts before.
     clauses = sorted(map(_condition, conditions), key=lambda clause: "texts" in clause.sql)
     return Clause(" AND ".join(clause.sql for clause in clauses) or "1", tuple(v for c in clauses for v in c.values))
 

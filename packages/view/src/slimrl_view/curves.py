@@ -1,4 +1,4 @@
-"""Reads a run's metrics as they grow, and the registry of metrics as the page shows it."""
+"""Reads a run's metrics as they grow, and makes the registry of metrics for the page."""
 
 import math
 from array import array
@@ -13,7 +13,7 @@ from slimrl_view.runs import METRICS as FILE
 
 Json = dict[str, Any]
 COUNTS = ("rollouts", "tokens", "turns", "versions", "version", "alarms", "tokens/s", "s", "GB", "ratio", "nats/token")
-# The least and the largest possible value of a metric, by its unit, or by its name where the unit does not decide.
+# The smallest and the largest possible value of a metric, by its unit, or by its name if the unit has none.
 POSSIBLE: dict[str, tuple[float | None, float | None]] = {
     "share": (0.0, 1.0),
     "correlation": (-1.0, 1.0),
@@ -21,7 +21,7 @@ POSSIBLE: dict[str, tuple[float | None, float | None]] = {
     "loss/value_explained": (None, 1.0),
     "monitor/task_dependence": (-1.0, 1.0),
 }
-WARM_UP = "sft/"  # the metrics of a warm-up that are no other's
+WARM_UP = "sft/"  # the metrics that only a warm-up has
 REWARD = Panel("reward", ("reward/mean", "held_out/reward_greedy", "held_out/reward_sampled"))
 
 
@@ -53,7 +53,7 @@ class Curves:
         self._own, self._warm_up = (Growing(path / FILE, _Series, _Series.add) for path in (run, run / "warmup"))
 
     def num_lines(self) -> int:
-        """Return the number of lines of metrics by now, with the lines of the warm-up."""
+        """Return the present number of lines of metrics, including the warm-up's."""
         with self._own.read() as own, self._warm_up.read() as warm_up:
             return own.num_lines + warm_up.num_lines
 
@@ -63,7 +63,7 @@ class Curves:
             return own.last_step
 
     def since(self, step: int | None) -> Json:
-        """Return the points of every metric, steps and values, from a step on. The last value of a step counts."""
+        """Return the points of every metric, steps and values, starting at a step. The last value of a step counts."""
         with self._own.read() as own, self._warm_up.read() as warm_up:
             first = {name: values for name, values in warm_up.values.items() if name.startswith(WARM_UP)}
             series: dict[str, list[list[float | None]]] = {}

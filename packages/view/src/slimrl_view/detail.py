@@ -27,7 +27,7 @@ OTHER_TEXT = (
 
 
 def read_rollout(run: Path, place: Place) -> Json:
-    """Return a rollout with its messages and tokens. Raises Missing if its line is no longer at its place."""
+    """Return a rollout with its messages and tokens. Raises Missing if its line has moved or changed."""
     record = _record(run / place.path, place)
     mask = [int(bool(value)) for value in record["loss_mask"]]
     found: Json = {"tokens": None, "segments": [], "tokens_note": NO_TOKENS, "text": str(record.get("text", ""))}
@@ -63,8 +63,8 @@ def _record(path: Path, place: Place) -> Json:
 
 
 def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
-    """The tokens, the segments, the text by the tokenizer, and a note if that differs from the run's. Raises UserError
-    without a tokenizer, and a standard exception for lists that are not as a run writes them."""
+    """Return the tokens, the segments, the tokenizer's text, and a note if this text differs from the run's. Raises
+    UserError without a tokenizer, and a standard exception for malformed lists."""
     path = find_tokenizer(run)
     if path is None:
         raise UserError(NO_TOKENIZER)
@@ -82,7 +82,7 @@ def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
         **token_values(run / place.path, place.row["line"], mask),
         "turn": turns,
     }
-    if tokens["advantage"] is None:  # the file has it for each turn
+    if tokens["advantage"] is None:  # the file has one value for each turn
         tokens["advantage"] = _spread(record.get("advantages", []), turns)
     segments = segments_of(pieces, mask, record["messages"], [token in tokenizer.special_ids for token in ids])
     whole = "".join(pieces)
@@ -91,7 +91,7 @@ def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> Json:
 
 
 def _turns(mask: Sequence[int]) -> list[int]:
-    """Return the number of the turn in which each token was sampled; -1 for the others."""
+    """Return the number of the turn that sampled each token; -1 for other tokens."""
     begins = (now and not before for before, now in zip((0, *mask), mask, strict=False))
     return [count - 1 if sampled else -1 for count, sampled in zip(accumulate(begins), mask, strict=True)]
 

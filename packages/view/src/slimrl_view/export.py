@@ -1,8 +1,8 @@
 """Writes the page with the data of some runs as files that open from the disk, without a server.
 
-Browsers fetch nothing there, so each file of data is a script that hands over a value: `slimrlData(KEY, VALUE)`. The
-first, `manifest.js`, names the file of each answer. All rollouts stand in one index, which the page
-filters itself, and their details in files of a hundred.
+Browsers cannot fetch files from the disk, so each data file is a script that passes on a value:
+`slimrlData(KEY, VALUE)`. The first, `manifest.js`, names the file of each answer. One index has all rollouts, and the
+page filters it. Each file of details has a hundred rollouts.
 """
 
 import json
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The size of an export in rollouts and bytes, and a note on the rollouts that it lacks."""
+    """The size of an export in rollouts and bytes, and a note on the missing rollouts."""
 
     num_rollouts: int
     num_bytes: int
@@ -40,7 +40,7 @@ def export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> Exported:
     """Write the page and the data of the runs, each with at most `max_rollouts` rollouts of the training and as many of
     evaluations. An earlier export in the directory is replaced.
 
-    Raises UserError if something else is there, or if it cannot be written.
+    Raises UserError if the directory has other files, or cannot be written.
     """
     if directory.exists() and not _is_replaceable(directory):
         raise UserError(f"{directory} exists and is no export. Give --export another directory, or delete it.")
@@ -53,14 +53,14 @@ def export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> Exported:
 
 
 def _write_data(runs: Sequence[Run], data: Path, max_rollouts: int) -> tuple[int, str]:
-    """Write the data of an export. Returns the number of its rollouts, and a note on those that it lacks."""
+    """Write the data of an export. Return the number of its rollouts, and a note on the missing ones."""
     data.mkdir()
     api, names = Api(runs), [run.directory.id for run in runs]
     paths = [*ANSWERS, *(f"runs/{name}/{what}" for name in names for what in ANSWERS_OF_A_RUN)]
     files = {f"{PREFIX}{path}": f"{path.replace('/', '_')}.js" for path in paths}
     for path, file in files.items():
         answer = api.answer(path, {})
-        if path == f"{PREFIX}runs":  # no run changes here
+        if path == f"{PREFIX}runs":  # in an export, runs do not change
             answer = [run | {"live": False} for run in answer]
         _write(data / file, answer)
     num, rollouts, notes = 0, {}, []
@@ -75,7 +75,7 @@ def _write_data(runs: Sequence[Run], data: Path, max_rollouts: int) -> tuple[int
 
 
 def _write_rollouts(data: Path, run: Run, rows: Sequence[Json]) -> Json:
-    """Write the index of a run's rollouts and their details. Returns the names of the files."""
+    """Write the index of a run's rollouts and their details. Return the names of the files."""
     name, details = run.directory.id, list[str]()
     for begin in range(0, len(rows), DETAILS_PER_FILE):
         keys = [row["key"] for row in rows[begin : begin + DETAILS_PER_FILE]]
@@ -88,7 +88,7 @@ def _write_rollouts(data: Path, run: Run, rows: Sequence[Json]) -> Json:
 
 
 def _write(path: Path, value: Any, key: str = "") -> None:
-    """Write a value as a script, in ASCII, so that no text needs an encoding to be known, or ends a line of it."""
+    """Write a value as a script, in ASCII, so that the encoding does not matter and no text breaks a line of it."""
     arguments = f"{json.dumps(key or path.name)},{json.dumps(value, allow_nan=False, separators=(',', ':'))}"
     path.write_text(f"window.slimrlData({arguments});\n", encoding="ascii")
 

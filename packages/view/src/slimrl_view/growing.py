@@ -1,7 +1,7 @@
-"""Reads files of lines that grow, from where they were left. Knows nothing of rollouts or metrics.
+"""Reads growing files of lines, each time from the last position. Does not depend on rollouts or metrics.
 
-An incomplete last line waits for its end. A file that has become shorter, or another one, as after a resume, is read
-from its beginning again.
+An incomplete last line waits for its rest. A file that is shorter than before, or another file, as after a resume, is
+read again from its start.
 """
 
 import json
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far a file has been read. `mark` are the last bytes before `end`, by which the file is known again."""
+    """The position up to which a file was read. `mark` has the last bytes before `end`, to recognise the file again."""
 
     inode: int = 0
     mtime_ns: int = 0
@@ -35,8 +35,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Whole lines of a file, each with the offset of its first byte, and the place behind them. If `is_first`, they
-    begin the file, and all that was read of it before is void."""
+    """Whole lines of a file, each with the offset of its first byte, and the place after them. If `is_first`, they are
+    the first lines of the file, and everything that was read of it before is void."""
 
     lines: Sequence[tuple[int, bytes]]
     place: Place
@@ -44,15 +44,15 @@ class Part:
 
 
 def new_parts(path: Path, place: Place) -> Iterator[Part]:
-    """Yield the whole lines that follow a place, some megabytes at a time. A file that is new, or no longer the same,
-    has a first part even without lines, and so has one that is gone. Raises UserError if it cannot be read."""
+    """Yield the whole lines after a place, some megabytes at a time. A file that is new, changed or deleted has a first
+    part even without lines. Raises UserError if it cannot be read."""
     try:
         status = path.stat()
     except OSError:
         if place != Place():
             yield Part((), Place(), is_first=True)
         return
-    inode = status.st_ino % 2**63  # SQLite has no place for all 64 bits
+    inode = status.st_ino % 2**63  # SQLite's integers are too small for all 64 bits
     if (inode, status.st_mtime_ns, status.st_size) == (place.inode, place.mtime_ns, place.end):
         return
     with open_regular(path) as file:
@@ -82,7 +82,7 @@ def new_parts(path: Path, place: Place) -> Iterator[Part]:
 
 
 class Growing(Generic[Value]):
-    """A value that is made of the JSON objects of a growing file. Other lines are passed over.
+    """A value that is made from the JSON objects of a growing file. Other lines are ignored.
 
     `make` returns the value of an empty file, and `add` adds an object to a value.
     """
@@ -94,7 +94,7 @@ class Growing(Generic[Value]):
 
     @contextmanager
     def read(self) -> Iterator[Value]:
-        """The value of all objects by now; it does not change inside the `with` block."""
+        """Yield the value of all objects so far; it does not change inside the `with` block."""
         with self._lock:
             with suppress(OSError, UserError):
                 for part in new_parts(self._path, self._place):

@@ -1,7 +1,7 @@
 """The index of a run's rollouts: a SQLite file beside the run's own, which can be deleted at any time.
 
-It lies in `RUN/.view/`, or in the cache where the run's directory cannot be written. A file there that is damaged, or
-of another version, is replaced. Several viewers may use one index at once: one of them fills it.
+It lies in `RUN/.view/`, or in the cache if the run's directory is not writable. A damaged file there, or one of another
+version, is replaced. Several viewers may use one index at once: one of them fills it.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from slimrl.io.locks import hold_lock
 
 DIRECTORY = ".view"
 FILE = "index.sqlite"
-VERSION = 0x534C5603  # "SLV" and the version of the tables below; another one is built anew
+VERSION = 0x534C5603  # "SLV" and the version of the tables below; an index of another version is built again
 BUSY_S = 10.0
 
-# A rollout's id is (file << 32) + line. The count of changes starts anywhere, so that it names one state of one index.
+# A rollout's id is (file << 32) + line. The count of changes has a random start, so it identifies a state of one index.
 SCHEMA = """
 CREATE TABLE files (
   id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, name TEXT NOT NULL, step INTEGER NOT NULL,
@@ -50,7 +50,7 @@ INSERT INTO state VALUES (random() / 2);
 
 
 def index_path(run: Path) -> Path:
-    """Return the path of a run's index, and create its directory. Raises UserError if there is no place to write."""
+    """Return the path of a run's index, and create its directory. Raises UserError without a writable place."""
     for directory in (run / DIRECTORY, cache_root() / "view" / hashlib.sha256(os.fsencode(run)).hexdigest()[:16]):
         with suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
@@ -63,8 +63,8 @@ def index_path(run: Path) -> Path:
 
 
 def prepare(path: Path, is_damaged: bool = False) -> None:
-    """Make sure that an index of this version is there; an empty one replaces anything else, and one that `is_damaged`.
-    Raises sqlite3.OperationalError where nothing can be written, or another process writes for long."""
+    """Create an empty index unless one of this version exists. It replaces any other file, and every index if
+    `is_damaged`. Raises sqlite3.OperationalError if writing fails, or another process writes for long."""
     # Another viewer may start at the same moment.
     with hold_lock(path.with_suffix(".new.lock"), f"making {path}", say):
         if not is_damaged and _is_ours(path):
@@ -77,7 +77,7 @@ def prepare(path: Path, is_damaged: bool = False) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return True if the file is an index of this version, as far as its first page shows."""
+    """Return True if the file is an index of this version, by its first page."""
     try:
         with connect(path) as connection:
             return bool(connection.execute("PRAGMA user_version").fetchone()[0] == VERSION)
@@ -89,10 +89,10 @@ def _is_ours(path: Path) -> bool:
 
 @contextmanager
 def connect(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection to the index, closed at the end. Nothing is written before a `BEGIN`."""
+    """Yield a connection to the index, and close it afterwards. Nothing is written before a `BEGIN`."""
     with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
-        # SQLite's own `lower` knows no letters but those of ASCII.
+        # SQLite's own `lower` only converts ASCII letters.
         connection.create_function("lowercase", 1, str.lower, deterministic=True)
         connection.execute("PRAGMA synchronous = NORMAL")
         yield connection
@@ -100,7 +100,7 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def change(connection: sqlite3.Connection) -> Iterator[None]:
-    """One change of the index: readers see all that is written in the `with` block, or after an error nothing."""
+    """Change the index: readers see all writes of the `with` block together, or none of them after an error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,4 +1,4 @@
-"""Keeps the indexes of all runs up to date, on a thread of its own, while the page already answers."""
+"""Keeps the indexes of all runs up to date, on a separate thread, while the page already answers."""
 
 import sqlite3
 import threading
@@ -22,14 +22,14 @@ from slimrl_view.runs import ALARMS, RunDir
 from slimrl_view.scan import progress, update
 
 POLL_S = 1.0
-END_S = 5.0  # for a read that is under way; a disk may not answer, and the thread is a daemon
+END_S = 5.0  # wait for a running read; a disk may not answer, and the thread is a daemon
 WAIT_S = 0.2
 Json = dict[str, Any]
 
 
 @dataclass(slots=True)
 class Run:
-    """A run that is shown: its directory, and the readers of its files."""
+    """A shown run: its directory, and the readers of its files."""
 
     directory: RunDir
     index: Index
@@ -37,12 +37,12 @@ class Run:
     alarms: Growing[list[Json]]
     monitors: Monitors
     progress: Json | None = None  # of the indexing, while there is much to read
-    problem: str = ""  # why the index is not up to date
+    problem: str = ""  # the reason why the index is not up to date
     has_damaged_index: bool = False
 
 
 def open_run(directory: RunDir) -> Run:
-    """Return a run with its index, which may still be empty. Raises UserError if there is no place for the index."""
+    """Return a run with its index, which may still be empty. Raises UserError if the index cannot be written."""
     path = index_path(directory.path)
     try:
         prepare(path)
@@ -81,8 +81,8 @@ def wait_until_indexed(run: Run) -> None:
 
 
 def bring_up_to_date(run: Run, stopped: threading.Event) -> bool:
-    """Bring the index of a run up to date. Returns False if another process is doing it, or if it failed; the reason is
-    noted with the run. Either way it can be tried again."""
+    """Bring the index of a run up to date. Return False if another process is updating it, or if it failed; `problem`
+    has the reason. Either way the call can be repeated."""
     path, index = run.directory.path, run.index.path
     problem, is_done, left = "", False, None
     try:
@@ -92,7 +92,7 @@ def bring_up_to_date(run: Run, stopped: threading.Event) -> bool:
             if stopped.is_set():
                 break
         is_done = True
-    except Timeout:  # another process is at it
+    except Timeout:  # another process is updating it
         left = progress(path, index)
     except sqlite3.OperationalError as error:  # a full disk, or another viewer that writes for long
         problem = f"the index cannot be written: {error}"
@@ -100,14 +100,14 @@ def bring_up_to_date(run: Run, stopped: threading.Event) -> bool:
         run.has_damaged_index = True
     except UserError as error:
         problem = str(error)
-    except Exception as error:  # whatever is wrong with a run, the others are read on
+    except Exception as error:  # the other runs are still read, even after an unknown error
         problem = f"its rollouts cannot be read: {type(error).__name__}: {error}"
     run.problem, run.progress = problem, left
     return is_done
 
 
 def _facts(run: Path) -> tuple[int, str]:
-    """The last step of a run by its settings, 0 if unknown, and its environment, empty unless there is one alone."""
+    """Return the last step of a run by its settings, 0 if unknown, and its environment, empty if it has several."""
     settings = Settings(run)
     environments, last_step = settings.environments(), settings.get("max_steps")
     is_usable = isinstance(last_step, int) and 0 < last_step < 10**12

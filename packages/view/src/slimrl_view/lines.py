@@ -12,14 +12,14 @@ from slimrl.io.text import spans_between
 from slimrl.types import StopReason
 
 EXCERPT_CHARS = 160  # of the last reply, and of the prompt's last message
-MOST = 2**63  # the index has no place for a whole number from here on
+MOST = 2**63  # whole numbers from here on do not fit the index
 CALLS = ("tool", "tool_call", "code")  # tags around calls
 Json = dict[str, Any]
 
 
 def read_line(line: bytes) -> Json:
-    """Return the columns of a rollout, as `_columns` has them. Raises ValueError if the line is no rollout, or does not
-    agree with its digest."""
+    """Return the columns of a rollout, see `_columns`. Raises ValueError if the line is not a rollout, or does not
+    match its digest."""
     if has_wrong_digest(line):
         raise ValueError("is damaged")
     try:
@@ -29,26 +29,26 @@ def read_line(line: bytes) -> Json:
 
 
 def encodable(text: str) -> str:
-    """The text with a mark in place of each half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
+    """Return the text with a mark for each half of a surrogate pair, which JSON can spell but UTF-8 cannot."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _parse(line: bytes) -> Any:
-    """The JSON of a line with texts that are `encodable`."""
+    """Return the JSON of a line with texts that are `encodable`."""
     try:
-        return from_json(line)  # thrice as fast as json.loads, and refuses halves of surrogate pairs
+        return from_json(line)  # three times as fast as json.loads, and refuses halves of surrogate pairs
     except ValueError:
         return json.loads(encodable(json.dumps(json.loads(line), ensure_ascii=False)))
 
 
 def _columns(record: Mapping[str, Any]) -> Json:
-    """The columns of a rollout by name; a missing number is None.
+    """Return the columns of a rollout by name; a missing number is None.
 
-    `draw` is the task's draw in the run, -1 if unknown. `flat` is True for a rollout with advantages whose group
-    had no signal: as the run has recorded it, or in older files because all of its advantages are 0. `text` is in lower
-    case, for the search.
+    `draw` is the task's draw in the run, -1 if unknown. `flat` is True for a rollout with advantages whose group has no
+    signal: as recorded by the run, or in older files because all of its advantages are 0. `text` is in lower case, for
+    the search.
     """
     advantages = [value for value in record.get("advantages", ()) if value is not None]
     messages = record["messages"]
@@ -81,12 +81,12 @@ def _columns(record: Mapping[str, Any]) -> Json:
 
 
 def _excerpt(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The beginning of the last message; empty without one."""
+    """Return the first characters of the last message; empty without one."""
     return str(messages[-1]["content"])[:EXCERPT_CHARS] if messages else ""
 
 
 def _num_calls(message: Mapping[str, Any]) -> int:
-    """The number of tools that a reply calls, in any of the formats of `tools/`. A call within another does not
+    """Return the number of tool calls in a reply, in any of the formats of `tools/`. A call within another does not
     count."""
     content = str(message["content"])
     num = end = 0
@@ -98,7 +98,7 @@ def _num_calls(message: Mapping[str, Any]) -> int:
 
 
 def _whole_number(value: Any) -> int:
-    """The whole number. Raises ValueError if the index has no place for it, and OverflowError for an infinite one."""
+    """Return the whole number. Raises ValueError if it does not fit the index, OverflowError if it is infinite."""
     number = int(value)
     if not -MOST <= number < MOST:
         raise ValueError("is too large")

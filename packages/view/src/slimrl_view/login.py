@@ -1,4 +1,4 @@
-"""Lets a browser log in: an address with the key gives it a cookie, and so does one with a ticket, once."""
+"""Lets a browser log in: an address with the key gives it a cookie, and so does an address with a ticket, once."""
 
 import hashlib
 import hmac
@@ -23,7 +23,7 @@ PAGE = """\
 
 
 class Login:
-    """The ways in for a browser where a key is needed; none where `key` is empty."""
+    """The ways for a browser to log in if a key is needed; none if `key` is empty."""
 
     def __init__(self, key: str, variable: str) -> None:
         self.key = key
@@ -31,7 +31,7 @@ class Login:
         self._tickets: set[str] = set()
 
     def address(self, url: str) -> str:
-        """The address that logs a browser in by the key, however often."""
+        """Return the address that logs any browser in by the key."""
         return f"{url}?key={quote(self.key, safe='')}"
 
     def address_for_once(self, url: str) -> str:
@@ -41,7 +41,7 @@ class Login:
         return f"{url}?key={ticket}"
 
     def cookie(self, query: str) -> str:
-        """The cookie of a browser whose address has the key or a ticket in its query; empty for any other."""
+        """Return the cookie for a browser whose address has the key or a ticket in its query; otherwise empty."""
         given = dict(parse_qsl(query)).get("key", "") if self.key else ""
         if given in self._tickets:
             self._tickets.remove(given)
@@ -50,7 +50,7 @@ class Login:
         return f"{COOKIE}={_proof(self.key)}; HttpOnly; SameSite=Strict; Path=/"
 
     def is_known(self, cookies: str) -> bool:
-        """Whether a browser that sends these cookies has logged in."""
+        """Return True if a browser that sends these cookies has logged in."""
         found = dict(one.strip().partition("=")[::2] for one in cookies.split(";"))
         return bool(self.key) and hmac.compare_digest(found.get(COOKIE, "").encode(), _proof(self.key).encode())
 
@@ -61,7 +61,7 @@ class Login:
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:
-    """Whether a request is for something to be read by a person, as a browser's address bar sends it."""
+    """Return True if a request is for a page to read, as a browser's address bar sends it."""
     return "text/html" in headers.get("accept", "")
 
 

@@ -1,4 +1,4 @@
-"""Reads the present state of a run's monitors from its metrics: how far each is from an alarm."""
+"""Reads the present state of a run's monitors from its metrics: the distance of each from an alarm."""
 
 import math
 from pathlib import Path
@@ -24,7 +24,7 @@ class Monitors:
         self._health = Growing(run / METRICS, lambda: Health(self._config, say=lambda text: None), _look)
 
     def all(self) -> list[Json]:
-        """Every monitor with its latest value, which is null until there is one, and its bounds."""
+        """Return every monitor with its bounds and its latest value, which is null without one."""
         with self._health.read() as health:
             watched = {one.monitor.name: one for one in health.watched}
             return [self._describe(monitor, watched.get(monitor.name)) for monitor in MONITORS]
@@ -46,7 +46,7 @@ class Monitors:
 
 
 def _config(run: Path) -> MonitorsConfig:
-    """The run's settings of its monitors; the defaults where they cannot be read."""
+    """Return the run's settings of its monitors; the defaults if they are unreadable."""
     try:
         return MonitorsConfig.model_validate(Settings(run).get("monitors") or {})
     except ValidationError:
@@ -59,7 +59,7 @@ def _look(health: Health, record: Json) -> None:
 
 
 def _numbers(record: Json) -> dict[str, float]:
-    """The metrics of a line; one that is not finite is nan."""
+    """Return the metrics of a line; a null value is nan."""
     found = {name: value for name, value in record.items() if "/" in name and name != "monitor/alarms"}
     return {name: math.nan if value is None else float(value) for name, value in found.items() if _is_number(value)}
 

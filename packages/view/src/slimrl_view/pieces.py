@@ -1,6 +1,6 @@
-"""Splits a rollout's text into the pieces that its tokens stand for, by the tokenizer that the run has saved.
+"""Splits a rollout's text into one piece for each token, by the tokenizer that the run has saved.
 
-A character whose bytes are spread over several tokens belongs to the last of them; the pieces of the others are empty.
+A character whose bytes are spread over several tokens belongs to the last one; the pieces of the others are empty.
 """
 
 import codecs
@@ -21,7 +21,7 @@ MAX_BYTES = 256 * 2**20
 
 
 def find_tokenizer(run: Path) -> Path | None:
-    """Return the tokenizer's file of a run: its own, or the one beside the newest saved weights; None without one."""
+    """Return the file of a run's tokenizer: its own, or the one beside the newest saved weights; None without one."""
     weights = (path for path in (run / "weights").glob("step_*") if path.name[5:].isdecimal())
     newest_first = sorted(weights, key=lambda path: -int(path.name[5:]))
     places = [run / "tokenizer", *newest_first]
@@ -29,7 +29,7 @@ def find_tokenizer(run: Path) -> Path | None:
 
 
 class Pieces:
-    """A tokenizer, for the text of each single token."""
+    """A tokenizer for the text of each single token."""
 
     def __init__(self, path: Path) -> None:
         """Read a tokenizer's file. Raises UserError if it is malformed."""
@@ -37,7 +37,7 @@ class Pieces:
         try:
             self._tokenizer = Tokenizer.from_str(text)
             decoder = json.dumps(json.loads(text).get("decoder"))
-        except Exception as error:  # the library has no exception of its own
+        except Exception as error:  # the library does not define an exception type
             raise UserError(f"{path} cannot be read as a tokenizer: {error}") from None
         self._is_byte_level = '"ByteLevel"' in decoder
         added = self._tokenizer.get_added_tokens_decoder()
@@ -45,7 +45,7 @@ class Pieces:
         self.special_ids = frozenset(number for number, token in added.items() if token.special)
 
     def split(self, token_ids: Sequence[int]) -> list[str]:
-        """The piece of each token; together they are the text."""
+        """Return the piece of each token; joined they are the text."""
         return self._split_bytes(token_ids) if self._is_byte_level else self._split_stream(token_ids)
 
     def _split_bytes(self, token_ids: Sequence[int]) -> list[str]:
@@ -58,7 +58,7 @@ class Pieces:
     def _bytes(self, token: int) -> bytes:
         if token in self._added:
             return self._added[token].encode("utf-8", "replace")
-        text = self._tokenizer.id_to_token(token) or ""  # models have ids without a token, to be a round number
+        text = self._tokenizer.id_to_token(token) or ""  # models may round up their ids, so some have no token
         codes = [_BYTES.get(char) for char in text]
         return text.encode() if None in codes else bytes(code for code in codes if code is not None)
 
@@ -74,7 +74,7 @@ class Pieces:
 
 @lru_cache(maxsize=4)
 def pieces_of(path: Path, mtime: float) -> Pieces:
-    """The tokenizer of a file as it was at a time, kept from the last call."""
+    """Return the tokenizer of a file, cached by the file's time of change."""
     return Pieces(path)
 
 

@@ -1,4 +1,4 @@
-"""Answers questions about a run's rollouts from its index: which there are, and in which groups. Opens nothing else."""
+"""Answers requests about a run's rollouts and their groups from its index. Opens no other file."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from slimrl_view.index import connect
 from slimrl_view.runs import HELD_OUT, TRAIN, stage_of
 
 MAX_LIMIT = 5000
-KEPT_RESULTS = 8  # of searches, so that turning a page searches nothing
+KEPT_RESULTS = 8  # cached searches, so that the next page needs no search
 MAX_TASK_ROWS = 2000
 MAX_GROUP_ROWS = 5000
 FACETS = ("drop", "environment", "stop", "role")
@@ -31,12 +31,12 @@ Json = dict[str, Any]
 
 
 class Missing(UserError):
-    """A run, a rollout, a group or a file that was asked for and is not there."""
+    """A requested run, rollout, group or file does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A question of the page: conditions, order, page and file."""
+    """A request of the page: conditions, order, page and file."""
 
     where: str = ""
     sort: str = ""
@@ -47,7 +47,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rollout's line is: the file below the run's directory, and the bytes of the line in it."""
+    """The place of a rollout's line: the file below the run's directory, and the bytes of the line in it."""
 
     path: str
     begin: int
@@ -56,7 +56,7 @@ class Place:
 
 
 class Index:
-    """The index of one run, for reading. It may be used by several threads."""
+    """The index of one run, for reading. Several threads may use it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,11 +72,11 @@ class Index:
         return {"rollouts": numbers.get(1, 0), "held_out": numbers.get(0, 0), "damaged": damaged}
 
     def empty_evaluations(self) -> list[str]:
-        """Return the evaluations whose files were read and have no line."""
+        """Return the evaluations whose files were read and have no lines."""
         return [name for name, lines, _ in self._evaluations() if not lines]
 
     def files(self) -> Json:
-        """The steps that have rollouts, and the evaluations with the number of their episodes."""
+        """Return the steps that have rollouts, and the evaluations with the number of their episodes."""
         with connect(self.path) as connection:
             steps = connection.execute("SELECT step FROM files WHERE name = ? AND lines ORDER BY step", (TRAIN,))
             train = {"steps": [step for (step,) in steps]}
@@ -84,8 +84,8 @@ class Index:
         return {"train": train, "held_out": sorted(held_out, key=lambda one: (*stage_of(one[0]), one[0]))}
 
     def rollouts(self, selection: Selection, with_facets: bool = False) -> Json:
-        """A page of the rollouts that meet the conditions, in order. With facets, how many rollouts have each value of
-        the fields that have few."""
+        """Return a page of the rollouts that meet the conditions, in order. With facets, add the number of rollouts for
+        each value of the fields that have few values."""
         where, order = where_clause(selection.where), order_of_rollouts(selection.sort)
         with connect(self.path) as connection:
             scope = _scope(connection, selection.file)
@@ -105,7 +105,7 @@ class Index:
             return answer
 
     def groups(self, selection: Selection) -> Json:
-        """A page of the groups that have a rollout that meets the conditions, in order."""
+        """Return a page of the groups with at least one rollout that meets the conditions, in order."""
         where, order = where_clause(selection.where), order_of_groups(selection.sort)
         with connect(self.path) as connection:
             scope = _scope(connection, selection.file)
@@ -129,12 +129,12 @@ class Index:
         return {"rows": found, "metric_names": sorted({name for row in found for name in row["metrics"]})}
 
     def task(self, task: str) -> Json:
-        """All rollouts of a task, of all steps and evaluations."""
+        """Return all rollouts of a task, from all steps and evaluations."""
         rows = self._select(f"task = ? ORDER BY rollouts.step, file, line LIMIT {MAX_TASK_ROWS}", (task,))
         return {"rows": [*map(_row, rows)]}
 
     def place(self, key: str) -> Place:
-        """Return the place of the rollout of a key. Raises Missing for an unknown key."""
+        """Return the place of the rollout with this key. Raises Missing for an unknown key."""
         found = re.fullmatch(r"([^:]+):(\d{1,12}):(\d{1,9})", key, re.ASCII)
         if not found:
             raise Missing(f"there is no rollout {key!r:.200}: a key is FILE:STEP:LINE, such as train:12:3.")
@@ -145,7 +145,7 @@ class Index:
         return Place(rows[0]["path"], rows[0]["begin"], rows[0]["size"], _row(rows[0]))
 
     def evaluation(self, name: str) -> dict[str, Json]:
-        """The rollouts of an evaluation by their tasks. Raises Missing if there is no evaluation of this name."""
+        """Return the rollouts of an evaluation by their tasks. Raises Missing for an unknown name."""
         rows = self._select("{scope} ORDER BY line", (), f"{HELD_OUT}/{name}")
         return {row["task"]: _row(row) for row in rows}
 
@@ -170,7 +170,7 @@ class Index:
         return [(name.removeprefix(f"{HELD_OUT}/"), lines, damaged) for name, lines, damaged in found]
 
     def _select(self, condition: str, values: Sequence[Any], file: str = "") -> list[sqlite3.Row]:
-        """The rollouts that meet a condition, in which `{scope}` stands for: of this file."""
+        """Return the rollouts that meet a condition. `{scope}` in it stands for a condition on the file."""
         with connect(self.path) as connection:
             scope = _scope(connection, file) if file else Clause("1")
             sql = f"{SELECT} WHERE {condition.format(scope=f'rollouts.{scope.sql}')}"
@@ -188,7 +188,7 @@ def pair_up(left: dict[str, Json], right: dict[str, Json]) -> Json:
 
 @lru_cache(maxsize=KEPT_RESULTS)
 def _matching_ids(path: Path, changes: int, scope: Clause, where: Clause, order: Clause) -> "array[int]":
-    """The ids of all rollouts that meet the conditions, in order. `changes` names the state of the index."""
+    """Return the ids of all rollouts that meet the conditions, in order. `changes` identifies the index's state."""
     sql = f"SELECT id FROM rollouts WHERE {scope.sql} AND {where.sql} ORDER BY {order.sql}"
     with connect(path) as connection:
         found = connection.execute(sql, (*scope.values, *where.values, *order.values))
@@ -196,7 +196,7 @@ def _matching_ids(path: Path, changes: int, scope: Clause, where: Clause, order:
 
 
 def _scope(connection: sqlite3.Connection, file: str) -> Clause:
-    """The condition that a rollout is of the training, or of an evaluation. Raises Missing for an unknown file."""
+    """Return the condition for rollouts of the training or an evaluation. Raises Missing for an unknown file."""
     if file == TRAIN:
         return Clause("held_out = 0")
     found = connection.execute("SELECT id FROM files WHERE name = ?", (file,)).fetchone()
@@ -231,7 +231,7 @@ def _facets(connection: sqlite3.Connection, matching: Clause) -> dict[str, Count
 
 
 def _spread(groups: Sequence[sqlite3.Row], most: int) -> list[sqlite3.Row]:
-    """As many of the groups as have no more rollouts than `most` together, taken at even distances."""
+    """Return groups at even distances that together have at most `most` rollouts."""
     total = sum(group["num"] for group in groups)
     if total <= most:
         return [*groups]

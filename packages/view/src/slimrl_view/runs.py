@@ -1,4 +1,4 @@
-"""Finds run directories and names them, and lists the files in them that the viewer reads. Opens nothing."""
+"""Finds and names run directories, and lists the files in them that the viewer reads. Opens no files."""
 
 import re
 from collections import Counter
@@ -10,17 +10,17 @@ from slimrl.errors import UserError
 
 CONFIG, METRICS, ALARMS, SUMMARY = "config.toml", "metrics.jsonl", "monitors.jsonl", "summary.json"
 ROLLOUTS, HELD_OUT = "rollouts", "held_out"
-TRAIN = "train"  # the name of all rollout files of the training together
+TRAIN = "train"  # the common name of all rollout files of the training
 STEP_FILE = re.compile(r"step_(\d{1,12})\.jsonl", re.ASCII)
 STAGES = ("base", "start", "step", "final")
 FINAL_RANK = 3
-MANY_RUNS = 200  # that a directory of runs may hold
+MANY_RUNS = 200  # the maximum in a directory of runs
 PARENTS = ("outputs", "runs")  # where runs lie by default
 
 
 @dataclass(frozen=True, slots=True)
 class RunDir:
-    """A run: its directory, the name by which the page knows it, and the path as the user gave it."""
+    """A run: its directory, its name on the page, and its path as the user gave it."""
 
     id: str
     path: Path
@@ -42,7 +42,7 @@ def is_run(path: Path) -> bool:
 
 
 def find_runs(parents: Iterable[Path]) -> list[Path]:
-    """The run directories in the given directories, and in those within them, the newest first."""
+    """Return the run directories in the given directories and in their subdirectories, newest first."""
     found = {
         path
         for parent in parents
@@ -50,13 +50,13 @@ def find_runs(parents: Iterable[Path]) -> list[Path]:
         for path in parent.glob(pattern)
         if path.is_dir() and not path.name.startswith(".") and is_run(path)
     }
-    # A directory in a run, such as the warm-up's, belongs to it.
+    # A directory in a run, such as the warm-up's, belongs to this run.
     return sorted((path for path in found if not found & {*path.parents}), key=_age)
 
 
 def open_runs(arguments: Sequence[str]) -> list[RunDir]:
-    """The runs that the user named, each once. A directory of runs stands for all of them. Raises UserError for a path
-    that is neither."""
+    """Return the runs that the user named, each once. A directory of runs stands for all of them. Raises UserError for
+    a path that is neither a run nor such a directory."""
     paths: dict[Path, str] = {}
     for argument in arguments:
         given = Path(argument)
@@ -66,8 +66,8 @@ def open_runs(arguments: Sequence[str]) -> list[RunDir]:
 
 
 def rollout_files(path: Path, last_step: int = 0) -> Iterator[RolloutFile]:
-    """The files of rollouts in a run's directory: first of the training by step, then of evaluations in the order of a
-    run's stages. `last_step` is the step of the evaluation at the end."""
+    """Yield the rollout files in a run's directory: first the training by step, then evaluations in the order of a
+    run's stages. `last_step` is the step of the final evaluation."""
     steps = ((STEP_FILE.fullmatch(file.name), file) for file in sorted((path / ROLLOUTS).glob("step_*.jsonl")))
     yield from (RolloutFile(file, TRAIN, int(found[1])) for found, file in steps if found)
     for file in sorted((path / HELD_OUT).glob("*.jsonl"), key=lambda file: (*stage_of(file.stem), file.name)):
@@ -76,7 +76,7 @@ def rollout_files(path: Path, last_step: int = 0) -> Iterator[RolloutFile]:
 
 
 def stage_of(name: str) -> tuple[int, int]:
-    """The rank of an evaluation among the stages of a run, and its step if its name has one.
+    """Return the rank of an evaluation among the stages of a run, and its step if its name has one.
 
     >>> sorted(["final_greedy", "step_30_greedy", "step_5_greedy", "base_greedy", "start_greedy"], key=stage_of)
     ['base_greedy', 'start_greedy', 'step_5_greedy', 'step_30_greedy', 'final_greedy']
@@ -102,7 +102,7 @@ def _runs_within(path: Path) -> list[Path]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """A name for each path: its last part, with the one before where two would be alike, and else a number."""
+    """Return a name for each path: its last part, with the part before it if two are equal, or else with a number."""
     short = [_plain(path.name) for path in paths]
     longer = [f"{_plain(path.parent.name)}-{_plain(path.name)}" for path in paths]
     counts = Counter(short)

@@ -1,6 +1,6 @@
 """Brings the index of a run up to date with its files, a part at a time, while others read it.
 
-A damaged line is counted and passed over. Lines that are gone from the files are deleted from the index.
+A damaged line is counted and skipped. Lines that are gone from the files are deleted from the index.
 """
 
 import json
@@ -23,17 +23,17 @@ Json = dict[str, Any]
 
 
 def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator[Json]:
-    """Add the new lines of the run's files to the index. Yields the progress after each part.
+    """Add the new lines of the run's files to the index. Yield the progress after each part.
 
-    `last_step` is the step of the evaluation at the end, and `environment` the one of all training tasks, empty if
-    there are several: older files do not have it. Raises filelock.Timeout, with nothing done, while another process
-    does the same, and UserError at the end if a file could not be read.
+    `last_step` is the step of the final evaluation. `environment` is the environment of all training tasks, empty if
+    there are several; older files do not have it. Raises filelock.Timeout, before any change, while another process
+    does the same. Finally raises UserError if a file could not be read.
     """
     with FileLock(index.with_suffix(".lock"), timeout=0), connect(index) as connection:
         files = {str(file.path.relative_to(run)): file for file in rollout_files(run, last_step)}
         _forget_others(connection, files)
         total, problem = sum(map(_size, files.values())), None
-        # The newest steps first: a person looks for these while the rest is read.
+        # The newest steps first, because people look for these while the rest is read.
         for path, file in sorted(files.items(), key=lambda item: (item[1].name == TRAIN, -item[1].step)):
             place = connection.execute(
                 "SELECT inode, mtime_ns, end, mark FROM files WHERE path = ?", (path,)
@@ -43,14 +43,14 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
                     with change(connection):
                         _write(connection, path, file, part, environment)
                     yield _progress(connection, total)
-            except UserError as error:  # such as a pipe, or a file that must not be read: the others can be
+            except UserError as error:  # a pipe or an unreadable file, for example; the other files are still read
                 problem = problem or error
         if problem:
             raise problem
 
 
 def progress(run: Path, index: Path) -> Json | None:
-    """Return how many bytes of a run's files are in the index, and how many there are; None if these are equal."""
+    """Return the numbers of indexed bytes and of all bytes of a run's files; None if they are equal."""
     with connect(index) as connection:
         found = _progress(connection, sum(_size(file) for file in rollout_files(run)))
     return found if found["done_bytes"] < found["total_bytes"] else None
@@ -62,7 +62,7 @@ def _progress(connection: sqlite3.Connection, total: int) -> Json:
 
 
 def _forget_others(connection: sqlite3.Connection, files: Mapping[str, RolloutFile]) -> None:
-    """Forget files that are gone, and one that counts for another step now."""
+    """Remove files that are gone, and a file whose step has changed."""
     for row in connection.execute("SELECT id, path, step FROM files").fetchall():
         if row["path"] not in files or files[row["path"]].step != row["step"]:
             with change(connection):
@@ -71,7 +71,7 @@ def _forget_others(connection: sqlite3.Connection, files: Mapping[str, RolloutFi
 
 
 def _write(connection: sqlite3.Connection, path: str, file: RolloutFile, part: Part, environment: str) -> None:
-    """Write the lines of a part, and where it ends."""
+    """Write the lines of a part, and the place after it."""
     connection.execute("INSERT OR IGNORE INTO files (path, name, step) VALUES (?, ?, ?)", (path, file.name, file.step))
     number, lines, damaged = connection.execute(
         "SELECT id, lines, damaged FROM files WHERE path = ?", (path,)
@@ -89,7 +89,7 @@ def _write(connection: sqlite3.Connection, path: str, file: RolloutFile, part: P
         # A step may draw a task more than once.
         draw, role = row.pop("draw"), f" ({row['role']})" if row["role"] else ""
         row["grp"] = f"{file.step}/{row['task']}{f'@{draw}' if draw >= 0 else ''}{role}"
-        # The tasks of an evaluation have their environment's name in front.
+        # A task's name in an evaluation starts with the name of its environment.
         row["environment"] = row["environment"] or (
             environment if file.name == TRAIN else row["task"].partition("/")[0]
         )
@@ -116,13 +116,13 @@ def _clear(connection: sqlite3.Connection, file: int) -> None:
 
 
 def _write_group(connection: sqlite3.Connection, file: int, group: str) -> None:
-    """Compute anew the numbers of a group to which rollouts were added."""
+    """Compute the numbers of a group again, after rollouts were added."""
     rows = connection.execute(
         'SELECT held_out, step, task, reward, advantage, flat, "drop", prompt FROM rollouts '
         "WHERE file = ? AND grp = ? ORDER BY line",
         (file, group),
     ).fetchall()
-    # A group has no signal if some of its rollouts have advantages, and all of these had no signal.
+    # A group has no signal if some of its rollouts have advantages, and all of these are without signal.
     flat = [row["flat"] for row in rows if row["advantage"] is not None]
     zero = int(bool(flat) and all(flat))
     rewards = [row["reward"] for row in rows]
@@ -136,12 +136,12 @@ def _write_group(connection: sqlite3.Connection, file: int, group: str) -> None:
 
 
 def _numbers(rewards: Sequence[float]) -> tuple[float | None, ...]:
-    """The mean, the smallest, the largest and the spread of some rewards; None where there is no such float."""
+    """Return the mean, the smallest, the largest and the spread of some rewards; None if a value is not a float."""
     if not rewards:
         return (None,) * 4
     try:
         mean, spread = statistics.fmean(rewards), statistics.pstdev(rewards)
-    except OverflowError:  # their sum is too large, or their squares are
+    except OverflowError:  # the sum of the rewards or their squares is too large
         return None, min(rewards), max(rewards), None
     return mean, min(rewards), max(rewards), spread
 

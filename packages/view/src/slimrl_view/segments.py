@@ -1,6 +1,6 @@
-"""Divides a rollout's tokens into its messages, and its replies into thoughts, calls of tools, answers and other text.
+"""Divides a rollout's tokens into its messages, and its replies into thoughts, tool calls, answers and other text.
 
-Messages are found by their contents in the text, so that it works for any chat template.
+Messages are found by their contents in the text, so this works with any chat template.
 """
 
 import re
@@ -10,8 +10,8 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 Json = dict[str, Any]
-# Thoughts and programs may be cut off at the end of a reply; another tag counts only if it is closed, if need be by a
-# stop text without its last character.
+# Thoughts and programs may be cut off after the reply's last token. Another tag counts only if it is closed; a stop
+# text without its last character may close it too.
 PART = re.compile(
     r"(?P<thought><think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)|\A(?:(?!<think).)*?</think>)"
     r"|(?P<tool_call><(?P<call>tool|tool_call|code)>.*?(?:</(?P=call)>?|\Z)|```.*?(?:```|\Z))"
@@ -24,15 +24,15 @@ CLOSING = re.compile(r"</([A-Za-z][\w-]*)>?")
 def segments_of(
     pieces: Sequence[str], mask: Sequence[int], messages: Sequence[Mapping[str, Any]], ends: Sequence[bool]
 ) -> list[Json]:
-    """The segments of a rollout in order, each with where its tokens begin and end.
+    """Return the segments of a rollout in order, each with the first token and the token after the last.
 
-    `pieces` are the texts of the tokens, `mask` is 1 for those that the policy sampled, and `ends` is True for special
-    tokens, the first of which after a message's content still belongs to it.
+    `pieces` are the texts of the tokens. `mask` is 1 for tokens that the policy sampled. `ends` is True for special
+    tokens; the first of these after a message's content still belongs to the message.
     """
     starts = [0, *accumulate(map(len, pieces))]
     text = "".join(pieces)
     runs = list(_runs(mask))
-    # A prompt may have solved examples in it: only the last of the assistant's messages were sampled.
+    # A prompt may contain solved examples, so only the last of the assistant's messages were sampled.
     num_sampled = sum(sampled for sampled, _, _ in runs)
     replies = [number for number, message in enumerate(messages) if message.get("role") == "assistant"]
     replies = replies[max(0, len(replies) - num_sampled) :]
@@ -55,7 +55,7 @@ def segments_of(
 
 
 def _runs(mask: Sequence[int]) -> Iterator[tuple[bool, int, int]]:
-    """The stretches of equal mask, each with where it begins and ends."""
+    """Yield the stretches of equal mask, each with its first token and the token after its last."""
     edges = [0, *(n for n, (a, b) in enumerate(pairwise(mask), 1) if bool(a) != bool(b)), len(mask)]
     return ((bool(mask[begin]), begin, end) for begin, end in pairwise(edges) if begin < end)
 
@@ -63,8 +63,8 @@ def _runs(mask: Sequence[int]) -> Iterator[tuple[bool, int, int]]:
 def _messages(
     text: str, starts: Sequence[int], span: tuple[int, int], messages: Sequence[Mapping[str, Any]], ends: Sequence[bool]
 ) -> Iterator[tuple[int, int, str]]:
-    """The messages between two replies: where each begins and ends, and its role. The text after the last of them, as
-    the opening of the reply, is the assistant's."""
+    """Yield the messages between two replies: the first token, the token after the last, and the role. The text after
+    the last message, such as the opening of the reply, is the assistant's."""
     begin, end = span
     at, token = starts[begin], begin
     for message in messages:
@@ -84,8 +84,8 @@ def _messages(
 
 
 def _find_parts(reply: str) -> Iterator[tuple[str, int, int]]:
-    """The kinds of the parts in tags, each with where it begins and ends. The time is linear: where a tag is closed is
-    looked up, and not searched for from each opening tag."""
+    """Yield the kinds of the parts in tags, each with its start and end. The time is linear, because closing tags are
+    looked up instead of searched from each opening tag."""
     closings: dict[str, list[re.Match[str]]] = {}
     for one in CLOSING.finditer(reply):
         closings.setdefault(one[1], []).append(one)
@@ -103,7 +103,7 @@ def _find_parts(reply: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _parts(reply: str, offset: int, starts: Sequence[int], first: int) -> list[Json]:
-    """The parts of a reply by tokens. A token that two parts share belongs to the one in which it begins."""
+    """Return the parts of a reply by tokens. A token in two parts belongs to the first of them."""
     bounds: list[tuple[int, str]] = [(0, "text")]
     for kind, begin, end in _find_parts(reply):
         bounds += [(begin, kind), (end, "text")]

@@ -1,6 +1,6 @@
-"""The viewer's HTTP server: the page, and the answers of `api.py` as JSON. Needs the standard library alone.
+"""The viewer's HTTP server: the page, and the answers of `api.py` as JSON. Needs only the standard library.
 
-It answers GET and HEAD, and only requests of this machine's programs or of its own page (`io/http_access.py`).
+It answers GET and HEAD, and only requests from this machine's programs or from its own page (`io/http_access.py`).
 """
 
 import errno
@@ -42,7 +42,7 @@ MAX_TARGET = 16 * 2**10  # bytes of a path with its query
 MAX_FIELDS = 32
 IDLE_S = 60.0
 MAX_CONNECTIONS = 64
-ROOM_S = 1.0  # for a connection that was ended to leave its place
+ROOM_S = 1.0  # wait for a closed connection to free its place
 TRIED_PORTS = 20
 HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # this machine, for a server at all of its addresses
 
@@ -56,7 +56,7 @@ class Server(ThreadingHTTPServer):
         self.address_family = family
         self.api, self.access = api, access
         self.login = Login(access.key, access.variable)
-        # The files of the page by their paths in an address. Others are not served.
+        # The files of the page by their paths in an address. Other files are not served.
         self.files = {f"/{path.name}": path for path in STATIC.iterdir() if path.suffix in TYPES}
         self.files["/"] = STATIC / "index.html"
         self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
@@ -64,15 +64,15 @@ class Server(ThreadingHTTPServer):
         super().__init__(address, Handler)
 
     def url(self, elsewhere: bool = False) -> str:
-        """The address of the page on this machine, or on other machines, if they know this one's name."""
+        """Return the page's address on this machine, or on other machines, if they know this machine's name."""
         name = str(self.server_address[0])
         if name in HERE:
             name = socket.gethostname() if elsewhere else HERE[name]
         return f"http://{f'[{name}]' if ':' in name else name}:{self.server_address[1]}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a new connection. Where all places are taken, the oldest one ends: a client that sends its request
-        drop by drop, or does not read the answer, keeps nobody out."""
+        """Answer a new connection. If all places are taken, the oldest connection is closed, so a client that sends its
+        request very slowly, or does not read the answer, cannot block others."""
         if not self._places.acquire(blocking=False):
             for oldest in [*self._open][:1]:
                 with suppress(OSError):
@@ -91,13 +91,13 @@ class Server(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Pass over a client that leaves early; anything else is a bug, and shown."""
+        """Ignore a client that leaves early; any other error is a bug, and shown."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
 def bind(host: str, port: int, api: Api, access: Access, is_chosen: bool) -> Server:
-    """A server on the port, or on the next free one if the user has not chosen it. Raises UserError without one."""
+    """Return a server on the port, or on the next free one unless `is_chosen`. Raises UserError without a free port."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -115,7 +115,7 @@ def bind(host: str, port: int, api: Api, access: Access, is_chosen: bool) -> Ser
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers the one request of a connection."""
+    """Answers one request of a connection."""
 
     server: Server
     server_version = "slimrl"
@@ -146,7 +146,7 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _refuse_method
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer a request that is no HTTP, too large, or of an unknown method."""
+        """Answer a request that is not HTTP, too large, or of an unknown method."""
         self._send_error(code, message or HTTPStatus(code).phrase)
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -163,11 +163,11 @@ class Handler(BaseHTTPRequestHandler):
         except UserError as error:
             status = HTTPStatus.NOT_FOUND if isinstance(error, Missing) else HTTPStatus.BAD_REQUEST
             self._send_error(status, f"{str(error)[:1].upper()}{str(error)[1:]}")
-        except sqlite3.DatabaseError as error:  # such as a damaged file, which the indexer then builds anew
+        except sqlite3.DatabaseError as error:  # such as a damaged file, which the indexer then builds again
             self._send_error(HTTPStatus.SERVICE_UNAVAILABLE, f"The index cannot be read now: {error}.")
 
     def _logs_in(self, target: SplitResult) -> bool:
-        """Whether the address logs the browser in; then a cookie does from now on, and the key leaves the address."""
+        """Return True if the address logs the browser in. A cookie then replaces the key, which leaves the address."""
         cookie = self.server.login.cookie(target.query) if target.path == "/" else ""
         if cookie:
             self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
@@ -180,7 +180,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send_error(refusal.status, refusal.message, refusal.headers)
 
     def _headers(self) -> dict[str, str]:
-        """The headers with names in lower case. A browser that has logged in counts as one that sends the key."""
+        """Return the headers with names in lower case. For a browser that has logged in, add the key."""
         headers = {name.lower(): value for name, value in self.headers.items()}
         login = self.server.login
         if login.is_known(headers.get("cookie", "")):
@@ -191,7 +191,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send_json(status, {"error": sentence}, headers)
 
     def _send_json(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
-        # ASCII, so that half of a surrogate pair, which UTF-8 lacks, arrives as it is.
+        # In ASCII, so that half of a surrogate pair, which UTF-8 lacks, arrives unchanged.
         body = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
         self._send(status, body, "application/json", headers)
 

@@ -11,8 +11,8 @@ NAMES = ("advantage", "entropy", "log_ratio")
 
 
 def token_values(rollouts: Path, line: int, mask: list[int]) -> dict[str, list[float | None] | None]:
-    """The recorded values of a rollout's tokens by name: for each a list with None where the policy did not sample, or
-    None in place of the list if it was not recorded."""
+    """Return the recorded values of a rollout's tokens by name: for each name a list with None for tokens that the
+    policy did not sample, or None instead of a list if it was not recorded."""
     values: dict[str, list[float | None] | None] = dict.fromkeys(NAMES)
     path = rollouts.with_name(f"{rollouts.stem}.tokens.npz")
     arrays = _load(path, path.stat().st_mtime_ns) if path.is_file() else {}
@@ -32,7 +32,7 @@ def token_values(rollouts: Path, line: int, mask: list[int]) -> dict[str, list[f
 
 @lru_cache(maxsize=4)
 def _load(path: Path, mtime_ns: int) -> dict[str, Any]:
-    """The arrays of a file as it was at a time; empty if it is damaged, or being written."""
+    """Return the arrays of a file, cached by its time of change; empty if it is damaged, or still being written."""
     try:
         # Opened here, because numpy does not close a file that it cannot read.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:

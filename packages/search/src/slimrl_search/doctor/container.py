@@ -6,7 +6,7 @@ from slimrl_search.services.container import COMPOSERS, engine_of
 
 
 def probe() -> list[Finding]:
-    """A finding on the container engine; none is needed where bubblewrap works."""
+    """Return a finding on the container engine; where bubblewrap works, no engine is needed."""
     try:
         engine = engine_of("run a container", COMPOSERS)
     except UserError as error:

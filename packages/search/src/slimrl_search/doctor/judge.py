@@ -1,4 +1,4 @@
-"""The judge that `.env` or the environment names: whether it answers, and has the model."""
+"""The probe of the judge that `.env` or the environment names: does it answer, and does it have the model?"""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ START = "`uv run python scripts/run_llamacpp.py` or `scripts/run_vllm.py` starts
 
 
 def probe() -> list[Finding]:
-    """A finding on the judge. Raises UserError for an address with a key in it."""
+    """Return a finding on the judge. Raises UserError for an address with a key in it."""
     variables = {**read_env_file(Path(".env")), **os.environ}
     model, url = (variables.get(f"JUDGE_{name}", "").strip() for name in ("MODEL", "BASE_URL"))
     settings = JudgeSettings(model, url or DEFAULT_URL)
@@ -31,12 +31,12 @@ def probe() -> list[Finding]:
 
 
 def read_env_file(path: Path) -> Mapping[str, str]:
-    """The variables in a `.env`, as the scripts read it; empty without the file."""
+    """Return the variables in a `.env`, as the scripts read it; empty without the file."""
     return {name: value for name, value in dotenv_values(path).items() if value is not None}
 
 
 def judge_finding(settings: JudgeSettings, models: list[str], trouble: str) -> Finding:
-    """Whether the judge answers, and has its model; where no model is named, which ones there are."""
+    """Return a finding: does the judge answer and have its model? Without a chosen model, name the available ones."""
     if not settings.model:
         text = "none is named, so answers in free text are compared by their words"
         if models:

@@ -1,4 +1,4 @@
-"""ChromaDB and the embedder, which wiki-search looks up titles with."""
+"""The probes of ChromaDB and the embedder, by which wiki-search looks up titles."""
 
 import importlib.util
 from importlib.metadata import version
@@ -12,7 +12,7 @@ PACKAGES = {"chromadb": "ChromaDB", "sentence_transformers": "sentence-transform
 
 
 def probe() -> list[Finding]:
-    """Findings on ChromaDB, which is tried in memory, and on the embedder."""
+    """Return findings on ChromaDB, tested in memory, and on the embedder."""
     missing = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
         text = f"{' and '.join(missing)} not installed, so wiki-search cannot be played here"
@@ -21,7 +21,7 @@ def probe() -> list[Finding]:
 
 
 def try_chroma() -> list[str]:
-    """The names that a small index in memory gives, nearest first."""
+    """Return the results of a query to a small index in memory, nearest first."""
     import chromadb  # an extra: only here
 
     client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
@@ -33,7 +33,7 @@ def try_chroma() -> list[str]:
 
 
 def chroma_finding(nearest: list[str]) -> Finding:
-    """Whether the index finds what is near."""
+    """Return a finding that depends on the order of the results."""
     text = f"ChromaDB {version('chromadb')}"
     if nearest != ["near", "far"]:
         remedy = f"Install it again: {install_hint('search')}"
@@ -42,7 +42,7 @@ def chroma_finding(nearest: list[str]) -> Finding:
 
 
 def embedder_finding(directory: Path | None) -> Finding:
-    """Whether the embedder's weights are here. It is not loaded, which takes seconds."""
+    """Return a finding on the embedder's weights. They are not loaded, because that takes seconds."""
     if directory is None:
         text = f"{DEFAULT} is not installed, and would be fetched from the Hub"
         return Finding("embedder", Level.NOTE, text, install_hint("search"))

@@ -1,1 +1,1 @@
-"""`slimrl judge`: labelled answers, and how far a judge agrees with them."""
+"""The command `slimrl judge`: labelled answers, and a judge's agreement with them."""

@@ -1,4 +1,4 @@
-"""Measures how far a judge agrees with labels: counts, agreement, and Cohen's kappa with intervals. Reads no files."""
+"""Measures a judge's agreement with labels: counts, agreement, and Cohen's kappa with intervals. Reads no files."""
 
 import asyncio
 import math
@@ -16,7 +16,7 @@ from slimrl_search.judge.labelled import Labelled
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A labelled response and the judge's verdict; where there is no verdict, `failure` says why."""
+    """A labelled response and the judge's verdict. Without a verdict, `failure` is the reason."""
 
     labelled: Labelled
     verdict: bool | None
@@ -25,8 +25,8 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Counts of verdicts by label: `false_yes` responses were called right and are labelled wrong. A failure is no
-    verdict, and is in none of the other counts.
+    """Counts of verdicts by label: `false_yes` responses are labelled wrong and were judged right. `failed` responses
+    have no verdict, and count nowhere else.
 
     >>> Confusion(true_yes=4, false_yes=1, false_no=0, true_no=5).agreement.mean
     0.9
@@ -51,8 +51,8 @@ class Confusion:
 
     @property
     def kappa(self) -> Estimate:
-        """Cohen's kappa, with the percentile bootstrap's interval over the responses. It is nan where there is no
-        verdict, or judge and labels leave nothing to chance; where all agree there is no interval."""
+        """Cohen's kappa, with the percentile bootstrap's interval over the responses. It is nan without verdicts, or if
+        chance alone gives full agreement. The interval is nan where all verdicts equal the labels."""
         counts = np.array([self.true_yes, self.false_yes, self.false_no, self.true_no], dtype=np.float64)
         value = float(cohens_kappa(counts[None])[0])
         if math.isnan(value):
@@ -67,10 +67,10 @@ class Confusion:
 
 
 def cohens_kappa(counts_B4: np.ndarray) -> np.ndarray:
-    """Cohen's kappa (Cohen 1960), (p_o - p_e) / (1 - p_e), of each row of counts; nan where p_e is 1.
+    """Return Cohen's kappa (Cohen 1960), (p_o - p_e) / (1 - p_e), of each row of counts; nan where p_e is 1.
 
     `counts_B4` has the columns (both yes, only the judge yes, only the label yes, both no). p_o is the observed
-    agreement, and p_e the agreement by chance of two raters who say yes as often as these.
+    agreement. p_e is the agreement by chance of two raters with the same frequencies of yes.
 
     >>> cohens_kappa(np.array([[20.0, 5.0, 10.0, 15.0]])).round(6).tolist()
     [0.4]
@@ -84,7 +84,7 @@ def cohens_kappa(counts_B4: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A judge's verdicts on all labelled responses, and the seconds that they took."""
+    """A judge's verdicts on all labelled responses, and the duration in seconds."""
 
     judge: str
     judged: tuple[Judged, ...]
@@ -97,12 +97,12 @@ class Calibration:
 
     @property
     def by_kind(self) -> dict[str, Confusion]:
-        """The counts by kind of response, in the order of first responses; empty where no kinds are known."""
+        """The counts by kind of response, in the order of first appearance; empty without kinds."""
         kinds = dict.fromkeys(one.labelled.kind for one in self.judged if one.labelled.kind)
         return {kind: confusion_of([one for one in self.judged if one.labelled.kind == kind]) for kind in kinds}
 
     def wrong(self, label: bool) -> list[Judged]:
-        """The responses with this label whose verdict is false: false nos where `label` is true, else false yeses."""
+        """Return the responses with this label and the other verdict: false nos if `label` is set, else false yeses."""
         return [one for one in self.judged if one.labelled.label == label and one.verdict == (not label)]
 
     @property
@@ -112,7 +112,7 @@ class Calibration:
 
 
 def confusion_of(judged: Sequence[Judged]) -> Confusion:
-    """The counts over these responses."""
+    """Return the counts over these responses."""
     pairs = [(one.verdict, one.labelled.label) for one in judged]
     return Confusion(
         true_yes=pairs.count((True, True)),
@@ -126,9 +126,9 @@ def confusion_of(judged: Sequence[Judged]) -> Confusion:
 def calibrate(
     name: str, judge: Judge, labelled: Sequence[Labelled], num_concurrent: int, on_done: Callable[[], None]
 ) -> Calibration:
-    """The judge's verdicts on all labelled responses, `num_concurrent` at a time; `on_done` is called after each.
+    """Return the judge's verdicts on all responses, judged `num_concurrent` at a time; call `on_done` after each.
 
-    Raises UserError where the judge does.
+    Raises UserError if the judge does.
     """
 
     async def judge_all() -> list[Judged]:

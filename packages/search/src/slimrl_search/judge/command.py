@@ -1,4 +1,4 @@
-"""The `judge` command: it measures how far judges agree with labelled answers, and makes examples of such answers."""
+"""The `judge` command: it measures judges' agreement with labelled answers, and makes examples of such answers."""
 
 import argparse
 import json
@@ -59,7 +59,7 @@ training are not used here, and these are not kept.
 
 
 def run_judge(argv: Sequence[str]) -> int:
-    """Run the `judge` command. For --help and mistakes, argparse raises SystemExit."""
+    """Run the `judge` command. For --help and wrong arguments, argparse raises SystemExit."""
     arguments = _parser().parse_args(argv)
     if arguments.command == "calibrate" and bool(arguments.base_url) != bool(arguments.model):
         raise UserError("a language model needs both --base-url and --model; without either, words are compared.")
@@ -155,7 +155,7 @@ def _summary(calibrations: Sequence[Calibration], live: bool) -> Table:
 
 
 def _by_kind(calibrations: Sequence[Calibration], live: bool) -> Iterator[Table]:
-    """Yield a table of the right verdicts of each kind of answer, with a column for each judge, if kinds are known."""
+    """Yield a table of the right verdicts by kind of answer, with a column for each judge, if kinds are known."""
     kinds = [one.by_kind for one in calibrations]
     if not kinds[0]:
         return
@@ -170,7 +170,7 @@ def _by_kind(calibrations: Sequence[Calibration], live: bool) -> Iterator[Table]
 
 
 def _table(title: str, headers: Sequence[str], num_left: int, live: bool) -> Table:
-    """Return an empty table, of which the first `num_left` columns are texts."""
+    """Return an empty table, whose first `num_left` columns are left-aligned."""
     table = Table(box=box.ROUNDED if live else box.ASCII2, title=title, title_style="bold", title_justify="left")
     for place, header in enumerate(headers):
         table.add_column(header, justify="left" if place < num_left else "right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Answers that are labelled right or wrong, read from a file, to compare a judge with. Knows nothing of judges."""
+"""Reads answers that are labelled right or wrong from a file, for comparison with a judge. Depends on no judge."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ LABELS = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0"
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A response to a question, and its label: whether it is right. `kind` is the sort of response, where known.
+    """A response to a question; `label` is True if it is right. `kind` is the sort of response, if known.
 
     >>> Labelled("When was it founded?", "in 1874", ("1874",), True).row["label"]
     'yes'
@@ -27,7 +27,7 @@ class Labelled:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The response as a line of a file, which `read_labelled` reads."""
+        """The response as a line of a file in the format of `read_labelled`."""
         return {
             "question": self.question,
             "response": self.response,
@@ -38,8 +38,8 @@ class Labelled:
 
 
 def read_labelled(path: Path) -> list[Labelled]:
-    """The labelled responses of a file, whose rows have `question`, `response`, `label`, and either `references` or
-    `answer` with or without `aliases`. Raises UserError that names the row which lacks one."""
+    """Return the labelled responses of a file. Its rows have `question`, `response`, `label`, and either `references`
+    or `answer`, with `aliases` if there are any. Raises UserError, which names the row, if a field is missing."""
     rows = [_parse_row(row, where) for row, where in file_rows(path, "the file to calibrate on")]
     if not rows:
         raise UserError(f"{path} has no rows; `slimrl judge examples {path}` makes some up.")

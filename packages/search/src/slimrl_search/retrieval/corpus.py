@@ -1,8 +1,8 @@
-"""The module stores a corpus on disk: pages by id in one SQLite file, so that a million of them take no memory.
+"""The module stores a corpus on disk: pages by id in one SQLite file, so that a million pages take no memory.
 
 `build_corpus` writes the file once from a stream of pages, under another name until it is complete; then it is only
-read. Its checksum lies beside it, in the format of sha256sum(1), and is compared when the file is opened. The module
-knows nothing of the pages' source or of search.
+read. A file beside it has its checksum, in the format of sha256sum(1), which is compared when the corpus is opened.
+The module does not depend on the pages' source or on search.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ CREATE TABLE page (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TE
 
 
 class StaleError(UserError):
-    """What is on disk is damaged, or is not what is asked for now; `found` says so in words, and building it anew mends
-    that. The message names the `command` that does."""
+    """The data on disk are damaged or differ from the settings; `found` describes this. Building them again repairs it.
+    The message has the `command` to run."""
 
     def __init__(self, found: str, command: str) -> None:
         super().__init__(f"{found}: run `{command}`, which builds it anew, or name another directory.")
@@ -38,21 +38,21 @@ class StaleError(UserError):
 class Corpus:
     """A corpus in a complete file. Any number of threads and processes may read it.
 
-    `fingerprint` is a digest of all pages in order, so corpora with equal fingerprints are equal. `command` is the
-    command that builds the corpus, for messages. Raises UserError if the file is missing, and StaleError if it is
-    damaged or of another format.
+    `fingerprint` is a digest of all pages in order, so corpora with equal fingerprints are equal. `command` builds the
+    corpus; messages name it. Raises UserError if the file is missing, and StaleError if it is damaged or of another
+    format.
     """
 
     def __init__(self, path: Path, command: str = SETUP) -> None:
         if not path.is_file():
             raise UserError(f"there is no corpus at {path}: run `{command}`.")
         self.path, self.command = path, command
-        # A corpus of an earlier version has no checksum.
+        # A corpus of an earlier version does not have a checksum.
         if sums_of(path).exists() and (damage := find_damage(path.parent, sums=sums_of(path).name)):
             raise StaleError(f"the corpus {path} is damaged: {damage}", command)
         self._database = _open(path)
         weakref.finalize(self, self._database.close)
-        self._lock = threading.Lock()  # threads share prepared statements, and would read one another's rows
+        self._lock = threading.Lock()  # threads share prepared statements, and would read each other's rows
         try:
             about = dict(self._database.execute("SELECT name, value FROM about"))
         except sqlite3.DatabaseError as error:
@@ -68,13 +68,13 @@ class Corpus:
         return isinstance(page_id, str) and self.page(page_id) is not None
 
     def page(self, page_id: str) -> Page | None:
-        """The page with an id, or None if there is none."""
+        """Return the page with an id, or None if it does not exist."""
         with self._lock:
             row = self._database.execute("SELECT id, title, content FROM page WHERE id = ?", (page_id,)).fetchone()
         return None if row is None else Page(*row)
 
     def titles(self) -> Iterator[tuple[str, str]]:
-        """(id, title) of every page, in the order in which they were added."""
+        """Yield (id, title) of every page, in the order in which the pages were added."""
         with closing(_open(self.path)) as database:
             yield from database.execute("SELECT id, title FROM page ORDER BY number")
 
@@ -88,7 +88,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def read_source(path: Path) -> str:
-    """The source of the corpus in a file, as `build_corpus` received it; empty without a readable file."""
+    """Return the source of the corpus in a file, as passed to `build_corpus`; empty without a readable file."""
     if not path.is_file():
         return ""
     try:
@@ -100,22 +100,22 @@ def read_source(path: Path) -> str:
 
 
 def sums_of(path: Path) -> Path:
-    """The file with the checksum of a corpus."""
+    """Return the path of the file with the checksum of a corpus."""
     return path.with_name(f"{path.name}.sha256")
 
 
 def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callable[[int], None]) -> Corpus:
     """Write the pages to a file at `path`, which appears when it is complete, and return the corpus.
 
-    `source` says in words where the pages come from. `on_page` is called with the number of pages written since its
-    last call. Raises UserError if a page id occurs twice, there are no pages, or the disk is full.
+    `source` describes the pages' source. `on_page` is called with the number of pages written since its last call.
+    Raises UserError if a page id occurs twice, there are no pages, or the disk is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.unlink(missing_ok=True)  # left behind by a process that was killed
+    unfinished.unlink(missing_ok=True)  # a killed process may have left it
     try:
         with closing(sqlite3.connect(unfinished)) as database:
-            # No journal and no flushing to disk: after a crash the file is written anew in any case.
+            # No journal and no flushing to disk: after a crash the file is written again anyway.
             database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {SCHEMA}")
             about = {"format": FORMAT, "source": source, **_write(database, iter(pages), on_page)}
             database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
@@ -137,7 +137,7 @@ def _write(database: sqlite3.Connection, pages: Iterator[Page], on_page: Callabl
         row = page.id, page.title, page.content
         for text in row:
             data = text.encode()
-            # With its length, or moving characters from one field to the next would not change the digest.
+            # The length too, because otherwise characters moved between fields would not change the digest.
             digest.update(len(data).to_bytes(8, "big") + data)
         try:
             database.execute("INSERT INTO page VALUES (?, ?, ?, ?)", (number, *row))

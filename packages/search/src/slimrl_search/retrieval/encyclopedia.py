@@ -1,8 +1,8 @@
 """The module generates a fictional encyclopedia of any size: entities with consistent, linked facts, and questions.
 
-All facts about an entity are a function of the seed and of its number. So pages can be streamed without being kept, and
-a page can repeat what another one says without having seen it. No model has read about these entities in its training,
-so a right answer must have been looked up. The texts are in `encyclopedia.toml`.
+All facts about an entity are a function of the seed and of its number. So pages can be streamed without being stored,
+and a page can repeat the facts of another page without reading it. No model has read about these entities in its
+training, so a right answer must have been looked up. The texts are in `encyclopedia.toml`.
 """
 
 import random
@@ -21,7 +21,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_suffi
 CYCLE = ("person", "town", "person", "company", "person", "book", "town", "river", "prize", "street")
 SMALLEST = len(CYCLE)
 PLACES = {kind: [place for place, name in enumerate(CYCLE) if name == kind] for kind in KINDS}
-EXHAUSTED = 300  # repeated questions in a row, after which no new ones are expected
+EXHAUSTED = 300  # after this many repeated questions in a row, no new ones are expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Entity:
 
     @property
     def facts(self) -> list[tuple[str, str, str]]:
-        """The facts that can be asked for. `{}` in a question stands for the entity."""
+        """The facts that questions may ask for. `{}` in a question stands for the entity."""
         known = [fact for fact in self.kind.get("facts", ()) if fact[1] in self.values]
         return [(question, self.values[value], section or self.title) for question, value, section, _ in known]
 
@@ -73,12 +73,12 @@ class Encyclopedia:
         return self._cycles * SMALLEST
 
     def pages(self) -> Iterator[Page]:
-        """All pages, in the order of their numbers."""
+        """Yield all pages, in the order of their numbers."""
         for number in range(len(self)):
             yield self._entity(number).page
 
     def questions(self, hops: int = 1) -> Iterator[Question]:
-        """Distinct questions of 1 or 2 hops, in an order given by the seed. Raises UserError when no more are found."""
+        """Yield distinct questions of 1 or 2 hops, in the seed's order. Raises UserError when no more are found."""
         assert hops in (1, 2), hops
         rng, seen, known = self._rng("questions", hops), set(), 0
         while known < EXHAUSTED:
@@ -93,14 +93,14 @@ class Encyclopedia:
         )
 
     def _one_hop(self, rng: random.Random) -> Question:
-        """A question whose page is named in it."""
+        """Return a question that names its page."""
         while not (entity := self._entity(rng.randrange(len(self)))).facts:
             pass  # a distractor: draw again
         question, answer, section = rng.choice(entity.facts)
         return Question(question.format(entity.title), answer, entity.page.id, (), section)
 
     def _two_hops(self, rng: random.Random) -> Question:
-        """A question on the page to which another one leads: a person's birthplace, a book's author, and so on."""
+        """Return a question on a page to which another leads: a person's birthplace, a book's author, and so on."""
         number = self._number(rng.choice(("person", "book", "company", "river")), rng.randrange(self._cycles))
         source = self._entity(number)
         phrase, link, where = source.kind["onward"]
@@ -110,7 +110,7 @@ class Encyclopedia:
         return Question(asked, answer, entity.page.id, (), section, source.page.id, where or source.title)
 
     def _entity(self, number: int) -> Entity:
-        """The entity of a number, with all that its page tells."""
+        """Return the entity of a number, with all facts of its page."""
         name, targets = CYCLE[number % SMALLEST], self._targets(number)
         kind, rng = KINDS[name], self._rng(name, number)
         linked = {link: self._title(target) for link, target in targets.items()}
@@ -129,7 +129,7 @@ class Encyclopedia:
     # Entities of the same ten pages are linked: each side can compute the other's number.
 
     def _targets(self, number: int) -> dict[str, int]:
-        """The numbers of the entities to which one is linked."""
+        """Return the numbers of the entities to which an entity is linked."""
         kind, cycle = CYCLE[number % SMALLEST], number // SMALLEST
         own = PLACES[kind].index(number % SMALLEST)
         found = {
@@ -148,8 +148,8 @@ class Encyclopedia:
     # Years, chosen so that nobody joins a company before its founding, or writes before being born.
 
     def _life(self, number: int, kind: str, targets: Mapping[str, int]) -> dict[str, Any]:
-        """The years of a person, a book's author or a prize's namesake, and what a person joined; or a company's year
-        of founding."""
+        """Return the years of a person, of a book's author or of a prize's namesake, with the company that a person
+        joined; or the founding year of a company."""
         if kind == "company":
             return {"founded": self._year_of_founding(number)}
         person = number if kind == "person" else targets.get("author", targets.get("person"))
@@ -160,18 +160,18 @@ class Encyclopedia:
         return {"born": born, "died": died, "age": died - born, **position}
 
     def _years(self, number: int) -> tuple[int, int]:
-        """The years of a person's birth and death."""
+        """Return the years of a person's birth and death."""
         rng = self._rng("life", number)
         born = rng.randrange(1780, 1900)
         return born, born + rng.randrange(50, 95)
 
     def _year_of_founding(self, number: int) -> int:
-        """The year in which a company was founded, when its founder was 22 to 44."""
+        """Return the founding year of a company, when its founder was 22 to 44."""
         founder = self._number("person", number // SMALLEST, 1)
         return self._years(founder)[0] + self._rng("founding", number).randrange(22, 45)
 
     def _position(self, number: int, born: int) -> dict[str, Any]:
-        """The company that a person joined, and the year; empty if 20 draws were all founded later."""
+        """Return the company that a person joined, and the year; empty if 20 drawn companies were all founded later."""
         rng = self._rng("position", number)
         joined = born + rng.randrange(20, 34)
         for _ in range(20):
@@ -181,11 +181,11 @@ class Encyclopedia:
         return {}
 
     def _rng(self, *what: object) -> random.Random:
-        """The random generator for one purpose, the same on every machine and in any order of calls."""
+        """Return the random generator for one purpose, the same on every machine and in any order of calls."""
         return random.Random(f"{self.seed}/{what}")
 
     def _title(self, number: int, linked: Mapping[str, str] | None = None) -> str:
-        """The title of an entity, which for a prize or a street names one that is `linked`."""
+        """Return the title of an entity; a prize's or a street's title names one of the `linked` entities."""
         kind, rng = KINDS[CYCLE[number % SMALLEST]], self._rng("title", number)
         # Surnames repeat, so that a surname alone does not find a person.
         surname = name_of(rng.randrange(max(2, len(self) // 4)), self.seed + 1) if "{surname}" in kind["title"] else ""

@@ -1,12 +1,12 @@
 """The module searches pages by title, in a ChromaDB collection on disk, `wiki_titles`, of one corpus.
 
 A build may be killed at any moment, but Chroma may not: killed while writing, it leaves files that it cannot read, or
-reads wrongly. So the vectors, which take the time, are appended batch by batch to a file that survives this
-(`retrieval/vectors.py`). When all are there, the collection is made from them in one go, in a directory that is renamed
-when complete. Each build gets a new name, because Chroma caches open collections by path and would answer from the old
-one. The origin of the vectors is written beside them, so that an index of another corpus, embedder or version of Chroma
-is refused. The finished directory has checksums, of which Chroma's database is left out: Chroma counts in it how often
-it was opened. A digest of the tables that answers are made of stands in `database.sha256` instead.
+reads wrongly. So the vectors, which take most of the time, are appended batch by batch to a file that survives a kill
+(`retrieval/vectors.py`). When all are there, the collection is made from them in one step, in a directory that is
+renamed when complete. Each build gets a new name, because Chroma caches open collections by path and would answer from
+the old one. The origin of the vectors is written beside them; an index of another corpus, embedder or Chroma version is
+refused. The finished directory has checksums of all files except Chroma's database, in which Chroma counts how often it
+was opened. `database.sha256` has a digest of the tables from which Chroma answers instead.
 """
 
 import hashlib
@@ -38,17 +38,17 @@ WHOLE, UNFINISHED = "titles", "titles.unfinished"
 DATABASE, METADATA = "chroma.sqlite3", "index_metadata.pickle"
 DIGEST = "database.sha256"
 MAX_ABOUT_BYTES = 2**20
-# Chroma's tables from which it answers, in its version 1: pages, vectors that are not in a file yet, and what is whose.
+# The tables from which Chroma 1 answers: pages, vectors that are not in a file yet, and their relations.
 TABLES = ("collections", "segments", "embeddings", "embedding_metadata", "embeddings_queue", "max_seq_id")
-BATCH = 1000  # titles embedded between two writes, which is what an interruption can lose
+BATCH = 1000  # titles embedded between two writes; an interruption loses at most one batch
 NUM_RESULTS = 10
-REMEMBERED = 4096  # cached queries: the rollouts of a group often search for the same
+REMEMBERED = 4096  # cached queries: the rollouts of a group often send the same ones
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of an index: fingerprints of corpus and embedder, and the major version of Chroma, within which files
-    stay readable."""
+    """The origin of an index: fingerprints of corpus and embedder, and the major version of Chroma. Files stay readable
+    within a major version."""
 
     corpus: str
     embedder: str
@@ -56,7 +56,7 @@ class Origin:
 
 
 class TitleIndex:
-    """A complete index of the corpus, open for search. `search(query, num_results)` returns (page id, title) pairs.
+    """A complete, open index of the corpus. `search(query, num_results)` returns (page id, title) pairs.
 
     Raises:
         UserError: if the index is missing or incomplete.
@@ -73,15 +73,15 @@ class TitleIndex:
             raise StaleError(f"the index in {place} is damaged: {damage}", command)
         self._client, self._collection = _open_collection(place, len(corpus), command)
         self._embedder = embedder
-        # The cache belongs to the instance: as a decorator it would keep every index alive.
+        # The cache belongs to the instance, because a decorator would keep every index alive.
         self.search = lru_cache(maxsize=REMEMBERED)(self._search)
 
     def close(self) -> None:
-        """Close Chroma's files, some dozens, which would otherwise stay open until the process ends."""
+        """Close Chroma's files, some dozens, which would otherwise stay open until the process exits."""
         self._client.close()
 
     def _search(self, query: str, num_results: int = NUM_RESULTS) -> tuple[tuple[str, str], ...]:
-        """(page id, title) of the pages with the nearest titles, nearest first."""
+        """Return (page id, title) of the pages with the nearest titles, nearest first."""
         found = self._collection.query(
             query_embeddings=self._embedder.embed([query]), n_results=num_results, include=["documents"]
         )
@@ -89,15 +89,15 @@ class TitleIndex:
 
 
 def whole_in(directory: Path) -> Path | None:
-    """The directory of the complete index, whatever its origin, or None."""
+    """Return the directory of the complete index, of any origin, or None."""
     return next((path for path in sorted(directory.glob(f"{WHOLE}*")) if path.name != UNFINISHED), None)
 
 
 def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False) -> int:
-    """Build the index of the corpus in `directory`, or finish it, and return the number of titles embedded now.
+    """Build the index of the corpus in `directory`, or finish it, and return the number of newly embedded titles.
 
-    With `rebuild`, an index that exists is deleted first. Only one process at a time may call it. Raises StaleError if
-    the index is of another origin, and UserError if the disk is full.
+    With `rebuild`, an existing index is deleted first. Only one process at a time may call it. Raises StaleError if the
+    index is of another origin, and UserError if the disk is full.
     """
     origin = _origin(corpus, embedder)
     try:
@@ -123,7 +123,7 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
 
 
 def _embed(corpus: Corpus, embedder: Embedder, vectors: VectorFile, progress: Progress) -> int:
-    """Append the vectors of all titles that the file does not have yet; return their number."""
+    """Append the vectors of all titles that are missing from the file; return their number."""
     there, titles = len(vectors), (title for _, title in corpus.titles())
     with progress("embedding titles", len(corpus)) as bar:
         bar.advance(sum(1 for _ in islice(titles, there)))  # skip the titles embedded before an interruption
@@ -145,14 +145,14 @@ def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progre
             ids, names = zip(*islice(titles, len(vectors_ND)), strict=True)
             collection.add(list(ids), vectors_ND, [{"title": name} for name in names], list(names))
             bar.advance(len(ids))
-    # Read back by a new client: on a full disk Chroma may lose what it has written without an error.
+    # Read back by a new client: on a full disk Chroma may lose data without an error.
     with _client(directory / UNFINISHED) as client:
         found = client.get_collection(COLLECTION, embedding_function=None).query(vectors_ND[-1:], n_results=1)
     if not found["ids"][0]:
         raise UserError(f"Chroma finds nothing in what it wrote to {directory / UNFINISHED}. Is the disk full?")
     (directory / UNFINISHED / DIGEST).write_text(_database_digest(directory / UNFINISHED), encoding="utf-8")
-    # Vectors lie in the database until there are a thousand. Before that the files of vectors have no metadata, and
-    # Chroma makes them anew whenever it opens the collection.
+    # Chroma keeps the vectors in the database until there are a thousand. Before that the vector files have no
+    # metadata, and Chroma makes them again whenever it opens the collection.
     folders = [path.parent for path in (directory / UNFINISHED).glob(f"*/{METADATA}")]
     files = [directory / UNFINISHED / DIGEST, *(path for folder in folders for path in sorted(folder.iterdir()))]
     write_sums(directory / UNFINISHED / SUMS, files)
@@ -160,7 +160,7 @@ def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progre
 
 
 def _damage_of(place: Path) -> str:
-    """Return a phrase that describes the damage of a finished index; empty if it is whole."""
+    """Return a phrase that describes the damage of a finished index; empty if it is undamaged."""
     if damage := find_damage(place):
         return damage
     try:
@@ -171,7 +171,7 @@ def _damage_of(place: Path) -> str:
 
 
 def _database_digest(place: Path) -> str:
-    """A digest of the rows that answers are made of."""
+    """Return a digest of the rows from which Chroma answers."""
     digest = hashlib.sha256()
     with closing(sqlite3.connect(f"{(place / DATABASE).resolve().as_uri()}?mode=ro", uri=True)) as database:
         for table in TABLES:
@@ -182,7 +182,7 @@ def _database_digest(place: Path) -> str:
 
 
 def _discard(directory: Path) -> None:
-    """Delete an index. It is renamed first, so that a half-deleted one is never taken for complete."""
+    """Delete an index. It is renamed first, so that a half-deleted index never counts as complete."""
     shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
     if place := whole_in(directory):
         place.rename(directory / UNFINISHED)
@@ -192,7 +192,7 @@ def _discard(directory: Path) -> None:
 
 
 def _command(corpus: Corpus, embedder: Embedder) -> str:
-    """The command line that builds the index."""
+    """Return the command line that builds the index."""
     return corpus.command if embedder.name == DEFAULT else f"{corpus.command} --embedder {shlex.quote(embedder.name)}"
 
 
@@ -214,7 +214,7 @@ def _check(directory: Path, origin: Origin, command: str) -> None:
 
 
 def _open_collection(directory: Path, num_pages: int, command: str) -> tuple[Any, Any]:
-    """Chroma's client and the collection. Raises StaleError if it is damaged or has not all pages."""
+    """Return Chroma's client and the collection. Raises StaleError if it is damaged or pages are missing."""
     try:
         with ExitStack() as closed_unless_opened:
             client = closed_unless_opened.enter_context(_client(directory))

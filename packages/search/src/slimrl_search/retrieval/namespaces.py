@@ -1,7 +1,7 @@
-"""The module tells which links are part of a page's text, by the names that a wiki gives to its namespaces.
+"""The module decides which links are part of a page's text, by the names of a wiki's namespaces.
 
-A dump's `<siteinfo>` has the names in force and leaves out older ones that its pages still use. MediaWiki takes its
-English names in every wiki. Case, and `_` or a space, make no difference in a name.
+A dump's `<siteinfo>` has the current names but not older ones that its pages still use. MediaWiki accepts its English
+names in every wiki. It ignores case in names, and treats `_` like a space.
 """
 
 import re
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 
 ARTICLE, FILE, CATEGORY = 0, 6, 14
 CANONICAL = {"media": -2, "special": -1, "file": FILE, "image": FILE, "category": CATEGORY}
-# What MediaWiki calls a category elsewhere: wikis without a `<siteinfo>`, and names that a wiki has given up.
+# MediaWiki's names for a category in other languages, for wikis without a `<siteinfo>` and for abandoned names.
 CATEGORIES = (
     "kategorie categoría catégorie categoria categorie kategori kategoria kategória kategorija kategorio kateqoriya "
     "kategooria kategoriya luokka flokkur категория категорія катэгорыя категорија санат κατηγορία կատեգորիա კატეგორია "
     "קטגוריה تصنيف رده زمرہ श्रेणी বিষয়শ্রেণী பகுப்பு వర్గం หมวดหมู่ 分类 分類 カテゴリ 분류"
 )
-# A file's name ends in the kind of its medium, whatever its namespace was once called.
+# A file's name has a suffix for its medium, even if the wiki no longer uses the name of its namespace.
 MEDIUM = re.compile(
     r".*\.(?:jpe?g|png|gif|svg|webp|tiff?|xcf|bmp|pdf|djvu|og[gavx]|opus|flac|wav|midi?|mp[34g]|mpeg|web[mp]|stl)[\s\u200e\u200f]*",
     re.IGNORECASE,
 )
 WIKI_CODE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*|simple")  # as in `[[pt-br:Lisboa]]`, a link from the margin
-INVISIBLE = re.compile("[\u200e\u200f\u202a-\u202e]")  # marks of direction, which MediaWiki takes out of titles
+INVISIBLE = re.compile("[\u200e\u200f\u202a-\u202e]")  # marks of direction, which MediaWiki removes from titles
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Wiki:
 
     @classmethod
     def of(cls, language: str = "", namespaces: Mapping[str, int] | None = None) -> "Wiki":
-        """The wiki in a language (`zh-hans` is `zh`) whose `<siteinfo>` has these names, if there is one.
+        """Return the wiki of a language (`zh-hans` counts as `zh`) with the namespaces of its `<siteinfo>`, if any.
 
         >>> Wiki.of("es", {"Archivo": 6}).is_prose("archivo : A.jpg"), Wiki.of().is_prose("2001: A Space Odyssey")
         (False, True)
@@ -44,16 +44,16 @@ class Wiki:
         return cls(language.partition("-")[0].lower(), older | CANONICAL | own)
 
     def namespace_of(self, title: str) -> int:
-        """The number of the namespace of a page with a title."""
+        """Return the number of the namespace of the page with this title."""
         prefix, colon, _ = title.partition(":")
         return self.numbers.get(_fold(prefix), ARTICLE) if colon else ARTICLE
 
     def is_prose(self, target: str, is_alone: bool = False) -> bool:
-        """Whether a link is part of the text: neither a file that is shown in its place, with whatever options and
-        caption, nor a category. One that `is_alone` at the start of a line may also name the page in another language.
+        """Return True if a link is part of the text. A category is not, and neither is a file, which is shown in the
+        link's place. A link that `is_alone` at the start of a line may also name the page in another language.
         """
         prefix, colon, name = target.partition(":")
-        if not colon or not _fold(prefix):  # as in `[[:File:A.jpg]]`, which names the file and does not show it
+        if not colon or not _fold(prefix):  # as in `[[:File:A.jpg]]`, which names the file but does not show it
             return True
         number = self.numbers.get(_fold(prefix))
         if number is not None:

@@ -1,4 +1,4 @@
-"""The module has the types of a page and of a question that it answers, and reads both from rows of data."""
+"""The module has the types of a page and of a question about it, and reads both from rows of data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a corpus. `content` is markdown with its headings, that of the title included:
+    """A page of a corpus. `content` is markdown with its headings, including the title:
 
     Page("ampere", "Ampere", "# Ampere\\n\\nThe unit of current.\\n\\n## History\\n\\nNamed in 1881.")
     """
@@ -29,9 +29,9 @@ class Page:
 class Question:
     """A question with its right answers: `answer` and each of `aliases`.
 
-    The answer is on the page `page_id`, in `section` if that is known. A question of two hops names an entity of
-    another page, `via`, whose `via_section` leads to the page of the answer. `split` is one of SPLITS, or empty if the
-    data set has no splits.
+    The answer is on the page `page_id`, in `section` if known. A question of two hops names an entity of another page,
+    `via`, whose `via_section` leads to the page of the answer. `split` is one of SPLITS, or empty if the data set has
+    no splits.
     """
 
     question: str
@@ -45,7 +45,7 @@ class Question:
 
 
 def page_of(row: Any, where: str) -> Page:
-    """The page of a row with `id`, `title` and `content`. Raises UserError, which names the row by `where`."""
+    """Return the page of a row with `id`, `title` and `content`. Raises UserError, prefixed with `where`."""
     if not isinstance(row, Mapping):
         raise UserError(f'{where}: expected {{"id": ..., "title": ..., "content": ...}}, found: {preview(row)}')
     for name in ("id", "title"):
@@ -60,11 +60,11 @@ def page_of(row: Any, where: str) -> Page:
 
 
 def question_of(row: Any, where: str) -> Question:
-    """The question of a row with `question` and `answer`, and optionally the other fields of `Question`.
+    """Return the question of a row with `question` and `answer`, and optionally the other fields of `Question`.
 
-    The questions published for the verifiers environment `wiki-search` have, instead of the page's id `miles_teller`, a
-    file's name, `Miles Teller.md`: without `page_id`, a row's `filename` is used. Raises UserError, which names the row
-    by `where`.
+    The questions published for the verifiers environment `wiki-search` have a file's name, `Miles Teller.md`, instead
+    of the page's id, `miles_teller`: without `page_id`, a row's `filename` is used. Raises UserError, prefixed with
+    `where`.
     """
     if not isinstance(row, Mapping):
         raise UserError(f'{where}: expected {{"question": ..., "answer": ...}}, found: {preview(row)}')
@@ -72,7 +72,7 @@ def question_of(row: Any, where: str) -> Question:
         if not isinstance(row.get(name), str) or not row[name].strip():
             raise UserError(f"{where}: a question needs `{name}`, a text that is not empty, not {row.get(name)!r:.80}.")
     aliases = row.get("aliases") or ()
-    # A string is a sequence of strings too, and each of its characters would count as a right answer.
+    # A string is a sequence of strings too, so each of its characters would count as a right answer.
     if isinstance(aliases, str) or not all(isinstance(alias, str) for alias in aliases):
         raise UserError(f"{where}: `aliases` must be a list of texts, not {aliases!r:.80}.")
     names = ("page_id", "section", "via", "via_section", "split")
@@ -88,5 +88,5 @@ def _page_id_of(filename: str) -> str:
 
 
 def _storable(text: str) -> str:
-    """The text without lone surrogates, which JSON can spell but UTF-8 cannot encode."""
+    """Return the text with a question mark for each lone surrogate, which JSON can spell but UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""The module prepares a corpus and its index in one directory: it builds what is missing or was interrupted."""
+"""The module prepares a corpus and its index in one directory: it builds missing or interrupted parts."""
 
 import hashlib
 import os
@@ -24,9 +24,9 @@ from slimrl_search.retrieval.sources import DUMP, files_of, read_pages
 
 CORPUS, INDEX = "corpus.sqlite", ".chroma_db"  # in the directory of a corpus
 GENERATED = "generated"
-MAX_NAMED = 100  # pages that a line names
-DESCRIPTION = re.compile(rf"{GENERATED}, (\d+) pages, seed (-?\d+), ")  # begins the stamp of a generated corpus
-NUM_STAMPED = 20  # pages whose digest identifies the code that generates a corpus: two cycles of all kinds
+MAX_NAMED = 100  # pages named in one line
+DESCRIPTION = re.compile(rf"{GENERATED}, (\d+) pages, seed (-?\d+), ")  # the first part of a generated corpus's stamp
+NUM_STAMPED = 20  # first pages, which identify the generating code by their digest: two cycles of all kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Source:
     def generator(self) -> str:
         """A digest of a generated corpus that changes with the code that generates it.
 
-        The questions come from the present code, so the pages must come from the same.
+        The current code generates the questions, so it must have generated the pages too.
         """
         return _short_hash(repr(list(islice(Encyclopedia(self.num_pages, self.seed).pages(), NUM_STAMPED))))
 
     @property
     def stamp(self) -> str:
-        """A text that changes when the pages do, as far as can be told without reading them."""
+        """A text that changes when the pages do, as far as possible without reading them."""
         if self.name == GENERATED:
             return f"{self._description}, {self.generator}"
         path = Path(os.path.expanduser(self.name))
@@ -62,13 +62,13 @@ class Source:
         return f"{stamp}, {_digest(path, files)}" if path.is_dir() else stamp
 
     def command(self, directory: Path) -> str:
-        """The command line that builds the corpus and its index in a directory."""
+        """Return the command line that builds the corpus and its index in a directory."""
         generated = ["--num-pages", str(self.num_pages), "--seed", str(self.seed)]
         what = generated if self.name == GENERATED else ["--corpus", self.name]
         return f"{SETUP} {shlex.join([*what, '--data-dir', str(directory)])}"
 
     def difference(self, stamp: str) -> str:
-        """The difference to a corpus with another stamp, in words for an error message."""
+        """Return the difference to a corpus with another stamp, as words for an error message."""
         if self.name == GENERATED and stamp.startswith(f"{self._description}, "):
             return "by an earlier version of slimrl, and this one writes other pages"
         return f"from {stamp}, and now it is to be from {self.stamp}"
@@ -78,18 +78,18 @@ class Source:
         return f"{GENERATED}, {self.num_pages} pages, seed {self.seed}"
 
     def pages(self, on_left_out: OnLeftOut) -> Iterator[Page]:
-        """The pages of the source, as a stream; `on_left_out` is called with the title of each that cannot be read."""
+        """Yield the pages of the source; call `on_left_out` with the title of each unreadable page and the reason."""
         if self.name == GENERATED:
             return Encyclopedia(self.num_pages, self.seed).pages()
         return read_pages(self.name, "`corpus`", on_left_out)
 
 
 def directory_of(source: Source, data_dir: str) -> Path:
-    """The directory of a corpus and its index: `data_dir`, or one in the cache where that is empty."""
+    """Return the directory of a corpus and its index: `data_dir`, or one in the cache if that is empty."""
     if data_dir:
         return Path(os.path.expanduser(data_dir))
     if source.name == GENERATED:
-        # `generator` changes with the code that makes the pages: other pages are kept in another directory.
+        # `generator` changes with the code that makes the pages, so other pages are stored in another directory.
         return cache_root() / "wiki" / f"{GENERATED}-{source.num_pages}-{source.seed}-{source.generator}"
     path = Path(os.path.expanduser(source.name))
     digest = hashlib.sha256(str(path.resolve() if path.exists() else source.name).encode()).hexdigest()[:12]
@@ -97,13 +97,13 @@ def directory_of(source: Source, data_dir: str) -> Path:
 
 
 def find_generated(directory: Path) -> Source | None:
-    """The source of the generated corpus in a directory; None if there is none, or one of other pages."""
+    """Return the source of the generated corpus in a directory; None without a corpus, or if it has other pages."""
     found = DESCRIPTION.match(read_source(directory / CORPUS))
     return found and Source(GENERATED, int(found[1]), int(found[2]))
 
 
 def _digest(folder: Path, files: Sequence[Path]) -> str:
-    """A digest of the files' names, which are the pages' ids, with their sizes and times of change."""
+    """Return a digest of the files' names, which are the pages' ids, with their sizes and times of change."""
     facts = ((file.relative_to(folder).as_posix(), file.stat()) for file in files)
     return _short_hash(repr([(name, fact.st_size, fact.st_mtime_ns) for name, fact in facts]))
 
@@ -113,17 +113,17 @@ def _short_hash(text: str) -> str:
 
 
 def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild: bool = False) -> Corpus:
-    """The corpus in `directory`, which is written now if it is missing, or replaced with `rebuild`.
+    """Return the corpus in `directory`. Write it first if it is missing, or replace it with `rebuild`.
 
     Raises:
-        StaleError: if a corpus from another source is there, or a damaged one.
-        UserError: if the directory cannot be written to.
+        StaleError: if the directory has a corpus from another source, or a damaged one.
+        UserError: if the directory is not writable.
     """
     path = directory / CORPUS
     if rebuild or not path.exists():
         with _report_left_out() as on_left_out:
             pages = source.pages(on_left_out)
-            first = [*islice(pages, 1)]  # before anything is created: a source that cannot be read leaves no directory
+            first = [*islice(pages, 1)]  # read before anything is created: an unreadable source leaves no directory
             with _hold_lock(directory):
                 if rebuild or not path.exists():  # another process may have written it while this one waited
                     with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
@@ -137,8 +137,8 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
 def prepare_index(
     directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False
 ) -> TitleIndex:
-    """The index in `directory`, which is built or finished now if it is not complete. Raises StaleError if it is
-    damaged or of another origin, and UserError if it cannot be built."""
+    """Return the index in `directory`. Build or finish it first if it is incomplete. Raises StaleError if it is damaged
+    or of another origin, and UserError if it cannot be built."""
     place = directory / INDEX
     if rebuild or not whole_in(place):  # a complete index is opened without the lock, which needs a writable directory
         with _hold_lock(directory):
@@ -148,7 +148,7 @@ def prepare_index(
 
 @contextmanager
 def _report_left_out() -> Iterator[OnLeftOut]:
-    """Say at the end, also of a failure, how many pages were left out, and which; the first of very many are named."""
+    """Report the pages that were left out, also after a failure: their number, and the titles of the first ones."""
     num, named = 0, list[str]()
 
     def count(title: str, why: str) -> None:
@@ -170,7 +170,7 @@ def _report_left_out() -> Iterator[OnLeftOut]:
 
 @contextmanager
 def _hold_lock(directory: Path) -> Iterator[None]:
-    """Hold the directory's lock, so that one process builds at a time."""
+    """Hold the directory's lock, so that only one process builds at a time."""
     with ExitStack() as held:
         try:
             directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The module has the types by which long work reports its progress, without knowing of terminals."""
+"""The module has the types by which long work reports its progress. It does not depend on terminals."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

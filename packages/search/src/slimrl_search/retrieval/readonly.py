@@ -1,8 +1,8 @@
-"""The module makes an index on a read-only file system, as in a container, usable: Chroma must write to its database.
+"""The module makes an index on a read-only file system usable, as in a container: Chroma must write to its database.
 
-So the database alone is copied to a temporary directory, without its free pages: 0.6 KB a title, of 2.6 KB for the
-original database and 4.3 KB for the whole index. The vectors are linked: Chroma opens their files for writing too, but
-goes on if it may not.
+So it copies only the database to a temporary directory, without its free pages. The copy takes 0.6 KB a title; the
+original database takes 2.6 KB, and the whole index 4.3 KB. The vectors are linked: Chroma opens their files for writing
+too, but accepts a refusal.
 """
 
 import atexit
@@ -20,10 +20,10 @@ ROOM_BYTES = 64 * 2**20  # kept free for Chroma's journal and for the files of p
 
 
 def writable(index: Path) -> Path:
-    """Return the index itself if it can be written to, else a copy that exists until this process ends.
+    """Return the index itself if it is writable, else a copy that exists until this process exits.
 
     Raises:
-        UserError: before anything is written, if the copy would not fit; or if the index cannot be read.
+        UserError: if the copy would not fit, before anything is written; or if the index cannot be read.
     """
     place = whole_in(index)
     if place is None or os.access(place, os.W_OK):
@@ -48,7 +48,7 @@ def writable(index: Path) -> Path:
                     "DOCKER_TMP_LIMIT (it counts towards DOCKER_MEMORY_LIMIT); elsewhere set TMPDIR to a larger disk, "
                     "or let this user write there."
                 )
-            # VACUUM INTO leaves the free pages out, which a copy of the file would include.
+            # VACUUM INTO leaves out the free pages, which a copy of the file would include.
             database.execute("VACUUM INTO ?", (str(titles / DATABASE),))
     except (OSError, sqlite3.Error) as error:
         raise UserError(

@@ -1,9 +1,9 @@
 """The module splits a markdown page into sections and gives them the ids that the tools use.
 
-A section begins at a heading, any line that starts with `#` outside a code fence, and ends before the next heading of
+A section starts at a heading, any line that starts with `#` outside a code fence, and stops before the next heading of
 any level. Its id is `page_id:name`, with the name in lower case and `_` for spaces; `page_id:full` is the whole page.
-This is as in the verifiers environment `wiki-search`, where however a repeated heading, or one called `Full`, cannot be
-read: here these get numbers, as in `name_2`.
+The verifiers environment `wiki-search` uses the same ids, but cannot read a repeated heading, or one called `Full`.
+These get numbers here, as in `name_2`.
 """
 
 import re
@@ -27,7 +27,7 @@ class Section:
 
 
 def sections_of(content: str) -> list[Section]:
-    """The sections of a page in order; an empty list for a page without headings.
+    """Return the sections of a page in order; an empty list for a page without headings.
 
     >>> [s.key for s in sections_of("# Ampere\\nA unit.\\n## Use\\n...\\n## Use\\n...")]
     ['ampere', 'use', 'use_2']
@@ -40,7 +40,7 @@ def sections_of(content: str) -> list[Section]:
         while key in taken:
             number = numbers[natural]
             numbers[natural] += 1
-            # Skip a number that is some other heading's own name: "Use 2" is `use_2` wherever it stands.
+            # Skip a number that another heading has as its own name: "Use 2" is `use_2` in any position.
             if f"{natural}_{number}" not in own:
                 key = f"{natural}_{number}"
         taken.add(key)
@@ -50,12 +50,12 @@ def sections_of(content: str) -> list[Section]:
 
 
 def key_of(name: str) -> str:
-    """The key of a heading: its text in lower case with `_` for spaces."""
+    """Return the key of a heading: its text in lower case with `_` for spaces."""
     return name.strip().lower().replace(" ", "_")
 
 
 def list_sections(page: Page) -> list[dict[str, str]]:
-    """The result of the tool `view_sections`: ids and names of the sections, or of the whole page if it has none."""
+    """Return the result of the tool `view_sections`: ids and names of the sections, or of a page without any."""
     found = sections_of(page.content)
     if not found:
         return [{"section_id": f"{page.id}:{FULL}", "section_name": FULL_NAME}]
@@ -63,7 +63,7 @@ def list_sections(page: Page) -> list[dict[str, str]]:
 
 
 def section_text(page: Page, key: str) -> str | None:
-    """The text under a section's key, or None if the page has no such section."""
+    """Return the text under a section's key, or None if the page has no such section."""
     if key == FULL:
         return page.content
     for section in sections_of(page.content):
@@ -73,7 +73,7 @@ def section_text(page: Page, key: str) -> str | None:
 
 
 def split_section_id(section_id: str, pages: Container[str]) -> tuple[str, str] | None:
-    """A section id as (page id, key), or None if no part before a colon is a page's id.
+    """Return a section id as (page id, key), or None if no part before a colon is a page's id.
 
     Page ids and headings may both contain colons; the longest known page id is taken.
 
@@ -89,7 +89,7 @@ def split_section_id(section_id: str, pages: Container[str]) -> tuple[str, str] 
 
 
 def _headings(content: str) -> list[tuple[str, int]]:
-    """Each heading's text and the position of its first character."""
+    """Return each heading's text and the position of its first character."""
     found, fence, place = [], "", 0
     for line in content.split("\n"):
         marker = FENCE.match(line)

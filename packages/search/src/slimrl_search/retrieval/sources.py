@@ -1,6 +1,6 @@
 """The module reads pages and questions from a data set on the Hub, a file of rows, a MediaWiki dump, or a folder.
 
-Every reader is a stream. Nothing is downloaded but a Hub data set that is asked for by name.
+Every reader is a stream. Only a Hub data set, which a setting must name, is downloaded.
 """
 
 import os
@@ -18,15 +18,15 @@ from slimrl_search.retrieval.sections import sections_of
 
 ROWS = (".jsonl", ".parquet")
 MARKDOWN = ".md"
-DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # the parts of a large dump are named after the pages in them
+DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # the names of a large dump's parts have the range of their pages
 
 
 def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "train") -> Iterator[Page]:
-    """The pages of a `.jsonl` or `.parquet` file (rows with `id`, `title`, `content`), of a MediaWiki `.xml` or
+    """Yield the pages of a `.jsonl` or `.parquet` file (rows with `id`, `title`, `content`), of a MediaWiki `.xml` or
     `.xml.bz2` dump, of a folder of such files and of `.md` files, or of a data set on the Hub, `owner/name`.
 
-    `check` names the setting that holds the source, for messages. `on_left_out` is called with the title of each page
-    of a dump that cannot be read, and why. Raises UserError if the source cannot be read.
+    `check` names the setting that holds the source, for messages. `on_left_out` is called with the title of each
+    unreadable page of a dump, and the reason. Raises UserError if the source cannot be read.
     """
     path = Path(os.path.expanduser(source))
     if path.is_dir():
@@ -52,7 +52,7 @@ def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "tr
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that are read for a source, in order: the file itself, or all in a folder that can hold pages."""
+    """Return the files to read for a source, in order: the file itself, or all of a folder that can hold pages."""
     if not path.is_dir():
         return [path]
     return sorted(
@@ -63,13 +63,13 @@ def files_of(path: Path) -> list[Path]:
 
 
 def read_questions(source: str, check: str, split: str = "train") -> Iterator[Question]:
-    """The questions of a `.jsonl` or `.parquet` file, or of a data set on the Hub: see `question_of`."""
+    """Yield the questions of a `.jsonl` or `.parquet` file, or of a data set on the Hub: see `question_of`."""
     for row, where in _rows(source, check, split):
         yield question_of(row, where)
 
 
 def _rows(source: str, check: str, split: str) -> Iterator[tuple[Any, str]]:
-    """The rows of a file or Hub data set, each with words that say where it is. Raises UserError for other sources."""
+    """Yield the rows of a file or Hub data set, each with a text for its place. Raises UserError for other sources."""
     path = Path(os.path.expanduser(source))
     if source.endswith(ROWS):
         return file_rows(path, check)
@@ -82,8 +82,8 @@ def _rows(source: str, check: str, split: str) -> Iterator[tuple[Any, str]]:
 
 
 def _markdown(path: Path, folder: Path) -> Page:
-    """The page in a markdown file. Its id is the path within the folder without the suffix, its title the first heading
-    or else the id."""
+    """Return the page in a markdown file. Its id is the path within the folder without the suffix. Its title is the
+    first heading, or the id."""
     try:
         content = read_regular(path, MAX_ROW_BYTES).decode()
     except UnicodeDecodeError as error:

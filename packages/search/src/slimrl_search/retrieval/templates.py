@@ -1,8 +1,8 @@
 """The module writes the text of a template call in a sentence: a number, a quantity, a dash, a wrapped text.
 
-A dump has the calls of templates and not their text. So the common templates of several languages are in a table of
-format strings, with a rule for quantities. An unknown template that stands for a word writes its only number. Nothing
-is converted or computed.
+A dump has the calls of templates but not their texts. So a table has format strings for the common templates of several
+languages, and quantities have a rule. An unknown template in place of a word gives its only number. Nothing is
+converted or computed.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 NUMBER = re.compile(r"[~≈<>±]?\s*[-+−–]?\d[\d.,·'\s+/⁄]*(?:e[-+−]?\d+)?", re.IGNORECASE)
 RAISED = str.maketrans("0123456789+-−n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻ⁿ")
-# What stands between the numbers of a range, and how it is written.
+# The words and signs between the numbers of a range, with their written form.
 JOINER_WORDS = "to and or by × ± a à y et e bis und до и от"
 JOINERS = {word: word for word in JOINER_WORDS.split()}
 JOINERS |= {"-": "–", "–": "–", "*": "×", "x": "×", "+/-": "±"}
@@ -23,9 +23,9 @@ UNIT_SYMBOLS = (
     "мин с"
 )
 UNITS = frozenset(UNIT_SYMBOLS.split())
-# Templates by their texts: one for each number of parameters, the last for more as well. `up` is the first parameter
-# raised, `name` the template's name in capitals. Names with a colon behind them are parser functions; those with a
-# language before one are of wikis in that language alone.
+# Templates by their texts. A text is one for each number of parameters; the last is used for more as well. `up` is the
+# first parameter raised, `name` the template's name in capitals. A name with a colon after it is a parser function; a
+# name with a language before it belongs to wikis in that language alone.
 TEXTS = {
     "{0}": (
         "formatnum:, zahlenformat:, formatonúmero:, formatearnúmero:, formatnombre:, форматчисла:, formatarnum:, "
@@ -78,7 +78,7 @@ QUANTITIES = (
     "unité, unite, unit, unidad, unitats, unità, unidade, unidades, quantity, fmtn, num, number, nombre, nb, zahl, "
     "число, it:m, esd, nts, number table sorting, xifra, getal, maß, val, значение"
 )
-# A quantity, or a range, with the units to which it is converted, which are left out.
+# A quantity or a range. The units to which it is converted are left out.
 CONVERSIONS = "convert, cvt, conv, conversion, converti, converter, convertir, conversione, umrechnen, تحويل"
 RULES = {name: names for names in (QUANTITIES, CONVERSIONS) for name in names.split(", ")}
 
@@ -103,12 +103,12 @@ def write(name: str, values: Sequence[str], named: Mapping[str, str], language: 
 
 
 def fold_name(name: str) -> str:
-    """Return a template's name as this module has it: in lower case, with a space for `_`."""
+    """Return a template's name as this module spells it: in lower case, with a space for `_`."""
     return " ".join(name.replace("_", " ").split()).casefold()
 
 
 def lone_number(values: Sequence[str]) -> str:
-    """Return the number that an unknown template probably writes, which has no other, with a known unit behind it.
+    """Return the number that an unknown template probably writes, with a known unit after it; empty with other numbers.
 
     >>> lone_number(["12", "km"]), lone_number(["51", "30", "N"])
     ('12 km', '')
@@ -119,7 +119,7 @@ def lone_number(values: Sequence[str]) -> str:
 
 
 def raise_text(text: str) -> str:
-    """Return the text as superscript if it is a number, otherwise as it is.
+    """Return the text as superscript if it is a number, otherwise unchanged.
 
     >>> raise_text("-6"), raise_text("th")
     ('⁻⁶', 'th')
@@ -128,7 +128,7 @@ def raise_text(text: str) -> str:
 
 
 def _number(text: str) -> str:
-    """Return a number as it is read: `2+1/2` is two and a half."""
+    """Return a number as people read it: `2+1/2` is two and a half."""
     return re.sub(r"(?<=\d)\+(?=\d+[/⁄])", " ", text)
 
 
@@ -137,7 +137,7 @@ def _unit(code: str) -> str:
 
 
 def _quantity(values: Sequence[str], named: Mapping[str, str]) -> str:
-    """Return a number with uncertainty, power of ten and unit; a number behind a unit is its power."""
+    """Return a number with uncertainty, power of ten and unit; a number after a unit is its power."""
     number, unit = _number(values[0]) if values else "", ""
     for value in values[1:]:
         if not NUMBER.fullmatch(value):
@@ -153,7 +153,7 @@ def _quantity(values: Sequence[str], named: Mapping[str, str]) -> str:
 
 
 def _conversion(values: list[str]) -> str:
-    """Return the quantity or range that is converted, in one unit or in two, such as feet and inches."""
+    """Return the quantity or range to convert, in one unit or in two, such as feet and inches."""
     rest, written = list(values), list[str]()
     while rest and NUMBER.fullmatch(rest[0]) and (not written or (len(rest) > 1 and rest[1] in SMALLER)):
         written.append(_number(rest.pop(0)))

@@ -1,6 +1,6 @@
-"""The module stores vectors in order in one SQLite file; batches once appended survive a kill at any moment.
+"""The module stores vectors in order in one SQLite file; appended batches survive a kill at any moment.
 
-All methods raise sqlite3.Error if the file cannot be read or written. Each batch has its digest beside it.
+All methods raise sqlite3.Error if the file cannot be read or written. Each batch is stored with its digest.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class VectorFile:
-    """A file of vectors of one dimension, created if it is missing. Only one process at a time may open it."""
+    """A file of vectors of one dimension, created if missing. Only one process at a time may open it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -37,7 +37,7 @@ class VectorFile:
         self._database.execute("INSERT INTO vectors (length, data, sha256) VALUES (?, ?, ?)", row)
 
     def batches(self) -> Iterator[Vectors]:
-        """The batches as they were appended, each (N, D). Raises DatabaseError if one is damaged."""
+        """Yield the batches as they were appended, each (N, D). Raises DatabaseError if one is damaged."""
         for length, data, digest in self._database.execute("SELECT length, data, sha256 FROM vectors ORDER BY number"):
             if _digest(length, data) != digest:
                 raise sqlite3.DatabaseError(f"{self._path} is damaged; delete it")

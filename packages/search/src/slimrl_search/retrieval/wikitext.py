@@ -15,13 +15,13 @@ GONE = re.compile(
 TABLE = re.compile(r"^[ \t:]*\{\|(?:(?!^[ \t:]*\{\|).)*?^[ \t]*\|\}(?!\})", re.DOTALL | re.MULTILINE)  # the innermost
 HIDDEN_TAGS = frozenset({"table", "mapframe", "maplink", "references", "indicator", "includeonly", "style"})
 LINE_TAGS = frozenset({"br", "hr"})
-# List markers in MediaWiki and in markdown, where `#` would be a heading.
+# List markers in MediaWiki and in markdown; `#` would be a heading there.
 LISTS = {"*": "*", "#": "1."}
 SWITCH = re.compile(r"__[^\W\d_]+(?:_[^\W\d_]+)*__")  # `__NOTOC__`, in the language of the wiki
 VARIANTS = re.compile(r"-\{(?:([^{}|]*)\|)?([^{}]*)\}-")  # `-{zh-hans:A; zh-hant:B}-`, of languages in two scripts
 VARIANT = re.compile(r"\s*[a-z]{2,3}(?:-[a-z]+)*\s*:\s*([^;]*)")
 TWO_SCRIPTS = frozenset({"zh", "sr", "kk", "ku", "uz", "tg", "iu", "gan", "crh", "shi"})
-# Something is left out here. XML cannot contain the character, so no page does.
+# Something is left out in this position. XML cannot contain the character, so no page does.
 HOLE = "\x00"
 HOLES = (
     (re.compile(r"[(（][\s,;:·\x00]*\x00[\s,;:·\x00]*[)）]"), HOLE),
@@ -37,23 +37,23 @@ BLANK_LINES = re.compile(r"\n{3,}")
 
 
 class UnreadableError(Exception):
-    """Raised for markup that cannot be read; its message says why."""
+    """Raised for unreadable markup; its message is the reason."""
 
 
 def markdown_of(wikitext: str, wiki: Wiki) -> str:
-    """The readable part of an article of a wiki as markdown.
+    """Return the readable part of a wiki's article as markdown.
 
-    Raises UnreadableError where the parser fails, and UserError without the extra `wikitext`.
+    Raises UnreadableError if the parser fails, and UserError without the extra `wikitext`.
     """
     parser = _parser()
     try:
         return _markdown(parser, wikitext, wiki)
-    except Exception as error:  # the parser's own errors have many types, and one page must not end a dump of millions
+    except Exception as error:  # the parser's errors have many types, and one page must not stop a dump of millions
         raise UnreadableError(f"{type(error).__name__}: {error}") from error
 
 
 def _markdown(parser: Any, wikitext: str, wiki: Wiki) -> str:
-    # Removed before parsing, which takes longer. A table may stand in another's cell.
+    # Removed before parsing, which takes longer. A table may be inside another table's cell.
     text, is_changed = GONE.sub("", wikitext), 1
     while is_changed:
         text, is_changed = TABLE.subn("", text)
@@ -73,7 +73,7 @@ class _Renderer:
         self._kinds, self._is_visible, self._wiki = parser.nodes, parser.definitions.is_visible, wiki
 
     def render(self, nodes: Sequence[Any]) -> str:
-        """The text of nodes, one after the other."""
+        """Return the text of nodes, one after the other."""
         text = ""
         for node in nodes:
             part = self._node(node, text)
@@ -86,7 +86,7 @@ class _Renderer:
         return self.render(code.nodes) if code is not None else ""
 
     def _node(self, node: Any, before: str) -> str:
-        """The text of one node behind the text `before`."""
+        """Return the text of one node that follows the text `before`."""
         kinds = self._kinds
         match node:
             case kinds.Text():
@@ -138,7 +138,7 @@ class _Renderer:
 
 
 def _variant(flags: str, text: str) -> str:
-    """What a reader of the first script sees of a text that is written in several."""
+    """Return the text in the first script, from a text that is written in several."""
     if set(flags) & set("HT-"):
         return HOLE
     found = VARIANT.match(text)

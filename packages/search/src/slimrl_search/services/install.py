@@ -1,7 +1,7 @@
-"""The module finds a program on the PATH, or installs the Python package that has it, once, into the cache.
+"""The module finds a program on the PATH, or installs its Python package into the cache, once.
 
-Each package gets a virtual environment of its own; slimrl's own environment is left as it is. The module knows nothing
-of what the programs do.
+Each package gets its own virtual environment; slimrl's environment is not changed. The module does not depend on the
+programs' tasks.
 """
 
 import shutil
@@ -14,13 +14,13 @@ from slimrl.io.cache import cache_root, say
 from slimrl.io.locks import hold_lock
 
 GB = 1_000_000_000
-STDERR = 2  # where pip shows its progress, apart from the output of the script
-DONE = "installed"  # written last, so that an interrupted installation is not taken for one
+STDERR = 2  # pip writes its progress here, apart from the output of the script
+DONE = "installed"  # written last, so that an interrupted installation does not count
 
 
 def on_path(given: str, name: str) -> Path | None:
-    """Return the path of the program that `given` names, or of `name` on the PATH, or None. Raises UserError unless
-    `given` is a file."""
+    """Return the path of the program: `given` if set, else `name` on the PATH, or None. Raises UserError if `given` is
+    not a file."""
     if given:
         path = Path(given).expanduser()
         if not path.is_file():
@@ -31,15 +31,15 @@ def on_path(given: str, name: str) -> Path | None:
 
 
 def home_of(requirement: str) -> Path:
-    """Return the directory of a package's virtual environment, whether it exists yet or not."""
+    """Return the directory of a package's virtual environment, which may not exist yet."""
     return cache_root() / "programs" / requirement.replace("==", "-")
 
 
 def ensure_installed(requirement: str, why: str, needed_gb: float) -> Path:
-    """Return the directory of the virtual environment with a package, which is installed now if it is missing.
+    """Return the directory of the virtual environment with a package. Install it first if it is missing.
 
-    `why` is printed before an installation and says what it takes, and `needed_gb` is how much room, with what pip
-    caches. After an interruption the next call begins again, with what pip has cached.
+    `why`, printed before an installation, describes its cost. `needed_gb` is the disk space, with pip's cache. After an
+    interruption the next call starts again, with pip's cache.
 
     Raises:
         UserError: if the disk has no room, or pip fails.
@@ -65,7 +65,7 @@ def ensure_installed(requirement: str, why: str, needed_gb: float) -> Path:
 
 
 def _check_space(directory: Path, needed_gb: float, what: str) -> None:
-    """Raise UserError if the disk of a directory has less room than needed."""
+    """Raise UserError if the disk of a directory has too little room."""
     there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     free_gb = shutil.disk_usage(there).free / GB
     if free_gb < needed_gb:

@@ -1,4 +1,4 @@
-"""The settings that the judges' scripts read from `.env`: the model's name and the server's address."""
+"""The settings of the judges' scripts, read from `.env`: the model's name and the server's address."""
 
 import os
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from slimrl.errors import UserError
 from slimrl.io.urls import fault_of_base_url, is_loopback
 
 DEFAULT_MODEL = "qwen2.5:7b"
-# Ollama's address: a user of Ollama needs no server of ours and no setting.
+# Ollama's address: a user of Ollama needs neither a server of ours nor a setting.
 DEFAULT_URL = "http://localhost:11434/v1"
-# Names as Ollama spells them: the model on the Hub for vLLM, and its weights for llama.cpp.
+# Names in Ollama's spelling: the model on the Hub for vLLM, and its weights for llama.cpp.
 KNOWN = {
     "qwen2.5:3b": ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B-Instruct-GGUF"),
     "qwen2.5:7b": ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct-GGUF"),
@@ -21,14 +21,14 @@ KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """The judge's model and address: `model` is the name in requests, `base_url` the address where it is served."""
+    """The judge's model and address: `model` is the name in requests, `base_url` the address of its server."""
 
     model: str
     base_url: str
 
     @property
     def port(self) -> int:
-        """The port of the address. Raises UserError if the address is not one of this machine."""
+        """The port of the address. Raises UserError unless the address is on this machine."""
         if fault := fault_of_base_url(self.base_url):
             raise UserError(f"JUDGE_BASE_URL has {fault}. Remove it; the address is as {DEFAULT_URL}.")
         try:
@@ -47,7 +47,7 @@ class JudgeSettings:
 
 
 def judge_settings() -> JudgeSettings:
-    """The settings in the process's environment, into which the scripts have read `.env`."""
+    """Return the settings in the process's environment, into which the scripts have read `.env`."""
     return JudgeSettings(
         os.environ.get("JUDGE_MODEL", "").strip() or DEFAULT_MODEL,
         os.environ.get("JUDGE_BASE_URL", "").strip() or DEFAULT_URL,

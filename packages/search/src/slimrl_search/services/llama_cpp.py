@@ -1,4 +1,4 @@
-"""The module is behind `scripts/run_llamacpp.py`: it serves the judge that `.env` names by llama.cpp."""
+"""The module implements `scripts/run_llamacpp.py`: it serves the judge named in `.env` with llama.cpp."""
 
 import argparse
 import os
@@ -46,13 +46,13 @@ def program_of(settings: JudgeSettings, options: argparse.Namespace) -> Program:
     command = [*launcher, "--model", str(weights), "--alias", settings.model, "--host", "127.0.0.1"]
     command += [word for name, number in numbers.items() for word in (name, str(number))]
     about = f"llama.cpp with {settings.model}, {options.parallel} at once in a context of {options.ctx_size}"
-    # A program out of an archive has its shared libraries beside it, where the system's loader does not look.
+    # A program from an archive has its shared libraries beside it, which the system's loader does not search.
     libraries = [str(Path(launcher[0]).parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return Program(NAME, port, command, about, {"LD_LIBRARY_PATH": os.pathsep.join(libraries)})
 
 
 def _launcher(given: str) -> list[str]:
-    """Return the beginning of the command: `llama-server`, or the Python program for the one inside `xllamacpp`."""
+    """Return the first words of the command: `llama-server`, or the Python program for the one inside `xllamacpp`."""
     found = on_path(given, NAME)
     if found is not None:
         return [str(found)]

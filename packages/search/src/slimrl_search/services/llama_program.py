@@ -1,6 +1,6 @@
 """The program runs llama.cpp's server from the Python package `xllamacpp`, with the flags of `llama-server`.
 
-The interpreter of the package's own environment runs it, where slimrl is not installed; slimrl never imports it.
+The package's own environment runs it, without slimrl; slimrl never imports it.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import xllamacpp
 
 
 def main() -> None:
-    """Serve until the process is ended."""
+    """Serve until the process is killed."""
     parser = argparse.ArgumentParser()
     for name in ("--model", "--alias", "--host"):
         parser.add_argument(name, required=True)
@@ -24,7 +24,7 @@ def main() -> None:
     params.port = arguments.port
     params.n_parallel = arguments.parallel
     params.n_ctx = arguments.ctx_size
-    server = xllamacpp.Server(params)  # it listens as long as this is held
+    server = xllamacpp.Server(params)  # it listens as long as this object exists
     print(f"listening at {server.listening_address}", flush=True)
     threading.Event().wait()
 

@@ -1,6 +1,6 @@
-"""The module starts a server in the background, finds it again in a later process, and ends it with all its children.
+"""The module starts a server in the background, finds it again in a later process, and stops it with all its children.
 
-A record of the server is kept in a file beside its log. The module knows nothing of what is served.
+A record of the server is kept in a file beside its log. The module does not depend on the kind of server.
 """
 
 import json
@@ -21,18 +21,18 @@ from slimrl.io.process_tree import end, find_process_tree, processes, start_time
 
 STOP_S = 20.0
 POLL_S = 0.25
-NOTICE_S = 10.0  # between two notes about a server that is not ready
+NOTICE_S = 10.0  # seconds between two notices about a server that is not ready
 LOG_LINES = 15
-HEALTH_S = 5.0  # for one look at whether a server is ready
+HEALTH_S = 5.0  # timeout of one health check
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """A server to run. `name` and `port` identify it among the servers of this machine.
 
-    `about` says in words what it serves and with which settings, so that a start with other settings is noticed. The
-    server is ready when it answers `/health` with status 200. `after` is a command that removes what is left when the
-    process has ended, such as a container.
+    `about` describes the service and its settings, so that a start with other settings is noticed. The server is ready
+    when it answers `/health` with status 200. `after` is a command to run after the process has exited, which removes
+    leftovers such as a container.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Program:
 
     @property
     def record(self) -> Path:
-        """The file with the record of the process that runs."""
+        """The file with the record of the running process."""
         return cache_root() / "servers" / f"{self.name}-{self.port}.json"
 
     @property
@@ -62,8 +62,8 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The record of a started process. `others` are the processes that it had started itself by the time it was ready:
-    they may outlive it."""
+    """The record of a started process. `others` are processes that it started before it was ready; these may
+    outlive it."""
 
     pid: int
     began: str
@@ -78,11 +78,11 @@ class Running:
 
 
 def start(program: Program, foreground: bool = False) -> int:
-    """Start a server and return the exit status; one that runs already is only waited for.
+    """Start a server and return the exit status; if it already runs, only wait for it.
 
     In the background the function returns when the server is ready. In the foreground it returns when the server has
-    ended, by Ctrl-C, by `stop` in another process or by itself. Raises UserError if another program has the port, or
-    the server ends before it is ready.
+    exited, by Ctrl-C, by `stop` in another process or by itself. Raises UserError if another program has the port, or
+    the server exits before it is ready.
     """
     place = f"{program.url}{program.path}"
     with _hold_lock(program):
@@ -93,18 +93,18 @@ def start(program: Program, foreground: bool = False) -> int:
             return 0
         say(f"starting {program.about}" + (f" at {place}; Ctrl-C ends it" if foreground else f"; log: {program.log}"))
         process = _spawn(program, foreground)
-        # A child keeps its id and its time of start until it is reaped, even if it has ended.
+        # A child keeps its id and its time of start until it is reaped, even after its exit.
         running = Running(process.pid, processes(process.pid)[process.pid].began, program.about, after=program.after)
         try:
             _write_record(program, running)
             if not foreground:
                 _wait_until_ready(program, running, process)
                 _write_record(program, replace(running, others=running.tree))
-        except BaseException:  # Ctrl-C and a full disk too: nothing may stay that is not ready or not recorded
+        except BaseException:  # also for Ctrl-C and a full disk: a server must not stay unready or unrecorded
             _discard(program, process, running)
             raise
     if not foreground:
-        process.returncode = 0  # else Popen would warn, when collected, of a child that still runs; it is meant to
+        process.returncode = 0  # otherwise Popen would warn, when collected, that a child still runs, as intended
         say(f"ready at {place}, process {process.pid}; to stop it: the same script with --stop")
         return 0
     try:
@@ -114,8 +114,8 @@ def start(program: Program, foreground: bool = False) -> int:
 
 
 def stop(name: str, port: int) -> bool:
-    """End the server of that name and port with all its children; return whether there was one. Raises UserError if a
-    process survives SIGKILL, or what it leaves cannot be removed."""
+    """Stop the server with this name and port and all its children; return True if it was running. Raises UserError if
+    a process survives SIGKILL, or its leftovers cannot be removed."""
     program = Program(name, port, (), "")
     running = _read_record(program)
     if running is None or not (running.tree or running.after):
@@ -130,7 +130,7 @@ def stop(name: str, port: int) -> bool:
 
 
 def _find_running(program: Program) -> Running | None:
-    """Return the record of the server if it runs already, else None. Raises UserError if it runs with other settings,
+    """Return the record of the server if it already runs, else None. Raises UserError if it runs with other settings,
     its children have outlived it, or another program has the port."""
     running = _read_record(program)
     if running is None or not running.tree:
@@ -152,7 +152,7 @@ def _find_running(program: Program) -> Running | None:
 def _check_port(program: Program) -> None:
     """Raise UserError if another program listens on the port."""
     with socket.socket() as probe:
-        # Connections of a server that has just ended linger for a minute (TIME_WAIT) and must not count.
+        # Connections of a server that has just exited linger for a minute (TIME_WAIT) and must not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", program.port))
@@ -164,7 +164,7 @@ def _check_port(program: Program) -> None:
 
 
 def _spawn(program: Program, foreground: bool) -> "subprocess.Popen[bytes]":
-    """Start the process, in the background with a session of its own and its output in the log."""
+    """Start the process, in the background with its own session and its output in the log."""
     environment = {**os.environ, **program.environment}
     try:
         if foreground:
@@ -184,14 +184,14 @@ def _spawn(program: Program, foreground: bool) -> "subprocess.Popen[bytes]":
 
 @contextmanager
 def _hold_lock(program: Program) -> Iterator[None]:
-    """Hold the server's lock: of several starts at once, one goes first and the others find what it has started."""
+    """Hold the server's lock: of several starts at once, one is first and the others find its server."""
     program.record.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(program.record.with_suffix(".lock"), "starting it", say):
         yield
 
 
 def _write_record(program: Program, running: Running) -> None:
-    new = program.record.with_suffix(".new")  # written aside and renamed: `stop` never reads half of a record
+    new = program.record.with_suffix(".new")  # written aside and renamed, so that `stop` never reads half of a record
     new.write_text(json.dumps(asdict(running)), encoding="utf-8")
     new.replace(program.record)
 
@@ -206,7 +206,7 @@ def _read_record(program: Program) -> Running | None:
 
 
 def _wait_until_ready(program: Program, running: Running, process: "subprocess.Popen[bytes] | None" = None) -> None:
-    """Wait until the server is ready. Raises UserError if its process ends first."""
+    """Wait until the server is ready. Raises UserError if its process exits first."""
     began = noted = time.monotonic()
     while not is_healthy(program.url, HEALTH_S):
         if start_time(running.pid) != running.began:
@@ -225,7 +225,7 @@ def _wait_until_ready(program: Program, running: Running, process: "subprocess.P
 def _wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
     try:
         return process.wait()
-    except KeyboardInterrupt:  # the terminal sends Ctrl-C to the server too, so it ends by itself
+    except KeyboardInterrupt:  # the terminal sends Ctrl-C to the server too, so it exits by itself
         return process.wait()
 
 
@@ -240,8 +240,8 @@ def _discard(program: Program, process: "subprocess.Popen[bytes]", running: Runn
 
 
 def _end(running: Running) -> str:
-    """End the processes of a record and remove what they leave; return the ids of those that needed SIGKILL, joined by
-    commas. Raises UserError if a process survives, or the command for the rest fails."""
+    """Kill the processes of a record and remove their leftovers; return the ids of processes that needed SIGKILL,
+    joined by commas. Raises UserError if a process survives, or the command for leftovers fails."""
     killed, left = end({**running.others, running.pid: running.began}, STOP_S)
     if left:
         raise UserError(

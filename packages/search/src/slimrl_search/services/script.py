@@ -1,4 +1,4 @@
-"""The module has what the scripts that start a server share: two flags, their effect, and the exit status."""
+"""The module has the shared parts of the scripts that start a server: two flags, their effect, and the exit status."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ from slimrl_search.services.process import Program, start, stop
 
 
 def make_parser(script: str, about: str, examples: str = "") -> argparse.ArgumentParser:
-    """Return a parser with the flags `--stop` and `--foreground`, of which one call takes at most one."""
+    """Return a parser with the flags `--stop` and `--foreground`, which exclude each other."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=script, description=about, epilog=examples, formatter_class=raw)
     what = parser.add_mutually_exclusive_group()
@@ -21,9 +21,9 @@ def make_parser(script: str, about: str, examples: str = "") -> argparse.Argumen
 
 
 def start_or_stop(arguments: argparse.Namespace, name: str, port: int, program: Callable[[], Program]) -> int:
-    """Start the program, or stop the one of that name and port, as the two flags say; return the exit status.
+    """Start the program, or stop the one with this name and port, depending on the flags; return the exit status.
 
-    `program` is called only if one is to be started, since it may download gigabytes. Raises UserError.
+    `program` is called only for a start, since it may download gigabytes. Raises UserError.
     """
     if arguments.stop:
         return 0 if stop(name, port) else 1

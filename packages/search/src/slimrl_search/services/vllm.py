@@ -1,4 +1,4 @@
-"""The module is behind `scripts/run_vllm.py`: it serves the judge that `.env` names by vLLM, on a GPU it may share."""
+"""The module implements `scripts/run_vllm.py`: it serves the judge named in `.env` with vLLM, on a GPU it may share."""
 
 import argparse
 import shutil
@@ -57,7 +57,7 @@ def program_of(settings: JudgeSettings, options: argparse.Namespace) -> Program:
             f"JUDGE_MODEL is {settings.model}: that is for scripts/run_llamacpp.py; vLLM wants a model of the Hub."
         )
     found = on_path(options.program, NAME)
-    if found is None:  # one of the user's own may be built for another device
+    if found is None:  # a user's own vLLM may be built for another device
         say(f"GPU, free and whole memory: {check_nvidia_gpu()}")
     model = find_model(settings.model)
     numbers = {
@@ -76,7 +76,7 @@ def program_of(settings: JudgeSettings, options: argparse.Namespace) -> Program:
 
 
 def check_nvidia_gpu() -> str:
-    """Return the name of the first NVIDIA GPU, its free and its whole memory. Raises UserError if there is none."""
+    """Return the name of the first NVIDIA GPU, its free and its total memory. Raises UserError without a GPU."""
     found, why = "", "nvidia-smi is not on the PATH"
     if smi := shutil.which("nvidia-smi"):
         why, query = (

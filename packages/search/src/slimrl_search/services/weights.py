@@ -17,7 +17,7 @@ from slimrl.models.names import PACKAGED
 from slimrl.models.packaged import find_packaged_file
 from slimrl_search.services.judge_settings import KNOWN
 
-# Whatever the Hub's client raises where the network or the Hub fails; its own errors are of these kinds too.
+# Errors of the Hub's client when the network or the Hub fails; its own errors are subclasses of these.
 FAILURES = (httpx.HTTPError, OSError)
 QUANTISATION = "Q4_K_M"
 REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -28,8 +28,8 @@ SMALL_FILES = (".json", ".jinja", ".txt", ".model", ".tiktoken")
 def find_gguf(name: str) -> Path:
     """Return the weights of a judge for llama.cpp: a `.gguf` file, the first of several parts.
 
-    `name` is a `.gguf` file, the packaged model, a key of `judge_settings.KNOWN`, or `owner/repository` on the Hub,
-    where a suffix `:Q8_0` or `/file.gguf` chooses among its files. Raises UserError if there is no such model, or it
+    `name` is a `.gguf` file, the packaged model, a key of `judge_settings.KNOWN`, or `owner/repository` on the Hub.
+    There a suffix `:Q8_0` or `/file.gguf` chooses among its files. Raises UserError if the model does not exist or
     cannot be fetched.
     """
     path = Path(name).expanduser()
@@ -43,8 +43,8 @@ def find_gguf(name: str) -> Path:
 
 
 def find_model(name: str) -> Path:
-    """Return the directory of a judge's model for vLLM, by its name: a directory, a key of `judge_settings.KNOWN`, or
-    `owner/model` on the Hub. Raises UserError as `find_gguf`."""
+    """Return the directory of a judge's model for vLLM. `name` is a directory, a key of `judge_settings.KNOWN`, or
+    `owner/model` on the Hub. Raises UserError as `find_gguf` does."""
     path = Path(name).expanduser()
     if path.is_dir():
         return path
@@ -56,7 +56,7 @@ def find_model(name: str) -> Path:
 def fetch(repository: str, choose: Callable[[list[str]], list[str]], what: str) -> list[Path]:
     """Return the files of a repository that `choose` picks from their names, from the Hub or from its cache.
 
-    `what` describes these files in messages. Raises UserError if they do not exist or cannot be fetched.
+    Messages describe these files by `what`. Raises UserError if the files do not exist or cannot be fetched.
     """
     reason, home = "", Path()
     try:
@@ -91,15 +91,15 @@ def fetch(repository: str, choose: Callable[[list[str]], list[str]], what: str) 
 
 
 def choose_files(files: list[str], wanted: str) -> list[str]:
-    """Return the files with the wanted file name or quantisation, all parts in order; empty without all of them.
+    """Return the files with the wanted file name or quantisation, all parts in order; empty if a part is missing.
 
     >>> choose_files(["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf"], "Q4_K_M")
     ['m-q4_k_m-00001-of-00002.gguf', 'm-q4_k_m-00002-of-00002.gguf']
     """
-    # `mmproj` files are the image encoders of multimodal models, no language model's weights.
+    # `mmproj` files are the image encoders of multimodal models, not weights of a language model.
     weights = sorted(file for file in files if file.endswith(".gguf") and "mmproj" not in file)
     stem_of = {file: PART.sub("", file).removesuffix(".gguf") for file in weights}
-    # "Q4_K_M" must be the whole last word of the name, or `Q4_K` would match `Q4_K_M` as well.
+    # "Q4_K_M" must be the whole last word of the name, because otherwise `Q4_K` would match `Q4_K_M` as well.
     ending = re.compile(rf"[-.]{re.escape(wanted)}$", re.IGNORECASE)
     stem = stem_of.get(wanted) or next((stem for stem in stem_of.values() if ending.search(stem)), "")
     same = [file for file in weights if stem_of[file] == stem]
@@ -111,7 +111,7 @@ def choose_files(files: list[str], wanted: str) -> list[str]:
 
 
 def choose_model(files: list[str]) -> list[str]:
-    """Return the files of a model that vLLM needs: of both kinds of weights it reads safetensors alone."""
+    """Return the files of a model that vLLM needs: small files, and the safetensors or else the `.bin` weights."""
     by_kind = [[file for file in files if file.endswith(kind)] for kind in (".safetensors", ".bin")]
     weights = by_kind[0] or by_kind[1]
     small = [file for file in files if file.endswith(SMALL_FILES) and "/" not in file]
@@ -127,7 +127,7 @@ def _check_repository(repository: str, name: str, kind: str, known: list[str], m
 
 
 def _parse_name(name: str) -> tuple[str, str]:
-    """Return the repository, and the file name or quantisation that is wanted from it."""
+    """Return the repository, and the wanted file name or quantisation."""
     if name.endswith(".gguf") and name.count("/") >= 2:
         owner, repository, file = name.split("/", 2)
         return f"{owner}/{repository}", file

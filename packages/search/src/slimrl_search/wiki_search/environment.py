@@ -1,8 +1,8 @@
 """`wiki-search`: answer a question by searching an encyclopedia with three tools.
 
-By default the encyclopedia is generated (`retrieval/encyclopedia.py`), so that no answer can be known beforehand. The
+By default the encyclopedia is generated (`retrieval/encyclopedia.py`), so no model can know an answer beforehand. The
 reward is 1 for a right answer in <answer> tags and 0 for everything else. `tools/formats.py` and slimrl-sandbox define
-how tools are called.
+the formats of tool calls.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ TASK = "Answer the question."
 class WikiSearch(Taskset):
     """Questions on the pages of a corpus, seeded and distinct. The fields are the `args` of the config section.
 
-    `corpus` is `generated`, or a source that `retrieval/sources.py` reads, as is `questions` then. A generated corpus
-    has `num_pages` pages, with `num_train` and `num_test` questions of `hops` hops. Corpus and index are built once, in
-    `data_dir` or in the cache. `judge` is empty, to compare words, or has the fields of `judges/judge.py`'s
-    `JudgeServer`.
+    `corpus` is `generated`, or a source that `retrieval/sources.py` reads; `questions` is then such a source too. A
+    generated corpus has `num_pages` pages, with `num_train` and `num_test` questions of `hops` hops. Corpus and index
+    are built once, in `data_dir` or in the cache. `judge` is empty, to compare words, or has the fields of
+    `judges/judge.py`'s `JudgeServer`.
 
-    `format` is how tools are called: `tags`, `native` (as the model's chat template has it), or `code`, for which
+    `format` is the format of tool calls: `tags`, `native` (by the model's chat template), or `code`. For `code`,
     `sandbox` is empty or has the fields of `SandboxSettings` of slimrl-sandbox. The policy reads at most
     `max_tool_tokens` tokens of a tool's result or a program's output.
     """
@@ -85,8 +85,8 @@ class WikiSearch(Taskset):
         read_judge(self.judge)
 
     def prepare(self) -> None:
-        """Builds the corpus, its index, the call format and the judge, unless they are there. Raises UserError if it
-        cannot."""
+        """Build the corpus, its index, the call format and the judge, unless they exist. Raises UserError on
+        failure."""
         _ = self._pages, self._tools, self._new_calls, self._own, self._judge
 
     @cached_property
@@ -108,7 +108,7 @@ class WikiSearch(Taskset):
 
     @cached_property
     def _new_calls(self) -> Callable[[], CallFormat]:
-        """A factory of the call format, which is called once for each episode."""
+        """A factory of the call format; it is called once for each episode."""
         return self._formats()
 
     @cached_property
@@ -123,7 +123,7 @@ class WikiSearch(Taskset):
         return own
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The questions of a split. Raises UserError when there are not that many."""
+        """Return the questions of a split. Raises UserError if there are too few."""
         if self._own:
             mine = [question for question in self._own if split_of(question) == split]
         else:
@@ -135,7 +135,7 @@ class WikiSearch(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """An expert that knows where to look, and a player that calls tools and answers at random."""
+        """An expert that knows the place of the answer, and a player that calls tools and answers at random."""
 
         def expert(task: Task, seed: int) -> list[Message]:
             return self._play(task, lambda question, episode, calls: solve(question, episode, calls, self._title))
@@ -147,21 +147,21 @@ class WikiSearch(Taskset):
         return {"expert": expert, "random": at_random}
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """The way in which the search failed, as `metrics.kind_of_failure` tells it."""
+        """Return the kind of the search's failure, by `metrics.kind_of_failure`."""
         return kind_of_failure(rollout.metrics)
 
     def offload(self) -> None:
-        """Frees the device memory of a judge that shares the policy's device."""
+        """Free the device memory of a judge that shares the policy's device."""
         self._judge.offload()
 
     def _episode(self, question: Question, calls: CallFormat) -> "WikiSearchEpisode":
         return WikiSearchEpisode(Record(question, self._tools.page_ids), calls, self._judge)
 
     def _play(self, task: Task, play: Play) -> list[Message]:
-        """The whole conversation of a script, in an event loop of its own."""
+        """Return the whole conversation of a script, played in its own event loop."""
 
         async def conversation() -> list[Message]:
-            # A sandbox belongs to the event loop in which it was made, so this loop needs a call format of its own.
+            # A sandbox belongs to the event loop that made it, so this loop needs its own call format.
             question, calls = question_of(task.data, task.id), self._formats()()
             try:
                 return await play(question, self._episode(question, calls), calls)
@@ -171,7 +171,7 @@ class WikiSearch(Taskset):
         return asyncio.run(conversation())
 
     def _formats(self) -> Callable[[], CallFormat]:
-        """A factory of the call format, which is called once for each episode. Raises UserError for a useless
+        """Return a factory of the call format, which is called once for each episode. Raises UserError for an invalid
         `sandbox`."""
         return formats_of(self.format, self._tools.by_name, self.max_tool_tokens, self.sandbox)
 
@@ -182,14 +182,14 @@ class WikiSearch(Taskset):
         return page.title
 
     def _generate(self, split: Split) -> Iterator[Question]:
-        """The questions of a split on the generated encyclopedia."""
+        """Yield the questions of a split on the generated encyclopedia."""
         questions = Encyclopedia(self.num_pages, self.seed).questions(self.hops)
         mine = (question for question in questions if split_of(question) == split)
         yield from islice(mine, self.num_train if split == "train" else self.num_test)
 
 
 class WikiSearchEpisode:
-    """An episode on one question, which ends with an answer."""
+    """An episode on one question. An answer finishes it."""
 
     def __init__(self, record: Record, calls: CallFormat, judge: Judge) -> None:
         self._record = record
@@ -203,7 +203,7 @@ class WikiSearchEpisode:
         record, visible = self._record, without_thoughts(reply)
         record.replies.append(reply)
         answer = next(spans_between(visible, *TAGS), None)
-        # What comes first in the reply counts: an answer after a call may be an example, or was made up too early.
+        # The first action in the reply counts: an answer after a call may be an example, or was invented too early.
         if answer is None or self._calls.call_start(visible) < answer[0] - len(TAGS[0]):
             reaction = await self._calls.react(visible)
             record.calls += reaction.calls
@@ -220,7 +220,7 @@ class WikiSearchEpisode:
 
 
 def split_of(question: Question) -> str:
-    """The split of a question: the one that its author gave, or one by a hash of the question, 80/10/10."""
+    """Return the split of a question: the author's choice, or one by a hash of the question, 80/10/10."""
     if question.split:
         return question.split
     tenth = hashlib.sha256(question.question.encode()).digest()[0] % 10
@@ -228,7 +228,7 @@ def split_of(question: Question) -> str:
 
 
 def _check_answerable(questions: Sequence[Question], source: str) -> None:
-    """Raises UserError for an answer that the comparison of words takes for none, even where it is said exactly."""
+    """Raise UserError for an answer without words: the comparison of words rejects even an exact copy of it."""
     for question in questions:
         for answer in (question.answer, *question.aliases):
             if not matches(answer, [answer]):

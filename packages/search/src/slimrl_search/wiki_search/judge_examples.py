@@ -1,8 +1,8 @@
-"""Makes up answers, right and wrong ones, to questions on the generated encyclopedia: examples to try a judge on.
+"""Generates right and wrong answers to questions on the generated encyclopedia: examples for testing a judge.
 
-An answer is right or wrong by construction. One rule is a decision: an answer that names two candidates is wrong, even
-if one of them is right. Knows nothing of judges, but how their words are compared, so that a wrong answer shares none
-with the right one.
+An answer is right or wrong by construction. One rule is a choice: an answer that names two candidates is wrong, even if
+one of them is right. The module uses nothing of judges except the comparison of words, so that a wrong answer shares no
+word with the right one.
 """
 
 import random
@@ -18,8 +18,8 @@ from slimrl_search.retrieval.encyclopedia import KINDS, Encyclopedia
 from slimrl_search.retrieval.pages import Question
 
 NUM_PAGES = 1000
-MIN_QUESTIONS = 1000  # of 17 kinds, each needs several that share no word: of 300 a kind may have one answer alone
-# Every kind of question of the encyclopedia, and its answer as a sentence.
+MIN_QUESTIONS = 1000  # each of 17 kinds needs several answers that share no word; 300 may give a kind only one
+# Every kind of question of the encyclopedia, with its answer as a sentence.
 SENTENCES: dict[str, str] = {
     question: sentence for kind in KINDS.values() for question, _, _, sentence in kind.get("facts", ())
 }
@@ -30,15 +30,15 @@ PATTERNS = {
 
 
 def make_labelled_answers(num: int, seed: int = 0) -> Iterator[Labelled]:
-    """`num` responses to questions on a generated encyclopedia: a right and a wrong one to each question, in turn, and
-    all kinds of them equally often."""
+    """Yield `num` responses to questions on a generated encyclopedia: a right and a wrong one to each question, in
+    turn, and each kind of response equally often."""
     asked = list(islice(Encyclopedia(NUM_PAGES, seed).questions(), max(MIN_QUESTIONS, (num + 1) // 2)))
     by_kind: dict[str, list[tuple[str, set[str]]]] = defaultdict(list)
     for one in asked:
         by_kind[kind_of(one.question)[0]].append((one.answer, set(normalise(one.answer))))
     rng = random.Random(f"labelled/{seed}")
     for number in range(num):
-        # Each question takes two numbers, the even one for its right answer; its place chooses the kinds of both.
+        # Each question takes two numbers, the even one for its right answer; its place selects the kinds of both.
         place, is_wrong = divmod(number, 2)
         kinds = WRONG if is_wrong else RIGHT
         kind = list(kinds)[place % len(kinds)]
@@ -48,8 +48,8 @@ def make_labelled_answers(num: int, seed: int = 0) -> Iterator[Labelled]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A question and a wrong answer to it: the answer to another question of the same `kind`. `name` is the subject of
-    the question."""
+    """A question and a wrong answer, which is the answer to another question of the same `kind`. `name` is the subject
+    of the question."""
 
     question: Question
     wrong: str
@@ -65,8 +65,8 @@ class Case:
 
 
 def _case(question: Question, by_kind: Mapping[str, list[tuple[str, set[str]]]], rng: random.Random) -> Case:
-    """A wrong answer shares no word with the right one, for which it might pass otherwise. `by_kind` has the answers to
-    all questions of a kind, each with its words."""
+    """Return a case. Its wrong answer shares no word with the right one, so that it cannot count as right. `by_kind`
+    has the answers to all questions of a kind, each with its words."""
     kind, name = kind_of(question.question)
     right = set(normalise(question.answer))
     wrong = [answer for answer, words in by_kind[kind] if not words & right]
@@ -74,7 +74,7 @@ def _case(question: Question, by_kind: Mapping[str, list[tuple[str, set[str]]]],
 
 
 def kind_of(question: str) -> tuple[str, str]:
-    """The kind of an encyclopedia's question, as a key of SENTENCES, and the name of its subject."""
+    """Return the kind of an encyclopedia's question, a key of SENTENCES, and the name of its subject."""
     for kind, pattern in PATTERNS.items():
         if found := pattern.fullmatch(question):
             return kind, found[1]
@@ -82,7 +82,7 @@ def kind_of(question: str) -> tuple[str, str]:
 
 
 def _reformat(case: Case) -> str:
-    """The answer's number or name, written in another way."""
+    """Return the answer's number or name, written in another way."""
     answer = case.answer
     if answer.isdigit():
         number, words = int(answer), NUMBER_WORDS.split()
@@ -92,7 +92,7 @@ def _reformat(case: Case) -> str:
 
 
 def _near(answer: str, other: str) -> str:
-    """A near miss: the next number, or another thing that bears a part of the name; `other` where there is neither."""
+    """Return a near miss: the next number, or a different thing with a part of the name; `other` if neither exists."""
     if answer.isdigit():
         return str(int(answer) + 1)
     words = answer.split()

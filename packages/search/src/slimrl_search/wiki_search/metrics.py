@@ -1,4 +1,4 @@
-"""The record of a search episode, and its metrics. The module knows nothing of how calls are written."""
+"""The record of a search episode, and its metrics. The module does not depend on the format of calls."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ Pages = Callable[[str], Iterable[str]]
 class Record:
     """The record of one episode.
 
-    `found_by` maps a query to the ids of the pages that it finds. It is needed because a program's calls are known, but
-    not their results.
+    `found_by` maps a query to the ids of the pages that it finds. It is needed because the calls of a program are
+    known, but not their results.
     """
 
     question: Question
@@ -26,7 +26,7 @@ class Record:
     is_correct: bool = False
 
     def metrics(self) -> dict[str, float]:
-        """The metrics so far. Those of pages and sections are left out where the question does not name its own."""
+        """Return the metrics so far. Metrics of pages and sections are missing if the question names neither."""
         searches = [call.arguments[0] for call in self.calls if call.tool == "search_pages" and not call.error]
         invalid = sum(bool(call.error) for call in self.calls)
         metrics = {
@@ -41,14 +41,14 @@ class Record:
         return metrics | self._page(searches) | self._section()
 
     def _page(self, searches: list[str]) -> dict[str, float]:
-        """Whether the first search, and any search, found the page of the answer."""
+        """Return two metrics: did the first search, and did any search, find the page of the answer?"""
         if not self.question.page_id:
             return {}
         hits = [self.question.page_id in self.found_by(query) for query in searches]
         return {"right_page_first": float(hits[:1] == [True]), "right_page": float(any(hits))}
 
     def _section(self) -> dict[str, float]:
-        """Whether the section of the answer was read, by itself or within the whole page."""
+        """Return one metric: was the section of the answer read, by itself or within the whole page?"""
         if not self.question.page_id or not self.question.section:
             return {}
         page_id, key = self.question.page_id, key_of(self.question.section)
@@ -57,7 +57,7 @@ class Record:
 
 
 def kind_of_failure(metrics: Mapping[str, float]) -> str:
-    """The way in which an episode without a right answer failed, from its metrics; empty where it ran out of turns."""
+    """Return the kind of failure of an episode without a right answer, from its metrics; empty if turns ran out."""
     if metrics["invalid_calls"] and metrics["invalid_share"] == 1.0:
         return "invalid calls only"
     if metrics["unfinished"]:

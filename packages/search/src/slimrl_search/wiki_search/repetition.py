@@ -1,4 +1,4 @@
-"""Measures of repetition, an early sign that a policy's text degrades, which the reward does not show for long.
+"""Measures of repetition. It is an early sign that a policy's text degrades, long before the reward shows it.
 
 They are pure functions of the policy's text. Its entropy and the length of its replies are measured elsewhere
 (`docs/metrics.md`).
@@ -10,9 +10,9 @@ NUM_WORDS = 4
 
 
 def repetition(replies: Sequence[str]) -> float:
-    """The share of n-grams of `NUM_WORDS` words that occur earlier in the same reply, over all replies: 1 - distinct-n
-    (Li et al. 2016), with the n-grams of each reply for themselves. It is 0 if no reply has that many words; text that
-    goes in circles has more than 0.5.
+    """Return the share of n-grams of `NUM_WORDS` words that occur earlier in the same reply, over all replies. This is
+    1 - distinct-n (Li et al. 2016), with the n-grams of each reply counted separately. It is 0 if no reply has that
+    many words; text that repeats itself in circles has more than 0.5.
 
     >>> repetition(["the cat sat down", "and on and on and on and on"])
     0.5
@@ -27,7 +27,7 @@ def repetition(replies: Sequence[str]) -> float:
 
 
 def repeats(events: Sequence[Hashable]) -> int:
-    """The number of events that equal an earlier one.
+    """Return the number of events that equal an earlier one.
 
     >>> repeats(["a", "b", "a", "a"])
     2

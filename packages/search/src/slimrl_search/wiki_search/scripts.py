@@ -1,5 +1,5 @@
-"""Scripted players of a search episode: an expert that knows where the answer stands, and still has to find it with the
-tools, and a player that calls them at random. Both write calls in the format of the episode.
+"""Scripted players of a search episode. The expert knows the place of the answer, but still has to find it with the
+tools; the other player calls tools at random. Both write calls in the format of the episode.
 """
 
 import ast
@@ -17,34 +17,34 @@ MAX_RANDOM_CALLS = 8
 
 @dataclass
 class _Conversation:
-    """The conversation of a script so far, and how it goes on."""
+    """The conversation of a script so far; its methods continue it."""
 
     episode: Environment
     calls: CallFormat
     messages: list[Message]
 
     async def call(self, tool: str, argument: str) -> str:
-        """The result of a tool call, as the policy reads it."""
+        """Call a tool and return its result, as the policy reads it."""
         self.say(text := self.calls.write_call(tool, argument))
         turn = await self.episode.step(text)
         self.messages += turn.messages
         return "\n".join(message["content"] for message in turn.messages)
 
     def answer(self, text: str) -> list[Message]:
-        """The whole conversation, which this answer ends."""
+        """Add an answer, which finishes the conversation, and return the whole conversation."""
         self.say(f"<answer>{text}</answer>")
         return self.messages
 
     def say(self, text: str) -> None:
-        """Appends a reply."""
+        """Append a reply."""
         self.messages.append({"role": "assistant", "content": text})
 
 
 async def solve(
     question: Question, episode: Environment, calls: CallFormat, title_of: Callable[[str], str]
 ) -> list[Message]:
-    """The whole conversation of an expert. It searches for the title of each page on the way, lists its sections, reads
-    the one that leads on or answers, and gives the answer. `title_of` maps a page's id to its title."""
+    """Return the whole conversation of an expert. It searches for the title of each page on the way, lists its
+    sections, reads the section with the link or the answer, and answers. `title_of` maps a page's id to its title."""
     play = _Conversation(episode, calls, await episode.start())
     pages = [(question.page_id, question.section)]
     if question.via:
@@ -58,8 +58,8 @@ async def solve(
 
 
 async def wander(question: Question, episode: Environment, calls: CallFormat, rng: random.Random) -> list[Message]:
-    """The whole conversation of a random player. Each of its calls is drawn from those that are possible so far, with
-    words of the question or an id that came back. Its answer is some words of the last result."""
+    """Return the whole conversation of a random player. It draws each call from the possible ones, with words of the
+    question or an id from an earlier result. Its answer is some words of the last result."""
     play = _Conversation(episode, calls, await episode.start())
     words, text = question.question.split(), question.question
     ids: dict[str, list[str]] = {"page_id": [], "section_id": []}
@@ -79,8 +79,8 @@ async def wander(question: Question, episode: Environment, calls: CallFormat, rn
 
 
 def rows_in(text: str) -> list[dict[str, str]]:
-    """The rows of a search or a listing in a tool's result; none where the text holds none."""
-    # Results have no numbers, booleans or nulls, so that a list of rows reads the same in JSON and in Python.
+    """Return the rows of a search or a listing in a tool's result; empty if the text has none."""
+    # Results have no numbers, booleans or nulls, so a list of rows is the same in JSON and in Python.
     begin, end = text.find("[{"), text.rfind("}]") + len("}]")
     try:
         return list(ast.literal_eval(text[begin:end])) if 0 <= begin < end else []

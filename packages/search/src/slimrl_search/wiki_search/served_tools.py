@@ -13,8 +13,8 @@ from slimrl_search.wiki_search.tools import WikiTools
 
 
 def tools(data_dir: Path) -> Tools:
-    """The tools by name, over the corpus and index that `scripts/setup_environment.py` made in the directory with the
-    default embedder. Raises UserError if they are not there."""
+    """Return the tools by name, over the corpus and index that `scripts/setup_environment.py` made in the directory
+    with the default embedder. Raises UserError if these do not exist."""
     corpus = Corpus(data_dir / CORPUS)
     with no_progress_bars():
         embedder = SentenceEmbedder()

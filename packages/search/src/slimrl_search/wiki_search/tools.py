@@ -10,7 +10,7 @@ from slimrl_search.retrieval.pages import Page
 from slimrl_search.retrieval.sections import key_of, list_sections, section_text, sections_of, split_section_id
 
 Rows = list[dict[str, str]]
-# The longest argument. A program could pass a million characters, and keep the host at work long after its own end.
+# The longest argument. A program could pass a million characters, and keep the host busy long after its own exit.
 MAX_CHARS = 1000
 
 
@@ -32,7 +32,7 @@ class WikiTools:
         return {tool.__name__: tool for tool in (self.search_pages, self.view_sections, self.read_section)}
 
     def page_ids(self, query: str) -> list[str]:
-        """The pages that a search finds, the nearest first."""
+        """Return the ids of the pages that a search finds, nearest first."""
         return [page_id for page_id, _ in self._search(query)]
 
     def search_pages(self, query: str) -> Rows:
@@ -85,8 +85,8 @@ class WikiTools:
         return page
 
     def _unknown_page(self, page_id: str) -> ToolError:
-        """An error that names the nearest page id."""
-        # A corpus may have millions of ids, too many to compare. So only pages that a search finds are compared.
+        """Return an error that names the nearest page id."""
+        # A corpus may have millions of ids, too many to compare, so only pages that a search finds are compared.
         found = [found_id for found_id, _ in self._search(page_id.replace("_", " ").strip() or "?")]
         near = (difflib.get_close_matches(page_id, found, 1, cutoff=0.0) or found)[0]
         return ToolError(f"there is no page `{page_id:.100}`. Did you mean `{near}`?")

@@ -1,4 +1,4 @@
-"""Defines and validates the bodies of Messages, in the part of them that chat can answer."""
+"""Defines and validates the bodies of Messages, with the fields that chat supports."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ class TextBlock(Body):
 
 
 class ToolUseBlock(Body):
-    """An earlier call of the model."""
+    """An earlier call by the model."""
 
     type: Literal["tool_use"]
     id: str
@@ -39,7 +39,7 @@ class InputMessage(Body):
 
 
 class InputTool(Body):
-    """A tool of the client's own, the only kind that is known here."""
+    """A tool that the client runs, the only supported kind."""
 
     type: Literal["custom"] | None = None
     name: str = Field(min_length=1)
@@ -55,13 +55,13 @@ class ToolChoice(Request):
 
 
 class OutputConfig(Request):
-    """The form of the text: `format` is checked with the chat request that it becomes part of."""
+    """The form of the text: `format` is checked in the chat request."""
 
     format: dict[str, Any] | None = None
 
 
 class NoThinking(Body):
-    """Only the absence of thinking: thoughts are part of the text here."""
+    """The setting without thinking, the only supported one: thoughts are part of the text here."""
 
     type: Literal["disabled"]
 
@@ -81,7 +81,7 @@ class CountBody(Request):
 
 
 class MessagesBody(CountBody, Draws):
-    """`POST /v1/messages`. `seed` and `min_p` are those of chat."""
+    """`POST /v1/messages`. `seed` and `min_p` are as in chat."""
 
     max_tokens: int = Field(ge=1, lt=2**31)
     stop_sequences: Annotated[Items[Stop], Field(max_length=128)] | None = None

@@ -1,7 +1,7 @@
-"""Makes the events of a message of the pieces of a chat reply; a message in one piece is their sum.
+"""Makes the events of a message from the pieces of a chat reply; a message in one piece is their sum.
 
 With the pieces "It is" and " 42." the events are `message_start`, `content_block_start`, two `content_block_delta`,
-`content_block_stop`, `message_delta` with the reason of the end, and `message_stop`.
+`content_block_stop`, `message_delta` with the stop reason, and `message_stop`.
 """
 
 import json
@@ -20,7 +20,7 @@ class MessageWriter:
     def __init__(self, head: Plain, stops: Sequence[str]) -> None:
         self.whole = head
         self._stops = stops
-        self._in_text = False  # whether the last block is a text that may go on
+        self._in_text = False  # True if the last block is a text that may continue
 
     def begin(self) -> Iterator[Plain]:
         """Yield the events before any content."""
@@ -35,8 +35,8 @@ class MessageWriter:
         yield self._delta({"type": "text_delta", "text": delta})
 
     def call(self, call: Plain) -> Iterator[Plain]:
-        """Yield the events of a tool call, given as in chat. A `tool_use` has an object as its input, so a call without
-        one stays text."""
+        """Yield the events of a tool call, given as in chat. The input of a `tool_use` is an object, so a call with
+        other arguments stays text."""
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         given = _input(arguments)
         if given is None:
@@ -61,7 +61,7 @@ class MessageWriter:
             reason = "tool_use"
         else:
             reason = "end_turn" if stop is None else "stop_sequence"
-        # Cached tokens are counted apart here, and in chat as a part of the prompt.
+        # Cached tokens are counted separately here, and in chat as a part of the prompt.
         usage = chat.generation.usage()
         counts = counts_of(usage["prompt_tokens"], usage["completion_tokens"], **usage["prompt_tokens_details"])
         ending = {"stop_reason": reason, "stop_sequence": stop if reason == "stop_sequence" else None}
@@ -70,14 +70,14 @@ class MessageWriter:
         yield {"type": "message_stop"}
 
     def _stop_sequence(self, chat: Chat) -> str | None:
-        """The stop sequence that ended the text, if one did."""
+        """Return the stop sequence that stopped the text, or None."""
         text = chat.generation.choices[0].text
         if text.end < 0:
             return None
         return min((stop for stop in self._stops if text.settled.startswith(stop, text.end)), key=len)
 
     def failure(self, error: ApiError) -> Plain:
-        """The event that ends the stream if sampling fails."""
+        """Return the last event of a stream whose sampling fails."""
         return error_body(MESSAGES_PATH, error)
 
     def _start(self, block: Plain) -> Plain:

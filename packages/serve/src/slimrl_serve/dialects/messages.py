@@ -1,4 +1,4 @@
-"""Formats `/v1/messages`: a body becomes a chat request, and the reply to it a message."""
+"""Formats `/v1/messages`: translates a body to a chat request, and the reply to a message."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from slimrl_serve.opened import new_id
 from slimrl_serve.service import Service
 from slimrl_serve.tokens import tokenize
 
-# Names of a chat request's fields, and of those that a message's body has for them.
+# Names of a chat request's fields, with the names of the same fields in a message's body.
 NAMES = {
     "response_format": "output_config.format",
     "parallel_tool_calls = false": "tool_choice.disable_parallel_tool_use = true",
@@ -30,7 +30,7 @@ CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 async def open_message(service: Service, body: MessagesBody) -> Translated:
-    """Check and tokenize a request; nothing is queued yet. Raises ApiError if it is invalid."""
+    """Check and tokenize a request; its choices are not queued yet. Raises ApiError if it is invalid."""
     chat = await open_chat(service, _chat_body(body))
     head: Plain = {
         "id": new_id("msg"),
@@ -46,7 +46,7 @@ async def open_message(service: Service, body: MessagesBody) -> Translated:
 
 
 async def count_tokens(service: Service, body: CountBody) -> Plain:
-    """The number of tokens of a prompt."""
+    """Return the number of tokens of a prompt."""
     content = {name: value for name, value in _prompt(body).items() if name != "tool_choice"}
     asked = chat_body(content, NAMES)  # with the checks of `/tokenize`
     counted = await tokenize(
@@ -72,7 +72,7 @@ def _chat_body(body: MessagesBody) -> ChatBody:
 
 
 def _prompt(body: CountBody) -> Plain:
-    """The fields of a chat request that decide its prompt."""
+    """Return the fields of a chat request that determine its prompt."""
     messages = [written for message in body.messages for written in _messages(message)]
     continues = messages[-1]["role"] == "assistant"
     if continues and "tool_calls" in messages[-1]:
@@ -88,7 +88,7 @@ def _prompt(body: CountBody) -> Plain:
 
 
 def _choice(body: CountBody) -> Plain | str | None:
-    """The choice of tools, as a chat request has it."""
+    """Return the choice of tools in the form of a chat request."""
     choice = body.tool_choice
     if choice is None:
         return None
@@ -100,14 +100,14 @@ def _choice(body: CountBody) -> Plain | str | None:
 
 
 def _format(given: Plain) -> Plain:
-    """The form of the text, as a chat request has it, where a schema has a name."""
+    """Return the form of the text as in a chat request, where a schema has a name."""
     if given.get("type") != "json_schema":
         return given
     return {"type": "json_schema", "json_schema": {"name": "output", "schema": given.get("schema"), "strict": True}}
 
 
 def _messages(message: InputMessage) -> list[Plain]:
-    """The chat messages of one message: the results in it are messages of their own, before its text."""
+    """Return the chat messages of one message. Results become separate messages before its text."""
     if isinstance(message.content, str):
         return [{"role": message.role, "content": message.content}]
     texts, calls, results = [], list[Plain](), list[Plain]()

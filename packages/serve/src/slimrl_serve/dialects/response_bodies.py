@@ -1,4 +1,4 @@
-"""Defines and validates the bodies of OpenAI's Responses, in the part of them that chat can answer."""
+"""Defines and validates the bodies of OpenAI's Responses, with the fields that chat supports."""
 
 from typing import Annotated, Any, Literal
 
@@ -27,7 +27,7 @@ class MessageItem(Body):
 
 
 class CallItem(Body):
-    """An earlier call of the model."""
+    """An earlier call by the model."""
 
     type: Literal["function_call"]
     call_id: str
@@ -62,14 +62,14 @@ class FunctionChoice(Body):
 
 
 class TextConfig(Request):
-    """The form of the text: `format` is checked with the chat request that it becomes part of."""
+    """The form of the text: `format` is checked in the chat request."""
 
     format: dict[str, Any] | None = None
     verbosity: Literal["medium"] | None = None
 
 
 class Reasoning(Request):
-    """Only the absence of reasoning: thoughts are part of the text here."""
+    """The setting without reasoning, the only supported one: thoughts are part of the text here."""
 
     effort: Literal["none"] | None = None
     summary: None = None
@@ -81,7 +81,7 @@ class ResponseStreamOptions(Request):
 
 
 class ResponseBody(Draws):
-    """`POST /v1/responses`. `seed`, `stop`, `top_k` and `min_p` are not OpenAI's, but those of chat here."""
+    """`POST /v1/responses`. `seed`, `stop`, `top_k` and `min_p` are not in OpenAI's API, and are as in chat."""
 
     model: str | None = None
     input: str | Some[Item]

@@ -1,4 +1,4 @@
-"""Makes the events of a response of the pieces of a chat reply; a response in one piece is their sum.
+"""Makes the events of a response from the pieces of a chat reply; a response in one piece is their sum.
 
 With the pieces "It is" and " 42." the events are, after `response.created` and `response.in_progress`: an output item
 (a message) and its content part are added, two deltas of text, both are done, and `response.completed` has the whole.
@@ -16,13 +16,13 @@ STATUSES = {"length": "incomplete", "abort": "cancelled"}  # of finish reasons; 
 
 
 class ResponseWriter:
-    """Writes one response as events, and passes it to `store` at its end."""
+    """Writes one response as events, and finally passes it to `store`."""
 
     def __init__(self, head: Plain, store: Callable[[Plain], None]) -> None:
         self.whole = head
         self._store = store
         self._num_events = 0
-        self._item: Plain | None = None  # the message that is being written, the last one of the output
+        self._item: Plain | None = None  # the unfinished message, the last item of the output
 
     def begin(self) -> Iterator[Plain]:
         """Yield the events before any output."""
@@ -45,7 +45,7 @@ class ResponseWriter:
 
     def call(self, call: Plain) -> Iterator[Plain]:
         """Yield the events of a tool call, given as in chat."""
-        yield from self._close("completed")  # a call is an item of its own, behind the message
+        yield from self._close("completed")  # a call is a separate item after the message
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         item = {
             "id": new_id("fc"),
@@ -55,7 +55,7 @@ class ResponseWriter:
             "arguments": arguments,
         }
         item["status"] = "completed"
-        # A call is whole: it is announced without its arguments, which follow as a single delta.
+        # A call arrives whole: it is announced without its arguments, which follow as a single delta.
         yield from self._add({**item, "arguments": "", "status": "in_progress"})
         self.whole["output"][-1] = item
         where = {"item_id": item["id"], "output_index": len(self.whole["output"]) - 1}
@@ -76,7 +76,7 @@ class ResponseWriter:
         yield self._event(f"response.{'completed' if status == 'completed' else 'incomplete'}", response=self.whole)
 
     def failure(self, error: ApiError) -> Plain:
-        """The event that ends the stream if sampling fails."""
+        """Return the last event of a stream whose sampling fails."""
         self.whole |= {"status": "failed", "error": {"code": "server_error", "message": error.detail}}
         return self._event("response.failed", response=self.whole)
 
@@ -86,7 +86,7 @@ class ResponseWriter:
         yield self._event("response.output_item.added", output_index=index, item={**item})
 
     def _close(self, status: str) -> Iterator[Plain]:
-        """Yield the events that end the message, if one is being written."""
+        """Yield the events that close the unfinished message, if any."""
         if self._item is None:
             return
         part = self._item["content"][0]

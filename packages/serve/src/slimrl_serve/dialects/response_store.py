@@ -11,7 +11,7 @@ MAX_BYTES = 64 * 2**20
 
 
 class ResponseStore:
-    """The last responses, each with its conversation, as JSON: their size is what is counted. The oldest go first."""
+    """The last responses, each with its conversation, as JSON. Its size counts; the oldest are removed first."""
 
     def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
         self._max_responses, self._max_bytes = max_responses, max_bytes
@@ -19,7 +19,7 @@ class ResponseStore:
         self._num_bytes = 0
 
     def add(self, response: Plain, messages: list[Plain]) -> None:
-        """Keep a response and the chat messages that led to it, its own included."""
+        """Keep a response and its whole conversation as chat messages."""
         both = _encode(response), _encode(messages)
         self._kept[response["id"]] = both
         self._num_bytes += sum(map(len, both))
@@ -27,15 +27,15 @@ class ResponseStore:
             self.remove(next(iter(self._kept)))
 
     def response(self, id: str) -> Plain | None:
-        """The response of this id, if it is kept."""
+        """Return the response of this id, or None if it is not kept."""
         return json.loads(self._kept[id][0]) if id in self._kept else None
 
     def messages(self, id: str) -> list[Plain] | None:
-        """The conversation up to the response of this id, if it is kept."""
+        """Return the conversation up to the response of this id, or None if it is not kept."""
         return json.loads(self._kept[id][1]) if id in self._kept else None
 
     def remove(self, id: str) -> bool:
-        """Forget a response; return whether it was kept."""
+        """Remove a response; return True if it was kept."""
         both = self._kept.pop(id, (b"", b""))
         self._num_bytes -= sum(map(len, both))
         return bool(both[0])

@@ -1,4 +1,4 @@
-"""Formats `/v1/responses` of OpenAI: a body becomes a chat request, and the reply to it a response."""
+"""Formats `/v1/responses` of OpenAI: translates a body to a chat request, and the reply to a response."""
 
 import time
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from slimrl_serve.errors import bad_request
 from slimrl_serve.opened import new_id
 from slimrl_serve.service import Service
 
-# Names of a chat request's fields, and of those that a response's body has for them.
+# Names of a chat request's fields, with the names of the same fields in a response's body.
 NAMES = {"response_format": "text.format", "max_completion_tokens": "max_output_tokens", "messages": "input"}
 
 
 async def open_response(service: Service, store: ResponseStore, body: ResponseBody) -> Translated:
-    """Check and tokenize a request; nothing is queued yet. Raises ApiError if it is invalid."""
+    """Check and tokenize a request; its choices are not queued yet. Raises ApiError if it is invalid."""
     before: list[Plain] | None = []
     if body.previous_response_id is not None and (before := store.messages(body.previous_response_id)) is None:
         raise bad_request(
@@ -68,7 +68,7 @@ def _chat_body(body: ResponseBody, messages: list[Plain]) -> ChatBody:
 
 
 def _format(body: ResponseBody) -> Plain | None:
-    """The form of the text, as a chat request has it."""
+    """Return the form of the text as in a chat request."""
     given = body.text.format if body.text else None
     if given is None or given.get("type") != "json_schema":
         return given
@@ -76,8 +76,8 @@ def _format(body: ResponseBody) -> Plain | None:
 
 
 def _messages(items: Sequence[MessageItem | CallItem | ResultItem]) -> list[Plain]:
-    """The chat messages of items; calls belong to the message before them if that is the model's, and its text behind
-    calls to the message with the calls."""
+    """Return the chat messages of items. Calls are added to the message before them if it is the model's; the model's
+    text after calls is added to the message with the calls."""
     messages: list[Plain] = []
     for item in items:
         match item:
@@ -100,7 +100,7 @@ def _text(content: str | Sequence[TextPart]) -> str:
 
 
 def _output_message(output: Sequence[Plain]) -> Plain:
-    """The chat message that an output is."""
+    """Return an output as a chat message."""
     texts = [item["content"][0]["text"] for item in output if item["type"] == "message"]
     calls = [
         call(item["call_id"], item["name"], item["arguments"]) for item in output if item["type"] == "function_call"
@@ -109,7 +109,7 @@ def _output_message(output: Sequence[Plain]) -> Plain:
 
 
 def _head(body: ResponseBody, name: str) -> Plain:
-    """The response before it has any output."""
+    """Return the response before it has any output."""
     choice: Any = body.tool_choice or "auto"
     return {
         "id": new_id("resp"),

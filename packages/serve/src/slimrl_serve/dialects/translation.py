@@ -1,4 +1,4 @@
-"""Makes chat requests of bodies in other forms, and replies in those forms of the pieces of a chat reply."""
+"""Translates bodies in other forms to chat requests, and the pieces of a chat reply to replies in those forms."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Plain = dict[str, Any]
 
 
 class Writer(Protocol):
-    """Writes one reply as events. `whole` is the reply in one piece, as far as it is known."""
+    """Writes one reply as events. `whole` is the part of the reply so far, in one piece."""
 
     whole: Plain
 
@@ -26,13 +26,13 @@ class Writer(Protocol):
         """Yield the events of a piece of text."""
 
     def call(self, call: Plain) -> Iterator[Plain]:
-        """Yield the events of a tool call. It is whole, as in chat."""
+        """Yield the events of a tool call. It is complete, as in chat."""
 
     def end(self, chat: Chat, finish_reason: str) -> Iterator[Plain]:
         """Yield the events after all content."""
 
     def failure(self, error: ApiError) -> Plain:
-        """Return the event that ends the stream if sampling fails."""
+        """Return the last event of a stream whose sampling fails."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +70,7 @@ class Translated(Opened):
             yield from self.writer.call(called)
 
     def failure(self, error: ApiError) -> Plain:
-        """Return the event that ends the stream if sampling fails."""
+        """Return the last event of a stream whose sampling fails."""
         return self.writer.failure(error)
 
 
@@ -84,8 +84,7 @@ def with_type(default: str) -> BeforeValidator:
 
 
 def chat_body(content: Plain, names: Mapping[str, str]) -> ChatBody:
-    """The chat request of these fields. `names` maps its fields to their names in the body that was sent, for
-    errors."""
+    """Return the chat request with these fields. `names` maps their names to names in the original body, for errors."""
     try:
         return ChatBody.model_validate({name: value for name, value in content.items() if value is not None})
     except ValidationError as error:
@@ -98,7 +97,7 @@ def chat_body(content: Plain, names: Mapping[str, str]) -> ChatBody:
 
 
 def with_system(texts: Sequence[str], messages: Sequence[Plain]) -> list[Plain]:
-    """The conversation with these texts and its own first system messages as one, which most templates want first."""
+    """Return the conversation with these texts and its first system messages joined; most templates want one, first."""
     start = 0
     while start < len(messages) and messages[start]["role"] in ("system", "developer"):
         start += 1
@@ -107,13 +106,13 @@ def with_system(texts: Sequence[str], messages: Sequence[Plain]) -> list[Plain]:
 
 
 def call(id: str, name: str, arguments: str) -> Plain:
-    """A tool call as a chat message has it."""
+    """Return a tool call in the form of a chat message."""
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def function(
     name: str, description: str | None, parameters: Mapping[str, Any] | None, strict: bool | None = None
 ) -> Plain:
-    """A tool as a chat request has it."""
+    """Return a tool in the form of a chat request."""
     described = {"name": name, "description": description, "parameters": parameters, "strict": strict}
     return {"type": "function", "function": {key: value for key, value in described.items() if value is not None}}

@@ -1,1 +1,1 @@
-"""An HTTP server that bounds what its clients may cost. Knows nothing of the application that is served."""
+"""An HTTP server that limits the resources of its clients. It does not depend on the served application."""

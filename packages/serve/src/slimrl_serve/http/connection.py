@@ -1,7 +1,7 @@
-"""Bounds how long the clients of an HTTP server may keep it waiting, and how many may do so at once.
+"""Limits the time for which the clients of an HTTP server may delay it, and their number.
 
-uvicorn itself bounds heads, idle connections after a response, and requests at once. `Watch` adds the other times and
-the number of connections. The module knows nothing of the application.
+uvicorn itself limits heads, idle connections after a response, and concurrent requests. `Watch` adds the other times
+and the number of connections. The module does not depend on the application.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 LOG = logging.getLogger("slimrl.server")
 MAX_HEAD_BYTES = 32 * 2**10
-HEAD_S = 10.0  # for a whole head, from the connection or from its first byte on
+HEAD_S = 10.0  # for a whole head, counted from the connection or from its first byte
 BODY_S = 60.0  # for a whole body
-# Longer than clients keep an idle connection (httpx: 5 s): if both ends close at the same moment, a request that is
+# Longer than clients keep an idle connection (httpx: 5 s): if both sides close at the same moment, a request that is
 # just being sent is lost.
 KEEP_ALIVE_S = 60.0
 UNREAD_S = 60.0  # for a client to read the sent part of a response, before more of it is written
-LINGER_S = 2.0  # after a refusal: at once, bytes that still arrive would reset the connection and lose the answer
-LOOK_S = 0.1  # between two looks of `Watch`
-NOTICE_S = 60.0  # between two lines of the log about a lack of places
+LINGER_S = 2.0  # wait after a refusal, because further bytes would reset a closed connection and lose the answer
+LOOK_S = 0.1  # between two checks of `Watch`
+NOTICE_S = 60.0  # between two log lines about missing places
 TEXTS = {
     400: "This is no HTTP/1.1 request that can be read: its head is malformed, or its body's length is unclear.",
     408: f"The request came too slowly: its head may take {HEAD_S:.0f} s, and its body {BODY_S:.0f} s.",
@@ -36,7 +36,7 @@ TEXTS = {
 
 
 class Connection(H11Protocol):
-    """uvicorn's protocol. It refuses unreadable requests, and shows which part of one the server waits for."""
+    """uvicorn's protocol. It refuses unreadable requests, and shows which part of a request the server waits for."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -49,7 +49,7 @@ class Connection(H11Protocol):
         return network_of(self.client[0]) if self.client else ""
 
     def awaited(self) -> tuple[object, float]:
-        """Return the thing that the server waits for, or None, and the seconds that it may take."""
+        """Return the awaited thing, or None, and the allowed seconds."""
         state, has_begun = self.conn.their_state, bool(self.conn.trailing_data[0])
         if self._refused or self.transport.is_closing():
             return "end", LINGER_S
@@ -62,7 +62,7 @@ class Connection(H11Protocol):
         return None, 0.0
 
     def give_up(self) -> None:
-        """End the connection of a client that has kept the server waiting for too long."""
+        """Close the connection of a client that has delayed the server for too long."""
         half = self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]
         if half and not (self._refused or self.transport.is_closing() or self.flow.write_paused):
             self.refuse(408)
@@ -70,7 +70,7 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def refuse(self, status: int) -> None:
-        """Answer with this status, unless a response has begun, and read no more."""
+        """Answer with this status, unless a response has started, and stop reading."""
         self._refused = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(error_response(status, TEXTS[status]))
@@ -100,8 +100,8 @@ class Connection(H11Protocol):
 
 
 class Watch:
-    """A look at all connections, again and again: it ends those that keep the server waiting for too long. Beyond
-    `num_places` it ends the oldest waiting ones, first those of the client with the most."""
+    """A regular check of all connections. It closes connections that delay the server for too long. Beyond `num_places`
+    it closes the oldest waiting ones, starting with the client that has most."""
 
     def __init__(self, connections: Collection[Any], num_places: int) -> None:
         self.num_places = num_places
@@ -110,12 +110,12 @@ class Watch:
         self._noticed_s = -NOTICE_S
 
     def start(self) -> None:
-        """Look now, and again every `LOOK_S` on the running event loop."""
-        asyncio.get_running_loop().call_later(LOOK_S, self.start)  # first, so that no error ends it
+        """Check now, and again every `LOOK_S` on the running event loop."""
+        asyncio.get_running_loop().call_later(LOOK_S, self.start)  # first, so that no error stops it
         self.look(time.monotonic())
 
     def look(self, now: float) -> None:
-        """End what must end at this time."""
+        """Close the connections that must be closed at this time."""
         waits = {}
         for connection in list(self.connections):
             awaited, limit_s = connection.awaited()
@@ -145,12 +145,12 @@ class Watch:
 
 
 def error_response(status: int, text: str) -> bytes:
-    """Return a whole response of plain text, after which the connection ends."""
+    """Return a whole response of plain text, which closes the connection."""
     body = f"{text}\n".encode()
     head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
     return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
 
 
 def network_of(host: str) -> str:
-    """Return the address of a client; in IPv6 its /64 network, of which it has all addresses."""
+    """Return the address of a client; in IPv6 its /64 network, because it has all addresses there."""
     return ":".join(ipaddress.IPv6Address(host).exploded.split(":")[:4]) if ":" in host else host

@@ -1,4 +1,4 @@
-"""Checks every request before a route sees it: who asks (`slimrl.io.http_access`), and how large it is.
+"""Checks every request before it reaches a route: its sender (`slimrl.io.http_access`) and its size.
 
 Needs the extra `server`.
 """
@@ -13,9 +13,9 @@ from slimrl.io.http_access import Access, Refusal
 from slimrl_serve.http.connection import MAX_HEAD_BYTES, TEXTS
 
 OPEN_TO_ALL = {"/health"}
-HEADER_BYTES = 32  # that a header costs besides its text, as HTTP/2 counts them
+HEADER_BYTES = 32  # the overhead of a header besides its text, as in HTTP/2
 SMALL_BODY_BYTES = 64 * 2**10
-MAX_BODIES_BYTES = 64 * 2**20  # of all requests under way, beyond which only small bodies are taken
+MAX_BODIES_BYTES = 64 * 2**20  # of all running requests; beyond it only small bodies are accepted
 RETRY_AFTER_S = 1
 CLOSE = {"Connection": "close"}
 
@@ -31,7 +31,7 @@ class Guard:
         self._access = access
         self._max_body_bytes = max_body_bytes
         self._respond = respond
-        self._num_held = 0  # bytes of the bodies of all requests under way
+        self._num_held = 0  # bytes of the bodies of all running requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,10 +54,10 @@ class Guard:
         sender = scope["client"][0] if scope["client"] else ""
         if scope["path"] not in OPEN_TO_ALL and (refusal := self._access.refusal(sender, headers)):
             return refusal
-        if "transfer-encoding" in headers:  # pieces of a byte each take seconds to parse
+        if "transfer-encoding" in headers:  # chunks of one byte each take seconds to parse
             why = "The request must say how long its body is, by the header `Content-Length`."
             return Refusal(411, why, "length_required", CLOSE)
-        # The parser ensures that it has digits alone and that the body has this length.
+        # The parser ensures that the value has only digits and that the body has this length.
         if int(headers.get("content-length", "0")) > self._max_body_bytes:
             why = f"The body is larger than the {self._max_body_bytes // 2**20} MiB that this server accepts."
             return Refusal(413, why, "body_too_large")
@@ -74,7 +74,7 @@ class Guard:
                 parts.append(message.get("body", b""))
                 num_bytes += len(parts[-1])
                 self._num_held += len(parts[-1])
-                # Small ones always pass: others could fill the room for large ones.
+                # Small bodies always pass, because others could fill the room for large ones.
                 if self._num_held > MAX_BODIES_BYTES and num_bytes > SMALL_BODY_BYTES:
                     await self._respond(_FULL, scope["path"])(scope, receive, send)
                     return

@@ -1,4 +1,4 @@
-"""Gives up the work for a client that has left. Knows nothing of the application."""
+"""Cancels the work for a client that has left. It does not depend on the application."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,12 +10,12 @@ T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """The client has closed the connection before its answer was there."""
+    """The client closed the connection before its answer was ready."""
 
 
 async def run_unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
-    """The result of `work`, which is cancelled, and has ended, if the client leaves before. `receive` is the request's
-    ASGI function, when its body has been read. Raises ClientGone."""
+    """Return the result of `work`. If the client leaves first, cancel it, wait for it and raise ClientGone. `receive`
+    is the request's ASGI function; the body must already be read."""
     task, gone = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -29,6 +29,6 @@ async def run_unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
-    # The body has been read already, so all that can still arrive is the disconnect.
+    # The body has already been read, so only the disconnect can still arrive.
     while (await receive())["type"] != "http.disconnect":
         pass

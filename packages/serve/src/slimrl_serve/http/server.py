@@ -1,5 +1,5 @@
-"""Runs an HTTP server, in this thread or on one of its own, with bounds on its connections. Knows nothing of the
-application that is served. Needs the extra `server`.
+"""Runs an HTTP server, in this thread or on its own thread, with limits on its connections. It does not depend on the
+served application. Needs the extra `server`.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from slimrl_serve.http.connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connectio
 
 LOG = logging.getLogger("slimrl.server")
 MAX_CONNECTIONS = 4096
-RESERVED_DESCRIPTORS = 64  # for files, pipes and all else that is not a connection, in any server
+RESERVED_DESCRIPTORS = 64  # for files, pipes and everything else except connections, in any server
 BACKLOG = 2048
-END_S = 2.0  # for cancelled requests to end
+END_S = 2.0  # for cancelled requests to stop
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -50,26 +50,26 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class HttpServer:
-    """Serves an application on a listening socket. `num_reserved` is how many files the application opens; connections
-    leave room for them."""
+    """Serves an application on a listening socket. `num_reserved` is the number of files that the application opens;
+    connections leave room for them."""
 
     def __init__(self, app: ASGIApp, listening: socket.socket, grace_s: int, num_reserved: int = 0) -> None:
         reserved = RESERVED_DESCRIPTORS + num_reserved
-        # Between two looks of `Watch` there may be twice as many connections as places.
+        # Between two checks of `Watch` there may be twice as many connections as places.
         num_places = min(MAX_CONNECTIONS, max(8, (allow_descriptors(2 * MAX_CONNECTIONS + reserved) - reserved) // 2))
         config = uvicorn.Config(
             app,
-            # A client must not fill the log: uvicorn warns of every request that it cannot parse.
+            # uvicorn warns about every request that it cannot parse, and a client must not fill the log.
             log_level="error",
             access_log=False,
             server_header=False,
             lifespan="on",
             ws="none",
-            # h11, although httptools is faster: it alone has a bound on heads, and is always there.
+            # h11, although httptools is faster: only h11 limits heads, and it is always installed.
             http=Connection,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             backlog=BACKLOG,
-            limit_concurrency=2 * num_places + 1,  # with so many connections, requests are answered with 503
+            limit_concurrency=2 * num_places + 1,  # with more connections, requests are answered with 503
             timeout_keep_alive=int(KEEP_ALIVE_S),
             timeout_graceful_shutdown=grace_s,
         )
@@ -90,18 +90,18 @@ class HttpServer:
         asyncio.run(self._serve())
 
     def start(self) -> None:
-        """Serve on a thread of its own, so that the main thread is free to wait for signals."""
+        """Serve on a separate thread, so that the main thread is free to wait for signals."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Accept no more requests, give running ones `grace_s` seconds, and end. Requests that cannot be cancelled end
-        with the process."""
+        """Accept no more requests, give running ones `grace_s` seconds, and stop. Requests that cannot be cancelled
+        stop with the process."""
         self._server.should_exit = True
         self._thread.join(self._grace_s + END_S)
         self._socket.close()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for at most this long, and return whether the server is still running."""
+        """Wait for at most this long, and return True if the server is still running."""
         self._thread.join(timeout_s)
         return self._thread.is_alive()
 
@@ -114,13 +114,13 @@ class HttpServer:
 
 
 def _log_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what asyncio reports, but for a lack of descriptors, about which `Watch` has logged a line."""
+    """Log asyncio's reports, except a lack of descriptors, about which `Watch` logs a line."""
     if getattr(context.get("exception"), "errno", None) not in EXHAUSTED:
         loop.default_exception_handler(context)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """False for two records: asyncio's warning at each write to a client that has left, and the traceback of a request
-    that is cancelled as the server ends."""
+    """Return False for two records: asyncio's warning at each write to a client that has left, and the traceback of a
+    request that is cancelled while the server stops."""
     was_broken_off = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
     return not was_broken_off and record.msg != "socket.send() raised exception."
