@@ -1,6 +1,6 @@
 """The body of `scripts/test_components.py`: plays and analyzes matching games with a scripted policy.
 
-It needs no model, server, GPU or key: tokens are bytes, and the script's replies stand for those of SGLang.
+It needs no model, server, GPU or key: tokens are bytes, and the script's replies replace SGLang's.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class ComponentError(Exception):
 
 
 def run_checks(checks: Mapping[str, Callable[[], str]], say: Callable[[str], None] = print) -> int:
-    """Make the checks, report each to `say`, and return the exit status: 0 if all passed."""
+    """Make the checks, report each, and return the exit status: 0 if all passed."""
     failed = 0
     for name, check in checks.items():
         try:

@@ -44,7 +44,7 @@ class AlphabetSort(Taskset):
 
     An episode has `min_turns` to `max_turns` turns, and each brings `min_names` to `max_names` names, the first one at
     least two. They are sorted by one of `sort_by`, drawn for the episode, or with `key_by_turn` for each turn. No two
-    names of an episode share a first or a last name, so there are no ties. `power` makes small mistakes cost more. No
+    names of an episode share a first or a last name, so ties cannot occur. `power` makes small mistakes cost more. No
     first and no last name of a test is in any list of training.
 
     With `restate`, each later turn starts with the list so far, sorted as it should have been, for models that cannot

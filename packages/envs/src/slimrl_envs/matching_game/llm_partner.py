@@ -162,7 +162,7 @@ class LLMPartner(Partner):
                 text = await self._say(f"That is not possible: {error}")
 
     def _frame(self, heard: str) -> str:
-        # A player that writes the tag itself could end its data and speak as the system; its bracket is replaced.
+        # A player that writes the tag itself could end its data and write as the system; its bracket is replaced.
         if heard:
             return f"<player>\n{TAG.sub('[', heard)}\n</player>"
         return STILL if len(self._messages) > 1 else BEGIN

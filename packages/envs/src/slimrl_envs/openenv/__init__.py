@@ -1,1 +1,1 @@
-"""`openenv:`: environment servers that speak OpenEnv's protocol."""
+"""`openenv:`: environment servers with OpenEnv's protocol."""

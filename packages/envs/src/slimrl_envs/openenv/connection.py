@@ -35,7 +35,7 @@ class Connection:
         self._preparing = threading.Lock()
         self._schema: Schema = {}
         self._description = ""
-        self._reader: Reader | None = None  # None also where the tools are those of a session
+        self._reader: Reader | None = None  # None also if each session has its own tools
         # A semaphore belongs to an event loop, and every step of a run may have a new one.
         self._places: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             weakref.WeakKeyDictionary()

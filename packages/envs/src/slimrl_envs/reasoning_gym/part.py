@@ -109,7 +109,7 @@ class Part:
     def items(self, split: Split) -> list[Item]:
         """The items of a split, the same at every call. None has a question of another split or occurs twice.
 
-        An item whose own answer its scorer does not pay in full is left out. Raises UserError if there is no item.
+        An item whose own answer its scorer does not pay in full is left out. Raises UserError if none is left.
         """
         if split not in self._items:
             taken = {item.question for other in SPLITS[: SPLITS.index(split)] for item in self.items(other)}

@@ -64,7 +64,7 @@ class MatchingEnv:
         self._reward = 0.0
 
     def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Start the game of the sample, or a given one. Raises UserError if there is no game, or an invalid one."""
+        """Start the game of the sample, or a given one. Raises UserError if the game is missing or invalid."""
         self._leave()
         state = read_state(dict(game_state)) if game_state is not None else None
         if state is None and self._sample is None:

@@ -1,8 +1,8 @@
 """A rollout function with which SLIME trains on the matching game: `--custom-generate-function-path
 slimrl.integrations.slime.generate`.
 
-`rollout/episode.py` is the agent loop, as in `slimrl rl`. Its tokens are those of SGLang's router
-(`sglang.py`), and the rollout becomes SLIME's `Sample`. SLIME is not imported. See docs/slime.md.
+`rollout/episode.py` is the agent loop, as in `slimrl rl`. SGLang's router (`sglang.py`)
+samples its tokens, and the rollout becomes SLIME's `Sample`. SLIME is not imported. See docs/slime.md.
 """
 
 import json

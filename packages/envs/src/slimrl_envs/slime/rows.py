@@ -23,8 +23,8 @@ NOT_HERE = ("n", "games", "num_train", "num_test", "seed", "max_turns", "thought
 
 @dataclass
 class Sample:
-    """The part of SLIME's `slime.utils.types.Sample` that is used here. It stands in for SLIME's own, which SLIME hands
-    over, where there is no SLIME."""
+    """The part of SLIME's `slime.utils.types.Sample` that is used here. It replaces SLIME's class if SLIME is not
+    installed."""
 
     class Status(Enum):
         """The end of a rollout, as SLIME names it."""

@@ -54,8 +54,8 @@ class Match:
         self.turns.notify()
 
     def let_bots_play(self) -> None:
-        """The bots' moves until it is the policy's turn. Raises RolloutError where a bot is to blame: such a game is no
-        measure of the policy."""
+        """Play the bots' moves until the policy's turn. Raises RolloutError for a bot's fault, since such a game does
+        not measure the policy."""
         for _ in range(MAX_BOT_MOVES):
             if self.is_over or self.game.player not in self._bots:
                 return

@@ -215,7 +215,7 @@ def policy_seat(env: Any, name: str) -> str:
 
 
 def local_config(config: Any, name: str) -> Any:
-    """The config with seats on this machine where nothing else was said: verifiers' own default is a paid service."""
+    """Return the config with seats on this machine by default: verifiers' own default is a paid service."""
     seats = {
         seat: one.model_copy(update={"runtime": SubprocessConfig()})
         for seat, one in agent_config_fields(config).items()

@@ -1,7 +1,7 @@
 """Scripted players of Wordle. They know the list of all answers, as any player may, and nothing of the one sought.
 
-The solver always guesses a word that could be the answer: the one whose feedback would tell most. The fixed words are
-played without regard to feedback, so a policy can earn as much without reading any.
+The solver always guesses a word that could be the answer: the one with the most informative feedback. The fixed words
+are played without regard to feedback, so a policy can earn as much without reading any.
 """
 
 import math

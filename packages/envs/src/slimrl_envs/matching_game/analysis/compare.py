@@ -50,8 +50,8 @@ NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 
 
 def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
-    """Writes the pictures, the summary and the report of one run or of several, and returns their paths. Raises
-    UserError where there is no run, or no finished game in it, and for a run that is given twice."""
+    """Write the pictures, the summary and the report of one or several runs, and return their paths. Raises UserError
+    if a run is missing, has no finished game, or is given twice."""
     if len({log_dir.resolve() for log_dir in log_dirs}) < len(log_dirs):  # two seeds that agree in everything
         raise UserError("`--log_dir` has a run more than once; several runs are of several seeds. Give each once.")
     runs = [read_run(log_dir) for log_dir in log_dirs]
@@ -106,7 +106,7 @@ def joint_difference(runs: Sequence[Run], measure: str) -> Estimate:
 
 
 def verdict(change: Estimate) -> str:
-    """The verdict on a difference in questions. Where nothing varies there is no interval, and so no verdict."""
+    """Return the verdict on a difference in questions. Without variation there is neither interval nor verdict."""
     if math.isnan(change.low):
         return "too little to say" if change.mean else "no clear change"
     if change.low > 0:

@@ -25,10 +25,10 @@ _NEVER = -1e6  # the weight of a pair that must not be chosen
 
 
 def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> float:
-    """The scale that turned integer values from 0 to 99 into these numbers: the one that explains most of them.
+    """Return the scale that turned integers from 0 to 99 into these numbers: the one that explains most of them.
 
     A scale explains `x` if some integer `v` has `int(v * scale) == x`. A wrong scale explains one number in `scale` by
-    chance, so a handful of numbers identifies the scale. `values` are those of the cells where known.
+    chance, so a handful of numbers identifies the scale. `values` are the cells' values, if known.
     """
     score_S = np.zeros_like(_SCALES)
     known = list(values) or [None] * len(numbers)
@@ -55,8 +55,8 @@ def own_values(seen: Grid) -> dict[Cell, float]:
 
 
 def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, int]) -> Beliefs:
-    """The beliefs from a player's own values and from the numbers that the other told, which are on a scale of their
-    own. A cell of which nothing is known counts 50."""
+    """Return beliefs from a player's own values and from the other player's numbers, which are on another scale. An
+    unknown cell counts 50."""
     beliefs = np.full((size, size), float(UNKNOWN))
     if told:
         known = [round(own[cell]) if cell in own else None for cell in told]

@@ -138,7 +138,7 @@ class Deal:
         """The assignment that looks best to the player alone, who counts 50 for every cell it does not know.
 
         Several may look equally good, at n = 3 in most games, and the rule decides which games are dealt by the one
-        taken here. So the published choice between equals, that of `optimum` in the order of the deal, is kept, and the
+        taken here. So the published choice between equals (by `optimum`, in the order of the deal) is kept, and the
         table is shown in another order: otherwise the first assignments would rarely be optimal.
         """
         reviewers, papers = (order or tuple(range(self.size)) for order in self.order)

@@ -51,7 +51,7 @@ class IllegalAct(Exception):
 class MatchingGame:
     """A game in progress. Players are 0 and 1; player 0 starts.
 
-    `max_turns` (default: `usual_turns`) counts messages, that is `Say` and `Propose` of both players; the last one, if
+    `max_turns` (default: `usual_turns`) counts messages and proposals of both players; the last one, if
     it is a proposal, may still be answered. Errors count as no message; a player may make `max_errors`, with one more
     the game is over.
     """
@@ -79,7 +79,7 @@ class MatchingGame:
 
     @property
     def num_messages(self) -> int:
-        """How many messages both players have sent: `Say` and `Propose`, no answers and no errors."""
+        """The number of messages of both players: messages and proposals, without answers and errors."""
         return sum(isinstance(act, Say | Propose) for _, act in self._history)
 
     @property

@@ -95,7 +95,7 @@ def relabel(deal: Deal, rng: random.Random) -> Deal:
     third of the games of three papers instead of a sixth, so that who proposes just this earns without a word. All that
     does not depend on names stays distributed as it was.
     """
-    # By `random()`, whose numbers are the same in every Python; those of `sample` need not be.
+    # By `random()`, whose numbers are the same in every Python; the results of `sample` need not be.
     reviewers, papers = (sorted(range(deal.size), key=lambda _: rng.random()) for _ in range(2))
 
     def permute(grid: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], ...]:

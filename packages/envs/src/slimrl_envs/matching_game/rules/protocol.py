@@ -63,7 +63,7 @@ def split_tag(text: str) -> tuple[str, str]:
 
 
 def parse_act(text: str, deal: Deal) -> Act:
-    """The act in a text. Raises IllegalAct, which says what is wrong with the text."""
+    """Return the act in a text. Raises IllegalAct with the fault of the text."""
     kind, body = split_tag(text)
     if not kind:
         raise IllegalAct("Begin with a tag: [message], [propose], [accept] or [reject].")
@@ -102,7 +102,7 @@ def truncate_message(act: Act) -> Act:
 
 
 def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
-    """The message or proposal that was heard last; None before the first. Text that is no act counts as a message."""
+    """Return the last message or proposal heard; None before the first. Text without an act counts as a message."""
     # One turn may hold a rejection and the act after it. Only the second asks for a reply.
     text = heard.strip().removeprefix(format_act(Reject(), deal)).strip()
     if not text:

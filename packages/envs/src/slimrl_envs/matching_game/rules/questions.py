@@ -75,8 +75,8 @@ def count_questions(messages: Iterable[str]) -> QuestionCounts:
 
 
 def is_question(sentence: str) -> bool:
-    """Whether a sentence asks: it has a question mark, opens with a question word, orders to be told, or seeks a score
-    (`score for`, `affinity between`) and states none."""
+    """Return True if a sentence asks: it has a question mark, opens with a question word, orders an answer, or seeks a
+    score (`score for`, `affinity between`) and states none."""
     if not _LETTER.search(sentence):
         return False
     return "?" in sentence or bool(_OPENING.match(sentence) or _TELLS_TO_TELL.match(sentence)) or _seeks_score(sentence)

@@ -1,4 +1,4 @@
-"""The scripted shy partner. It tells a score only when asked for that very pair, and judges proposals by what it sees.
+"""The scripted shy partner. It reveals a score only when asked for that pair, and judges proposals by its own view.
 
 It volunteers nothing, proposes nothing, answers one pair at a time, and meets anything else with a question. Its
 sentences are its own, with names and scores of the deal. It repeats nothing that it hears, so nothing can be put into
@@ -67,7 +67,7 @@ class AcceptanceThreshold:
 
 
 class ShyPartner:
-    """A player of one side of one game, whose `reply` is that of `players.Player`."""
+    """A player of one side of one game, with the `reply` of `players.Player`."""
 
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
         self._deal, self._seen, self._rng = deal, deal.visible_table(player), rng
