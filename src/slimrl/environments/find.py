@@ -177,19 +177,25 @@ def _name_of(env_id: str) -> str:
     return next((name for name in (given, given.replace("_", "-")) if name in known), "")
 
 
-def _find(env_id: str) -> Any:
-    if name := _name_of(env_id):
-        found = load(ENVIRONMENTS, name, "environment")
-        # The class of a scheme takes the name first, then the args.
-        return functools.partial(found, env_id.partition(":")[2]) if name.endswith(":") else found
-    module_name, colon, class_name = env_id.rpartition(":")
-    if not colon or not module_name:
+def check_name(env_id: str) -> None:
+    """Raise UserError if an id is neither an environment's name nor a place in Python."""
+    module_name, colon, _ = env_id.rpartition(":")
+    if not _name_of(env_id) and (not colon or not module_name):
         schemes = [f"`{name}NAME`" for name in names(ENVIRONMENTS) if name.endswith(":")]
         others = f", one of another package as {', '.join(schemes)}" if schemes else ""
         raise UserError(
             f"there is no environment `{env_id}`.{nearest(env_id, environment_names())} Your own is named as "
             f"`path/to/file.py:ClassName` or `package.module:ClassName`{others}."
         )
+
+
+def _find(env_id: str) -> Any:
+    if name := _name_of(env_id):
+        found = load(ENVIRONMENTS, name, "environment")
+        # The class of a scheme takes the name first, then the args.
+        return functools.partial(found, env_id.partition(":")[2]) if name.endswith(":") else found
+    check_name(env_id)
+    module_name, _, class_name = env_id.rpartition(":")
     if module_name.endswith(".py"):
         module = _module_from_file(module_name, "environment")
     else:

@@ -15,6 +15,7 @@ from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.config.teacher import TeacherConfig
 from slimrl.environments.find import (
     NOTEBOOK,
+    check_name,
     find_constructor,
     is_builtin,
     load_taskset,
@@ -62,6 +63,7 @@ def check_environments(config: CommandConfig, make: bool, provenance: Mapping[st
         )
     for number, env in enumerate(envs):
         try:
+            check_name(env.id)  # before a worker process is started for it
             if make:
                 _load(env, timeout_s)
             elif has_worker(env):

@@ -13,7 +13,7 @@ import pytest
 
 from packages.view.tests.made import bound, make_run, opened, record_of, write_step
 from slimrl.cli import run
-from slimrl_view import command as view
+from slimrl_view import show as view
 
 
 @contextmanager
