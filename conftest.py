@@ -23,9 +23,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["SLIMRL_PLAN"] = "off"  # planning a tiny model takes longer than a step of it; tests of plans plan
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is first imported: it reads this once
 if "PYTEST_XDIST_WORKER" not in os.environ:  # likewise, out of the user's cache, and one for all
-    caches = tempfile.mkdtemp(prefix="slimrl-tests-")
-    os.environ["HF_DATASETS_CACHE"], os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{caches}/datasets", f"{caches}/inductor"
-    atexit.register(shutil.rmtree, caches, ignore_errors=True)
+    os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="slimrl-tests-")
+    atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
+# PyTorch makes this directory at an exit, which may be later than that of the tests.
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(__file__).parent / ".pytest_cache" / "inductor")
 
 # Where Python may leave no bytecode beside its sources, each command that a test starts would compile PyTorch anew.
 if sys.dont_write_bytecode:
