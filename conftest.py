@@ -25,7 +25,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is first imported: 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # likewise, out of the user's cache, and one for all
     os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="slimrl-tests-")
     atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
-# PyTorch makes this directory at an exit, which may be later than that of the tests.
+# PyTorch creates this directory when a process exits, and some processes exit after the tests.
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(__file__).parent / ".pytest_cache" / "inductor")
 
 # Where Python may leave no bytecode beside its sources, each command that a test starts would compile PyTorch anew.

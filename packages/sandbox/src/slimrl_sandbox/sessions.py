@@ -101,8 +101,8 @@ class Sessions:
             session.used_s = monotonic()
 
     def fits(self, session: Session) -> bool:
-        """Delete idle sessions until the files of all fit, and return True. If they cannot fit, delete this session's
-        own files and return False."""
+        """Delete the oldest idle directories until all files fit, and return True. If they cannot fit, delete the files
+        of `session` and return False."""
         while sum(kept.num_bytes for kept in self._by_id.values()) > self._keeping.sessions_mb * 2**20:
             if not (oldest := self._oldest()):
                 session.drop()

@@ -149,7 +149,7 @@ class Replicas:
                     raise
 
     async def _choose(self, prompt: list[int]) -> _Member:
-        """Return a ready sampler; wait if there is none. Raises UserError after the time limit."""
+        """Wait for a ready sampler and return it. Raises UserError after the time limit."""
         began = time.monotonic()
         if self._following.done():  # nothing would report that a sampler is gone
             self._following.result()

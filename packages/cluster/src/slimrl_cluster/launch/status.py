@@ -51,7 +51,7 @@ def is_supervised(output_dir: Path) -> bool:
 
 
 def find_status(output_dir: Path) -> RunStatus:
-    """Return the state of the run in a directory. Raises UserError if there is none, or if it belongs to another
+    """Return the state of the run in a directory. Raises UserError if the directory holds no run, or the run of another
     command."""
     if not (output_dir / FILE_NAME).exists() and not (output_dir / "transport").exists():
         raise UserError(f"{output_dir} holds no run: there is no {FILE_NAME}. Name the `output_dir` of one.")

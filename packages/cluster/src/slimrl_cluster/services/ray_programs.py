@@ -290,7 +290,7 @@ class RayPrograms:
 
 
 def connect(address: str) -> Any:
-    """Return the package `ray`, with this process connected to a cluster. Raises UserError if there is none."""
+    """Connect this process to a cluster and return the package `ray`. Raises UserError if no cluster answers."""
     ray = import_ray()
     _check_port(address)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}

@@ -56,7 +56,7 @@ def vllm_command(
 
 
 def vllm_environment() -> dict[str, str]:
-    """Return the variables that a vLLM server needs besides its command line, to add to those of this process."""
+    """Return additional environment variables for a vLLM server."""
     paths = [str(_plugin_directory()), os.environ.get("PYTHONPATH", "")]
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -86,7 +86,7 @@ def _python_of(program: str) -> str:
 
 
 def _plugin_directory() -> Path:
-    """Return a directory for the path of vLLM's Python, in which it finds slimrl and the plug-in, and nothing else."""
+    """Return a directory for vLLM's `PYTHONPATH`. It contains only slimrl and the plug-in."""
     packages = [Path(init).resolve().parent for init in (slimrl.__file__, slimrl_cluster.__file__)]
     # Another installation of slimrl has a directory of its own, because a run may be using this one.
     name = hashlib.sha256(os.pathsep.join(map(str, packages)).encode()).hexdigest()[:16]

@@ -151,7 +151,7 @@ class MatchingTaskset(Taskset):
         return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """The way in which the game fell short of the best, by `metrics.kind_of_failure`."""
+        """Return the kind of failure of a game below the best reward (`metrics.kind_of_failure`)."""
         return kind_of_failure(rollout.metrics, self.max_errors)
 
     def offload(self) -> None:

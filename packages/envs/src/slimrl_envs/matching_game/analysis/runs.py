@@ -99,7 +99,7 @@ def group_means(episodes: Sequence[Episode], measure: str) -> list[float]:
 
 
 def with_proposal(episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes in which a proposal was made."""
+    """Return the episodes with a proposal."""
     return [episode for episode in episodes if "before" in episode.values]
 
 
