@@ -1,4 +1,4 @@
-"""The entry points of this plug-in, and the behaviour that its commands share with all others."""
+"""The command line of this plug-in."""
 
 import os
 import signal
@@ -12,47 +12,11 @@ from slimrl import cli
 from slimrl.config.reading.load import load
 from slimrl.plugins import ENVIRONMENTS, names
 from tests.commands.early import HEAVY, run
-from tests.distributions import check_entries, check_help, check_owner, commands_of
+from tests.distributions import commands_of
 from tests.fake_launch import FakeLaunch
 
-NAME = "slimrl-tools"
-# What the same words do after Ctrl-C; nothing for a run that is resumed.
-AGAIN = {
-    "check": "start over",
-    "check-curve": "start over",
-    "doctor": "start over",
-    "plan": "start over",
-    "play": "play again",
-    "plot": "start over",
-    "probe": "start over",
-    "push": "go on, without what is there already",
-    "translate": "start over",
-}
-
-
-def test_its_entries_are_there() -> None:
-    check_entries(NAME)
-
-
-def test_slimrl_knows_where_they_are() -> None:
-    check_owner(NAME)
-
-
-def test_after_ctrl_c_each_command_says_how_to_go_on() -> None:
-    assert {name: command.again for name, command in commands_of(NAME).items()} == AGAIN
-
-
-def test_ctrl_c_ends_at_once_what_computes() -> None:
-    assert [name for name, command in commands_of(NAME).items() if command.computes] == ["plan", "probe"]
-
-
-@pytest.mark.parametrize("command", AGAIN)
-def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    check_help(command, capsys)
-
-
 ENVIRONMENT = {"play": ["--id", "reverse-text"], "check": ["--env.0.id", "reverse-text"]}
-CONFIGURED = {name: command for name, command in commands_of(NAME).items() if command.settings}
+CONFIGURED = {name: command for name, command in commands_of("slimrl-tools").items() if command.settings}
 
 
 @pytest.fixture
