@@ -25,6 +25,10 @@ OUTSIDE = {
         f"examples/{path.parent.name}.md": f"examples/{path.parent.name}/README.md"
         for path in ROOT.glob("examples/*/README.md")
     },
+    **{
+        f"plugins/{path.parent.name}.md": f"packages/{path.parent.name}/README.md"
+        for path in ROOT.glob("packages/*/README.md")
+    },
 }
 WIDE = (
     "index.md",

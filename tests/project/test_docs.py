@@ -45,7 +45,7 @@ def test_every_package_is_described() -> None:
     packages = [path.parent.name for path in PACKAGE.glob("*/__init__.py")]
     assert [name for name in packages if f"- `{name}/`: " not in text] == []
     plugins = [HOMES[package].relative_to(ROOT) for package in PLUGINS]
-    assert [home for home in plugins if f"| `{home}/` | " not in text] == []
+    assert [home for home in plugins if f"| [`{home}/`](../{home}/README.md) | " not in text] == []
 
 
 def test_the_table_of_floors_is_the_one_that_is_enforced() -> None:
