@@ -28,14 +28,14 @@ from slimrl.config.monitors import MonitorsConfig
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.io.files import read_lines
-from slimrl.monitor.health.health import FILE, Health
+from slimrl.io.run_dir import RunDir
+from slimrl.monitor.health.health import Health
 from slimrl.monitor.health.measure import measure
-from slimrl.monitor.rollouts import read_rollouts, rollout_file
+from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
 from slimrl.types import Metrics, Rollout
 from tests.tiny import tiny_model_dir
 
-METRICS = "metrics.jsonl"
 PARTS = ("planted", "recorded", "healthy")
 FEW = 5  # steps from the onset of a fault to its alarm
 
@@ -123,13 +123,13 @@ def run_planted(fault: Pathology, model: str, run: Path, is_tiny: bool) -> None:
 
 def outcome(fault: Pathology, run: Path) -> dict[str, Any]:
     """The alarms of a run with a planted fault, and whether they are the right ones."""
-    alarms = read_lines(run / FILE)
+    alarms = read_lines(RunDir(run).alarms)
     raised = {alarm["monitor"]: {"step": alarm["step"], "onset": alarm["onset"]} for alarm in reversed(alarms)}
     found = [raised[name] for name in fault.expected if name in raised]
     return {
         "expected": fault.expected,
         "raised": raised,
-        "steps": sum("reward/mean" in metrics for _, metrics in read_metrics(run / METRICS)),
+        "steps": sum("reward/mean" in metrics for _, metrics in read_metrics(RunDir(run).metrics)),
         "right": bool(found) and min(one["step"] - one["onset"] for one in found) <= FEW,
         "others": sorted(set(raised) - {*fault.expected, *fault.likely}),
         "message": next((alarm["message"] for alarm in alarms if alarm["monitor"] in fault.expected), ""),
@@ -138,14 +138,16 @@ def outcome(fault: Pathology, run: Path) -> dict[str, Any]:
 
 def recorded(more: Sequence[Path]) -> dict[str, Any]:
     """The alarms of runs that are known to be healthy, by run: an empty list for each if all is well."""
-    found = {str(path.parent.relative_to(RESULTS)): replay(path.parent) for path in sorted(RESULTS.rglob(METRICS))}
+    found = {
+        str(path.parent.relative_to(RESULTS)): replay(path.parent) for path in sorted(RESULTS.rglob("metrics.jsonl"))
+    }
     return found | {f"another run, {path.name}": {**replay(path), **cost(path)} for path in more}
 
 
 def replay(run: Path) -> dict[str, Any]:
     """What the monitors say of a run's metrics, with the numbers of its rollouts if they are kept."""
     health, alarms, num, num_measured = Health(MonitorsConfig(), say=print), [], 0, 0
-    for step, metrics in read_metrics(run / METRICS):
+    for step, metrics in read_metrics(RunDir(run).metrics):
         if "reward/mean" in metrics and (more := numbers_of_rollouts(run, step, metrics)):
             metrics, num_measured = metrics | more, num_measured + 1
         alarms += [f"{alarm.monitor}, step {alarm.step}: {alarm.message}" for alarm in health.look(step, metrics)]
@@ -155,7 +157,7 @@ def replay(run: Path) -> dict[str, Any]:
 
 def numbers_of_rollouts(run: Path, step: int, metrics: Metrics) -> Metrics:
     """The numbers `monitor/...` of a step, from the run's file of rollouts."""
-    path = rollout_file(run, step)
+    path = RunDir(run).rollouts_of(step)
     if not path.exists() or "monitor/surprise" in metrics:
         return {name: value for name, value in metrics.items() if name.startswith("monitor/")}
     return measure(groups_of(path))
@@ -178,7 +180,10 @@ def healthy(arguments: argparse.Namespace) -> dict[str, Any]:
             settings = {**SHORT, **run.settings, "output_dir": directory}
             finish(Job("rl", ["@", str(ROOT / run.recipe), *flags(settings)], directory))
             drop_weights(directory)
-            alarms = [f"{one['monitor']}, step {one['step']}: {one['message']}" for one in read_lines(directory / FILE)]
+            alarms = [
+                f"{one['monitor']}, step {one['step']}: {one['message']}"
+                for one in read_lines(RunDir(directory).alarms)
+            ]
             found[run.name] = {"alarms": alarms, **cost(directory)}
             print(f"{run.name}: {found[run.name]}", flush=True)
     return found
@@ -187,9 +192,9 @@ def healthy(arguments: argparse.Namespace) -> dict[str, Any]:
 def cost(run: Path) -> dict[str, Any]:
     """The time that the monitors take for the run's steps, measured again on its files, beside that of the steps."""
     health, spent, steps = Health(MonitorsConfig(), say=print), 0.0, []
-    for step, metrics in read_metrics(run / METRICS):
+    for step, metrics in read_metrics(RunDir(run).metrics):
         if "time/step_s" in metrics:
-            groups = groups_of(rollout_file(run, step))
+            groups = groups_of(RunDir(run).rollouts_of(step))
             began = time.perf_counter()
             measure(groups)
             health.look(step, metrics)

@@ -14,9 +14,9 @@ from typing import Any
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import load
-from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
 
 ROOT = Path(__file__).parents[2]
 MAY_DIFFER = {"output_dir", "resume"}
@@ -40,7 +40,7 @@ def finish(job: Job, resume: bool = False) -> None:
     """Have the directory hold a finished run of these settings: one that does is left as it is. One that was
     interrupted goes on with `resume`, and begins anew without, as it has to where time and memory are measured. A run
     of other settings is neither taken for this one nor overwritten: the script exits."""
-    is_begun = (job.directory / FILE_NAME).exists()
+    is_begun = RunDir(job.directory).settings.exists()
     is_finished = (job.directory / job.result).exists()
     if is_begun or is_finished:
         _check_same(job)
@@ -68,7 +68,7 @@ def _check_same(job: Job) -> None:
     """Exits if the run in the directory is not what is asked for."""
     asked = load(COMMANDS[job.command], job.argv, os.environ).config
     try:
-        made = load(COMMANDS[job.command], ["@", str(job.directory / FILE_NAME)], {}).config
+        made = load(COMMANDS[job.command], ["@", str(RunDir(job.directory).settings)], {}).config
     except UserError as error:
         sys.exit(f"{job.directory}: what this run was made with cannot be read: {error} {_way_out()}")
     if differing := _differences(made, asked):

@@ -17,8 +17,9 @@ from benchmarks.harness.episodes import keep_rewards
 from benchmarks.harness.runs import MAY_DIFFER, ROOT, SUMMARY, Job, finish
 from benchmarks.harness.seed_plots import plot_runs
 from slimrl.config.reading.load import Resolved, load
-from slimrl.config.reading.write import FILE_NAME, config_toml
+from slimrl.config.reading.write import config_toml
 from slimrl.config.run import RLConfig
+from slimrl.io.run_dir import RunDir
 
 # Held-out evaluations, and what they are of: with a warm-up before RL, and without one.
 STAGES = {"base": "base", "start": "after_warmup", "final": "after_rl"}
@@ -100,7 +101,7 @@ def outcome(run: Path, metrics: Sequence[str]) -> dict[str, Any]:
 def keep(run: Path, target: Path) -> None:
     """Copy what the claim rests on, without this machine's paths: of the settings, not where each came from; of the
     held-out rollouts, their rewards."""
-    config = load(RLConfig, ["@", str(run / FILE_NAME)], {}).config
+    config = load(RLConfig, ["@", str(RunDir(run).settings)], {}).config
     for name in (*KEPT, *(f"held_out/{stage}.json" for stage in stages_of(run))):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(run / name, target / name)
@@ -109,13 +110,13 @@ def keep(run: Path, target: Path) -> None:
     summary = target / SUMMARY
     summary.write_text(_without_places(summary.read_text(), places))
     # Its first line is the command that reads it, as in every TOML file of the repository.
-    settings = config_toml(Resolved(config, {})).replace(f"@ {FILE_NAME}", f"@ {target / FILE_NAME}", 1)
-    (target / FILE_NAME).write_text(_without_places(settings, places))
+    settings = config_toml(Resolved(config, {})).replace("@ config.toml", f"@ {RunDir(target).settings}", 1)
+    RunDir(target).settings.write_text(_without_places(settings, places))
 
 
 def _settings(kept: Path) -> dict[str, Any]:
     """The settings of a kept run without those that differ between seeds."""
-    return load(RLConfig, ["@", str(kept / FILE_NAME)], {}).config.model_dump(exclude=MAY_DIFFER | {"seed"})
+    return load(RLConfig, ["@", str(RunDir(kept).settings)], {}).config.model_dump(exclude=MAY_DIFFER | {"seed"})
 
 
 def _without_places(text: str, places: Iterable[Path]) -> str:

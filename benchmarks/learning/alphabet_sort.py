@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.harness.episodes import STAGES, finished_episodes, transcript
 from benchmarks.harness.runs import ROOT, Job, finish
 from benchmarks.harness.seeds import Recipe, parser, run_seeds
-from slimrl.trainer.checkpoint import step_directories
+from slimrl.io.run_dir import step_directories
 from slimrl.types import Rollout
 
 METRICS = ("similarity", "exact", "tagged", "names", "marks")

@@ -15,8 +15,8 @@ from typing import Any
 
 from benchmarks.harness.runs import ROOT
 from slimrl.config.reading.load import load
-from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.run_settings import NO_RECIPE, flat_settings
 from slimrl.monitor.series import Series, load_series
 from slimrl_tools.curves.reference import SAME_NUMBERS
@@ -101,12 +101,12 @@ def text_of(content: dict[str, Any]) -> str:
 
 def _check_settings(seed: Path, config: RLConfig, recipe: str) -> None:
     """Some seeds were kept without their settings: of these the recipe's are believed, if the steps agree."""
-    if not (seed / FILE_NAME).exists():
+    if not RunDir(seed).settings.exists():
         num = len(load_series(seed)["reward/mean"][0])
         if num != config.max_steps:
             sys.exit(f"{seed} has {num} steps, and {recipe} asks for {config.max_steps}: record it anew.")
         return
-    made = flat_settings(load(RLConfig, ["@", str(seed / FILE_NAME)], {}, note=lambda text: None).config)
+    made = flat_settings(load(RLConfig, ["@", str(RunDir(seed).settings)], {}, note=lambda text: None).config)
     asked = flat_settings(config)
     differing = [
         key

@@ -15,9 +15,8 @@ from typing import Any
 from benchmarks.harness.runs import ROOT, SUMMARY, Job, finish
 from benchmarks.harness.seed_plots import plot_runs
 from benchmarks.harness.seeds import keep, parser
-from slimrl.launch.run_lock import METRICS
+from slimrl.io.run_dir import RunDir, step_directories
 from slimrl.monitor.sinks import read_metrics
-from slimrl.trainer.checkpoint import step_directories
 
 CONFIG = ROOT / "experiments" / "context_distill" / "rl.toml"
 RESULTS = ROOT / "benchmarks" / "results" / "context_distill"
@@ -42,7 +41,7 @@ def outcome(run: Path) -> dict[str, Any]:
     what is kept of a run."""
     probe = json.loads((run / "probe.json").read_text())
     stages = {stage: json.loads((run / "held_out" / f"{stage}.json").read_text()) for stage in ("base", "final")}
-    steps = [metrics for _, metrics in read_metrics(run / METRICS) if "distill/reverse_kl" in metrics]
+    steps = [metrics for _, metrics in read_metrics(RunDir(run).metrics) if "distill/reverse_kl" in metrics]
     result: dict[str, Any] = {
         "minutes": json.loads((run / SUMMARY).read_text())["duration_s"] / 60,
         "steps": len(steps),

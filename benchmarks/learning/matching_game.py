@@ -21,10 +21,10 @@ from benchmarks.harness.episodes import MODES, finished_episodes, rises
 from benchmarks.harness.measure import markdown_table
 from benchmarks.harness.seeds import Recipe, parser, run_seeds, runs_beside
 from slimrl.config.reading.load import load
-from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
 from slimrl.environments.find import load_taskset
 from slimrl.environments.scripts import demonstrate
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.supervised import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.types import Rollout
@@ -109,7 +109,7 @@ def by_questions(run: Path) -> dict[str, dict[str, dict[str, float]]]:
 def questions_of_demonstrations(run: Path) -> dict[str, Any]:
     """How often the demonstrations that a run's warm-up learned from ask before the first proposal: what training
     begins near, and a mixture by design. How many do so often, and the mean."""
-    config = load(RLConfig, ["@", str(run / FILE_NAME)], {}).config
+    config = load(RLConfig, ["@", str(RunDir(run).settings)], {}).config
     (env,) = config.orchestrator.env
     taskset, num = load_taskset(env.id, env.args), config.warmup.max_steps * config.warmup.batch_size
     order = order_of_demonstrations([taskset], config.seed)

@@ -18,8 +18,8 @@ from benchmarks.harness.runs import ROOT, Job, finish
 from benchmarks.learning.matching_game import RECIPE
 from slimrl.commands.eval import MODEL, SCRIPTED, slug_of
 from slimrl.io.files import without_nan
+from slimrl.io.run_dir import step_directories
 from slimrl.stats import estimate_mean, paired_difference
-from slimrl.trainer.checkpoint import step_directories
 from slimrl.types import Rollout
 
 CONFIG = ROOT / "examples" / "matching_game" / "eval.toml"

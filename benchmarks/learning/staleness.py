@@ -39,9 +39,9 @@ from benchmarks.harness.plots import draw_lines_of_each
 from benchmarks.harness.runs import ROOT, Job, drop_weights, finish, flags
 from slimrl.config.reading.load import Resolved, load
 from slimrl.config.run import RLConfig
+from slimrl.io.run_dir import RunDir
+from slimrl.launch.open_dir import open_training_dir
 from slimrl.launch.parts import Parts, make_rl_parts
-from slimrl.launch.run_dir import open_training_dir
-from slimrl.launch.run_lock import METRICS
 from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.training import report, train_rl
 from slimrl.monitor.console import RunConsole
@@ -118,7 +118,7 @@ def run_stale(resolved: Resolved[RLConfig], behind: int) -> None:
         sampling = Stale(parts, behind)
         first, before = parts.held_out.measure("start", "before RL")
         state = start(parts.policy, config.trainer.optim, output_dir, False)
-        with Monitor([JsonlSink(output_dir / METRICS), console.steps(config.max_steps)]) as monitor:
+        with Monitor([JsonlSink(RunDir(output_dir).metrics), console.steps(config.max_steps)]) as monitor:
             train_rl(parts, sampling, state, monitor, before)
             last, metrics = parts.held_out.measure("final", "after RL")
             monitor.log(config.max_steps, metrics)

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, markdown_table, write_result
 from benchmarks.harness.runs import Job, drop_weights, finish, flags
 from benchmarks.harness.warmup import warm_up
-from slimrl.launch.run_lock import METRICS
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.sinks import read_metrics
 from slimrl.stats import mean_of_few
 
@@ -59,7 +59,7 @@ def run(level: int, delay_s: float, seed: int, weights: Path, arguments: argpars
 
 def measure(directory: Path, skip: int) -> dict[str, Any]:
     """What a run's metrics say of its speed, its ages and what it learned."""
-    lines = [line for _, line in read_metrics(directory / METRICS)]
+    lines = [line for _, line in read_metrics(RunDir(directory).metrics)]
     steps = [line for line in lines if "time/step_s" in line][skip:]
     seconds = sum(line["time/step_s"] for line in steps)
     ages: dict[str, float] = {}

@@ -24,7 +24,7 @@ from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, markdown_ta
 from benchmarks.harness.runs import drop_weights, flags
 from benchmarks.harness.warmup import warm_up
 from slimrl.io.process_tree import find_process_tree, start_time
-from slimrl.launch.run_lock import METRICS
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.sinks import read_metrics
 
 PLACEMENTS: dict[str, dict[str, Any]] = {
@@ -55,7 +55,7 @@ def run(name: str, number: int, weights: Path, arguments: argparse.Namespace) ->
         process = subprocess.Popen([sys.executable, "-m", "slimrl", *words], stdout=log, stderr=log)
         while process.poll() is None:
             time.sleep(0.05)
-            num = len(step_seconds(directory)) if (directory / METRICS).exists() else 0
+            num = len(step_seconds(directory)) if RunDir(directory).metrics.exists() else 0
             if num and not first:
                 first = time.monotonic() - began
             if num > last:
@@ -114,7 +114,7 @@ def cpu_seconds(pid: int) -> float:
 
 def step_seconds(directory: Path) -> list[float]:
     """The seconds of each step that a run has logged."""
-    return [line["time/step_s"] for _, line in read_metrics(directory / METRICS) if "time/step_s" in line]
+    return [line["time/step_s"] for _, line in read_metrics(RunDir(directory).metrics) if "time/step_s" in line]
 
 
 def main() -> None:

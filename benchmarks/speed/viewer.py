@@ -26,7 +26,8 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, write_result
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
+from slimrl.io.run_dir import RunDir
+from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Rollout
 
 GROUP, GROUPS = 8, 32  # rollouts of a group, groups of a step
@@ -42,7 +43,7 @@ def make_run(run: Path, num: int, rng: random.Random) -> None:
         records = [
             record for group in range(GROUPS) for record in make_group(step, f"train/{step * GROUPS + group:07d}", rng)
         ]
-        write_rollouts(rollout_file(run, step), records[: num - step * per_step])
+        write_rollouts(RunDir(run).rollouts_of(step), records[: num - step * per_step])
     metrics = ({"step": step, "reward/mean": rng.random()} for step in range(-(-num // per_step)))
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in metrics), encoding="utf-8")
 

@@ -26,10 +26,9 @@ from slimrl.config.reading.old_names import print_note
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.errors import UserError
-from slimrl.launch.run_lock import METRICS
+from slimrl.io.run_dir import RunDir, step_directories
 from slimrl.monitor.sinks import read_metrics
 from slimrl.stats import Estimate
-from slimrl.trainer.checkpoint import step_directories
 
 C = TypeVar("C", bound=CommandConfig)
 Source = str | Path | CommandConfig
@@ -108,7 +107,7 @@ def sft(*sources: Source, **settings: Any) -> TrainingResult:
 def evaluate(*sources: Source, **settings: Any) -> EvaluationResult:
     """Evaluate a model on held-out tasks, as the command `slimrl eval`, and return the result; see `rl`."""
     output_dir = _run(EvalRunConfig, run_eval, sources, settings)
-    results = json.loads((output_dir / "results.json").read_text(encoding="utf-8"))
+    results = json.loads(RunDir(output_dir).results.read_text(encoding="utf-8"))
     rewards = {
         name: {mode: _estimate(found["reward"]) for mode, found in modes.items()}
         for name, modes in results["evaluations"].items()
@@ -163,18 +162,18 @@ def _plain(value: Any) -> Any:
 
 def _read_training(output_dir: Path) -> TrainingResult:
     steps: dict[int, dict[str, float]] = {}
-    for step, metrics in read_metrics(output_dir / METRICS):
+    run = RunDir(output_dir)
+    for step, metrics in read_metrics(run.metrics):
         steps.setdefault(step, {"step": float(step)}).update(metrics)
-    summary = output_dir / "summary.json"
     try:
-        stages = json.loads(summary.read_text(encoding="utf-8"))["stages"] if summary.is_file() else []
+        stages = json.loads(run.summary.read_text(encoding="utf-8"))["stages"] if run.summary.is_file() else []
         held_out = {
             stage["name"]: {mode: _estimate(found) for mode, found in stage["held_out"].items()} for stage in stages
         }
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise UserError(f"{summary} is no summary of a run. Delete it; `resume=True` writes it again.") from None
-    if not (weights := step_directories(output_dir / "weights")):
-        raise UserError(f"{output_dir / 'weights'} has no weights. `resume=True` saves them again.")
+        raise UserError(f"{run.summary} is no summary of a run. Delete it; `resume=True` writes it again.") from None
+    if not (weights := step_directories(run.weights)):
+        raise UserError(f"{run.weights} has no weights. `resume=True` saves them again.")
     return TrainingResult(output_dir, tuple(steps.values()), held_out, weights[-1])
 
 

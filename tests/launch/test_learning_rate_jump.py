@@ -8,7 +8,7 @@ import torch
 
 from slimrl.config.reading.load import load
 from slimrl.config.run import SFTConfig, TrainerOnlyConfig
-from slimrl.launch.run_dir import describe_jump
+from slimrl.launch.open_dir import describe_jump
 from slimrl.monitor.run_settings import flat_settings
 from slimrl.trainer.checkpoint import fresh_progress, save_checkpoint
 from slimrl.trainer.optim import MasterAdamW

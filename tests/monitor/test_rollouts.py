@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_file, rollout_to_json, write_rollouts
+from slimrl.io.run_dir import RunDir
+from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_to_json, write_rollouts
 from slimrl.types import Rollout, StopReason
 
 ROLLOUT = Rollout(
@@ -24,7 +25,7 @@ RECORD = RolloutRecord(ROLLOUT, advantages=(-0.5,), text="<user>olá\nworld<assi
 
 
 def test_rollouts_come_back_as_they_were(tmp_path):
-    path = rollout_file(tmp_path, 10)
+    path = RunDir(tmp_path).rollouts_of(10)
     assert path == tmp_path / "rollouts" / "step_000010.jsonl"
     full = dataclasses.replace(ROLLOUT, stop_reason=StopReason.CONTEXT_FULL)
     records = [RECORD, dataclasses.replace(RECORD, advantages=(1.0,), rollout=full, has_signal=False)]

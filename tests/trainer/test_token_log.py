@@ -8,7 +8,7 @@ import torch
 
 from slimrl.config.loss import LossConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
-from slimrl.monitor.rollouts import token_file
+from slimrl.io.run_dir import RunDir
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import ALONE
 from slimrl.trainer.step import StepRefusedError, TrainStep
@@ -35,7 +35,7 @@ def test_numbers_are_those_of_a_forward_of_each_sample_alone(tmp_path):
     samples = placed(near_policy(random_samples(3), module, spread=0.3))
     expected = [new.detach() for new in reference_logprobs(module, samples)]
     step_of(module)(Batch(samples, 1.0), 1.0, 7, TokenLog(tmp_path, ALONE))
-    found = np.load(token_file(tmp_path, 7))
+    found = np.load(RunDir(tmp_path).tokens_of(7))
     assert found["rows"].tolist() == [sample.row for sample in samples]
     assert found["lengths"].tolist() == [sum(sample.loss_mask_T) for sample in samples]
     old = torch.tensor([lp for s in samples for lp, mask in zip(s.logprobs_T, s.loss_mask_T, strict=True) if mask])
@@ -62,7 +62,7 @@ def test_a_token_without_a_finite_number_is_nan(tmp_path):
     t = first.loss_mask_T.index(True)
     odd = replace(first, logprobs_T=(*first.logprobs_T[:t], float("-inf"), *first.logprobs_T[t + 1 :]))
     step_of(module)(Batch(placed([*others, *others, odd]), 1.0), 1.0, 0, TokenLog(tmp_path, ALONE))
-    found = np.load(token_file(tmp_path, 0))
+    found = np.load(RunDir(tmp_path).tokens_of(0))
     at = sum(found["lengths"][:-1].tolist())
     assert np.isnan(found["log_ratio"]).nonzero()[0].tolist() == [at]
 
@@ -72,7 +72,7 @@ def test_a_refused_step_leaves_its_numbers(tmp_path):
     samples = placed([replace(sample, version=4) for sample in random_samples(0)])  # far from the policy
     with pytest.raises(StepRefusedError):
         step_of(module)(Batch(samples, 1.0), 1.0, 4, TokenLog(tmp_path, ALONE))
-    assert np.abs(np.load(token_file(tmp_path, 4))["log_ratio"]).max() > 0.5
+    assert np.abs(np.load(RunDir(tmp_path).tokens_of(4))["log_ratio"]).max() > 0.5
 
 
 def test_samples_of_no_file_are_not_written(tmp_path):

@@ -10,7 +10,8 @@ from typing import Any
 
 from slimrl.io.files import encode_line
 from slimrl.io.http_access import Access
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, rollout_to_json, write_rollouts
+from slimrl.io.run_dir import RunDir
+from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json, write_rollouts
 from slimrl.types import Message, Rollout
 from slimrl_view.api import Api
 from slimrl_view.indexer import Run, bring_up_to_date, open_run
@@ -59,7 +60,7 @@ def record_of(
 
 def write_step(run: Path, step: int, records: Sequence[RolloutRecord]) -> Path:
     """Write a step's rollouts."""
-    path = rollout_file(run, step)
+    path = RunDir(run).rollouts_of(step)
     write_rollouts(path, records)
     return path
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
+from slimrl.io.run_dir import RunDir
+from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Message, Rollout, StopReason
 
 SYSTEM = "Answer the question. Search with <tool>search(words)</tool>, then write <answer>...</answer>."
@@ -144,7 +145,7 @@ def injection_records(writer: Writer) -> list[RolloutRecord]:
 
 def write_step(run: Path, writer: Writer, step: int, records: Sequence[RolloutRecord]) -> None:
     """Write a step's rollouts, what the trainer records of their tokens, and the step's metrics."""
-    path = rollout_file(run, step)
+    path = RunDir(run).rollouts_of(step)
     write_rollouts(path, records)
     trained = [(row, record) for row, record in enumerate(records) if not record.rollout.failure]
     lengths = [record.rollout.num_sampled for _, record in trained]

@@ -29,9 +29,10 @@ from slimrl.eval.evaluate import (
 from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdown
 from slimrl.eval.report import environments_table, failures_table, pairs_table, scores_table
 from slimrl.io.files import replace_file, without_nan
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
+from slimrl.launch.open_dir import open_evaluation_dir, with_pinned_model
 from slimrl.launch.parts import episode_limits, make_context, open_policy
-from slimrl.launch.run_dir import open_evaluation_dir, with_pinned_model
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.tables import as_markdown, for_terminal
@@ -102,7 +103,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
             held_out.record(slug, name, list(evaluations[name].values()))
         results = Results(config, tasks, evaluations)
         _show(results, output_dir, console)
-        _write_results(results, output_dir / "results.json")
+        _write_results(results, RunDir(output_dir).results)
         console.note(f"{time.monotonic() - began:.0f} s; report.md, failures.md and every rollout: {output_dir}")
     return 0
 

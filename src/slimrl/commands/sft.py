@@ -4,10 +4,11 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import SFTConfig
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.extensions import end_hooks
+from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.parts import open_policy, open_sinks
-from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.shared_run import console_of_rank, open_shared_run
 from slimrl.launch.supervised import load_demonstrations
 from slimrl.models.history import SUPERVISED, read_history
@@ -16,7 +17,6 @@ from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.fsdp import shard
 from slimrl.trainer.sft.train import train as train_sft
 from slimrl.trainer.state import save_missing_weights, start
-from slimrl.trainer.weights import weights_directory
 
 
 def run_sft(resolved: Resolved[SFTConfig]) -> int:
@@ -40,5 +40,5 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
         if ranks.leads:
             console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
             end_hooks(output_dir, config.max_steps, console)
-        console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
+        console.note(f"weights: {RunDir(output_dir).weights_of(config.max_steps)}")
     return 0

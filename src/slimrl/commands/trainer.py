@@ -4,9 +4,10 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import TrainerOnlyConfig
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.advice import note_config_warnings
+from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.parts import open_policy, open_sinks
-from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.shared_run import console_of_rank, open_shared_run
 from slimrl.models.load import load_policy
 from slimrl.monitor.sinks import Monitor
@@ -15,7 +16,6 @@ from slimrl.trainer.fake import FakeBatches
 from slimrl.trainer.fsdp import shard
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import save_missing_weights, start
-from slimrl.trainer.weights import weights_directory
 
 
 def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
@@ -36,5 +36,5 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
         sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
         with Monitor([*sinks, console.steps(config.max_steps, first, "loss/policy")]) as monitor:
             train(state, config, batches.receive, lambda version: None, monitor)
-        console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
+        console.note(f"weights: {RunDir(output_dir).weights_of(config.max_steps)}")
     return 0

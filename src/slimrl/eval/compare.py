@@ -11,6 +11,7 @@ from pathlib import Path
 from slimrl.errors import UserError, nearest
 from slimrl.eval.episodes import read_episodes
 from slimrl.eval.evaluate import env_of, scores_of
+from slimrl.io.run_dir import RunDir
 from slimrl.stats import Estimate, paired_difference, sign_test
 from slimrl.types import Rollout
 
@@ -79,7 +80,7 @@ def find_saved_modes(source: Path) -> dict[str, Path]:
         mode = MODE.search(source.stem)
         return {mode[1] if mode else source.stem: source}
     for stage in STAGES:
-        files = sorted((source / "held_out").glob(f"{stage}_*.jsonl"))
+        files = sorted(RunDir(source).held_out.glob(f"{stage}_*.jsonl"))
         if files:
             return {file.stem.removeprefix(f"{stage}_"): file for file in files}
     there = sorted(file.name for file in source.parent.glob("*.jsonl")) if source.suffix == ".jsonl" else []

@@ -6,9 +6,9 @@ from pathlib import Path
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.errors import nearest
 from slimrl.eval.evaluate import mode_of
-from slimrl.launch.run_lock import METRICS
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.health.health import FILE, HealthWatch
+from slimrl.monitor.health.health import HealthWatch
 from slimrl.monitor.health.measure import AUTO
 from slimrl.monitor.metrics import lookup
 from slimrl.monitor.sinks import read_metrics
@@ -20,13 +20,13 @@ def open_watches(config: RLConfig, output_dir: Path, console: RunConsole, first:
     """Return the watch over a run that continues from step `first`; none if the monitors are off."""
     if not config.monitors.enabled:
         return []
-    path = output_dir / METRICS
+    path = RunDir(output_dir).metrics
     past = [line for line in read_metrics(path) if line[0] < first] if first and path.exists() else []
 
     def say(text: str) -> None:
         console.note(text, "bold red")
 
-    return [HealthWatch(config.monitors, output_dir / FILE, past, say)]
+    return [HealthWatch(config.monitors, RunDir(output_dir).alarms, past, say)]
 
 
 def unknown_right_metric(config: RLConfig, metrics: Metrics) -> str:
@@ -51,7 +51,7 @@ class BestWeights:
         self._metric = metric
         self._sign = -1.0 if lookup(metric).better == "lower" else 1.0
         self._scores: dict[int, float] = {}
-        path = output_dir / METRICS
+        path = RunDir(output_dir).metrics
         for step, metrics in read_metrics(path) if path.exists() else ():
             self._note(step, metrics)
 

@@ -24,12 +24,12 @@ from slimrl.eval.evaluate import (
 from slimrl.io.checksums import add_digest
 from slimrl.io.files import parse_object, replace_file, without_nan
 from slimrl.io.regular_file import read_regular
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.summary import Stage
 from slimrl.stats import Estimate
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Taskset
 
-DIRECTORY = "held_out"
 MAX_BYTES = 2**24  # of the result of an evaluation
 
 
@@ -84,7 +84,7 @@ class HeldOut:
     def _measure_constant(self) -> None:
         """Evaluate the best constant answer once in a run, on the tasks of environments that know one."""
         tasks = [asked for asked in self.tasks if CONSTANT in asked.taskset.scripts]
-        if self._constant is None or not tasks or stage_path(self._output_dir, CONSTANT).exists():
+        if self._constant is None or not tasks or RunDir(self._output_dir).stage(CONSTANT).exists():
             return
         make, self._constant = self._constant, None  # one try, even if it fails
         rollouts = play_tasks(tasks, make(), self._plan.samplings[0], lambda _: None)
@@ -101,14 +101,14 @@ class HeldOut:
             "metrics": without_nan(metrics),
         }
         text = json.dumps(content, indent=1, allow_nan=False)
-        replace_file(stage_path(self._output_dir, slug), [add_digest(text.encode())])
+        replace_file(RunDir(self._output_dir).stage(slug), [add_digest(text.encode())])
         return Stage(name, held_out), metrics
 
     def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:
         """Play every task once. `mode` names the way of decoding, by default after the temperature. Episodes of other
         tasks, which an earlier process played, stay in the file and do not count."""
         mode = mode or mode_of(sampling.temperature)
-        path = self._output_dir / DIRECTORY / f"{slug}_{mode}.jsonl"
+        path = RunDir(self._output_dir).episodes(slug, mode)
         past = past_episodes(path) if self._plan.keep else {}
         changed = [asked.id for asked in self.tasks if asked.id in past and not is_of(past[asked.id], asked.task)]
         if changed:
@@ -146,14 +146,9 @@ class HeldOut:
         return recall_stage(self._output_dir, slug, self._console.note)
 
 
-def stage_path(output_dir: Path, slug: str) -> Path:
-    """Return the path of the result of a stage."""
-    return output_dir / DIRECTORY / f"{slug}.json"
-
-
 def recall_stage(output_dir: Path, slug: str, note: Callable[[str], None]) -> tuple[Stage, Metrics] | None:
     """Return the stored stage and metrics of a run; None if there are none, with a note if the file is damaged."""
-    path = stage_path(output_dir, slug)
+    path = RunDir(output_dir).stage(slug)
     if not path.exists():
         return None
     try:

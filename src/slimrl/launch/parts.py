@@ -25,10 +25,9 @@ from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.io.loop_thread import LoopThread
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.health import best_weights
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
-from slimrl.launch.run_dir import warmup_directory
-from slimrl.launch.run_lock import METRICS
 from slimrl.launch.tasksets import check_experts, load_tasksets, note_shared_tasks
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.device import dtype_name
@@ -136,7 +135,7 @@ def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:
 def restore_measured(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
     """Return the model's settings with the dtype, number of threads and date of the first start. With others, the
     numbers of a resumed run would not be the same to the last bit."""
-    progress = (read_progress(output_dir) or read_progress(warmup_directory(output_dir))) if resume else None
+    progress = (read_progress(output_dir) or read_progress(RunDir(output_dir).warmup.path)) if resume else None
     if progress is None:
         return config
     measured = {"dtype": progress.dtype, "num_threads": progress.num_threads, "date": progress.date or "auto"}
@@ -177,7 +176,7 @@ def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, fir
     """Open the sinks of a run's metrics: the file, from step `first` on, the name of the best weights, and the trackers
     in the settings. Raises UserError if an extra is missing."""
     config = resolved.config
-    sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first), *best_weights(config, output_dir)]
+    sinks: list[Sink] = [JsonlSink(RunDir(output_dir).metrics, first), *best_weights(config, output_dir)]
     settings: Resolved[TrainingRunConfig] = Resolved(config, resolved.provenance)
     run = TrackedRun(output_dir, config.model_dump(), first, resume=first > 0)
     if config.wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":

@@ -5,8 +5,6 @@ The operating system releases the lock when its holder dies, so a killed run can
 
 import contextlib
 import os
-from collections.abc import Collection
-from itertools import chain
 from pathlib import Path
 
 from filelock import FileLock
@@ -14,16 +12,23 @@ from filelock import FileLock
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import acquire, holder_of, is_stopped
+from slimrl.io.run_dir import RunDir
 
-METRICS = "metrics.jsonl"
-TRAINING = (METRICS, "checkpoints", "warmup")  # files of a training run that has started
-EVALUATION = "held_out"
-LOCK = ".lock"
+
+def holds_training(run: RunDir) -> bool:
+    """Return True if the directory has files of a training run that has started."""
+    return any(map(has_content, (run.metrics, run.checkpoints, run.warmup.path)))
+
+
+def holds_evaluation(run: RunDir) -> bool:
+    """Return True if the directory has episodes or results of an evaluation."""
+    return has_content(run.held_out)
 
 
 def refuse_run(output_dir: Path) -> None:
     """Raise UserError if the directory holds a run."""
-    if holds(output_dir, (*TRAINING, EVALUATION)):
+    run = RunDir(output_dir)
+    if holds_training(run) or holds_evaluation(run):
         raise UserError(
             f"{output_dir} already holds a run. Continue it with `--resume`, keep it and give `--output_dir` another "
             "directory, or delete it."
@@ -32,9 +37,10 @@ def refuse_run(output_dir: Path) -> None:
 
 def refuse_in_use(output_dir: Path) -> None:
     """Raise UserError if another process is at work in the directory."""
-    lock = FileLock(output_dir / LOCK)
-    if (output_dir / LOCK).is_file():
-        with explain_write_errors(output_dir / LOCK):
+    path = RunDir(output_dir).lock
+    if path.is_file():
+        lock = FileLock(path)
+        with explain_write_errors(path):
             if not acquire(lock, 0.0):
                 raise in_use(output_dir)
             lock.release()
@@ -61,15 +67,14 @@ def refuse_unwritable(output_dir: Path) -> None:
 
 def in_use(output_dir: Path) -> UserError:
     """Return the error about a directory in which another process is at work."""
-    holder = holder_of(output_dir / LOCK)
+    holder = holder_of(RunDir(output_dir).lock)
     who = f"another process ({holder}{', which is stopped' * is_stopped(holder)})" if holder else "another process"
     return UserError(
         f"{who} is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` another directory."
     )
 
 
-def holds(output_dir: Path, names: Collection[str]) -> bool:
-    """Return True if a file with content exists under one of the names. Empty files do not count: a run that was
+def has_content(path: Path) -> bool:
+    """Return True if the path is a file with content, or has one below it. Empty files do not count: a run that was
     refused at its start leaves some."""
-    found = chain.from_iterable([output_dir / name, *(output_dir / name).rglob("*")] for name in names)
-    return any(path.is_file() and path.stat().st_size for path in found)
+    return any(one.is_file() and one.stat().st_size for one in (path, *path.rglob("*")))

@@ -10,12 +10,13 @@ from typing import Any, Protocol
 from slimrl.config.run import RLConfig
 from slimrl.environments.find import call_user_code
 from slimrl.io.files import replace_file
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.advice import nothing_earned
 from slimrl.launch.health import unknown_right_metric
 from slimrl.launch.parts import Parts, SamplingParts
 from slimrl.models.history import read_history
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, thin_rollouts, write_rollouts
+from slimrl.monitor.rollouts import RolloutRecord, thin_rollouts, write_rollouts
 from slimrl.monitor.summary import Stage
 from slimrl.orchestrator.distill import Distillation
 from slimrl.orchestrator.orchestrator import Orchestrator
@@ -132,7 +133,7 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
         replace_file(parts.output_dir / TOKENIZER, [tokenizer.encode()])
 
     def record(step: int, records: Sequence[RolloutRecord]) -> None:
-        write_rollouts(rollout_file(parts.output_dir, step), records)
+        write_rollouts(RunDir(parts.output_dir).rollouts_of(step), records)
         max_gb = parts.config.orchestrator.max_rollouts_gb
         if step % THIN_EVERY == 0 and thin_rollouts(parts.output_dir, 1e9 * max_gb) and THINNED not in shown:
             shown.add(THINNED)

@@ -11,9 +11,9 @@ from typing import TypeVar
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import TrainingRunConfig
+from slimrl.launch.open_dir import open_training_dir
 from slimrl.launch.parts import restore_measured
 from slimrl.launch.ranks import agree_on_dtype, join_ranks, run_on_first
-from slimrl.launch.run_dir import open_training_dir
 from slimrl.monitor.console import RunConsole
 from slimrl.trainer.parallel import Ranks
 

@@ -12,9 +12,8 @@ from slimrl.environments.find import tasks_of
 from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
 from slimrl.io.rows import draw
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.run_dir import warmup_directory
-from slimrl.launch.run_lock import METRICS
 from slimrl.launch.sampling import Sampling
 from slimrl.launch.tasksets import TIMEOUT_S, check_experts, load_tasksets, note_shared_tasks
 from slimrl.models.chat.template import ChatFormat
@@ -167,7 +166,7 @@ def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
         batch_size=config.warmup.batch_size,
         micro_batch_tokens=config.trainer.micro_batch_tokens,
         val_interval_steps=0,
-        output_dir=str(warmup_directory(parts.output_dir)),
+        output_dir=str(RunDir(parts.output_dir).warmup.path),
         seed=config.seed,
         resume=config.resume,
         data=ExpertDataConfig(env=config.orchestrator.env[0]),
@@ -188,7 +187,7 @@ def warm_up(parts: TrainerParts, warmup: WarmUp, sampling: Sampling) -> None:
     sampling.make_room()
     done = f", {first} of them done before" if first else ""
     parts.console.note(f"warm-up: {sft.max_steps} supervised steps on {sft.batch_size} demonstrations each{done}")
-    kept: list[Sink] = [JsonlSink(directory / METRICS, first)] if parts.ranks.leads else []
+    kept: list[Sink] = [JsonlSink(RunDir(directory).metrics, first)] if parts.ranks.leads else []
     sinks: list[Sink] = [*kept, parts.console.steps(sft.max_steps, first, "sft/loss")]
     with Monitor(sinks) as monitor:
         train_sft(state, sft, warmup.conversations, monitor)

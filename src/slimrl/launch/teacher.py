@@ -20,8 +20,8 @@ from slimrl.config.teacher import (
     ServerTeacherConfig,
 )
 from slimrl.errors import UserError
+from slimrl.launch.open_dir import initial_weights
 from slimrl.launch.parts import Parts, SamplingParts
-from slimrl.launch.run_dir import initial_weights
 from slimrl.launch.sampling import make_room
 from slimrl.launch.tasksets import load_tasksets, teacher_environments
 from slimrl.models.device import choose_device, dtype_name

@@ -22,12 +22,13 @@ from slimrl.environments.find import NOTEBOOK
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.extensions import end_hooks
-from slimrl.launch.held_out import recall_stage, stage_path
+from slimrl.launch.held_out import recall_stage
+from slimrl.launch.open_dir import initial_weights
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.run_dir import initial_weights, warmup_directory
-from slimrl.launch.run_lock import EVALUATION, METRICS, holds
+from slimrl.launch.run_lock import has_content
 from slimrl.launch.sampling import BASE, FINAL, START, Sampling, base_name, stage_after, start_name
 from slimrl.launch.supervised import WarmUp, warm_up
 from slimrl.models.device import dtype_name
@@ -42,7 +43,6 @@ from slimrl.trainer.checkpoint import Progress
 from slimrl.trainer.fsdp import shard
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import TrainState, peak_memory_gb, save_missing_weights, start
-from slimrl.trainer.weights import weights_directory
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics
 
@@ -106,10 +106,10 @@ class Run:
             warm_up(self.parts, warmup, sampling)
         found = sampling.recall(START)
         if found is None and self.past and stages:
+            path = RunDir(self.parts.output_dir).stage(START)
             raise UserError(
-                f"{stage_path(self.parts.output_dir, START)} is missing or damaged. It was measured after the warm-up, "
-                "and cannot be measured again, as training has begun. Copy it there from a backup, or begin anew in "
-                "another `--output_dir`."
+                f"{path} is missing or damaged. It was measured after the warm-up, and cannot be measured again, as "
+                "training has begun. Copy it there from a backup, or begin anew in another `--output_dir`."
             )
         if not self.past:
             sampling.publish(0)
@@ -158,8 +158,9 @@ def _own_engine(config: InferenceConfig) -> InferenceConfig:
 
 def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> None:
     """Show the closing table, write it to summary.json, and write the config that evaluates the weights again."""
-    lines = [metrics for _, metrics in read_metrics(parts.output_dir / METRICS)]
-    weights = weights_directory(parts.output_dir, parts.config.max_steps)
+    run = RunDir(parts.output_dir)
+    lines = [metrics for _, metrics in read_metrics(run.metrics)]
+    weights = run.weights_of(parts.config.max_steps)
     seconds = [line["time/step_s"] for line in lines if "time/step_s" in line]
     measured = Prediction(peak_memory_gb(parts.policy.device), median(seconds) if seconds else 0.0)
     summary = RunSummary(
@@ -175,7 +176,7 @@ def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> N
         predicted=recall_prediction(parts.output_dir),
         measured=measured,
     )
-    write_summary(parts.output_dir / "summary.json", summary)
+    write_summary(run.summary, summary)
     show_summary(parts.console, summary)
 
 
@@ -213,8 +214,9 @@ def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
 
 def describe_restart(output_dir: Path) -> str:
     """Return the note of a resumed run without a checkpoint of RL: the earlier stages that it keeps."""
-    stages = {"the warm-up": str(warmup_directory(Path()) / "checkpoints"), "the evaluations before RL": EVALUATION}
-    kept = [stage for stage, directory in stages.items() if holds(output_dir, (directory,))]
+    run = RunDir(output_dir)
+    stages = {"the warm-up": run.warmup.checkpoints, "the evaluations before RL": run.held_out}
+    kept = [stage for stage, directory in stages.items() if has_content(directory)]
     if not kept:
         return f"{output_dir} has no checkpoint to resume from: the run begins anew"
     return f"no checkpoint of RL yet in {output_dir}: RL begins anew; {' and '.join(kept)} are kept"
@@ -222,6 +224,6 @@ def describe_restart(output_dir: Path) -> str:
 
 def _rewards_before(output_dir: Path, first: int) -> list[float]:
     """Return the mean rewards of the steps before a resumption."""
-    path = output_dir / METRICS
+    path = RunDir(output_dir).metrics
     lines = read_metrics(path) if first and path.exists() else ()
     return [metrics["reward/mean"] for step, metrics in lines if step < first and "reward/mean" in metrics]

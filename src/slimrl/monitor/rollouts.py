@@ -6,19 +6,18 @@ nan, so a reward, advantage or log-probability that is not finite is written as 
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slimrl.io.files import LineFile, read_lines, without_nan
+from slimrl.io.run_dir import RunDir
 from slimrl.types import Rollout, StopReason
 
 MAX_VALUE = 2_000  # characters of one value of a task's data
 NEWEST = 10  # steps that are never deleted
 ROOM = 0.9  # files are deleted down to this share of the bound, so that not every step deletes some
-OF_STEP = re.compile(r"step_(\d{6,18})(\.jsonl|\.tokens\.npz)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +32,6 @@ class RolloutRecord:
     environment: str = ""
     draw: int = -1
     has_signal: bool = True
-
-
-def rollout_file(output_dir: Path, step: int) -> Path:
-    """Return the path of a step's rollouts."""
-    return output_dir / "rollouts" / f"step_{step:06d}.jsonl"
-
-
-def token_file(output_dir: Path, step: int) -> Path:
-    """Return the path of the trainer's numbers for each token of a step's rollouts (`trainer/token_log.py`)."""
-    return output_dir / "rollouts" / f"step_{step:06d}.tokens.npz"
-
-
-def step_files(output_dir: Path) -> dict[int, list[Path]]:
-    """Return the files of each step that has any, oldest step first; a step's rollouts precede its tokens. Files with
-    other names, such as a user's copies, are left out."""
-    files: dict[int, list[Path]] = {}
-    for path in sorted((output_dir / "rollouts").glob("step_*")):
-        if named := OF_STEP.fullmatch(path.name):
-            files.setdefault(int(named[1]), []).append(path)
-    return dict(sorted(files.items()))
 
 
 def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
@@ -155,7 +134,7 @@ def _floats(values: Sequence[float | None]) -> tuple[float, ...]:
 def thin_rollouts(output_dir: Path, max_bytes: float) -> int:
     """Delete files of older steps, evenly over the run, if all files together exceed `max_bytes`. Return the number of
     deleted steps. The first step and the newest ones always stay."""
-    files = step_files(output_dir)
+    files = RunDir(output_dir).rollout_files()
     sizes = {step: sum(path.stat().st_size for path in paths) for step, paths in files.items()}
     if sum(sizes.values()) <= max_bytes:
         return 0

@@ -9,10 +9,10 @@ from typing import Any
 from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import load_file
 from slimrl.config.reading.old_names import current_path
-from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, nearest
 from slimrl.io.regular_file import read_regular
+from slimrl.io.run_dir import RunDir
 
 MAX_BYTES = 2**20
 HEADER = re.compile(r"# slimrl (\w+) @")
@@ -28,13 +28,13 @@ def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -
     """Return the settings of a run, with today's defaults for settings that its version lacked. `default` is the kind
     of settings if the first line of its config.toml names none. Raise UserError if the file is missing or cannot be
     read."""
-    path = run_dir / FILE_NAME
+    path = RunDir(run_dir).settings
     if not path.is_file():
-        raise UserError(f"{run_dir} has no {FILE_NAME}: it is no run of slimrl. Name the `output_dir` of a run.")
+        raise UserError(f"{run_dir} has no {path.name}: it is no run of slimrl. Name the `output_dir` of a run.")
     command = _command_in(read_regular(path, MAX_BYTES).decode("utf-8", "replace"))
     if (kind := COMMANDS.get(command, default)) is None:
         raise UserError(
-            f"{path} does not begin with the command that wrote it, as in `# slimrl rl @ {FILE_NAME}`."
+            f"{path} does not begin with the command that wrote it, as in `# slimrl rl @ {path.name}`."
             f"{nearest(command, COMMANDS) if command else ''}"
         )
     return load_file(kind, path)
@@ -43,7 +43,7 @@ def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -
 def read_flat_settings(run_dir: Path, command: str) -> dict[str, Any]:
     """Return the settings of a run by dotted key, as its file has them: present names, no defaults. Raise UserError if
     the file cannot be read, or belongs to another command."""
-    path = run_dir / FILE_NAME
+    path = RunDir(run_dir).settings
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
     if (kept := _command_in(text) or command) != command:
         raise UserError(

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.sinks import read_metrics
 
 Series = tuple[np.ndarray, np.ndarray]  # steps, values
@@ -19,11 +20,12 @@ Series = tuple[np.ndarray, np.ndarray]  # steps, values
 def load_series(run_dir: Path) -> dict[str, Series]:
     """Return the metrics of a run by name, each as (steps, values) in order of step. Raise UserError if none exist."""
     points: dict[str, dict[int, float]] = defaultdict(dict)
-    for step, metrics in read_metrics(run_dir / "metrics.jsonl"):
+    path = RunDir(run_dir).metrics
+    for step, metrics in read_metrics(path):
         for name, value in metrics.items():
             points[name][step] = value  # a step may have several lines; the last value counts
     if not points:
-        raise UserError(f"{run_dir / 'metrics.jsonl'} has no metrics yet: there is nothing to draw.")
+        raise UserError(f"{path} has no metrics yet: there is nothing to draw.")
     return {name: (np.array(list(by)), np.array(list(by.values()), dtype=float)) for name, by in points.items()}
 
 

@@ -14,10 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from slimrl.io.files import replace_file, without_nan
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.console import RunConsole
 from slimrl.stats import Estimate
-
-PLAN = "plan.json"  # the prediction of a run, in its directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Prediction:
 def recall_prediction(output_dir: Path) -> Prediction | None:
     """Return the prediction of the run in a directory; None if the file is missing or damaged."""
     try:
-        content = json.loads((output_dir / PLAN).read_text(encoding="utf-8"))
+        content = json.loads(RunDir(output_dir).prediction.read_text(encoding="utf-8"))
         return Prediction(float(content["peak_gb"]), float(content["step_s"]))
     except (OSError, ValueError, LookupError, TypeError, OverflowError):
         return None

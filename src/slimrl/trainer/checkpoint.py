@@ -10,7 +10,6 @@ writes its own shards (`trainer/fsdp.py`). Any number of processes can resume fr
 
 import json
 import random
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -32,13 +31,13 @@ from slimrl.errors import UserError
 from slimrl.io.cache import say
 from slimrl.io.checksums import new_directory
 from slimrl.io.regular_file import read_regular
+from slimrl.io.run_dir import RunDir, step_directories, step_of
 from slimrl.models.device import dtype_name
 from slimrl.trainer.fsdp import check_shards, load_shards, save_shards
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import copy_records
 
-STEP = re.compile(r"step_\d{1,18}", re.ASCII)
 STATE, PROGRESS, SHARDS = "state.pt", "progress.json", "optimizer"
 MAX_PROGRESS_BYTES = 2**28  # above level 0 it holds the groups that no batch has used yet
 # The errors that reading a truncated, overwritten or foreign file raises, depending on where it is damaged.
@@ -74,17 +73,6 @@ class Progress:
     orchestrator_state: Mapping[str, Any] = field(default_factory=dict)
 
 
-def step_directories(parent: Path) -> list[Path]:
-    """Return the finished `step_N` directories in `parent`, oldest first."""
-    found = [path for path in parent.glob("step_*") if STEP.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=step_of)
-
-
-def step_of(directory: Path) -> int:
-    """Return the number of training steps in the name of a directory `step_N`."""
-    return int(directory.name.removeprefix("step_"))
-
-
 def prune(directories: list[Path]) -> None:
     """Delete old checkpoints or weights. Log those that cannot be deleted, for example because a file is open on
     NFS."""
@@ -97,7 +85,7 @@ def prune(directories: list[Path]) -> None:
 
 def read_progress(output_dir: Path) -> Progress | None:
     """Return the progress in the newest checkpoint, without reading its tensors; None without a checkpoint."""
-    found = step_directories(output_dir / "checkpoints")
+    found = step_directories(RunDir(output_dir).checkpoints)
     return progress_in(found[-1]) if found else None
 
 
@@ -142,7 +130,7 @@ def save_checkpoint(
     All processes that share the optimizer's state must call this. Raises UserError in all of them if one cannot write;
     earlier checkpoints stay.
     """
-    directory = output_dir / "checkpoints" / f"step_{progress.step}"
+    directory = RunDir(output_dir).checkpoint_of(progress.step)
     state = optimizer.state_dict()
     with _new_shared_directory(directory, ranks) as partial:
         if ranks.num > 1:
@@ -152,7 +140,7 @@ def save_checkpoint(
             torch.save({"step": progress.step, "optimizer": state, "rng": rng_state()}, partial / STATE)
             copy_records(output_dir, partial, progress.step)
     if ranks.leads:
-        prune(step_directories(output_dir / "checkpoints")[:-keep])
+        prune(step_directories(RunDir(output_dir).checkpoints)[:-keep])
     return directory
 
 
@@ -192,7 +180,7 @@ def fresh_progress(dtype: torch.dtype, day: date | None = None) -> Progress:
 def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None:
     """Load the newest checkpoint into the optimizer, its module and the process's random generators. Return its
     progress, None without a checkpoint. Raises UserError if it cannot be read."""
-    found = step_directories(output_dir / "checkpoints")
+    found = step_directories(RunDir(output_dir).checkpoints)
     if not found:
         return None
     progress = progress_in(found[-1])

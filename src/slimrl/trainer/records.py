@@ -13,14 +13,12 @@ from pathlib import Path
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.io.regular_file import read_regular
+from slimrl.io.run_dir import RunDir
 
 COPIES = "run"
 RUN_ID = "run_id"
 MAX_ID_BYTES = 100
-METRICS = "metrics.jsonl"
 WELL_FORMED = re.compile(r"[0-9a-f]{32}")
-# The run's own id, its id at Weights & Biases, and the files of the stages before training.
-OF_THE_START = (RUN_ID, "wandb_run_id", "held_out/base.json", "held_out/start.json", f"warmup/{METRICS}")
 
 
 def run_id(output_dir: Path) -> str:
@@ -42,17 +40,20 @@ def kept_id(directory: Path) -> str:
 def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
     """Copy the files that the run has after `step` steps to `checkpoint/run`. Raises OSError if that fails."""
     run_id(output_dir)
+    run = RunDir(output_dir)
     # A resumed run repeats evaluations of later steps, so their files are not copied.
-    for name in (METRICS, *OF_THE_START, *(f"held_out/step_{before}.json" for before in range(step))):
-        if (output_dir / name).is_file():
-            copy = checkpoint / COPIES / name
+    stages = [run.stage(slug) for slug in ("base", "start", *(f"step_{before}" for before in range(step)))]
+    ids = [output_dir / name for name in (RUN_ID, "wandb_run_id")]
+    for path in (run.metrics, run.warmup.metrics, *ids, *stages):
+        if path.is_file():
+            copy = checkpoint / COPIES / path.relative_to(output_dir)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(output_dir / name, copy)
+            shutil.copyfile(path, copy)
 
 
 def share_metrics(output_dir: Path, checkpoint: Path) -> bool:
     """Return True if the run's metrics and the checkpoint's copy share a line, or if one of them is empty."""
-    files = [path / METRICS for path in (output_dir, checkpoint / COPIES)]
+    files = [RunDir(path).metrics for path in (output_dir, checkpoint / COPIES)]
     own, copied = ({*path.read_bytes().splitlines()} if path.is_file() else set() for path in files)
     return not own or not copied or bool(own & copied)
 
@@ -63,7 +64,7 @@ def restore_records(output_dir: Path, checkpoint: Path, note: Callable[[str], No
     for copy in sorted(path for path in (checkpoint / COPIES).rglob("*") if path.is_file()):
         path, wanted = output_dir / copy.relative_to(checkpoint / COPIES), copy.read_bytes()
         found = path.read_bytes() if path.is_file() else None
-        if found is None or (found[: len(wanted)] if path == output_dir / METRICS else found) != wanted:
+        if found is None or (found[: len(wanted)] if path == RunDir(output_dir).metrics else found) != wanted:
             note(f"{path} is {'missing' if found is None else 'damaged'}: it is restored from {checkpoint}")
         if found != wanted:
             replace_file(path, [wanted])

@@ -11,6 +11,7 @@ from pathlib import Path
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, find_damage, is_sealed, remove_unfinished
 from slimrl.io.files import explain_write_errors
+from slimrl.io.run_dir import RunDir, step_directories, step_of
 from slimrl.models.history import read_history
 from slimrl.trainer.checkpoint import (
     DAMAGED,
@@ -18,11 +19,8 @@ from slimrl.trainer.checkpoint import (
     explain_unreadable,
     progress_in,
     read_state,
-    step_directories,
-    step_of,
 )
 from slimrl.trainer.records import COPIES, kept_id, restore_records, share_metrics
-from slimrl.trainer.weights import weights_directory
 
 Note = Callable[[str], None]
 OF_ANOTHER = "its run_id is not this run's, so another run has saved it"
@@ -31,8 +29,9 @@ OTHER_METRICS = "this run has no run_id, and its metrics.jsonl has other lines, 
 
 def remove_leftovers(output_dir: Path) -> None:
     """Delete checkpoints and weights that a killed process left incomplete."""
-    for name in ("checkpoints", "weights"):
-        remove_unfinished(output_dir / name)
+    run = RunDir(output_dir)
+    for directory in (run.checkpoints, run.weights):
+        remove_unfinished(directory)
 
 
 def recover(output_dir: Path, note: Note) -> bool:
@@ -42,14 +41,15 @@ def recover(output_dir: Path, note: Note) -> bool:
     Damaged checkpoints are renamed to `damaged_step_N` and kept. If all checkpoints are damaged, raises UserError and
     renames nothing.
     """
-    found = step_directories(output_dir / "checkpoints")
+    run = RunDir(output_dir)
+    found = step_directories(run.checkpoints)
     damaged: list[tuple[Path, str]] = []
     while found and (damage := _fault_of(found[-1], output_dir)):
         damaged.append((found.pop(), damage))
     if damaged and not found:
         each = "; ".join(f"{path.name}: {damage}" for path, damage in damaged)
         raise UserError(
-            f"no checkpoint in {output_dir / 'checkpoints'} can be used: {each}. Copy one there that is whole, or "
+            f"no checkpoint in {run.checkpoints} can be used: {each}. Copy one there that is whole, or "
             "delete that directory, and `--resume` trains again from the start of this stage."
         )
     for path, damage in damaged:
@@ -63,7 +63,7 @@ def recover(output_dir: Path, note: Note) -> bool:
     if not is_sealed(found[-1]):
         note(f"{found[-1]} has no {SUMS}, as an earlier version of slimrl wrote it: whether it is whole cannot be told")
     restore_records(output_dir, found[-1], note)
-    weights = weights_directory(output_dir, step_of(found[-1]))
+    weights = run.weights_of(step_of(found[-1]))
     if is_sealed(weights) and (damage := _fault_of_weights(weights, output_dir)):
         note(f"the weights {weights} cannot be used: {damage}. They are saved again from the checkpoint")
         with explain_write_errors(weights):

@@ -11,6 +11,7 @@ import torch
 
 from slimrl.config.run import CkptConfig
 from slimrl.config.train import OptimConfig
+from slimrl.io.run_dir import RunDir
 from slimrl.models.allocator import HeapTrimmer
 from slimrl.models.load import Policy, save_policy
 from slimrl.trainer.aux_losses import AuxLoss
@@ -24,7 +25,7 @@ from slimrl.trainer.checkpoint import (
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import run_id
-from slimrl.trainer.weights import keep_newest, weights_directory
+from slimrl.trainer.weights import keep_newest
 
 
 @dataclass(slots=True)
@@ -89,12 +90,12 @@ def save_missing_weights(state: TrainState, output_dir: Path) -> None:
     """Save the weights of the step at which a run resumes, if they are missing (`trainer/recovery.py`)."""
     step = state.progress.step
     # The leading process checks, because all must take part or none.
-    if state.ranks.of_first(step > 0 and not weights_directory(output_dir, step).exists()):
+    if state.ranks.of_first(step > 0 and not RunDir(output_dir).weights_of(step).exists()):
         _save_weights(state, output_dir)
 
 
 def _save_weights(state: TrainState, output_dir: Path) -> None:
-    weights = weights_directory(output_dir, state.progress.step)
+    weights = RunDir(output_dir).weights_of(state.progress.step)
     with state.ranks.united(), report_write_errors(weights):
         run = run_id(output_dir) if state.ranks.leads else ""
         save_policy(state.policy, weights, state.history, state.ranks.leads, run)

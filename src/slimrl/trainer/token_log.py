@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from slimrl.io.files import replace_file
-from slimrl.monitor.rollouts import token_file
+from slimrl.io.run_dir import RunDir
 from slimrl.trainer.parallel import Ranks
 from slimrl.types import Sample
 
@@ -60,4 +60,4 @@ class TokenLog:
         arrays["lengths"] = np.array([sum(sample.loss_mask_T) for sample in samples], dtype=np.int32)
         content = io.BytesIO()
         np.savez(content, **arrays)
-        replace_file(token_file(self._output_dir, step), [content.getvalue()])
+        replace_file(RunDir(self._output_dir).tokens_of(step), [content.getvalue()])

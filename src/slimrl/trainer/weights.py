@@ -9,23 +9,20 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from slimrl.trainer.checkpoint import prune, step_directories, step_of
+from slimrl.io.run_dir import RunDir, step_directories, step_of
+from slimrl.trainer.checkpoint import prune
 
 LATEST, BEST = "latest", "best"
 
 
-def weights_directory(output_dir: Path, step: int) -> Path:
-    """Return the directory of the weights after `step` steps, in Hugging Face format."""
-    return output_dir / "weights" / f"step_{step}"
-
-
 def keep_newest(output_dir: Path, keep: int) -> None:
     """Name the newest weights `latest`, and delete all but the newest `keep` and the `best` ones."""
-    found = step_directories(output_dir / "weights")
+    directory = RunDir(output_dir).weights
+    found = step_directories(directory)
     if not found:
         return
-    _link(output_dir / "weights" / LATEST, found[-1])
-    best = output_dir / "weights" / BEST
+    _link(directory / LATEST, found[-1])
+    best = directory / BEST
     prune([old for old in found[:-keep] if not (best.exists() and best.samefile(old))])
 
 
@@ -33,9 +30,10 @@ def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
     """Name the weights of the step with the highest score `best`, or the latest of several. Only saved weights count,
     and a score of nan counts as missing. Without any score, the name is not set."""
     known = {step for step, score in scores.items() if not math.isnan(score)}
-    measured = [path for path in step_directories(output_dir / "weights") if step_of(path) in known]
+    directory = RunDir(output_dir).weights
+    measured = [path for path in step_directories(directory) if step_of(path) in known]
     if measured:
-        _link(output_dir / "weights" / BEST, max(measured, key=lambda path: (scores[step_of(path)], step_of(path))))
+        _link(directory / BEST, max(measured, key=lambda path: (scores[step_of(path)], step_of(path))))
 
 
 def _link(name: Path, target: Path) -> None:

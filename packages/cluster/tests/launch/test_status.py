@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from slimrl.cli import run
 from slimrl.errors import UserError
-from slimrl.launch.run_lock import LOCK
+from slimrl.io.run_dir import RunDir
 from slimrl_cluster.launch.scale import clear_scale, read_scale
 from slimrl_cluster.launch.status import find_status, is_supervised, write_programs
 from slimrl_cluster.transport.roster import Roster, wait_path
@@ -57,14 +57,14 @@ def test_a_run_before_its_first_step(directory):
     assert status.summary.endswith("run: before the first of 8 steps")
     assert status.parts == []
     log_steps(directory, 0)  # a metric that is no step's
-    with FileLock(directory / LOCK):
+    with FileLock(RunDir(directory).lock):
         assert find_status(directory).summary.endswith(" 8 steps: it loads, evaluates the base model, or warms up")
 
 
 def test_how_far_a_run_is_and_how_long_it_takes(directory):
     log_steps(directory, 3, 60.0)
     assert find_status(directory).summary == f"{directory}: 3 of 8 steps, reward 0.500, 60.0 s a step"
-    with FileLock(directory / LOCK):
+    with FileLock(RunDir(directory).lock):
         assert find_status(directory).summary.endswith(" 60.0 s a step, about 5 min left")
     log_steps(directory, 8)
     assert find_status(directory).summary.endswith("8 of 8 steps, reward 1.750, 3.0 s a step, all of them trained")
@@ -72,7 +72,7 @@ def test_how_far_a_run_is_and_how_long_it_takes(directory):
 
 def test_a_run_of_one_process_says_whether_it_lives_was_interrupted_or_has_ended(directory, monkeypatch):
     log_steps(directory, 3)
-    with FileLock(directory / LOCK):
+    with FileLock(RunDir(directory).lock):
         assert find_status(directory).notes == [f"it runs as process {os.getpid()}"]
         monkeypatch.setattr("slimrl_cluster.launch.status.holder_of", lambda path: 0)  # as without /proc
         assert find_status(directory).notes == ["it runs as a process of another machine or container"]

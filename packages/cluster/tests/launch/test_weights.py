@@ -7,12 +7,13 @@ import pytest
 
 from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, RLConfig, TrainerOnlyConfig
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.health import BestWeights, best_weights
-from slimrl.launch.run_dir import with_pinned_model
+from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.models.history import TrainingHistory, read_history, write_history
 from slimrl.monitor.sinks import JsonlSink
-from slimrl.trainer.weights import keep_newest, name_best, weights_directory
+from slimrl.trainer.weights import keep_newest, name_best
 
 RL = ["--orchestrator.env.0.id", "reverse-text", "--warmup.max_steps", "3"]
 REWARD = "held_out/reward_greedy"
@@ -20,7 +21,7 @@ REWARD = "held_out/reward_greedy"
 
 def save(output_dir: Path, *steps: int) -> None:
     for step in steps:
-        weights_directory(output_dir, step).mkdir(parents=True)
+        RunDir(output_dir).weights_of(step).mkdir(parents=True)
 
 
 def names(output_dir: Path) -> dict[str, str]:
@@ -38,7 +39,7 @@ def test_the_best_weights_outlive_newer_ones(tmp_path: Path):
     assert sorted(path.name for path in (tmp_path / "weights").glob("step_*")) == ["step_2", "step_6", "step_8"]
     name_best(tmp_path, {2: 0.5, 8: 0.5})
     keep_newest(tmp_path, 2)
-    assert names(tmp_path)["best"] == "step_8" and not weights_directory(tmp_path, 2).exists()
+    assert names(tmp_path)["best"] == "step_8" and not RunDir(tmp_path).weights_of(2).exists()
 
 
 def test_without_a_measure_there_are_no_best_weights(tmp_path: Path):
@@ -87,7 +88,7 @@ def test_a_run_keeps_the_weights_that_a_name_stood_for(tmp_path: Path):
     keep_newest(tmp_path, 1)
     argv = ["--env.0.id", "reverse-text", "--model.name", str(tmp_path / "weights" / "latest")]
     pinned = with_pinned_model(load(EvalRunConfig, argv, {}))
-    assert pinned.config.model.name == str(weights_directory(tmp_path, 2))
+    assert pinned.config.model.name == str(RunDir(tmp_path).weights_of(2))
     assert with_pinned_model(pinned) is pinned
 
 

@@ -11,7 +11,7 @@ from slimrl.cli import run
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl.monitor.summary import PLAN
+from slimrl.io.run_dir import RunDir
 from slimrl.trainer.checkpoint import PROGRESS
 from slimrl_tools.launch import planning
 from slimrl_tools.plan.devices import Device, Machine
@@ -198,10 +198,10 @@ def test_a_mistaken_second_run_of_processes_keeps_the_plan_of_the_first(
     tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "metrics.jsonl").write_text("{}\n")
-    (tmp_path / PLAN).write_text("of the first")
+    RunDir(tmp_path).prediction.write_text("of the first")
     assert run(["trainer", *rl_flags(tiny_dir, tmp_path)[1:]]) == 2
     assert "already holds a run" in capsys.readouterr().err
-    assert (tmp_path / PLAN).read_text() == "of the first"
+    assert RunDir(tmp_path).prediction.read_text() == "of the first"
 
 
 @pytest.mark.slow

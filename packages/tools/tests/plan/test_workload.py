@@ -9,7 +9,8 @@ import pytest
 from packages.tools.tests.plan.test_plan import cpu, planner, settings
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
+from slimrl.io.run_dir import RunDir
+from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.trainer.checkpoint import PROGRESS
 from slimrl.types import Rollout, StopReason
 from slimrl_tools.launch.planning import expect_workload, what_is_left
@@ -83,8 +84,8 @@ def test_rollouts_without_signal_are_sampled_and_not_trained_on(tmp_path: Path) 
         )  # fmt: skip
         return RolloutRecord(rollout, (0.0,), "", has_signal=has_signal)
 
-    rollout_file(tmp_path, 0).parent.mkdir()
-    write_rollouts(rollout_file(tmp_path, 0), [record(number, number >= 4) for number in range(12)])
+    RunDir(tmp_path).rollouts_of(0).parent.mkdir()
+    write_rollouts(RunDir(tmp_path).rollouts_of(0), [record(number, number >= 4) for number in range(12)])
     write_rollouts(tmp_path / "rollouts" / "step_000009_good.jsonl", [record(0, True)])
     workload = from_earlier_run(tmp_path, 16)
     assert workload is not None

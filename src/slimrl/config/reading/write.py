@@ -19,8 +19,8 @@ from slimrl.config.reading.load import C, Resolved
 from slimrl.config.reading.schema import field_names
 from slimrl.io.files import replace_file
 from slimrl.io.regular_file import read_regular
+from slimrl.io.run_dir import RunDir
 
-FILE_NAME = "config.toml"
 OF_ONE_START = "resume"
 MAX_BYTES = 2**24
 DIGEST = "# SHA-256 of the lines above: "
@@ -29,14 +29,14 @@ ORIGIN = re.compile(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*# (.*)')  # at the end of a li
 
 def config_toml(resolved: Resolved[C]) -> str:
     """Return the whole configuration as TOML; its first line is the command that reads it."""
-    header = f"# slimrl {resolved.config.command} @ {FILE_NAME}"
+    header = f"# slimrl {resolved.config.command} @ config.toml"
     return "\n".join([header, *_section(resolved.config, "", resolved.provenance)]) + "\n"
 
 
 def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
     """Write `run_dir/config.toml` atomically, and create the directory. Return the path of the file. Raise UserError if
     it cannot be written."""
-    path = run_dir / FILE_NAME
+    path = RunDir(run_dir).settings
     text = config_toml(_with_first_origins(resolved, path))
     replace_file(path, [text.encode(), _digest_line(text).encode()])
     return path

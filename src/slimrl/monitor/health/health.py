@@ -16,7 +16,6 @@ from slimrl.monitor.health.detection import Detection
 from slimrl.monitor.health.history import History
 from slimrl.types import Metrics
 
-FILE = "monitors.jsonl"
 CLEAR = 8  # looks in a row without a fault until an alarm may be raised again; more than the steps of a mean
 
 

@@ -10,9 +10,10 @@ from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.data_files import check_data_files
 from slimrl.launch.model_names import check_model_names
-from slimrl.launch.run_lock import TRAINING
+from slimrl.launch.run_lock import holds_training
 from slimrl.launch.tasksets import check_environments
 from slimrl_cluster.launch.options import HELP, read_options
 from slimrl_cluster.launch.slurm import BY_RAY, batch_script
@@ -44,7 +45,7 @@ def run_launch(argv: Sequence[str]) -> int:
 
 def _check_output_dir(config: RLConfig) -> None:
     """Raise UserError if the directory holds another run, because the script would continue it."""
-    if not config.resume and any((Path(config.output_dir) / name).exists() for name in TRAINING):
+    if not config.resume and holds_training(RunDir(Path(config.output_dir))):
         raise UserError(
             f"{config.output_dir} already holds a run. Go on with it by `--resume`, or give `--output_dir` another "
             "directory."

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
+from slimrl.launch.open_dir import lock_patience_s, with_pinned_model
 from slimrl.launch.parts import SamplingParts, concurrent_episodes, episode_limits, make_held_out
 from slimrl.launch.placement import place
-from slimrl.launch.run_dir import lock_patience_s, with_pinned_model
 from slimrl.launch.sampling import BASE, FINAL, START, advise, base_name, make_orchestrator, stage_after, start_name
 from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.launch.tasksets import load_tasksets

@@ -7,8 +7,8 @@ from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.config.serve import ServeConfig
+from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.placement import device_of, place
-from slimrl.launch.run_dir import with_pinned_model
 from slimrl.monitor.console import RunConsole
 from slimrl_cluster.launch.vllm import run_vllm
 from slimrl_cluster.services.ports import free_port

@@ -4,8 +4,8 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.io.last_resort import end_by_itself
 from slimrl.launch.extensions import begin_hooks
+from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.placement import place
-from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.monitor.console import RunConsole
 from slimrl_cluster.launch.supervision import supervise

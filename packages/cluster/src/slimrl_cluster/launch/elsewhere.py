@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError
-from slimrl.launch.held_out import DIRECTORY, recall_stage, stage_path
+from slimrl.io.run_dir import RunDir
+from slimrl.launch.held_out import recall_stage
 from slimrl.launch.parts import TrainerParts
 from slimrl.launch.sampling import FINAL, START
 from slimrl.monitor.summary import Stage
@@ -34,7 +35,7 @@ class SamplingElsewhere:
     def clear(self) -> None:
         """Delete an earlier process's files of later steps. Called by one of several ranks."""
         self.files.clear()
-        for path in (self.parts.output_dir / DIRECTORY).glob("*.json"):
+        for path in RunDir(self.parts.output_dir).held_out.glob("*.json"):
             step = path.stem.removeprefix("step_")
             if path.stem == FINAL[0] or (step.isdecimal() and int(step) >= self.first):
                 path.unlink()
@@ -87,7 +88,7 @@ class SamplingElsewhere:
             self.files.drop_weights_before(version - self.parts.config.async_level - 1)
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
-        path = stage_path(self.parts.output_dir, slug)
+        path = RunDir(self.parts.output_dir).stage(slug)
         if slug == START and self.first:
             raise UserError(
                 f"{path} is missing or damaged, and cannot be measured again, as training has begun. Copy it there "

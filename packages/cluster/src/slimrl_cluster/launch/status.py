@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 from slimrl.config.deployment import Part
-from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import parse_object, replace_file
 from slimrl.io.locks import holder_of
 from slimrl.io.regular_file import read_regular
-from slimrl.launch.run_lock import LOCK, METRICS
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
 from slimrl_cluster.transport.roster import Facts, Roster, wait_path
@@ -53,8 +52,8 @@ def is_supervised(output_dir: Path) -> bool:
 def find_status(output_dir: Path) -> RunStatus:
     """Return the state of the run in a directory. Raises UserError if the directory holds no run, or the run of another
     command."""
-    if not (output_dir / FILE_NAME).exists() and not (output_dir / "transport").exists():
-        raise UserError(f"{output_dir} holds no run: there is no {FILE_NAME}. Name the `output_dir` of one.")
+    if not RunDir(output_dir).settings.exists() and not RunDir(output_dir).transport.exists():
+        raise UserError(f"{output_dir} holds no run: there is no config.toml. Name the `output_dir` of one.")
     roster = Roster(output_dir)
     members = {name: facts for part in get_args(Part) for name, facts in roster.members(part).items()}
     parts = [(name, _describe(facts), _activity(output_dir, name, facts)) for name, facts in members.items()]
@@ -73,7 +72,7 @@ def find_status(output_dir: Path) -> RunStatus:
 
 def _find_process(output_dir: Path) -> str:
     """Return the process that holds the run's lock, such as "process 4711"; empty if none does."""
-    path = output_dir / LOCK
+    path = RunDir(output_dir).lock
     if not path.is_file():
         return ""
     if pid := holder_of(path):
@@ -92,10 +91,10 @@ def _find_process(output_dir: Path) -> str:
 def _summary(output_dir: Path, runs: bool) -> tuple[int, int, str]:
     """Return the number of finished steps, the number of all steps, and a line with both and the seconds per step.
     While the run is alive, the line also has the remaining time."""
-    path = output_dir / METRICS
+    path = RunDir(output_dir).metrics
     lines = [one for one in read_metrics(path) if "time/step_s" in one[1]] if path.exists() else []
     most = 0
-    if (output_dir / FILE_NAME).exists():
+    if RunDir(output_dir).settings.exists():
         config = read_run_config(output_dir)
         if not isinstance(config, RLConfig):
             raise UserError(
@@ -138,7 +137,7 @@ def _notes(output_dir: Path, started: Mapping[str, Any], runs: bool) -> Iterator
     """Yield further facts that a reader should know."""
     if started.get("deaths"):
         yield f"{started['deaths']} of its programs have died so far, and were started again"
-    path = output_dir / METRICS
+    path = RunDir(output_dir).metrics
     # A resumed run has its earlier file until its trainer has loaded.
     last = max(path.stat().st_mtime, float(started.get("time", 0.0))) if path.exists() else time.time()
     silent_s = time.time() - last

@@ -16,9 +16,8 @@ from pathlib import Path
 from slimrl.config.deployment import Part
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.placement import with_level
-from slimrl.launch.run_dir import warmup_directory
-from slimrl.launch.run_lock import METRICS
 from slimrl_cluster.launch.scale import LoadReader, QueueScale, clear_scale, read_scale
 from slimrl_cluster.launch.status import write_programs
 from slimrl_cluster.services.children import Children
@@ -30,7 +29,6 @@ POLL_S = 0.1
 LOOK_S = 1.0  # seconds between two checks of the parts, and of the wanted number of samplers
 AFTERWARDS_S = 60.0  # seconds to wait for the cause when a part reports that another one is missing
 LAST_LINES = 20
-LOGS = "logs"
 SLIMRL = [sys.executable, "-m", "slimrl"]
 RESUME = "--resume"
 
@@ -43,7 +41,7 @@ def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str]
             "and from Python there is none. Call `slimrl rl @ FILE` instead, or set deployment.type = "
             '"one-process".'
         )
-    logs, deployment, cpus = Path(config.output_dir) / LOGS, config.deployment, config.deployment.cpus
+    logs, deployment, cpus = RunDir(Path(config.output_dir)).logs, config.deployment, config.deployment.cpus
     if deployment.type == "ray":
         with RayPrograms(deployment.address, logs, _with_key(config), note, deployment.timeout_s) as cluster:
             has_gpus = cluster.num_gpus > 0 and config.model.device != "cpu"
@@ -267,7 +265,7 @@ class _Deaths:
 
     def __init__(self, most: int, output_dir: Path) -> None:
         self._most = most
-        self._metrics = [directory / METRICS for directory in (warmup_directory(output_dir), output_dir)]
+        self._metrics = [run.metrics for run in (RunDir(output_dir).warmup, RunDir(output_dir))]
         self.num_all = 0
         self._num, self._size = 0, self._now()
         self._furthest = self._num_lines()

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slimrl.io.files import LineFile
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, rollout_to_json
+from slimrl.io.run_dir import RunDir
+from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
 from slimrl.types import Rollout
 
 
@@ -21,7 +22,7 @@ class GameLog:
     def add(self, group: int, rollout: Rollout) -> None:
         """Appends the game of a group. Raises UserError if it cannot be written."""
         record = RolloutRecord(rollout, (), self._text(list(rollout.token_ids_T)))
-        file = LineFile(rollout_file(self._directory, group // self._groups_per_step), keep=True, digests=True)
+        file = LineFile(RunDir(self._directory).rollouts_of(group // self._groups_per_step), keep=True, digests=True)
         try:
             file.append(rollout_to_json(record))
         finally:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.plots import FEW
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, rollout_to_json, write_rollouts
+from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json, write_rollouts
 from slimrl.stats import Estimate
 from slimrl.types import Message, Rollout
 from slimrl_envs.matching_game.analysis.compare import (
@@ -70,7 +71,7 @@ def failed(rollout: Rollout) -> Rollout:
 
 def recorded(path: Path, games: Callable[[int], list[Rollout]], num_steps: int = 20) -> Path:
     for step in range(1, num_steps + 1):
-        write_rollouts(rollout_file(path, step), [RolloutRecord(one, (0.0,), "") for one in games(step)])
+        write_rollouts(RunDir(path).rollouts_of(step), [RolloutRecord(one, (0.0,), "") for one in games(step)])
     return path
 
 
@@ -231,7 +232,7 @@ def test_a_copy_of_a_step_is_not_that_step(tmp_path: Path) -> None:
     run = recorded(tmp_path / "run", learner(0))
     before = read_run(run).episodes
     for ending in (".bak", ".tmp", "~"):
-        rollout_file(run, 3).with_name(f"{rollout_file(run, 3).name}{ending}").write_text("nothing of it")
+        RunDir(run).rollouts_of(3).with_name(f"{RunDir(run).rollouts_of(3).name}{ending}").write_text("nothing of it")
     assert read_run(run).episodes == before
 
 

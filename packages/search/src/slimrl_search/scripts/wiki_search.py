@@ -19,7 +19,7 @@ from slimrl.config.run import EvalRunConfig, RLConfig
 from slimrl.errors import UserError, install_hint
 from slimrl.io.cache import say
 from slimrl.io.files import replace_file, without_nan
-from slimrl.launch.run_lock import METRICS
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.start import run_command
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Sink, read_metrics
@@ -125,8 +125,8 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             status: int = call("slimrl.commands.rl:run_rl", resolved, sinks)
             return status
         finally:  # a run that was interrupted has its metrics too
-            if (run_dir / METRICS).exists():
-                _write_metrics(run_dir / METRICS)
+            if RunDir(run_dir).metrics.exists():
+                _write_metrics(RunDir(run_dir).metrics)
 
     # If a flag is given twice, the last one wins.
     return run_command(RLConfig, [*train_flags(options, variables), *more], start, environ)

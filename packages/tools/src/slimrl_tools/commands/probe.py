@@ -18,9 +18,9 @@ from slimrl.errors import UserError
 from slimrl.eval.evaluate import Evaluation, make_eval_policy, mode_of
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
+from slimrl.launch.open_dir import open_evaluation_dir
 from slimrl.launch.parts import Parts, make_context, make_rl_parts
 from slimrl.launch.placement import place
-from slimrl.launch.run_dir import open_evaluation_dir
 from slimrl.launch.sampling import make_orchestrator, make_room
 from slimrl.launch.teacher import ModuleTeacher, beside_the_policy, make_distillation, teacher_tasksets
 from slimrl.launch.training import reference_module

@@ -16,9 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from slimrl.config.reading.write import FILE_NAME
 from slimrl.errors import UserError, nearest
 from slimrl.io.files import replace_file
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.metrics import select_held_out_rewards
 from slimrl.monitor.panels import Panel
 from slimrl.monitor.plots import (
@@ -122,7 +122,7 @@ def group_runs(run_dirs: Sequence[Path]) -> list[Group]:
 
 
 def _group_key(run_dir: Path) -> str:
-    if not (run_dir / FILE_NAME).is_file():
+    if not RunDir(run_dir).settings.is_file():
         path = run_dir.resolve()
         return str(path.with_name(_without_seed(path) or "seeds"))
     config = read_run_config(run_dir)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.placement import AGE
-from slimrl.launch.run_lock import METRICS
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
 from slimrl_tools.launch.planning import Planner, place_for
@@ -32,7 +32,7 @@ def read_run(run_dir: Path, machine: Machine, first: int = SKIPPED) -> RecordedR
         raise UserError(f"{run_dir} is a run of `{config.command}`: name the output_dir of a run of `rl`.")
     placed = place_for(config, machine)
     assert isinstance(placed, RLConfig)
-    path = run_dir / METRICS
+    path = RunDir(run_dir).metrics
     lines = read_metrics(path) if path.exists() else []
     steps = [metrics for step, metrics in lines if step >= first and "time/step_s" in metrics]
     return RecordedRun(placement_of(placed), recipe_of(placed), read_episodes(run_dir, first), steps)

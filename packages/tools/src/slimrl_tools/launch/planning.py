@@ -13,10 +13,10 @@ from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.environments.find import is_builtin, load_taskset
 from slimrl.errors import UserError, describe
 from slimrl.io.files import explain_write_errors, replace_file
+from slimrl.io.run_dir import RunDir
 from slimrl.launch.placement import place_on
 from slimrl.models.allocator import keep_freed_memory
 from slimrl.models.device import set_threads
-from slimrl.monitor.summary import PLAN
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.types import Taskset
 from slimrl_tools.plan.advice import Proposal, proposals
@@ -151,8 +151,8 @@ def keep_plan(plan: Plan | None, output_dir: Path) -> None:
         return
     times = {"step_s": round(plan.times.step_s, 3), "run_s": round(plan.times.run_s), "times": plan.speeds.source}
     content = json.dumps({"peak_gb": round(plan.peak_gb, 3)} | times, indent=1)
-    with explain_write_errors(output_dir / PLAN):
-        replace_file(output_dir / PLAN, [content.encode()])
+    with explain_write_errors(RunDir(output_dir).prediction):
+        replace_file(RunDir(output_dir).prediction, [content.encode()])
 
 
 def _environments(config: Configs) -> Sequence[EnvConfig]:

@@ -16,7 +16,8 @@ import torch
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.environments.find import has_one_turn
 from slimrl.errors import UserError
-from slimrl.monitor.rollouts import read_rollouts, rollout_file, step_files
+from slimrl.io.run_dir import RunDir
+from slimrl.monitor.rollouts import read_rollouts
 from slimrl.trainer.fake import STALE
 from slimrl.trainer.packing import Pack, pack_samples
 from slimrl.types import Rollout, Sample
@@ -157,7 +158,7 @@ def sample_of(token_ids: Sequence[int], mask: Sequence[bool], advantage: float =
 
 def from_earlier_run(output_dir: Path, batch_size: int) -> Workload | None:
     """Return the rollouts of the last step that a run in this directory has recorded; None if there are none."""
-    for path in reversed([rollout_file(output_dir, step) for step in step_files(output_dir)]):
+    for path in reversed([RunDir(output_dir).rollouts_of(step) for step in RunDir(output_dir).rollout_files()]):
         try:
             records = read_rollouts(path)
         except (UserError, LookupError, ValueError, TypeError):

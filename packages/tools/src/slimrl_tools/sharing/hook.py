@@ -5,8 +5,8 @@ from pathlib import Path
 
 from slimrl.config.run import RLConfig
 from slimrl.io.invocation import command_prefix
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.console import RunConsole
-from slimrl.trainer.weights import weights_directory
 from slimrl_tools.sharing.card import FILE_NAME, write_card
 
 
@@ -17,7 +17,7 @@ class CardHook:
         """Do nothing: the card is written at the end."""
 
     def end(self, output_dir: Path, step: int, console: RunConsole) -> None:
-        weights = weights_directory(output_dir, step)
+        weights = RunDir(output_dir).weights_of(step)
         if write_card(output_dir, weights):
             share = f"{command_prefix()}slimrl push {weights} OWNER/NAME"
             console.note(f"model card: {weights / FILE_NAME}; `{share}` uploads both")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slimrl.config.reading.write import FILE_NAME as CONFIG
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, check_sums, seal
 from slimrl.io.regular_file import read_regular
+from slimrl.io.run_dir import RunDir
 from slimrl.io.secrets import has_secret
 from slimrl_tools.sharing.card import FILE_NAME as README
 from slimrl_tools.sharing.card import PICTURE, card_text, may_replace
@@ -48,7 +48,7 @@ def find_source(path: Path) -> Source:
         path = path.parent
     if (path / "config.json").is_file():
         run_dir = path.resolve().parents[1]
-        return Source(path.resolve(), run_dir if (run_dir / CONFIG).is_file() else None)
+        return Source(path.resolve(), run_dir if RunDir(run_dir).settings.is_file() else None)
     steps = [one for one in (path / "weights").glob("step_*") if STEP.fullmatch(one.name)]
     if steps:
         latest = path / "weights" / "latest"

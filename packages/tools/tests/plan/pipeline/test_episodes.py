@@ -6,7 +6,8 @@ import pytest
 
 from packages.tools.tests.plan.pipeline.made import group, uneven
 from slimrl.errors import UserError
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
+from slimrl.io.run_dir import RunDir
+from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Rollout, StopReason
 from slimrl_tools.plan.pipeline.episodes import (
     PlayedEpisode,
@@ -45,8 +46,8 @@ def write(run_dir: Path, step: int, draws: int, env_s: tuple[float, ...] = (0.0,
         for draw in range(draws)
         for _ in range(2)
     ]
-    rollout_file(run_dir, step).parent.mkdir(parents=True, exist_ok=True)
-    write_rollouts(rollout_file(run_dir, step), records)
+    RunDir(run_dir).rollouts_of(step).parent.mkdir(parents=True, exist_ok=True)
+    write_rollouts(RunDir(run_dir).rollouts_of(step), records)
 
 
 def test_an_episode_has_what_was_read_sampled_and_waited_for_in_each_turn() -> None:
@@ -107,7 +108,7 @@ def test_a_run_without_enough_rollouts_is_refused(tmp_path: Path, draws: int, li
     if draws:
         write(tmp_path, 1, draws)
     elif line:
-        rollout_file(tmp_path, 1).parent.mkdir()
-        rollout_file(tmp_path, 1).write_text(line)
+        RunDir(tmp_path).rollouts_of(1).parent.mkdir()
+        RunDir(tmp_path).rollouts_of(1).write_text(line)
     with pytest.raises(UserError, match=shown):
         read_episodes(tmp_path)

@@ -9,8 +9,9 @@ from statistics import fmean
 from typing import Any
 
 from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
 from slimrl.models.chat.thoughts import without_thoughts
-from slimrl.monitor.rollouts import read_rollouts, step_files
+from slimrl.monitor.rollouts import read_rollouts
 from slimrl.types import Rollout
 from slimrl_envs.matching_game.rules.protocol import split_tag
 from slimrl_envs.matching_game.rules.questions import count_questions
@@ -114,7 +115,7 @@ def read_run(log_dir: Path) -> Run:
     """Read the run in a directory. Raises UserError if it has no finished game, or files of another kind."""
     if not log_dir.is_dir():
         raise UserError(f"there is no directory {log_dir}. {GIVE_A_RUN}.")
-    files = {step: paths[0] for step, paths in step_files(log_dir).items() if paths[0].suffix == ".jsonl"}
+    files = {step: paths[0] for step, paths in RunDir(log_dir).rollout_files().items() if paths[0].suffix == ".jsonl"}
     if not files:
         raise UserError(
             f"{log_dir} has no rollouts/step_*.jsonl. {GIVE_A_RUN}, not a folder of several; those are given one after "

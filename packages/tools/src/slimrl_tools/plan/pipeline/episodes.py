@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slimrl.errors import UserError
-from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_file, step_files
+from slimrl.io.run_dir import RunDir
+from slimrl.monitor.rollouts import RolloutRecord, read_rollouts
 from slimrl.types import Rollout
 from slimrl_tools.plan.workload import Row, rollout_sample, row_of
 
@@ -91,7 +92,7 @@ class RecordedEpisodes:
 
 def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
     """Read the groups in a run's last rollout files, from step `first` on. Raises UserError if there are too few."""
-    named = [rollout_file(run_dir, step) for step in step_files(run_dir) if step >= first]
+    named = [RunDir(run_dir).rollouts_of(step) for step in RunDir(run_dir).rollout_files() if step >= first]
     paths = [path for path in named if path.is_file()][-MOST_FILES:]
     if not paths:
         raise UserError(

@@ -16,18 +16,18 @@ from filelock import FileLock
 from slimrl.config.base import SECRET, CommandConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import C, Resolved
-from slimrl.config.reading.write import FILE_NAME, is_changed, write_config
+from slimrl.config.reading.write import is_changed, write_config
 from slimrl.config.run import RLConfig
 from slimrl.config.train import ScheduleConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import acquire
-from slimrl.launch.run_lock import EVALUATION, LOCK, TRAINING, holds, in_use, make_writable, refuse_run
+from slimrl.io.run_dir import RunDir
+from slimrl.launch.run_lock import holds_evaluation, holds_training, in_use, make_writable, refuse_run
 from slimrl.monitor.run_settings import flat_settings, read_flat_settings
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.optim import schedule_factor
 from slimrl.trainer.recovery import recover, remove_leftovers
-from slimrl.trainer.weights import weights_directory
 
 LEASE_S = 150.0  # NFS frees the locks of a silent client after 90 s by default
 MOMENT_S = 2.0
@@ -36,16 +36,11 @@ MAY_DIFFER = ("resume", "output_dir", "deployment.host")  # the last is the addr
 EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines")
 
 
-def warmup_directory(output_dir: Path) -> Path:
-    """Return the directory of a run's warm-up."""
-    return output_dir / "warmup"
-
-
 def initial_weights(config: RLConfig) -> str:
     """Return the name or path of the first weights of RL: the warm-up's, or the base model's without a warm-up."""
     if not config.warmup.max_steps:
         return config.model.name
-    return str(weights_directory(warmup_directory(Path(config.output_dir)), config.warmup.max_steps))
+    return str(RunDir(Path(config.output_dir)).warmup.weights_of(config.warmup.max_steps))
 
 
 def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:
@@ -72,7 +67,7 @@ def open_training_dir(
         remove_leftovers(output_dir)
         if resume:
             _recover(output_dir, note)
-            kept = output_dir / FILE_NAME
+            kept = RunDir(output_dir).settings
             if kept.exists() and is_changed(kept):
                 note(f"{kept} was edited or damaged since the run wrote it; the settings given now count")
             if before := _read_settings(resolved.config, output_dir):
@@ -88,7 +83,7 @@ def open_training_dir(
 
 def _recover(output_dir: Path, note: Callable[[str], None]) -> None:
     """Check the newest checkpoint of RL and its files, or of the warm-up if RL has none yet."""
-    warmup = warmup_directory(output_dir)
+    warmup = RunDir(output_dir).warmup.path
     remove_leftovers(warmup)
     if not recover(output_dir, note):
         recover(warmup, note)
@@ -104,10 +99,11 @@ def open_evaluation_dir(
     Raises UserError if it cannot be written, if another process uses it, if it holds a training run, or if the earlier
     episodes of a resumed evaluation were played with other settings.
     """
+    run = RunDir(output_dir)
     with _lock(output_dir, 0.0, note):
-        if holds(output_dir, TRAINING):
+        if holds_training(run):
             raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
-        goes_on = resume and holds(output_dir, (EVALUATION,))
+        goes_on = resume and holds_evaluation(run)
         before = _read_settings(resolved.config, output_dir) if goes_on else {}
         if before and (changes := [*_changes(before, resolved, EVALUATION_MAY_DIFFER)]):
             raise UserError(
@@ -115,9 +111,9 @@ def open_evaluation_dir(
                 "cannot be taken together with new ones. Leave `--resume` away to begin again, or give `--output_dir` "
                 "another directory."
             )
-        if not resume and holds(output_dir, (EVALUATION,)):
+        if not resume and holds_evaluation(run):
             note(f"replacing the evaluation that was in {output_dir}")
-            for path in (output_dir / EVALUATION).glob("*.json*"):
+            for path in run.held_out.glob("*.json*"):
                 path.unlink()
         write_config(resolved, output_dir)
         yield output_dir
@@ -135,8 +131,9 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
     be resumed."""
     new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
     make_writable(output_dir)
-    lock = FileLock(output_dir / LOCK)
-    with explain_write_errors(output_dir / LOCK):
+    run = RunDir(output_dir)
+    lock = FileLock(run.lock)
+    with explain_write_errors(run.lock):
         is_held = acquire(lock, min(MOMENT_S, patience_s))
         if not is_held and patience_s:
             note(f"another process is at work in {output_dir}; waiting up to {patience_s:g} s for its end")
@@ -147,11 +144,11 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
         yield
     except UserError:
         # If the parts of a run are separate processes, the others may already be at work there.
-        if not holds(output_dir, (*TRAINING, EVALUATION)) and not (output_dir / "transport").exists():
+        if not holds_training(run) and not holds_evaluation(run) and not run.transport.exists():
             if new:
                 _remove(new)
             else:
-                (output_dir / FILE_NAME).unlink(missing_ok=True)
+                run.settings.unlink(missing_ok=True)
         raise
     finally:
         lock.release()
@@ -168,7 +165,7 @@ def _remove(directories: Sequence[Path]) -> None:
 
 def _read_settings(config: CommandConfig, output_dir: Path) -> dict[str, Any]:
     """Return the settings that the run has had so far, as its directory keeps them; empty if it keeps none."""
-    return read_flat_settings(output_dir, config.command) if (output_dir / FILE_NAME).exists() else {}
+    return read_flat_settings(output_dir, config.command) if RunDir(output_dir).settings.exists() else {}
 
 
 def _changes(before: Mapping[str, Any], resolved: Resolved[C], may_differ: Collection[str]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 from slimrl.config.reading.load import Resolved, load
 from slimrl.config.run import EvalRunConfig, RLConfig, TrainerOnlyConfig
 from slimrl.errors import UserError
-from slimrl.launch.run_dir import open_evaluation_dir, open_training_dir
+from slimrl.launch.open_dir import open_evaluation_dir, open_training_dir
 
 ROOT = Path(__file__).parents[2]
 DEBUG = ROOT / "configs" / "debug" / "rl" / "train.toml"
@@ -21,7 +21,7 @@ import sys, time
 from pathlib import Path
 from slimrl.config.reading.load import load
 from slimrl.config.run import TrainerOnlyConfig
-from slimrl.launch.run_dir import open_training_dir
+from slimrl.launch.open_dir import open_training_dir
 
 with open_training_dir(load(TrainerOnlyConfig, ["@", sys.argv[1]], {}), Path(sys.argv[2]), False, print):
     print("held", flush=True)
