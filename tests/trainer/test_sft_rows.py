@@ -273,7 +273,7 @@ def load(tmp_path, rows, chat: ChatFormat, monkeypatch) -> list[str]:
     console = RunConsole()
     monkeypatch.setattr(console, "note", lambda text, style="": notes.append(text))
     config = SFTConfig(max_steps=1, output_dir=str(tmp_path), data=FileDataConfig(path=str(path), val_path=str(path)))
-    load_demonstrations(config, chat, console)
+    load_demonstrations(config, (), chat, console)
     return [note for note in notes if not note.startswith("counting tokens") and ": rows are `messages`" not in note]
 
 
@@ -318,7 +318,7 @@ def test_validation_is_on_rows_from_all_over_a_sorted_file(tmp_path, question) -
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = FileDataConfig(path=str(path), val_path=str(path))
     config = SFTConfig(max_steps=1, output_dir=str(tmp_path), data=data, val_num_examples=20)
-    validation = load_demonstrations(config, CHATML, RunConsole()).validation
+    validation = load_demonstrations(config, (), CHATML, RunConsole()).validation
     texts = [CHATML.full_text(list(sample.token_ids_T)) for sample in validation]
     assert len(texts) == 20 and 1 <= sum("easy" in text for text in texts) <= 12
 

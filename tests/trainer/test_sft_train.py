@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from slimrl import cli
 from slimrl.config.data import ExpertDataConfig, FileDataConfig
 from slimrl.config.rollout import EnvConfig
 from slimrl.config.run import CkptConfig, SFTConfig
 from slimrl.config.train import OptimConfig
-from slimrl.launch.supervised import load_demonstrations
+from slimrl.launch.supervised import load_demonstrations, load_experts
+from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
@@ -46,10 +48,14 @@ def make_config(output_dir, data=None, **changes) -> SFTConfig:
     return SFTConfig(**(settings | changes))
 
 
+def demonstrations(config: SFTConfig, chat: ChatFormat) -> Conversations:
+    return load_demonstrations(config, load_experts(config, RunConsole()), chat, RunConsole())
+
+
 def run(config: SFTConfig, resume: bool = False, stop_before: int | None = None):
     """The metrics of every step; `stop_before` kills the run there."""
     policy = tiny_policy()
-    conversations = load_demonstrations(config, policy.chat, RunConsole())
+    conversations = demonstrations(config, policy.chat)
 
     def of_step(step):
         if step == stop_before:
@@ -137,7 +143,7 @@ def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path, source):
 
 def test_an_epoch_has_every_conversation_once_and_the_next_one_another_order(tmp_path):
     config = make_config(tmp_path, batch_size=3)
-    conversations = load_demonstrations(config, tiny_policy().chat, RunConsole())
+    conversations = demonstrations(config, tiny_policy().chat)
     steps = [[sample.token_ids_T for sample in conversations.of_step(step)] for step in range(6)]
     first, second = ([ids for step in steps[begin : begin + 3] for ids in step] for begin in (0, 3))
     assert len(set(first)) == 9
@@ -147,7 +153,7 @@ def test_an_epoch_has_every_conversation_once_and_the_next_one_another_order(tmp
 
 def test_only_the_assistants_words_are_trained(tmp_path):
     tokenizer = tiny_tokenizer()
-    sample = load_demonstrations(make_config(tmp_path), tiny_policy().chat, RunConsole()).of_step(0)[0]
+    sample = demonstrations(make_config(tmp_path), tiny_policy().chat).of_step(0)[0]
     words = [token for token, mask in zip(sample.token_ids_T, sample.loss_mask_T, strict=True) if mask]
     text = tokenizer.decode(words)
     assert text.startswith("<reversed_text>")
@@ -173,3 +179,15 @@ def test_validation_leaves_no_gradient_behind(tmp_path):
     state = tiny_state()
     assert math.isfinite(validate(state, make_config(tmp_path), random_samples(0)))
     assert all(parameter.grad is None for parameter in state.policy.module.parameters())
+
+
+def test_a_missing_expert_is_refused_before_the_model_is_loaded(tmp_path, capsys):
+    (tmp_path / "mute.py").write_text(
+        "from slimrl.types import Task, Taskset\n\n\nclass Mute(Taskset):\n"
+        '    def tasks(self, split):\n        return [Task(f"{split} 1", {})]\n\n'
+        "    def environment(self, task):\n        raise AssertionError\n"
+    )
+    words = ["--data.type", "expert", "--data.env.id", f"{tmp_path}/mute.py:Mute", "--model.name", "smollm2-135m"]
+    assert cli.run(["sft", *words, "--max_steps", "1", "--output_dir", str(tmp_path / "run")]) == 2
+    found = capsys.readouterr()
+    assert 'Mute has no script "expert"' in found.err and "threads" not in found.out + found.err

@@ -10,7 +10,7 @@ from slimrl.launch.extensions import end_hooks
 from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.parts import open_policy, open_sinks
 from slimrl.launch.shared_run import console_of_rank, open_shared_run
-from slimrl.launch.supervised import load_demonstrations
+from slimrl.launch.supervised import load_demonstrations, load_experts
 from slimrl.models.history import SUPERVISED, read_history
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import Monitor
@@ -26,9 +26,10 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
     config, output_dir = resolved.config, Path(resolved.config.output_dir)
     with open_shared_run(resolved, config.model, console) as shared:
         ranks = shared.ranks
+        experts = load_experts(config, console)  # before the model, which takes longer
         policy = open_policy(shared.model, console)
         note_config_warnings(config.model, "optim.lr", config.optim.lr, console)
-        conversations = load_demonstrations(config, policy.chat, console)
+        conversations = load_demonstrations(config, experts, policy.chat, console)
         shard(policy.module, ranks)
         state = start(policy, config.optim, output_dir, config.resume, ranks=ranks)
         state.history = (*read_history(Path(config.model.name)).trained, SUPERVISED)

@@ -31,13 +31,23 @@ from slimrl.types import Sample, Task, Taskset
 C = TypeVar("C", bound=RLConfig)
 
 
-def load_demonstrations(config: SFTConfig, chat: ChatFormat, console: RunConsole) -> Conversations:
-    """Return the training and validation samples of the config's `data` section."""
+def load_experts(config: SFTConfig, console: RunConsole) -> list[Taskset]:
+    """Return the tasksets whose experts the config's `data` section asks for; empty for a file or data set. Raises
+    UserError if a taskset has no expert."""
+    if not isinstance(config.data, ExpertDataConfig):
+        return []
+    tasksets = load_tasksets([config.data.env], TIMEOUT_S)
+    note_shared_tasks(tasksets, console.note)
+    check_experts(tasksets, "sft")
+    return tasksets
+
+
+def load_demonstrations(
+    config: SFTConfig, experts: Sequence[Taskset], chat: ChatFormat, console: RunConsole
+) -> Conversations:
+    """Return the training and validation samples of the config's `data` section, whose `experts` are loaded."""
     if isinstance(config.data, ExpertDataConfig):
-        tasksets = load_tasksets([config.data.env], TIMEOUT_S)
-        note_shared_tasks(tasksets, console.note)
-        check_experts(tasksets, "sft")
-        return from_experts(config, tasksets, chat)
+        return from_experts(config, experts, chat)
     return _from_data(config, config.data, chat, console)
 
 
