@@ -109,7 +109,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "a directory that another run has": (f"{CORE}commands/test_early.py::test_a_directory_in_use_is_refused_at_once",),
     "the lease of a run on another host": (
-        f"{CORE}launch/test_run_dir.py::test_on_a_cluster_a_resumed_part_waits_for_the_lock_of_the_one_before_it",
+        f"{CORE}launch/test_open_dir.py::test_on_a_cluster_a_resumed_part_waits_for_the_lock_of_the_one_before_it",
     ),
     "the kernels to be compiled": (CORE + PROGRAM,),
     "the next bytes": (

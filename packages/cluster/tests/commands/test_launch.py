@@ -44,7 +44,8 @@ def test_a_file_is_overwritten_only_when_told(tmp_path: Path, capsys: pytest.Cap
 def test_a_directory_with_a_run_is_gone_on_with_only_when_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text("{}\n")
     assert launch(tmp_path) == 2
     assert "already holds a run" in capsys.readouterr().err
     assert launch(tmp_path, "--resume") == 0

@@ -10,10 +10,9 @@ from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
-from slimrl.io.run_dir import RunDir
 from slimrl.launch.data_files import check_data_files
 from slimrl.launch.model_names import check_model_names
-from slimrl.launch.run_lock import holds_training
+from slimrl.launch.run_lock import refuse_run
 from slimrl.launch.tasksets import check_environments
 from slimrl_cluster.launch.options import HELP, read_options
 from slimrl_cluster.launch.slurm import BY_RAY, batch_script
@@ -30,7 +29,8 @@ def run_launch(argv: Sequence[str]) -> int:
     check_model_names(config)
     check_data_files(config)
     check_environments(config, make=False)
-    _check_output_dir(config)
+    if not config.resume:  # the script would continue a run that is there
+        refuse_run(Path(config.output_dir))
     text = batch_script(config, words, options, Path.cwd())
     if not options.output:
         sys.stdout.write(text)
@@ -41,12 +41,3 @@ def run_launch(argv: Sequence[str]) -> int:
     replace_file(output, [text.encode()], chosen_by="-o")
     print(f"wrote {output}. Submit it: sbatch {shlex.quote(str(output))}")
     return 0
-
-
-def _check_output_dir(config: RLConfig) -> None:
-    """Raise UserError if the directory holds another run, because the script would continue it."""
-    if not config.resume and holds_training(RunDir(Path(config.output_dir))):
-        raise UserError(
-            f"{config.output_dir} already holds a run. Go on with it by `--resume`, or give `--output_dir` another "
-            "directory."
-        )
