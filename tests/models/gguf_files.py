@@ -30,14 +30,10 @@ NAMES = {
     "self_attn.k_norm": "attn_k_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
-    "mlp.gate": "ffn_gate_inp",
-    "mlp.experts.down_proj": "ffn_down_exps",
-    "mlp.experts.gate_proj": "ffn_gate_exps",
-    "mlp.experts.up_proj": "ffn_up_exps",
 }
 # Gemma has a norm after the attention, where others have one before the MLP.
 GEMMA = NAMES | {"post_attention_layernorm": "post_attention_norm"}
-ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe"}
+ARCHITECTURES = {"gemma3_text": "gemma3"}
 
 
 @dataclass(frozen=True)
@@ -72,10 +68,6 @@ def write_gguf(
     own = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
     if module.config.tie_word_embeddings:
         own.pop("lm_head.weight")
-    for name in [name for name in own if name.endswith("mlp.experts.gate_up_proj")]:
-        gates_and_ups = own.pop(name)
-        for part, values in zip(("gate_proj", "up_proj"), np.split(gates_and_ups, 2, axis=1), strict=True):
-            own[name.replace("gate_up_proj", part)] = np.ascontiguousarray(values)
     for name, values in own.items():
         stored = _stored(architecture, name, values, module.config)
         if quantised and stored.ndim == 2:
@@ -123,7 +115,7 @@ def _add_config(writer: GGUFWriter, module: PreTrainedModel) -> None:
     elif config.model_type != "qwen2":
         writer.add_key_length(width)
         writer.add_value_length(width)
-    if config.model_type in ("gemma2", "gemma3_text"):
+    if config.model_type == "gemma3_text":
         writer.add_sliding_window(config.sliding_window)
     writer.add_vocab_size(config.vocab_size)
 
@@ -146,7 +138,7 @@ def _add_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast, pre: 
 
 def _gguf_name(architecture: str, name: str) -> str:
     names = GEMMA if architecture.startswith("gemma") else NAMES
-    stem, suffix = (name, "weight") if ".experts." in name else name.rsplit(".", 1)
+    stem, suffix = name.rsplit(".", 1)
     if stem.startswith("model.layers."):
         _, _, layer, rest = stem.split(".", 3)
         return f"blk.{layer}.{names[rest]}.{suffix}"
