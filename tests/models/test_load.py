@@ -148,7 +148,7 @@ def test_broken_config_is_a_clear_error(tmp_path: Path, tiny_dir: Path, change: 
     directory = shutil.copytree(tiny_dir, tmp_path / "model")
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps({**config, **change}))
-    with pytest.raises(UserError, match=r"cannot be loaded: |config.json has hidden_size = -1"):
+    with pytest.raises(UserError, match="cannot be loaded: "):
         policy_from(directory)
 
 
