@@ -3,7 +3,6 @@
 Raises ValueError, with the key's name, for a key that transformers' config cannot express.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -138,46 +137,29 @@ def _read_scaling(
     """Return the scaling of the rotary positions; empty without scaling."""
     kind, factor = keys.pop("rope.scaling.type", "linear"), keys.pop("rope.scaling.factor", 1.0)
     original = keys.pop("rope.scaling.original_context_length", fields["max_position_embeddings"])
-    if tensors:
-        if kind == "yarn" or (kind == "linear" and factor != 1.0):
-            raise ValueError(f"it has {min(tensors)} and also rope.scaling.type = {kind}")
-        return _read_factors(fields, rope, tensors, original, keys.pop("rope.scaling.attn_factor", 1.0))
-    if kind == "yarn":
-        betas = {name: keys.pop(f"rope.scaling.yarn_{name}", None) for name in ("beta_fast", "beta_slow")}
+    if set(tensors) == {LONG, SHORT}:
         return {
-            "rope_type": "yarn",
-            "factor": factor,
+            "rope_type": "longrope",
+            "short_factor": tensors[SHORT],
+            "long_factor": tensors[LONG],
             "original_max_position_embeddings": original,
-            # As in llama.cpp, the file's factor multiplies YaRN's own.
-            "attention_factor": keys.pop("rope.scaling.attn_factor", 1.0) * (1.0 + 0.1 * math.log(factor)),
-            **{name: beta for name, beta in betas.items() if beta is not None},
+            "attention_factor": keys.pop("rope.scaling.attn_factor", 1.0),
         }
-    if kind not in ("linear", "none"):
-        raise ValueError(f"rope.scaling.type = {kind} is not known here without the tensors {LONG} and {SHORT}")
-    return {"rope_type": "linear", "factor": factor} if kind == "linear" and factor != 1.0 else {}
+    if kind == "none" or (kind == "linear" and factor == 1.0):
+        return _read_frequencies(fields, rope, tensors[FREQUENCIES]) if FREQUENCIES in tensors else {}
+    if kind != "linear" or tensors:
+        raise ValueError(f"rope.scaling.type = {kind} is not known here with the tensors {sorted(tensors)}")
+    return {"rope_type": "linear", "factor": factor}
 
 
-def _read_factors(
-    fields: dict[str, Any], rope: Mapping[str, Any], tensors: Mapping[str, list[float]], original: int, attention: float
-) -> dict[str, Any]:
-    """Return a scaling that divides every rotary frequency by its own factor."""
-    if set(tensors) not in ({FREQUENCIES}, {LONG, SHORT}):
-        raise ValueError(f"of the tensors of rotary factors it has {', '.join(sorted(tensors))} only")
-    short, long = (tensors.get(name, tensors.get(FREQUENCIES, [])) for name in (SHORT, LONG))
-    if FREQUENCIES in tensors and attention == 1.0:
-        if all(factor == 1.0 for factor in short):
-            return {}
-        # Use the name `llama3` if it fits, for other programs; any other factors are expressed as a LongRoPE.
-        llama3 = {"rope_type": "llama3", "factor": max(short), **LLAMA3}
-        config = PreTrainedConfig(**fields | {"rope_parameters": {**rope, **llama3}})
-        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
-        plain = rope["rope_theta"] ** (-torch.arange(0, 2 * len(scaled), 2) / (2 * len(scaled)))
-        if [round(factor, 2) for factor in (plain / scaled).tolist()] == [round(factor, 2) for factor in short]:
-            return llama3
-    return {
-        "rope_type": "longrope",
-        "short_factor": short,
-        "long_factor": long,
-        "original_max_position_embeddings": original,
-        "attention_factor": attention,
-    }
+def _read_frequencies(fields: dict[str, Any], rope: Mapping[str, Any], factors: list[float]) -> dict[str, Any]:
+    """Return the scaling that divides the rotary frequencies by these factors: none, or Llama 3's."""
+    if all(factor == 1.0 for factor in factors):
+        return {}
+    llama3 = {"rope_type": "llama3", "factor": max(factors), **LLAMA3}
+    config = PreTrainedConfig(**fields | {"rope_parameters": {**rope, **llama3}})
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    plain = rope["rope_theta"] ** (-torch.arange(0, 2 * len(scaled), 2) / (2 * len(scaled)))
+    if [round(factor, 2) for factor in (plain / scaled).tolist()] != [round(factor, 2) for factor in factors]:
+        raise ValueError(f"{FREQUENCIES} has other factors than Llama 3's: {factors[:8]}")
+    return llama3
