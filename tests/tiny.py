@@ -15,13 +15,17 @@ from transformers import (
     Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
 
-FAMILIES = ("llama", "qwen3", "gemma3")
+FAMILIES = ("llama", "qwen3", "gemma3")  # besides, tests of forwards use "qwen2" and "phi3"
 START, END = "<|im_start|>", "<|im_end|>"
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -61,13 +65,13 @@ def tiny_tokenizer(vocab_size: int = 300, chat_template: str | None = CHATML) ->
 def tiny_module(
     family: str, vocab_size: int = 300, seed: int = 0, layers: int = 2, head_dim: int = 8
 ) -> PreTrainedModel:
-    """A random causal LM of the family: hidden 32, 2 `layers`, 4 heads of 8 on 2 key-value heads, 512 positions.
+    """A random causal LM of the family: hidden 32 (or a head), 2 `layers`, 4 heads of 8 on 2 of keys, 512 positions.
 
     The kernels of a GPU need a `head_dim` of at least 16.
     """
     shape = {
         "vocab_size": vocab_size,
-        "hidden_size": 32,
+        "hidden_size": max(32, head_dim),
         "intermediate_size": 64,
         "num_hidden_layers": layers,
         "num_attention_heads": 4,
@@ -103,6 +107,12 @@ def _initialised(family: str, shape: dict[str, Any]) -> PreTrainedModel:
         # One sliding-window layer shorter than the context and one full layer, as in the real models.
         layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
         return Gemma3ForCausalLM(Gemma3TextConfig(**shape, **layers, query_pre_attn_scalar=8))
+    shape = {**shape, "hidden_size": shape["num_attention_heads"] * shape["head_dim"]}
+    if family == "qwen2":  # with biases, and a window in the second layer
+        windows = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
+        return Qwen2ForCausalLM(Qwen2Config(**shape, **windows))
+    if family == "phi3":  # whose queries, keys and values are parts of one projection
+        return Phi3ForCausalLM(Phi3Config(**shape))
     raise ValueError(f"unknown family {family}; known: {', '.join(FAMILIES)}")
 
 

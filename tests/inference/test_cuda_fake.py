@@ -14,6 +14,7 @@ from slimrl.inference.graphs import DecodeGraphs
 from slimrl.inference.scheduler import RequestOptions
 from slimrl.types import SamplingParams
 from tests.fake_cuda import CUDA, Waits, fake_cuda
+from tests.inference.naive import submit
 from tests.trainer.samples import policy_module
 
 SAMPLED = "inference/sampling.py sample_tokens"  # reads the tokens that were sampled, all at once
@@ -55,10 +56,6 @@ def engine_on_cuda(family: str, **settings: int) -> Engine:
     return Engine(module, frozenset([2]), num_slots=8, capacity=128, **settings)
 
 
-def never(sampled: list[int]) -> bool:
-    return False
-
-
 def waits_of_steps(engine: Engine, waits: Waits) -> Iterator[list[str]]:
     """The places that wait for the GPU, step by step until no request is left."""
     while engine.busy:
@@ -74,7 +71,7 @@ def test_each_step_waits_once_for_the_tokens_it_sampled(family):
         engine = engine_on_cuda(family)
         for turn in ([], [3, 4, 5]):  # the second turn begins with what is in the cache
             for first, params in enumerate(PARAMS):
-                engine.submit([first, *PROMPT, *turn], params, never)
+                submit(engine, [first, *PROMPT, *turn], params)
             assert [*waits_of_steps(engine, waits)] == [[SAMPLED]] * 3
         assert engine.counters.cached >= len(PARAMS) * len(PROMPT)
 
@@ -83,7 +80,7 @@ def test_each_step_waits_once_for_the_tokens_it_sampled(family):
 def test_so_does_a_step_that_guesses_tokens_ahead():
     with fake_cuda() as waits:
         engine = engine_on_cuda("qwen3", lookup_tokens=4)
-        engine.submit([*PROMPT, *PROMPT, 0, 0, 0, 0], SamplingParams(max_tokens=12), never)
+        submit(engine, [*PROMPT, *PROMPT, 0, 0, 0, 0], SamplingParams(max_tokens=12))
         assert all(places == [SAMPLED] for places in waits_of_steps(engine, waits))
         assert engine.counters.guessed
 
@@ -93,7 +90,7 @@ def test_requests_that_ask_for_more_than_tokens_wait_for_it():
     with fake_cuda() as waits:
         engine = engine_on_cuda("qwen3")
         options = RequestOptions(top_logprobs=2, min_tokens=2, prompt_logprobs=1)
-        engine.submit(PROMPT, PARAMS[0], never, options)
+        submit(engine, PROMPT, PARAMS[0], options)
         first, *others = waits_of_steps(engine, waits)
     assert first == ["inference/sampling.py score_tokens"] * 4 + [SAMPLED, "inference/sampling.py top_tokens"]
     assert others == [[SAMPLED, "inference/sampling.py top_tokens"]] * 2
@@ -103,7 +100,7 @@ def test_requests_that_ask_for_more_than_tokens_wait_for_it():
 def test_a_batch_of_slots_with_gaps_waits_once_too():
     with fake_cuda() as waits:
         engine = engine_on_cuda("qwen3")
-        requests = [engine.submit([n, *PROMPT], PARAMS[0], never) for n in range(6)]
+        requests = [submit(engine, [n, *PROMPT], PARAMS[0]) for n in range(6)]
         engine.step()
         for request in requests[:5]:
             engine.cancel(request)

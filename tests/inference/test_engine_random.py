@@ -8,20 +8,24 @@ import torch
 
 from slimrl.inference.engine import Engine, EngineCounters
 from slimrl.inference.scheduler import Request, RequestOptions
-from slimrl.models.forward.attention import ATTENTION
 from slimrl.models.forward.module import ModuleForward
 from slimrl.models.forward.tiled import Quantization
 from slimrl.models.native import ops
 from slimrl.types import SamplingParams
-from tests.inference.naive import naive_greedy, naive_module, naive_prompt_logprobs
+from tests.inference.naive import (
+    engine_of,
+    finish,
+    naive_greedy,
+    naive_module,
+    naive_prompt_logprobs,
+    run_all,
+    submit,
+)
 from tests.models.native.cases import skip_without_tiles, wide_policy
-from tests.tiny import FAMILIES, tiny_module
+from tests.tiny import FAMILIES
+from tests.trainer.samples import policy_module
 
 CAPACITY = 48
-
-
-def never(sampled: list[int]) -> bool:
-    return False
 
 
 @dataclass
@@ -37,8 +41,7 @@ class Case:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.module = tiny_module(self.family).eval()
-        self.module.set_attn_implementation(ATTENTION)
+        self.module = policy_module(self.family)
         self.engine = Engine(self.module, frozenset([2]), self.rng.randrange(1, 6), CAPACITY)
         self.weights = {0: self.snapshot()}
 
@@ -68,7 +71,7 @@ class Case:
                 params = SamplingParams(self.rng.randrange(1, 12), temperature=0.0)
                 scored = self.rng.randrange(-1, 3) if self.rng.random() < 0.2 else -1
                 options = RequestOptions(top_logprobs=self.rng.randrange(3), prompt_logprobs=scored)
-                self.sequences.append(self.engine.submit(self.prompt(), params, never, options))
+                self.sequences.append(submit(self.engine, self.prompt(), params, options))
             open_now = [s for s in self.sequences if s.finish_reason is None and id(s) not in self.cancelled]
             if open_now and self.rng.random() < 0.1:
                 victim = self.rng.choice(open_now)
@@ -95,24 +98,13 @@ def test_no_circumstance_changes_a_sequences_greedy_tokens(family: str, seed: in
     assert case.engine.load.running == case.engine.load.waiting == 0
 
 
-def engine_of(family: str = "llama", num_slots: int = 4, stop_ids: frozenset[int] = frozenset()) -> Engine:
-    module = tiny_module(family).eval()
-    module.set_attn_implementation(ATTENTION)
-    return Engine(module, stop_ids, num_slots, 64)
-
-
-def finish(engine: Engine, *sequences: Request) -> None:
-    while any(sequence.finish_reason is None for sequence in sequences):
-        engine.step()
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prompt_log_probabilities_equal_transformers_even_where_the_prompt_is_cached(family: str) -> None:
     engine, prompt = engine_of(family), list(range(10, 50))
-    finish(engine, engine.submit(prompt, SamplingParams(2), never))
+    run_all(engine, [(prompt, SamplingParams(2))])
     before = engine.counters.prefilled
-    sequence = engine.submit(prompt, SamplingParams(2), never, RequestOptions(prompt_logprobs=3))
-    finish(engine, sequence)
+    sequence = submit(engine, prompt, SamplingParams(2), RequestOptions(prompt_logprobs=3))
+    finish(engine)
     assert engine.counters.prefilled - before == len(prompt) - 1
     expected_TV = naive_prompt_logprobs(naive_module(family), prompt)
     assert len(sequence.scored) == len(prompt) - 1
@@ -125,8 +117,8 @@ def test_prompt_log_probabilities_equal_transformers_even_where_the_prompt_is_ca
 def test_prompt_log_probabilities_do_not_depend_on_how_the_prompt_is_cut() -> None:
     engines = engine_of(), engine_of()
     options = RequestOptions(prompt_logprobs=0)
-    whole, pieces = (e.submit(list(range(10, 50)), SamplingParams(1, 0.0), never, options) for e in engines)
-    finish(engines[0], whole)
+    whole, pieces = (submit(e, range(10, 50), SamplingParams(1, 0.0), options) for e in engines)
+    finish(engines[0])
     while pieces.finish_reason is None:
         engines[1].step(max_prefill=7)
     assert [s.logprob for s in pieces.scored] == pytest.approx([s.logprob for s in whole.scored], abs=1e-4)
@@ -135,9 +127,9 @@ def test_prompt_log_probabilities_do_not_depend_on_how_the_prompt_is_cut() -> No
 
 def test_a_long_prompt_does_not_keep_running_sequences_waiting() -> None:
     engine = engine_of()
-    running = engine.submit([5, 6, 7], SamplingParams(8), never)
+    running = submit(engine, [5, 6, 7], SamplingParams(8))
     engine.step(max_prefill=4)
-    engine.submit(list(range(10, 50)), SamplingParams(2), never)
+    submit(engine, range(10, 50), SamplingParams(2))
     for expected in range(2, 8):
         engine.step(max_prefill=4)
         assert len(running.completion_ids) == expected
@@ -148,9 +140,9 @@ def test_a_long_prompt_does_not_keep_running_sequences_waiting() -> None:
 )
 def test_top_log_probabilities_are_of_the_distribution_that_was_sampled(params: SamplingParams) -> None:
     engine = engine_of()
-    plain = engine.submit(list(range(10, 20)), params, never)
-    sequence = engine.submit(list(range(10, 20)), params, never, RequestOptions(top_logprobs=300))
-    finish(engine, plain, sequence)
+    plain = submit(engine, range(10, 20), params)
+    sequence = submit(engine, range(10, 20), params, RequestOptions(top_logprobs=300))
+    finish(engine)
     assert plain.top == []
     assert sequence.completion_ids == plain.completion_ids
     for token, logprob, top in zip(sequence.completion_ids, sequence.logprobs, sequence.top, strict=True):
@@ -162,19 +154,19 @@ def test_top_log_probabilities_are_of_the_distribution_that_was_sampled(params: 
 
 def test_stop_ids_of_a_request_act_beside_the_engines_own() -> None:
     engine = engine_of()
-    free = engine.submit(list(range(10, 20)), SamplingParams(20, 0.0), never)
-    finish(engine, free)
+    free = submit(engine, range(10, 20), SamplingParams(20, 0.0))
+    finish(engine)
     first, second = list(dict.fromkeys(free.completion_ids))[1:3]
     engine = engine_of(stop_ids=frozenset([second]))
     own, added, ignored = (
-        engine.submit(free.prompt, SamplingParams(20, 0.0), never, options)
+        submit(engine, free.prompt, SamplingParams(20, 0.0), options)
         for options in (
             RequestOptions(),
             RequestOptions(stop_ids=frozenset([first])),
             RequestOptions(ignore_eos=True),
         )
     )
-    finish(engine, own, added, ignored)
+    finish(engine)
     assert (own.completion_ids[-1], own.finish_reason) == (second, "stop")
     assert (added.completion_ids[-1], added.finish_reason) == (first, "stop")
     assert (ignored.completion_ids, ignored.finish_reason) == (free.completion_ids, "length")
@@ -182,30 +174,30 @@ def test_stop_ids_of_a_request_act_beside_the_engines_own() -> None:
 
 def test_nothing_ends_a_sequence_before_its_fewest_tokens() -> None:
     engine = engine_of()
-    free = engine.submit(list(range(10, 20)), SamplingParams(20, 0.0), never)
-    finish(engine, free)
+    free = submit(engine, range(10, 20), SamplingParams(20, 0.0))
+    finish(engine)
     engine = engine_of(stop_ids=frozenset(free.completion_ids))
     options = RequestOptions(min_tokens=5)
     sequence = engine.submit(free.prompt, SamplingParams(20, 0.0), lambda sampled: True, options)
-    finish(engine, sequence)
+    finish(engine)
     assert len(sequence.completion_ids) == 5
     assert not set(sequence.completion_ids[:4]) & set(free.completion_ids)
 
 
 def test_keys_of_old_weights_are_never_shared_nor_kept() -> None:
     engine, prompt = engine_of(num_slots=2), list(range(10, 40))
-    running = engine.submit(prompt, SamplingParams(6), never)
+    running = submit(engine, prompt, SamplingParams(6))
     engine.step()
     engine.publish(1)
     before = engine.counters.prefilled
-    other = engine.submit(prompt, SamplingParams(2, seed=1), never)
-    finish(engine, running, other)
+    other = submit(engine, prompt, SamplingParams(2, seed=1))
+    finish(engine)
     assert other.completion_ids[0] != running.completion_ids[0]
     assert running.versions == [0] + [1] * 5
     assert engine.counters.prefilled - before == len(prompt) - 1
-    again = engine.submit(prompt, SamplingParams(2), never)
-    continued = engine.submit([*running.tokens, 7], SamplingParams(2), never)
-    finish(engine, again, continued)
+    again = submit(engine, prompt, SamplingParams(2))
+    continued = submit(engine, [*running.tokens, 7], SamplingParams(2))
+    finish(engine)
     # From `other`, which fed the whole prompt; of `running` there is nothing.
     assert (again.cached, continued.cached) == (len(prompt) - 1, len(prompt))
     assert engine.counters.cached == 2 * len(prompt) - 1
@@ -214,11 +206,11 @@ def test_keys_of_old_weights_are_never_shared_nor_kept() -> None:
 
 def test_a_long_prompt_is_not_starved_by_those_that_come_later() -> None:
     engine = engine_of(num_slots=2)
-    engine.submit([5, 6, 7], SamplingParams(1), never)
-    long = engine.submit(list(range(10, 50)), SamplingParams(2), never)
+    submit(engine, [5, 6, 7], SamplingParams(1))
+    long = submit(engine, range(10, 50), SamplingParams(2))
     for token in range(100, 110):  # one after the other in the slot that the first has left
         engine.step(max_prefill=10)
-        engine.submit([token] * 11, SamplingParams(1), never)
+        submit(engine, [token] * 11, SamplingParams(1))
     assert long.finish_reason == "length"
 
 
@@ -227,11 +219,11 @@ def test_a_publication_that_fails_changes_no_version_and_leaves_nothing_to_reuse
 ) -> None:
     monkeypatch.setattr("slimrl.inference.engine.sampling_forward", lambda module, _: Unrefreshable(module))
     engine, prompt = engine_of(), list(range(10, 40))
-    finish(engine, engine.submit(prompt, SamplingParams(1), never))
+    run_all(engine, [(prompt, SamplingParams(1))])
     with pytest.raises(MemoryError):
         engine.publish(1)
-    again = engine.submit(prompt, SamplingParams(1), never)
-    finish(engine, again)
+    again = submit(engine, prompt, SamplingParams(1))
+    finish(engine)
     assert (engine.version, again.versions, again.cached) == (0, [0], 0)
 
 
@@ -247,8 +239,8 @@ def test_reserving_memory_leaves_no_trace() -> None:
     engine.reserve()
     assert not engine.busy
     assert engine.counters == EngineCounters()
-    sequence = engine.submit([0, 5], SamplingParams(1), never)
-    finish(engine, sequence)
+    sequence = submit(engine, [0, 5], SamplingParams(1))
+    finish(engine)
     assert sequence.cached == 0
 
 
@@ -281,13 +273,13 @@ def test_no_circumstance_changes_a_bit_of_what_is_sampled_on_the_matrix_unit(
     params = [SamplingParams(24, temperature=n % 3 / 2, seed=n) for n in range(len(prompts))]
     alone = wide_engine(quantization=quantization)
     engine = wide_engine(num_slots=num_slots, lookup_tokens=lookup_tokens, quantization=quantization)
-    together = [engine.submit(prompt, p, never) for prompt, p in zip(prompts, params, strict=True)]
+    together = [submit(engine, prompt, p) for prompt, p in zip(prompts, params, strict=True)]
     while engine.busy:
         engine.step(max_prefill=max_prefill)
     for sequence, prompt, p in zip(together, prompts, params, strict=True):
         alone.publish(0)  # so that nothing is cached
-        expected = alone.submit(prompt, p, never)
-        finish(alone, expected)
+        expected = submit(alone, prompt, p)
+        finish(alone)
         assert sequence.completion_ids == expected.completion_ids
         assert sequence.logprobs == expected.logprobs
     assert engine.counters.cached > 500 and alone.counters.cached == 0
@@ -311,7 +303,7 @@ def distance_to_float32(family: str, num_slots: int) -> float:
     engine, exact, errors = wide_engine(family, num_slots), wide_policy(family).float(), []
     prompts = [prompt for prompt in wide_prompts() if len(prompt) in (2, 33, 100, 520)]
     options = RequestOptions(prompt_logprobs=0)
-    sequences = [engine.submit(prompt, SamplingParams(24), never, options) for prompt in prompts]
+    sequences = [submit(engine, prompt, SamplingParams(24), options) for prompt in prompts]
     while engine.busy:
         engine.step(max_prefill=150)
     for sequence in sequences:

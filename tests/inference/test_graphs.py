@@ -16,10 +16,11 @@ from slimrl.inference.cache import SlotCache
 from slimrl.inference.engine import Engine
 from slimrl.inference.graphs import DecodeGraphs, decode_graphs
 from slimrl.inference.scheduler import Request, RequestOptions
-from slimrl.models.forward.attention import ATTENTION
 from slimrl.models.forward.module import Forward, ModuleForward
 from slimrl.types import SamplingParams
-from tests.tiny import FAMILIES, tiny_module
+from tests.inference.naive import finish, submit
+from tests.tiny import FAMILIES
+from tests.trainer.samples import policy_module
 
 CPU = torch.device("cpu")
 
@@ -58,16 +59,6 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repeated]:
     return repeated
 
 
-def module_of(family: str) -> torch.nn.Module:
-    module = tiny_module(family).eval()
-    module.set_attn_implementation(ATTENTION)
-    return module
-
-
-def never(sampled: list[int]) -> bool:
-    return False
-
-
 def sampled(engine: Engine, seed: int) -> list[Request]:
     """Requests that come, end and are cancelled at random; some begin alike, some are longer than the fewest keys."""
     rng, requests = random.Random(seed), []
@@ -78,7 +69,7 @@ def sampled(engine: Engine, seed: int) -> list[Request]:
             prompt = [*old.tokens[: rng.randrange(1, len(old.prompt) + 1)], *prompt[:3]]
         params = SamplingParams(rng.randrange(1, 14), temperature=rng.choice((0.0, 1.0)), seed=number)
         options = RequestOptions(top_logprobs=rng.randrange(2), min_tokens=rng.randrange(3))
-        requests.append(engine.submit(prompt, params, never, options))
+        requests.append(submit(engine, prompt, params, options))
         if rng.random() < 0.15:
             engine.cancel(requests[-1])
         for _ in range(rng.randrange(3)):
@@ -91,23 +82,22 @@ def sampled(engine: Engine, seed: int) -> list[Request]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_slots", "family"), [(1, "llama"), (3, "qwen3"), (5, "gemma3"), (1, "gemma3")])
 def test_graphs_change_no_token(family: str, num_slots: int, recorder: Repeated, monkeypatch: pytest.MonkeyPatch):
-    by_graphs = sampled(Engine(module_of(family), frozenset([2]), num_slots, 320), seed=num_slots)
+    by_graphs = sampled(Engine(policy_module(family), frozenset([2]), num_slots, 320), seed=num_slots)
     assert recorder.replayed > 30 and 2 <= recorder.recorded <= 2 * 4
     monkeypatch.setattr(engine_module, "decode_graphs", lambda forward, cache, device: None)
-    plainly = sampled(Engine(module_of(family), frozenset([2]), num_slots, 320), seed=num_slots)
+    plainly = sampled(Engine(policy_module(family), frozenset([2]), num_slots, 320), seed=num_slots)
     for ours, plain in zip(by_graphs, plainly, strict=True):
         assert ours.completion_ids == plain.completion_ids
         assert ours.logprobs == pytest.approx(plain.logprobs, abs=2e-4)
 
 
 def test_new_weights_in_their_place_are_used_and_elsewhere_are_noticed(recorder: Repeated):
-    module = module_of("llama")
+    module = policy_module("llama")
     engine = Engine(module, frozenset(), 2, 64)
 
     def greedy() -> list[float]:
-        request = engine.submit([5, 6, 7], SamplingParams(4, temperature=0.0), never)
-        while engine.busy:
-            engine.step()
+        request = submit(engine, [5, 6, 7], SamplingParams(4, temperature=0.0))
+        finish(engine)
         return request.logprobs
 
     before, recorded = greedy(), recorder.recorded
@@ -126,30 +116,22 @@ def test_new_weights_in_their_place_are_used_and_elsewhere_are_noticed(recorder:
         before = after
 
 
-def test_an_engine_that_rested_records_anew(recorder: Repeated):
-    engine = Engine(module_of("llama"), frozenset(), 2, 64)
-    engine.reserve()
-    recorded = recorder.recorded
-    engine.offload()
-    assert recorder.cleared == 1  # a pool of memory lives no longer than its graphs
-    engine.reserve()
-    assert recorder.recorded == recorded + 1
-
-
-def test_a_small_cache_of_a_gpu_stays_with_its_graphs(recorder: Repeated, monkeypatch: pytest.MonkeyPatch):
-    engine = Engine(module_of("llama"), frozenset(), 2, 64)
+def test_a_small_cache_of_a_gpu_stays_with_its_graphs_and_a_larger_one_is_recorded_anew(
+    recorder: Repeated, monkeypatch: pytest.MonkeyPatch
+):
+    engine = Engine(policy_module("llama"), frozenset(), 2, 64)
     engine.reserve()
     recorded, bytes_held = recorder.recorded, engine._cache.bytes
     for memory, kept in ((10 * bytes_held, True), (10 * bytes_held - 10, False)):
         monkeypatch.setattr(engine_module, "memory_of", lambda device, memory=memory: memory)
         engine.offload()
-        assert (recorder.cleared == 0) == kept
+        assert recorder.cleared == (not kept)  # a pool of memory lives no longer than its graphs
         engine.reserve()
-        assert (recorder.recorded == recorded) == kept
+        assert recorder.recorded == recorded + (not kept)
 
 
 def test_there_are_none_without_cuda():
-    forward = ModuleForward(module_of("llama"))
+    forward = ModuleForward(policy_module("llama"))
     assert decode_graphs(forward, SlotCache(1, 32), CPU) is None
 
 
@@ -157,7 +139,7 @@ def test_there_are_none_without_cuda():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_real_graphs_change_no_token(family: str, monkeypatch: pytest.MonkeyPatch):
     def on_gpu() -> list[Request]:
-        return sampled(Engine(module_of(family).to("cuda"), frozenset([2]), 5, 320), seed=5)
+        return sampled(Engine(policy_module(family).to("cuda"), frozenset([2]), 5, 320), seed=5)
 
     by_graphs = on_gpu()
     monkeypatch.setattr(engine_module, "decode_graphs", lambda forward, cache, device: None)
@@ -170,7 +152,7 @@ def test_real_graphs_change_no_token(family: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_real_graphs_after_a_rest(is_kept: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_module, "is_kept", lambda cache_bytes, device_bytes: is_kept)
-    engine = Engine(module_of("llama").to("cuda"), frozenset([2]), 5, 320)
+    engine = Engine(policy_module("llama").to("cuda"), frozenset([2]), 5, 320)
     first = [request.completion_ids for request in sampled(engine, seed=5)]
     engine.offload()
     assert [request.completion_ids for request in sampled(engine, seed=5)] == first

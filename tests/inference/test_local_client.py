@@ -127,3 +127,23 @@ def test_ctrl_c_within_a_step_is_raised_and_not_logged_as_well(monkeypatch: pyte
     del client
     gc.collect()
     assert caplog.text == ""
+
+
+def test_stop_strings_end_a_completion():
+    engine = Engine(policy_module("llama"), frozenset(), num_slots=2, capacity=64)
+    client = LocalClient(engine, decode=lambda ids: "".join(f"<{i}>" for i in ids))
+    free = asyncio.run(client.sample(PROMPT, SamplingParams(12, temperature=0.0)))
+    stop = f"<{free.token_ids[2]}>"
+    stopped = asyncio.run(client.sample(PROMPT, SamplingParams(12, temperature=0.0, stop=(stop,))))
+    assert stopped.token_ids == free.token_ids[: free.token_ids.index(free.token_ids[2]) + 1]
+    assert stopped.finish_reason == "stop"
+
+
+def test_an_engine_failure_reaches_every_waiting_caller():
+    client = LocalClient(Engine(policy_module("llama"), frozenset(), num_slots=2, capacity=64), decode=str)
+
+    async def scenario():
+        calls = [client.sample([100_000, 1], SamplingParams(max_tokens=2)) for _ in range(2)]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert all(isinstance(result, IndexError) for result in asyncio.run(scenario()))

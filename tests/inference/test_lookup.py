@@ -4,11 +4,12 @@ import random
 
 import pytest
 
-from slimrl.inference.engine import Engine
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.scheduler import RequestOptions
 from slimrl.types import SamplingParams
-from tests.inference.test_engine import STOP, module_of, never_finished
+from tests.inference.naive import engine_of, finish, run_all, submit
+
+STOP = 2
 
 
 def test_it_guesses_what_followed_the_last_two_tokens_the_last_time():
@@ -18,15 +19,8 @@ def test_it_guesses_what_followed_the_last_two_tokens_the_last_time():
     assert lookup.guess(tokens, room=2) == [3, 4]
     assert lookup.guess([*tokens, 7], room=9) == []
     assert lookup.guess([*tokens, 7, 1, 2], room=9) == [7, 1, 2]
-
-
-@pytest.mark.parametrize("tokens", [[], [1], [1, 2], [1, 1]])
-def test_a_text_without_repetition_gives_no_guess(tokens):
-    assert Lookup(limit=4).guess(tokens, room=4) == []
-
-
-def test_a_repeated_token_is_guessed_to_go_on():
     assert Lookup(limit=4).guess([8, 8, 8, 8], room=4) == [8]
+    assert not any(Lookup(limit=4).guess(tokens, room=4) for tokens in ([], [1], [1, 2], [1, 1]))
 
 
 def test_guesses_grow_where_they_are_right_and_shrink_where_they_are_wrong():
@@ -54,24 +48,13 @@ def random_requests(rng: random.Random) -> list[tuple[list[int], SamplingParams]
     return requests
 
 
-def finished(engine: Engine, requests: list[tuple[list[int], SamplingParams]]):
-    """Run the requests, two at a time joining; returns them with the number of steps."""
-    sequences, pending, steps = [], list(requests), 0
-    while pending or engine.busy:
-        sequences += [engine.submit(prompt, params, never_finished) for prompt, params in pending[:2]]
-        pending = pending[2:]
-        engine.step()
-        steps += 1
-    return sequences, steps
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "seed"), [("llama", 0), ("qwen3", 1), ("gemma3", 2), ("gemma3", 0)])
 def test_tokens_and_logprobs_are_those_without_guessing(family, seed):
-    module, requests = module_of(family), random_requests(random.Random(seed))
-    plain, _ = finished(Engine(module, frozenset([STOP]), 4, 48), requests)
-    engine = Engine(module, frozenset([STOP]), 4, 48, lookup_tokens=5)
-    guessing, _ = finished(engine, requests)
+    requests = random_requests(random.Random(seed))
+    plain = run_all(engine_of(family, 4, [STOP], 48), requests, stagger=2)
+    engine = engine_of(family, 4, [STOP], 48, lookup_tokens=5)
+    guessing = run_all(engine, requests, stagger=2)
     for ours, theirs in zip(guessing, plain, strict=True):
         assert ours.completion_ids == theirs.completion_ids
         assert ours.logprobs == pytest.approx(theirs.logprobs, abs=2e-4)
@@ -82,34 +65,22 @@ def test_tokens_and_logprobs_are_those_without_guessing(family, seed):
 
 
 def test_a_text_that_repeats_itself_needs_fewer_steps():
-    module, prompt = module_of("llama"), [5, 6, 7, 8] * 4
-    request = (prompt, SamplingParams(60, temperature=0.0))
-    (plain,), all_steps = finished(Engine(module, frozenset(), 1, 128), [request])
-    (guessing,), steps = finished(Engine(module, frozenset(), 1, 128, lookup_tokens=6), [request])
+    (plain, all_steps), (guessing, steps) = (
+        (submit(engine, [5, 6, 7, 8] * 4, SamplingParams(60, temperature=0.0)), finish(engine))
+        for engine in (engine_of(capacity=128), engine_of(capacity=128, lookup_tokens=6))
+    )
     assert guessing.completion_ids == plain.completion_ids
     assert steps < all_steps == 60
+    for length in (1, 7, 23):  # a text stop ends a guess that goes on
+        engine = engine_of(capacity=128, lookup_tokens=6)
+        cut = engine.submit(plain.prompt, plain.params, lambda sampled, n=length: len(sampled) == n)
+        finish(engine)
+        assert (cut.completion_ids, cut.finish_reason) == (plain.completion_ids[:length], "stop")
 
 
 def test_a_request_for_more_than_tokens_is_served_one_token_at_a_time():
-    engine = Engine(module_of("llama"), frozenset(), 1, 64, lookup_tokens=4)
-    sequence = engine.submit(
-        [5, 6] * 6, SamplingParams(20, temperature=0.0), never_finished, RequestOptions(top_logprobs=2)
-    )
-    while engine.busy:
-        engine.step()
+    engine = engine_of(lookup_tokens=4)
+    sequence = submit(engine, [5, 6] * 6, SamplingParams(20, temperature=0.0), RequestOptions(top_logprobs=2))
+    finish(engine)
     assert engine.counters.guessed == 0
     assert len(sequence.top) == 20
-
-
-def test_a_text_stop_ends_a_guess_that_goes_on():
-    module, prompt = module_of("llama"), [5, 6, 7, 8] * 4
-    (free,), _ = finished(Engine(module, frozenset(), 1, 128), [(prompt, SamplingParams(40, temperature=0.0))])
-    for length in (1, 7, 23):
-        engine = Engine(module, frozenset(), 1, 128, lookup_tokens=6)
-        sequence = engine.submit(
-            prompt, SamplingParams(40, temperature=0.0), lambda sampled, n=length: len(sampled) == n
-        )
-        while engine.busy:
-            engine.step()
-        assert sequence.completion_ids == free.completion_ids[:length]
-        assert sequence.finish_reason == "stop"

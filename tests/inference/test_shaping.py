@@ -10,9 +10,10 @@ from slimrl.inference.engine import Engine
 from slimrl.inference.grammar import Grammar, GrammarCompiler, GrammarError, json_source, lark_source, regex_source
 from slimrl.inference.scheduler import Request, RequestOptions
 from slimrl.inference.shaping import Shaper, Shaping, shape_logits
-from slimrl.models.forward.attention import ATTENTION
 from slimrl.types import SamplingParams
-from tests.tiny import tiny_module, tiny_tokenizer
+from tests.inference.naive import finish
+from tests.tiny import tiny_tokenizer
+from tests.trainer.samples import policy_module
 
 pytest.importorskip("llguidance", reason="the package llguidance is not installed")
 
@@ -27,9 +28,7 @@ SCHEMA = {
 
 
 def engine_of(lookup_tokens: int = 0, dtype: torch.dtype = torch.float32) -> Engine:
-    module = tiny_module("llama").to(dtype)
-    module.set_attn_implementation(ATTENTION)
-    return Engine(module.eval(), frozenset([STOP]), num_slots=6, capacity=128, lookup_tokens=lookup_tokens)
+    return Engine(policy_module("llama").to(dtype), frozenset([STOP]), 6, 128, lookup_tokens)
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +45,6 @@ def submit(engine: Engine, options: RequestOptions, **params: float) -> Request:
     return engine.submit([5, 6, 7], SamplingParams(**{"max_tokens": 60, **params}), lambda _: False, options)  # type: ignore[arg-type]
 
 
-def run(engine: Engine) -> None:
-    while engine.busy:
-        engine.step()
-
-
 def text_of(request: Request) -> str:
     return str(tiny_tokenizer().decode([token for token in request.completion_ids if token != STOP]))
 
@@ -65,7 +59,7 @@ def test_a_schema_is_obeyed_by_a_model_without_sense(trip: Grammar, dtype: torch
         for seed, kind in enumerate(kinds)
         for top in (0, 2)
     ]
-    run(engine)
+    finish(engine)
     for request in requests:
         said = json.loads(text_of(request))
         assert said["city"] in ("Paris", "Rome") and 1 <= said["days"] <= 14
@@ -77,28 +71,25 @@ def test_a_schema_is_obeyed_by_a_model_without_sense(trip: Grammar, dtype: torch
 
 def test_log_probabilities_are_those_of_the_allowed_tokens(compiler: GrammarCompiler) -> None:
     """`[ab]` leaves two tokens, whose probabilities sum to 1; what follows is certain."""
-    grammar = compiler.compile(regex_source("[ab]cd"))
-    seen: dict[str, float] = {}
-    for seed in range(40):
-        engine = engine_of()
-        request = submit(engine, RequestOptions(shaping=Shaping(grammar=grammar)), seed=seed, temperature=3.0)
-        run(engine)
+    options, seen = RequestOptions(shaping=Shaping(grammar=compiler.compile(regex_source("[ab]cd")))), {}
+    engine = engine_of()
+    requests = [submit(engine, options, seed=seed, temperature=3.0) for seed in range(40)]
+    finish(engine)
+    for request in requests:
         assert text_of(request) in ("acd", "bcd")
         assert request.logprobs[-1] == 0.0
         seen[text_of(request)] = math.exp(request.logprobs[0])
-        if len(seen) == 2:
-            break
-    assert sum(seen.values()) == pytest.approx(1.0, abs=1e-5)
+    assert len(seen) == 2 and sum(seen.values()) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_what_is_too_long_is_cut_off_and_what_just_fits_is_whole(compiler: GrammarCompiler) -> None:
     options = RequestOptions(shaping=Shaping(grammar=compiler.compile(regex_source("abcdefgh"))))
     engine = engine_of()
     whole = submit(engine, options)
-    run(engine)
+    finish(engine)
     num_tokens = len(whole.completion_ids) - 1  # without the stop token
     short, fits = (submit(engine, options, max_tokens=num) for num in (num_tokens - 1, num_tokens))
-    run(engine)
+    finish(engine)
     assert (whole.finish_reason, short.finish_reason, fits.finish_reason) == ("stop", "length", "stop")
     assert text_of(fits) == "abcdefgh"
 
@@ -115,7 +106,7 @@ def test_free_rows_beside_shaped_ones_stay_bit_for_bit_the_same(
         engine = engine_of(lookup_tokens, dtype)
         free = [submit(engine, RequestOptions(), seed=seed, max_tokens=12) for seed in range(3)]
         submit(engine, RequestOptions(shaping=shaping, top_logprobs=1), seed=9, max_tokens=12)
-        run(engine)
+        finish(engine)
         return [(request.completion_ids, request.logprobs) for request in free]
 
     plain = sample(Shaping())
@@ -129,7 +120,7 @@ def test_new_weights_do_not_end_a_grammar(trip: Grammar) -> None:
     for version in range(1, 5):
         engine.step()
         engine.publish(version)
-    run(engine)
+    finish(engine)
     json.loads(text_of(request))
     assert set(request.versions) >= {0, 1, 2, 3}
 
@@ -140,7 +131,7 @@ def test_a_sequence_that_cannot_go_on_fails_alone(trip: Grammar) -> None:
     engine.step()
     assert lost.shaper is not None and lost.shaper.matcher is not None
     lost.shaper.matcher.state.consume_token(299)  # as if a limit had been reached
-    run(engine)
+    finish(engine)
     assert lost.finish_reason == "abort" and lost.failure
     assert json.loads(text_of(other))
 
@@ -214,6 +205,6 @@ def test_a_bias_of_100_decides_and_of_minus_100_forbids() -> None:
     engine = engine_of()
     forced = submit(engine, RequestOptions(shaping=Shaping(bias=((17, 100.0),))), max_tokens=5)
     banned = submit(engine, RequestOptions(shaping=Shaping(bias=((STOP, -100.0),))), max_tokens=50)
-    run(engine)
+    finish(engine)
     assert forced.completion_ids == [17] * 5 and forced.logprobs == pytest.approx([0.0] * 5, abs=1e-6)
     assert STOP not in banned.completion_ids

@@ -7,37 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFWriter, TokenType
+from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, TokenType, get_tensor_name_map
 from gguf.quants import quantize
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "self_attn.qkv_proj": "attn_qkv",
-    "mlp.gate_up_proj": "ffn_up",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-    "mlp.gate": "ffn_gate_inp",
-    "mlp.experts.down_proj": "ffn_down_exps",
-    "mlp.experts.gate_proj": "ffn_gate_exps",
-    "mlp.experts.up_proj": "ffn_up_exps",
-}
-# Gemma has a norm after the attention, where others have one before the MLP.
-GEMMA = NAMES | {"post_attention_layernorm": "post_attention_norm"}
-ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe"}
+ARCHITECTURES = {"gemma3_text": "gemma3"}
 
 
 @dataclass(frozen=True)
@@ -72,17 +46,16 @@ def write_gguf(
     own = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
     if module.config.tie_word_embeddings:
         own.pop("lm_head.weight")
-    for name in [name for name in own if name.endswith("mlp.experts.gate_up_proj")]:
-        gates_and_ups = own.pop(name)
-        for part, values in zip(("gate_proj", "up_proj"), np.split(gates_and_ups, 2, axis=1), strict=True):
-            own[name.replace("gate_up_proj", part)] = np.ascontiguousarray(values)
+    [number] = [number for number, name in MODEL_ARCH_NAMES.items() if name == architecture]
+    names = get_tensor_name_map(number, module.config.num_hidden_layers)
     for name, values in own.items():
-        stored = _stored(architecture, name, values, module.config)
+        stem, suffix = name.rsplit(".", 1)
+        place, stored = f"{names.get_name(stem)}.{suffix}", _stored(architecture, name, values, module.config)
         if quantised and stored.ndim == 2:
             kind = GGMLQuantizationType.Q8_0
-            writer.add_tensor(_gguf_name(architecture, name), quantize(stored, kind), raw_dtype=kind)
+            writer.add_tensor(place, quantize(stored, kind), raw_dtype=kind)
         else:
-            writer.add_tensor(_gguf_name(architecture, name), stored)
+            writer.add_tensor(place, stored)
     for name, values in more.tensors.items():
         writer.add_tensor(name, values.astype(np.float32))
     writer.write_header_to_file()
@@ -123,7 +96,7 @@ def _add_config(writer: GGUFWriter, module: PreTrainedModel) -> None:
     elif config.model_type != "qwen2":
         writer.add_key_length(width)
         writer.add_value_length(width)
-    if config.model_type in ("gemma2", "gemma3_text"):
+    if config.model_type == "gemma3_text":
         writer.add_sliding_window(config.sliding_window)
     writer.add_vocab_size(config.vocab_size)
 
@@ -142,15 +115,6 @@ def _add_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast, pre: 
     writer.add_pad_token_id(tokenizer.pad_token_id)
     writer.add_add_bos_token(False)
     writer.add_chat_template(tokenizer.chat_template)
-
-
-def _gguf_name(architecture: str, name: str) -> str:
-    names = GEMMA if architecture.startswith("gemma") else NAMES
-    stem, suffix = (name, "weight") if ".experts." in name else name.rsplit(".", 1)
-    if stem.startswith("model.layers."):
-        _, _, layer, rest = stem.split(".", 3)
-        return f"blk.{layer}.{names[rest]}.{suffix}"
-    return f"{names[stem]}.{suffix}"
 
 
 def _stored(architecture: str, name: str, values: np.ndarray, config: Any) -> np.ndarray:

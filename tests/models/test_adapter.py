@@ -1,5 +1,6 @@
-"""Adapters as PEFT saves them: what equals the base model is taken, and what a tied model cannot hold is named."""
+"""Adapters as PEFT saves them are merged as PEFT merges them, and what cannot be merged is named."""
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from slimrl.errors import UserError
-from slimrl.models.adapter import WEIGHTS, merge, read_adapter
+from slimrl.models.adapter import CONFIG, WEIGHTS, merge, read_adapter
 from tests.tiny import tiny_module
 
 LAYERS = {"r": 2, "lora_alpha": 4, "task_type": "CAUSAL_LM"}
-SAVED = {"save_embedding_layers": True}
 
 
-def save(directory: Path, family: str, trained: str = "q_proj", saving: Any = None, **settings: Any) -> torch.nn.Module:
+def save(directory: Path, family: str, trained: str = "q_proj", **settings: Any) -> torch.nn.Module:
     """Save an adapter of PEFT's whose pairs in layers that `trained` names are random; return the merged model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -27,7 +27,7 @@ def save(directory: Path, family: str, trained: str = "q_proj", saving: Any = No
             for name, parameter in adapted.named_parameters():
                 if "lora_" in name and trained in name:
                     parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
-        adapted.save_pretrained(directory, **(saving or {}))
+        adapted.save_pretrained(directory)
         return adapted.merge_and_unload()
 
 
@@ -39,71 +39,46 @@ def merged_here(directory: Path, family: str) -> dict[str, torch.Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("family", "saving", "settings"),
-    [
-        ("qwen3", SAVED, {"target_modules": ["q_proj"]}),
-        ("gemma3", SAVED, {"target_modules": ["q_proj", "down_proj"]}),
-        ("qwen3", {}, {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}),
-        ("qwen3", {}, {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}),
-        ("qwen3", {}, {"target_modules": ["q_proj", "lm_head"]}),  # its pair is the identity: only q_proj was trained
-        ("qwen3", {}, {"target_modules": ["q_proj", "embed_tokens"]}),
-        ("llama", SAVED, {"target_modules": ["q_proj"]}),
-        ("llama", {}, {"target_modules": ["q_proj"], "modules_to_save": ["lm_head", "norm"]}),
-    ],
+    ("family", "targets"),
+    [("qwen3", ["q_proj"]), ("gemma3", ["q_proj", "down_proj"]), ("llama", ["v_proj", "o_proj"])],
 )
-def test_what_equals_the_base_is_taken(family: str, saving: Any, settings: dict[str, Any], tmp_path: Path) -> None:
-    theirs = save(tmp_path, family, "q_proj", saving, **settings).get_parameter(
-        "model.layers.0.self_attn.q_proj.weight"
-    )
+def test_the_merged_weights_are_pefts(family: str, targets: list[str], tmp_path: Path) -> None:
+    theirs = dict(save(tmp_path, family, "lora_", target_modules=targets).named_parameters())
     ours = merged_here(tmp_path, family)
-    torch.testing.assert_close(ours["model.layers.0.self_attn.q_proj.weight"], theirs, atol=1e-6, rtol=1e-5)
-    embeddings = tiny_module(family).get_parameter("model.embed_tokens.weight")
-    assert torch.equal(ours["model.embed_tokens.weight"], embeddings)
-
-
-def test_a_head_of_its_own_is_adapted(tmp_path: Path) -> None:
-    theirs = save(tmp_path, "llama", "lora_", target_modules=["q_proj", "lm_head"]).get_parameter("lm_head.weight")
-    torch.testing.assert_close(merged_here(tmp_path, "llama")["lm_head.weight"], theirs, atol=1e-6, rtol=1e-5)
+    assert ours.keys() == theirs.keys()
+    for name, weight in theirs.items():
+        torch.testing.assert_close(ours[name], weight.detach(), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("settings", "layer", "other"),
+    ("family", "settings", "message"),
     [
-        ({"target_modules": ["q_proj", "lm_head"]}, "lm_head", r"model\.embed_tokens\.weight"),
-        ({"target_modules": ["q_proj", "embed_tokens"]}, r"model\.embed_tokens", r"lm_head\.weight"),
-        ({"target_modules": ["lm_head"], "ensure_weight_tying": True}, ".*", r"(lm_head|model\.embed_tokens)\.weight"),
+        ("qwen3", {"target_modules": ["q_proj", "lm_head"]}, r"lm_head.*(tied|merge_and_unload)"),
+        ("qwen3", {"target_modules": ["q_proj", "embed_tokens"]}, r"embed_tokens.*(tied|merge_and_unload)"),
+        ("llama", {"target_modules": ["q_proj", "embed_tokens"]}, r"embed_tokens.*merge_and_unload"),
+        ("llama", {"target_modules": ["q_proj", "lm_head"]}, r"lm_head.*merge_and_unload"),
+        ("llama", {"target_modules": ["q_proj"], "modules_to_save": ["norm"]}, r"norm\.weight.*merge_and_unload"),
+        ("qwen3", {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, r"lm_head\.weight.*merge_and_unload"),
+        ("llama", {"target_modules": ["q_proj"], "rank_pattern": {"q_proj": 4}}, r"rank_pattern = .*cannot be merged"),
+        ("llama", {"target_modules": ["q_proj"], "use_dora": True}, r"use_dora = True, which cannot be merged"),
+        ("llama", {"target_modules": ["q_proj"], "r": 0.5}, r"r = 0\.5 and lora_alpha = 4; both must be positive"),
     ],
 )
-def test_a_trained_pair_on_a_tied_weight_is_refused_as_such(
-    settings: dict[str, Any], layer: str, other: str, tmp_path: Path
+def test_an_adapter_that_cannot_be_merged_is_refused_by_name(
+    family: str, settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    save(tmp_path, "qwen3", "lora_", **settings)
-    with pytest.raises(UserError, match=rf"adapter on {layer}, and this model is tied: {other}.*target_modules"):
-        read_adapter(tmp_path, tiny_module("qwen3"))
-
-
-def test_an_adapter_on_embeddings_of_their_own_is_refused_as_such(tmp_path: Path) -> None:
-    save(tmp_path, "llama", "lora_", target_modules=["q_proj", "embed_tokens"])
-    with pytest.raises(UserError, match=r"adapter on the embeddings model\.embed_tokens.*without embed_tokens"):
-        read_adapter(tmp_path, tiny_module("llama"))
-
-
-@pytest.mark.parametrize(("family", "module"), [("qwen3", "lm_head"), ("llama", "lm_head"), ("llama", "model.norm")])
-def test_a_whole_weight_that_differs_is_refused_by_name(family: str, module: str, tmp_path: Path) -> None:
-    save(tmp_path, family, target_modules=["q_proj"], modules_to_save=[module.removeprefix("model.")])
-    tensors = load_file(tmp_path / WEIGHTS)
-    (name,) = [name for name in tensors if module in name]
-    save_file(tensors | {name: tensors[name] + 1}, tmp_path / WEIGHTS)
-    with pytest.raises(UserError, match=rf"{name}, a whole weight that differs.*merge_and_unload"):
+    rank = {"r": 2} if settings.get("r") else {}
+    save(tmp_path, family, "lora_", **settings | rank)
+    if rank:
+        config = json.loads((tmp_path / CONFIG).read_text())
+        (tmp_path / CONFIG).write_text(json.dumps(config | {"r": settings["r"]}))
+    with pytest.raises(UserError, match=message):
         read_adapter(tmp_path, tiny_module(family))
 
 
-def test_a_base_weight_is_compared_with_the_base_while_another_adapter_is_merged(tmp_path: Path) -> None:
-    save(tmp_path, "llama", "lora_", target_modules=["q_proj", "lm_head"])
-    module = tiny_module("llama")
-    before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
-    with torch.no_grad():
-        module.get_parameter("lm_head.weight").add_(1)
-    with pytest.raises(UserError, match="differs from the base"):
-        read_adapter(tmp_path, module)
-    assert "lm_head.weight" in read_adapter(tmp_path, module, {"lm_head.weight": before["lm_head.weight"]}).pairs
+def test_half_a_pair_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, "llama", target_modules=["q_proj"])
+    _, *others = tensors = load_file(tmp_path / WEIGHTS)
+    save_file({other: tensors[other] for other in others}, tmp_path / WEIGHTS)
+    with pytest.raises(UserError, match="does not have one pair of matrices"):
+        read_adapter(tmp_path, tiny_module("llama"))

@@ -1,13 +1,16 @@
 """Devices, threads and number formats are chosen by what the machine has."""
 
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
+from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
 from slimrl.models import device
 from slimrl.models.device import choose_device, choose_dtype, set_threads
+from slimrl.models.load import load_policy
 
 
 def test_automatic_device_is_the_gpu_if_there_is_one() -> None:
@@ -21,11 +24,14 @@ def test_device_that_is_not_there_is_a_clear_error(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_dtype_is_measured_quickly() -> None:
+def test_dtype_is_measured_quickly(tiny_dir: Path) -> None:
     start = time.thread_time()
     choice = choose_dtype(torch.device("cpu"))
     assert time.thread_time() - start < 2.0
     assert all(speed > 0.0 for speed in choice.gflops.values())
+    policy = load_policy(ModelConfig(name=str(tiny_dir), device="cpu"))
+    assert policy.dtype in (torch.bfloat16, torch.float32)
+    assert policy.gflops.keys() == choice.gflops.keys() == {"bfloat16", "float32"}
 
 
 @pytest.mark.parametrize(

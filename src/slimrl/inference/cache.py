@@ -176,9 +176,7 @@ class _PrefillPlan:
         self._outputs_T = to_device(outputs, torch.long, device)
 
     def attend(self, inputs: LayerInputs) -> Tensor:
-        keys, values = _layer(self._cache, inputs)
-        keys.flatten(0, 1).index_copy_(0, self._places_T, _flat(inputs.key))
-        values.flatten(0, 1).index_copy_(0, self._places_T, _flat(inputs.value))
+        keys, values = _write(self._cache, inputs, self._places_T)
         out = torch.cat([group.attend(inputs, keys, values) for group in self._groups])
         return out.index_select(0, self._outputs_T)[None]
 
@@ -278,9 +276,7 @@ class _DecodePlan:
         self._masks: dict[int, Tensor] = {}
 
     def attend(self, inputs: LayerInputs) -> Tensor:
-        keys, values = _layer(self._cache, inputs)
-        keys.flatten(0, 1).index_copy_(0, self._places_B, _flat(inputs.key))
-        values.flatten(0, 1).index_copy_(0, self._places_B, _flat(inputs.value))
+        keys, values = _write(self._cache, inputs, self._places_B)
         query = inputs.query[0].transpose(0, 1)[:, :, None]  # (B, H, 1, D)
         num_rows, H_kv = len(self._row_positions), inputs.key.shape[1]
         # With sliding attention most of a prefix is out of sight, and the window differs from row to row: no sharing.
@@ -324,9 +320,7 @@ class RowsPlan:
         self._masks: dict[int, Tensor] = {}
 
     def attend(self, inputs: LayerInputs) -> Tensor:
-        keys, values = _layer(self._cache, inputs)
-        keys.flatten(0, 1).index_copy_(0, self._places_S, _flat(inputs.key))
-        values.flatten(0, 1).index_copy_(0, self._places_S, _flat(inputs.value))
+        keys, values = _write(self._cache, inputs, self._places_S)
         num_rows, H_kv = len(self._positions_S), inputs.key.shape[1]
         key, value = (_heads(kv[:num_rows, : self._num_keys], H_kv) for kv in (keys, values))
         query = inputs.query[0].transpose(0, 1)[:, :, None]
@@ -372,9 +366,13 @@ def _tokens(heads: Tensor) -> Tensor:
     return tokens if tokens[0].is_contiguous() else tokens.contiguous()
 
 
-def _flat(heads: Tensor) -> Tensor:
-    """Return the heads (1, H_kv, T, D) as rows of the cache (T, H_kv * D)."""
-    return heads[0].transpose(0, 1).flatten(1)
+def _write(cache: SlotCache, inputs: LayerInputs, places_T: Tensor) -> tuple[Tensor, Tensor]:
+    """Write the new keys and values to these rows of the cache, seen as (slots * capacity, H_kv * D), and return the
+    layer's whole (keys, values)."""
+    layer = _layer(cache, inputs)
+    for stored, heads in zip(layer, (inputs.key, inputs.value), strict=True):
+        stored.flatten(0, 1).index_copy_(0, places_T, heads[0].transpose(0, 1).flatten(1))
+    return layer
 
 
 def _heads(rows: Tensor, num_heads: int) -> Tensor:

@@ -1,8 +1,8 @@
 """Grammars that a reply must obey: the package llguidance finds the allowed next tokens. Knows nothing of models.
 
-A `Grammar` is compiled once and may be used by many sequences; each has a `Matcher`, which follows its tokens. Grammars
-may be hostile, so the cost of compiling and of each step is bounded. Beyond these bounds, and for grammars that
-llguidance does not support, a `GrammarError` with the reason is raised.
+A `Grammar` is compiled once and may be used by many sequences; each has its own copy, which follows its tokens.
+Grammars may be hostile, so the cost of compiling and of each step is bounded. Beyond these bounds, and for grammars
+that llguidance does not support, a `GrammarError` with the reason is raised.
 """
 
 import functools
@@ -28,11 +28,15 @@ class GrammarError(Exception):
     """A grammar cannot be used, or a sequence cannot continue with it; the message is the reason, in one line."""
 
 
-class Matcher:
-    """The place of one sequence in its grammar."""
+class Grammar:
+    """A compiled grammar, or the place of one sequence in it."""
 
     def __init__(self, state: Any) -> None:
         self.state = state
+
+    def begin(self) -> "Grammar":
+        """Return the place of a sequence that has no token yet."""
+        return Grammar(self.state.deep_copy())
 
     @property
     def is_complete(self) -> bool:
@@ -47,17 +51,6 @@ class Matcher:
     def accept(self, token: int) -> None:
         """Advance by a token, which the mask must have allowed."""
         self.state.consume_token(token)
-
-
-class Grammar:
-    """A compiled grammar."""
-
-    def __init__(self, state: Any) -> None:
-        self._state = state
-
-    def begin(self) -> Matcher:
-        """Return the place of a sequence that has no token yet."""
-        return Matcher(self._state.deep_copy())
 
 
 class GrammarCompiler:
@@ -113,7 +106,7 @@ def literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def token_masks(matchers: Sequence[Matcher], num_tokens: int, device: torch.device) -> Tensor:
+def token_masks(matchers: Sequence[Grammar], num_tokens: int, device: torch.device) -> Tensor:
     """Return the allowed next tokens (N, V); for a matcher with an error only the end."""
     # llguidance writes a bit for each token, in words of 32.
     num_words = (num_tokens + 31) // 32

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from slimrl.inference.grammar import Grammar, Matcher, token_masks
+from slimrl.inference.grammar import Grammar, token_masks
 from slimrl.models.device import to_device
 
 
@@ -39,7 +39,7 @@ class Shaper:
 
     shaping: Shaping
     prompt: list[int]
-    matcher: Matcher | None = None
+    matcher: Grammar | None = None
     uncounted: list[int] = field(default_factory=list)
     _counts: tuple[Tensor, Tensor] | None = None
 
@@ -90,11 +90,10 @@ def shape_logits(logits_NV: Tensor, shapers: Sequence[Shaper]) -> Tensor:
     _add_biases(shaped_NV, shapers)
     # Apply the penalties before the mask: subtracting from -inf would change nothing.
     _apply_penalties(shaped_NV, shapers)
-    masked = [row for row, shaper in enumerate(shapers) if shaper.matcher is not None]
-    if masked:
-        matchers = [matcher for shaper in shapers if (matcher := shaper.matcher) is not None]
-        allowed = token_masks(matchers, shaped_NV.shape[1], shaped_NV.device)
-        rows = to_device(masked, torch.long, shaped_NV.device)
+    matchers = {row: shaper.matcher for row, shaper in enumerate(shapers) if shaper.matcher is not None}
+    if matchers:
+        allowed = token_masks([*matchers.values()], shaped_NV.shape[1], shaped_NV.device)
+        rows = to_device([*matchers], torch.long, shaped_NV.device)
         # Sampling normalises the rest, so log-probabilities refer to the allowed tokens.
         shaped_NV[rows] = shaped_NV[rows].masked_fill(~allowed, -torch.inf)
     return shaped_NV

@@ -26,28 +26,14 @@ MAX_CONFIG_BYTES = 2**20
 FORMATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 MAX_RANK = 2**14
 MAX_ALPHA = 1e9  # any larger number is a mistake
-START = r"base_model\.model\.(?P<layer>.+?)"
-PAIR = re.compile(rf"{START}\.lora_(?P<part>(embedding_)?[AB])(\.default)?(\.weight)?")
-# A whole weight in PEFT's file: from `modules_to_save`, or the embeddings and the head beside an adapter of theirs.
-WHOLE = re.compile(rf"{START}(\.base_layer|\.modules_to_save(\.default)?)?\.(?P<kind>weight|bias)")
-# Settings of PEFT that merging W + scale B A cannot express, with the values that switch them off.
-UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "use_dora": (False, None),
-    "bias": ("none", None),
-    "lora_bias": (False, None),
-    "fan_in_fan_out": (False, None),
-    "rank_pattern": (None, {}),
-    "alpha_pattern": (None, {}),
-    "trainable_token_indices": (None, [], {}),
-    "target_parameters": (None, []),
-    "layer_replication": (None, []),
-    "use_qalora": (False, None),
-    "arrow_config": (None,),
-    "kasa_config": (None,),
-    "monteclora_config": (None,),
-    "use_bdlora": (None,),
-    "alora_invocation_tokens": (None, []),
-}
+PAIR = re.compile(r"base_model\.model\.(?P<layer>.+?)\.lora_(?P<part>[AB])(\.default)?(\.weight)?")
+# Settings of PEFT that merging W + scale B A cannot express, and the values that switch them off.
+UNSUPPORTED = (
+    *("use_dora", "bias", "lora_bias", "fan_in_fan_out", "rank_pattern", "alpha_pattern", "trainable_token_indices"),
+    *("target_parameters", "layer_replication", "use_qalora", "arrow_config", "kasa_config", "monteclora_config"),
+    *("use_bdlora", "alora_invocation_tokens"),
+)
+OFF: tuple[Any, ...] = (None, False, "none", [], {})  # an empty `..._config` is on
 # PEFT's initialisations that keep the base model's weights; all others subtract something from them.
 PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 
@@ -80,11 +66,8 @@ def base_model_name(directory: Path) -> str | None:
     return given or name
 
 
-def read_adapter(directory: Path, module: nn.Module, base: Mapping[str, Tensor] | None = None) -> Adapter:
-    """Read the adapter in a directory. Raises UserError if it does not fit the module.
-
-    `base` are the base model's weights, by name, that another adapter has changed in the module.
-    """
+def read_adapter(directory: Path, module: nn.Module) -> Adapter:
+    """Read the adapter in a directory. Raises UserError if it does not fit the module."""
     path = directory / WEIGHTS
     check_sums(directory, [CONFIG, WEIGHTS])
     config = _read_config(directory)
@@ -93,12 +76,12 @@ def read_adapter(directory: Path, module: nn.Module, base: Mapping[str, Tensor] 
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
     file = TensorFile(path)
     form = AdapterForm(rank, scale, file.metadata.get(FINGERPRINT, ""))
-    return make_adapter(path, form, file.kinds, file.read, known_weights(module, base))
+    return make_adapter(path, form, file.kinds, file.read, known_weights(module))
 
 
-def known_weights(module: nn.Module, base: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+def known_weights(module: nn.Module) -> dict[str, Tensor]:
     """Return the weights that an adapter may change, by all of their names: a tied weight has several."""
-    return {**dict(module.named_parameters(remove_duplicate=False)), **(base or {})}
+    return dict(module.named_parameters(remove_duplicate=False))
 
 
 def make_adapter(
@@ -111,21 +94,11 @@ def make_adapter(
     """Build an adapter from tensors of these `kinds`, by PEFT's names. They are read only if the kinds fit the `known`
     weights. Messages call the adapter `source`. Raises UserError if it does not fit."""
     places = {name: _place(source, name, kind, known, form.rank) for name, kind in kinds.items()}
-    if len(set(places.values())) < len(places):
-        raise UserError(f"{source} has a tensor of the same weight twice.")
-    parts: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in read():
-        weight, part = places[name]
-        if part:
-            parts.setdefault(weight, {})[part] = tensor
-        else:
-            _check_whole(source, name, tensor, known[weight])
-    if not parts:
-        raise UserError(f"{source} adapts nothing.")
-    for weight, found in list(parts.items()):
-        if _cannot_change(source, weight, found, known):
-            del parts[weight]
-    return Adapter(form.scale, {weight: _pair(weight, found) for weight, found in parts.items()}, form.base)
+    weights = {weight for weight, _ in places.values()}
+    if not weights or sorted(places.values()) != sorted((weight, part) for weight in weights for part in "AB"):
+        raise UserError(f"{source} does not have one pair of matrices, lora_A and lora_B, for each adapted layer.")
+    parts = {places[name]: tensor for name, tensor in read()}
+    return Adapter(form.scale, {weight: (parts[weight, "A"], parts[weight, "B"]) for weight in weights}, form.base)
 
 
 @torch.no_grad()
@@ -144,9 +117,10 @@ def _read_config(directory: Path) -> dict[str, Any]:
     config = read_json(path, MAX_CONFIG_BYTES)
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         raise UserError(f'{path} does not describe a LoRA adapter: its peft_type is not "LORA".')
-    for key, neutral in UNSUPPORTED.items():
-        if config.get(key) not in neutral:
-            raise UserError(f"{path} has {key} = {config[key]}, which cannot be merged. Train the adapter without it.")
+    for key in UNSUPPORTED:
+        value = config.get(key)
+        if value not in OFF or (value == {} and key.endswith("_config")):
+            raise UserError(f"{path} has {key} = {value}, which cannot be merged. Train the adapter without it.")
     if config.get("init_lora_weights") not in PLAIN_INITS:
         raise UserError(
             f"{path} has init_lora_weights = {config['init_lora_weights']}, which changed the base model's weights "
@@ -172,15 +146,17 @@ def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
 def _place(
     source: Path | str, name: str, kind: ShapeAndType, known: Mapping[str, Tensor], rank: int
 ) -> tuple[str, str]:
-    """Return the weight that a tensor of the file adapts, and the name of the matrix in its pair; empty for a whole
-    weight.
+    """Return the weight that a tensor of the file adapts, and its part in the pair: "A" or "B".
 
-    Raises UserError if the model lacks the weight, or if the tensor does not fit it and the rank.
+    Raises UserError if it is no part of a pair, or does not fit the weight and the rank, or if the weight is tied.
     """
-    pair, whole = PAIR.fullmatch(name), WHOLE.fullmatch(name)
-    weight = f"{pair['layer']}.weight" if pair else f"{whole['layer']}.{whole['kind']}" if whole else ""
-    if weight not in known:
-        raise UserError(f"{source} has the tensor {name}, which adapts nothing of the model.")
+    pair = PAIR.fullmatch(name)
+    weight = f"{pair['layer']}.weight" if pair else ""
+    if not pair or weight not in known:
+        raise UserError(
+            f"{source} has the tensor {name}, which adapts nothing of the model by a pair (lora_A, lora_B). Merge the "
+            "adapter by PEFT's `merge_and_unload`, save that model, and name its directory."
+        )
     shape, dtype = kind
     if dtype not in FORMATS:
         raise UserError(
@@ -188,61 +164,15 @@ def _place(
             "Save it as float32, float16 or bfloat16."
         )
     own = tuple(known[weight].shape)
-    fits = len(own) == 2 and tuple(shape) == _pair_shapes(own, rank)[pair["part"]] if pair else tuple(shape) == own
-    if not fits:
+    if len(own) != 2 or tuple(shape) != ((rank, own[1]) if pair["part"] == "A" else (own[0], rank)):
         raise UserError(
             f"{source} has the tensor {name} of the shape {list(shape)}, which does not fit the weight's {list(own)} "
             f"and the rank {rank}."
         )
-    return weight, pair["part"] if pair else ""
-
-
-def _pair_shapes(weight: tuple[int, ...], rank: int) -> dict[str, tuple[int, int]]:
-    """Return the shapes of PEFT's matrices beside a weight: of a linear layer, or of embeddings."""
-    rows, columns = weight
-    return {
-        "A": (rank, columns),
-        "B": (rows, rank),
-        "embedding_A": (rank, rows),
-        "embedding_B": (columns, rank),
-    }
-
-
-def _check_whole(source: Path | str, name: str, tensor: Tensor, own: Tensor) -> None:
-    """Raise UserError if a whole saved weight differs from the base model's. Only an equal one needs no merging."""
-    if tensor.shape != own.shape or not torch.equal(tensor.to(own.device, own.dtype), own):
+    if others := [other for other, tensor in known.items() if tensor is known[weight] and other != weight]:
         raise UserError(
-            f"{source} has the tensor {name}, a whole weight that differs from the base model's: only pairs of "
-            "matrices can be merged here. Merge it by PEFT's `merge_and_unload`, save that model, and name its "
-            "directory; or train without modules_to_save."
-        )
-
-
-def _cannot_change(source: Path | str, weight: str, found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> bool:
-    """Return True if a pair belongs to a tied weight and changes nothing, so that it can be dropped.
-
-    Raises UserError for a pair that would also change the weight's other use, or that adapts embeddings.
-    """
-    layer = weight.removesuffix(".weight")
-    others = [name for name, tensor in known.items() if tensor is known[weight] and name != weight]
-    # A pair is the identity at first: PEFT sets one of its matrices to zero.
-    if others and not all(tensor.any() for tensor in found.values()):
-        return True
-    if others:
-        raise UserError(
-            f"{source} has an adapter on {layer}, and this model is tied: {others[0]} is the same weight "
+            f"{source} has an adapter on {pair['layer']}, and this model is tied: {others[0]} is the same weight "
             "(tie_word_embeddings), which merging would change too. Train the adapter without "
-            f"{layer.rpartition('.')[2]} among target_modules, or untie the base model first."
+            f"{pair['layer'].rpartition('.')[2]} among target_modules, or untie the base model first."
         )
-    if any(part.startswith("embedding_") for part in found):
-        raise UserError(
-            f"{source} has an adapter on the embeddings {layer}, which cannot be merged here. Train the adapter "
-            f"without {layer.rpartition('.')[2]} among target_modules."
-        )
-    return False
-
-
-def _pair(name: str, found: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    if set(found) != {"A", "B"}:
-        raise UserError(f"The adapter of {name} has only one of its two matrices.")
-    return found["A"], found["B"]
+    return weight, pair["part"]

@@ -6,13 +6,12 @@ tensors. Nothing here depends on transformers' own reader of such files, which d
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from slimrl.errors import UserError
@@ -27,8 +26,6 @@ from slimrl.models.quiet import no_progress_bars
 RECIPE = "gguf-3"
 
 GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
-# A tensor of transformers that is two in the file, stacked for each expert.
-EXPERTS = ("mlp.experts.gate_up_proj", ("ffn_gate_exps", "ffn_up_exps"))
 
 
 def convert(path: Path) -> Path:
@@ -98,12 +95,11 @@ def _module(path: Path, header: GgufHeader) -> Any:
     matrices = [tensor for tensor in header.tensors.values() if len(tensor.shape) > 1]
     exact = any(tensor.type in (GGML_F32, GGML_F16) for tensor in matrices)
     dtype = torch.float32 if exact else torch.bfloat16
-    own = module.state_dict()
-    tensors = _tensors(path, header, _sources(header, config, list(own)), dtype)
-    if wrong := [name for name, tensor in tensors.items() if tensor.shape != own[name].shape]:
-        found, wanted = list(tensors[wrong[0]].shape), list(own[wrong[0]].shape)
-        raise ValueError(f"{wrong[0]} has the shape {found}, and by its metadata it should have {wanted}")
-    module.load_state_dict(tensors, strict=False, assign=True)
+    sources = _sources(header, config, list(module.state_dict()))
+    tensors = {
+        name: torch.from_numpy(_tensor_values(path, header, name, source)).to(dtype) for name, source in sources.items()
+    }
+    module.load_state_dict(tensors, strict=False, assign=True)  # raises for a tensor of another shape
     # A file with tied embeddings lacks the LM head. Any other tensor still on the meta device is really missing.
     module.tie_weights()
     if missing := [name for name, parameter in module.named_parameters() if parameter.is_meta]:
@@ -113,8 +109,8 @@ def _module(path: Path, header: GgufHeader) -> Any:
     return module
 
 
-def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str, list[GgufTensor]]:
-    """Map each tensor of the model to its source tensors in the file. Tensors that the file lacks are left out.
+def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str, GgufTensor]:
+    """Map each tensor of the model to its source in the file. Tensors that the file lacks are left out.
 
     Raises ValueError if a tensor of the file has no place in the model.
     """
@@ -126,45 +122,28 @@ def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str,
     sources = {}
     for name in names:
         stem, _, ending = name.rpartition(".")
-        if ending not in ("weight", "bias"):
-            stem, ending = name, "weight"
-        if stem.endswith(EXPERTS[0]):
-            layer = stem.split(".")[2]
-            wanted = [f"blk.{layer}.{part}.weight" for part in EXPERTS[1]]
-        else:
-            wanted = [f"{table.get_name(stem)}.{ending}"]
-        if found := [left.pop(one) for one in wanted if one in left]:
-            sources[name] = found
+        source = f"{table.get_name(stem)}.{ending}"
+        if source in left:
+            sources[name] = left.pop(source)
     if left:
         raise ValueError(f"{len(left)} of its tensors have no place in the architecture, such as {min(left)}")
     return sources
 
 
-def _tensors(
-    path: Path, header: GgufHeader, sources: Mapping[str, Sequence[GgufTensor]], dtype: torch.dtype
-) -> dict[str, Tensor]:
-    """Return the model's tensors in transformers' form."""
-    heads = {"q_proj": "attention.head_count", "k_proj": "attention.head_count_kv"}
-    tensors = {}
-    for name, parts in sources.items():
-        values = np.concatenate([_read_tensor(path, part) for part in parts], axis=-2 if len(parts) > 1 else 0)
-        kind = name.split(".")[-2]
-        if header.architecture == "llama" and kind in heads:
-            all_heads = header.metadata["llama.attention.head_count"]
-            values = _halves(values, header.metadata.get(f"llama.{heads[kind]}", all_heads))
-        elif header.architecture.startswith("gemma") and name.endswith("norm.weight"):
-            values = values - 1  # llama.cpp multiplies by a weight, transformers by one plus a weight
-        tensors[name] = torch.from_numpy(values).to(dtype)
-    return tensors
-
-
-def _halves(values: np.ndarray, num_heads: int) -> np.ndarray:
-    """Return the rows of Llama's queries or keys in Hugging Face's order.
-
-    Hugging Face rotates a row with the row half a head away, llama.cpp with its neighbour.
-    """
-    rows, columns = values.shape
-    return values.reshape(num_heads, -1, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+def _tensor_values(path: Path, header: GgufHeader, name: str, tensor: GgufTensor) -> np.ndarray:
+    """Read the numbers of a tensor of the model in transformers' form."""
+    values = _read_tensor(path, tensor)
+    kind = name.split(".")[-2]
+    if header.architecture == "llama" and kind in ("q_proj", "k_proj"):
+        num_heads = header.metadata["llama.attention.head_count"]
+        if kind == "k_proj":
+            num_heads = header.metadata.get("llama.attention.head_count_kv", num_heads)
+        # Hugging Face rotates a row with the row half a head away, llama.cpp with its neighbour.
+        rows, columns = values.shape
+        return values.reshape(num_heads, -1, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    if header.architecture == "gemma3" and name.endswith("norm.weight"):
+        return values - 1  # llama.cpp multiplies by a weight, transformers by one plus a weight
+    return values
 
 
 def _read_tensor(path: Path, tensor: GgufTensor) -> np.ndarray:
@@ -173,6 +152,5 @@ def _read_tensor(path: Path, tensor: GgufTensor) -> np.ndarray:
     from gguf import GGMLQuantizationType, dequantize
 
     stored = np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.start)
-    rows = stored.reshape(*tensor.shape[:-1], -1) if stored.size else stored
-    values: np.ndarray = dequantize(rows, GGMLQuantizationType(tensor.type))
+    values: np.ndarray = dequantize(stored.reshape(*tensor.shape[:-1], -1), GGMLQuantizationType(tensor.type))
     return values

@@ -3,7 +3,6 @@
 Raises ValueError, with the key's name, for a key that transformers' config cannot express.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,15 +17,7 @@ FREQUENCIES, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rop
 ROPE_TENSORS = frozenset({FREQUENCIES, LONG, SHORT})
 
 # Supported architectures of llama.cpp -> `model_type` in transformers.
-MODEL_TYPES = {
-    "llama": "llama",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-    "qwen3moe": "qwen3_moe",
-    "gemma2": "gemma2",
-    "gemma3": "gemma3_text",
-    "phi3": "phi3",
-}
+MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text", "phi3": "phi3"}
 # Keys that every file has -> settings of a config.
 SHAPE = {
     "block_count": "num_hidden_layers",
@@ -36,33 +27,18 @@ SHAPE = {
     "attention.head_count": "num_attention_heads",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
 }
-# Optional keys, and keys of one architecture.
 OPTIONAL = {
     "attention.head_count_kv": "num_key_value_heads",
     "attention.key_length": "head_dim",
     "vocab_size": "vocab_size",
 }
-WINDOW = {"attention.sliding_window": "sliding_window"}
-CAPS = {name: name for name in ("attn_logit_softcapping", "final_logit_softcapping")}
-OWN = {
-    "gemma2": WINDOW | CAPS,
-    "gemma3": WINDOW | CAPS,
-    "phi3": WINDOW,
-    "qwen3moe": {
-        "expert_count": "num_experts",
-        "expert_used_count": "num_experts_per_tok",
-        "expert_feed_forward_length": "moe_intermediate_size",
-    },
-}
-FIXED = {"qwen3moe": {"norm_topk_prob": True}}  # settings without a key: llama.cpp, src/models/qwen3moe.cpp
+WITH_WINDOW = ("gemma3", "phi3")
 # The roles of tokens in a config -> in a file.
 TOKENS = {"bos": "bos", "eos": "eos", "pad": "padding"}
 # Keys that describe the file and change no number.
 DESCRIPTIVE = ("tensor_data_layout", "rope.scaling.finetuned", "pooling_type")
 # The settings of every published Llama with `rope_type = "llama3"`; only the factor varies.
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-# llama.cpp recognises these by their number of layers, and scales their queries by the model's width per head.
-LARGEST = {("gemma2", 46), ("gemma3", 62)}
 
 _Keys = dict[str, Any]  # the architecture's metadata; each key is removed when it is read
 
@@ -76,26 +52,23 @@ def build_config(header: GgufHeader, rope_tensors: Mapping[str, list[float]]) ->
     if (count := metadata.get("split.count", 0)) > 1:
         raise ValueError(f"it is one of {count} parts; join them with `llama-gguf-split --merge`")
     keys = _read_keys(header)
-    width = keys["embedding_length"] // keys["attention.head_count"]
     keys.setdefault("attention.head_count_kv", keys["attention.head_count"])
-    head = keys.setdefault("attention.key_length", width)
+    head = keys.setdefault("attention.key_length", keys["embedding_length"] // keys["attention.head_count"])
     if keys.pop("attention.value_length", head) != head:
         raise ValueError("its keys and values have heads of different widths")
-    settings = _read_layers(architecture, keys)
-    for key, setting in (SHAPE | OPTIONAL | OWN.get(architecture, {})).items():
+    settings = _read_windows(architecture, keys)
+    for key, setting in (SHAPE | OPTIONAL).items():
         if key in keys:
             settings[setting] = keys.pop(key)
     settings.setdefault("vocab_size", len(metadata["tokenizer.ggml.tokens"]))
-    if architecture.startswith("gemma"):
-        largest = (architecture, settings["num_hidden_layers"]) in LARGEST
-        settings["query_pre_attn_scalar"] = width if largest else head
+    if architecture == "gemma3":
+        settings["query_pre_attn_scalar"] = head  # only Gemma 3 27B has another one
     # A missing id stays None: the default of the config's class would be another model's id.
     ids = {f"{role}_token_id": metadata.get(f"tokenizer.ggml.{name}_token_id") for role, name in TOKENS.items()}
     config = AutoConfig.for_model(
         MODEL_TYPES[architecture],
         **settings,
         **ids,
-        **FIXED.get(architecture, {}),
         tie_word_embeddings="output.weight" not in header.tensors,
     )
     fields = config.to_dict()
@@ -124,19 +97,19 @@ def _read_keys(header: GgufHeader) -> _Keys:
     return keys
 
 
-def _read_layers(architecture: str, keys: _Keys) -> dict[str, Any]:
-    """Return the layer types of a model whose layers partly use a window: a mark for each layer, or every n-th without
-    one."""
+def _read_windows(architecture: str, keys: _Keys) -> dict[str, Any]:
+    """Return the width of the window, and the layers with it: a mark for each, or every n-th without one."""
     # A window as long as the context hides nothing.
     if keys.get("attention.sliding_window", 0) >= keys["context_length"]:
         del keys["attention.sliding_window"]
-    if not architecture.startswith("gemma") or "attention.sliding_window_pattern" not in keys:
+    if architecture not in WITH_WINDOW or "attention.sliding_window" not in keys:
         return {}
-    num, pattern = keys["block_count"], keys.pop("attention.sliding_window_pattern")
-    slides = pattern if isinstance(pattern, list) else [(layer + 1) % pattern for layer in range(num)]
-    if len(slides) != num:
-        raise ValueError(f"attention.sliding_window_pattern has {len(slides)} marks for {num} layers")
-    return {"layer_types": ["sliding_attention" if slide else "full_attention" for slide in slides]}
+    window: dict[str, Any] = {"sliding_window": keys.pop("attention.sliding_window")}
+    num, pattern = keys["block_count"], keys.pop("attention.sliding_window_pattern", None)
+    if pattern is not None:
+        slides = pattern if isinstance(pattern, list) else [(layer + 1) % pattern for layer in range(num)]
+        window["layer_types"] = ["sliding_attention" if slide else "full_attention" for slide in slides]
+    return window
 
 
 def _read_rope(fields: dict[str, Any], keys: _Keys, width: int, tensors: Mapping[str, list[float]]) -> None:
@@ -164,46 +137,29 @@ def _read_scaling(
     """Return the scaling of the rotary positions; empty without scaling."""
     kind, factor = keys.pop("rope.scaling.type", "linear"), keys.pop("rope.scaling.factor", 1.0)
     original = keys.pop("rope.scaling.original_context_length", fields["max_position_embeddings"])
-    if tensors:
-        if kind == "yarn" or (kind == "linear" and factor != 1.0):
-            raise ValueError(f"it has {min(tensors)} and also rope.scaling.type = {kind}")
-        return _read_factors(fields, rope, tensors, original, keys.pop("rope.scaling.attn_factor", 1.0))
-    if kind == "yarn":
-        betas = {name: keys.pop(f"rope.scaling.yarn_{name}", None) for name in ("beta_fast", "beta_slow")}
+    if set(tensors) == {LONG, SHORT}:
         return {
-            "rope_type": "yarn",
-            "factor": factor,
+            "rope_type": "longrope",
+            "short_factor": tensors[SHORT],
+            "long_factor": tensors[LONG],
             "original_max_position_embeddings": original,
-            # As in llama.cpp, the file's factor multiplies YaRN's own.
-            "attention_factor": keys.pop("rope.scaling.attn_factor", 1.0) * (1.0 + 0.1 * math.log(factor)),
-            **{name: beta for name, beta in betas.items() if beta is not None},
+            "attention_factor": keys.pop("rope.scaling.attn_factor", 1.0),
         }
-    if kind not in ("linear", "none"):
-        raise ValueError(f"rope.scaling.type = {kind} is not known here without the tensors {LONG} and {SHORT}")
-    return {"rope_type": "linear", "factor": factor} if kind == "linear" and factor != 1.0 else {}
+    if kind == "none" or (kind == "linear" and factor == 1.0):
+        return _read_frequencies(fields, rope, tensors[FREQUENCIES]) if FREQUENCIES in tensors else {}
+    if kind != "linear" or tensors:
+        raise ValueError(f"rope.scaling.type = {kind} is not known here with the tensors {sorted(tensors)}")
+    return {"rope_type": "linear", "factor": factor}
 
 
-def _read_factors(
-    fields: dict[str, Any], rope: Mapping[str, Any], tensors: Mapping[str, list[float]], original: int, attention: float
-) -> dict[str, Any]:
-    """Return a scaling that divides every rotary frequency by its own factor."""
-    if set(tensors) not in ({FREQUENCIES}, {LONG, SHORT}):
-        raise ValueError(f"of the tensors of rotary factors it has {', '.join(sorted(tensors))} only")
-    short, long = (tensors.get(name, tensors.get(FREQUENCIES, [])) for name in (SHORT, LONG))
-    if FREQUENCIES in tensors and attention == 1.0:
-        if all(factor == 1.0 for factor in short):
-            return {}
-        # Use the name `llama3` if it fits, for other programs; any other factors are expressed as a LongRoPE.
-        llama3 = {"rope_type": "llama3", "factor": max(short), **LLAMA3}
-        config = PreTrainedConfig(**fields | {"rope_parameters": {**rope, **llama3}})
-        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
-        plain = rope["rope_theta"] ** (-torch.arange(0, 2 * len(scaled), 2) / (2 * len(scaled)))
-        if [round(factor, 2) for factor in (plain / scaled).tolist()] == [round(factor, 2) for factor in short]:
-            return llama3
-    return {
-        "rope_type": "longrope",
-        "short_factor": short,
-        "long_factor": long,
-        "original_max_position_embeddings": original,
-        "attention_factor": attention,
-    }
+def _read_frequencies(fields: dict[str, Any], rope: Mapping[str, Any], factors: list[float]) -> dict[str, Any]:
+    """Return the scaling that divides the rotary frequencies by these factors: none, or Llama 3's."""
+    if all(factor == 1.0 for factor in factors):
+        return {}
+    llama3 = {"rope_type": "llama3", "factor": max(factors), **LLAMA3}
+    config = PreTrainedConfig(**fields | {"rope_parameters": {**rope, **llama3}})
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    plain = rope["rope_theta"] ** (-torch.arange(0, 2 * len(scaled), 2) / (2 * len(scaled)))
+    if [round(factor, 2) for factor in (plain / scaled).tolist()] != [round(factor, 2) for factor in factors]:
+        raise ValueError(f"{FREQUENCIES} has other factors than Llama 3's: {factors[:8]}")
+    return llama3

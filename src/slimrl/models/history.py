@@ -5,10 +5,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from slimrl.io.checksums import check_sums
-from slimrl.io.regular_file import read_regular
+from slimrl.io.regular_file import read_json
 
 FILE_NAME = "slimrl.json"
 MAX_BYTES = 2**20
@@ -27,19 +26,12 @@ class TrainingHistory:
 
 def read_history(directory: Path) -> TrainingHistory:
     """Return the history of the weights in a directory; empty unless a run of slimrl saved them. Raises UserError if
-    its checksum is wrong."""
+    it is damaged."""
     path = directory / FILE_NAME
     check_sums(directory, [FILE_NAME])
-    if not os.path.lexists(path):
-        return TrainingHistory()
-    text = read_regular(path, MAX_BYTES)
-    try:
-        found: Any = json.loads(text)
-    except (ValueError, RecursionError):  # without a checksum, another program may have written it
-        return TrainingHistory()
-    match found:
-        case {"trained": [*trained]}:
-            return TrainingHistory(tuple(map(str, trained)), str(found.get("name", "")), str(found.get("run", "")))
+    match read_json(path, MAX_BYTES) if os.path.lexists(path) else None:
+        case {"trained": [*trained], **more}:
+            return TrainingHistory(tuple(map(str, trained)), str(more.get("name", "")), str(more.get("run", "")))
     return TrainingHistory()
 
 

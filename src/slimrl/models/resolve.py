@@ -6,9 +6,8 @@ converts the model if necessary, and checks that all files are complete before a
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import (
@@ -23,7 +22,6 @@ from huggingface_hub.errors import (
 from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.io.regular_file import read_json
-from slimrl.io.text import is_too_deep
 from slimrl.models.gguf import convert
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.models.packaged import find_packaged_file
@@ -33,9 +31,7 @@ from slimrl.models.weight_files import weight_files
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
 MAX_JSON_BYTES = 128 * 2**20  # a tokenizer of a large vocabulary has 35 MB
-# Settings of a config that are lengths of tensors, and settings that count parts with their own tensors.
-LENGTHS = ("hidden_size", "intermediate_size", "vocab_size", "head_dim", "n_embd", "n_inner", "n_positions", "d_model")
-COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+JSON_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 
 
@@ -63,7 +59,7 @@ def find_config(name: str) -> Path:
     directory = _download(name, ("config.json",)) if is_on_hub else Path(os.path.expanduser(name))
     if not (directory / "config.json").is_file():
         raise UserError(f"{directory} is not a model directory: it has no config.json.{_better_names(directory)}")
-    _read_settings(directory / "config.json")
+    read_json(directory / "config.json", MAX_JSON_BYTES)
     return directory
 
 
@@ -79,24 +75,24 @@ def check_directory(directory: Path) -> Path:
     slimrl wrote its files and they have changed.
     """
     found = ", ".join(sorted(path.name for path in directory.iterdir())[:12]) or "nothing"
+    for name in JSON_FILES:  # an interrupted copy shows here first
+        if (directory / name).exists():
+            read_json(directory / name, MAX_JSON_BYTES)
+    weights = weight_files(directory)
     if not (directory / "config.json").is_file():
         raise UserError(
             f"{directory} is not a model directory: it has no config.json (it holds {found}).{_better_names(directory)}"
         )
-    for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json"):
-        if (directory / name).exists():
-            _read_settings(directory / name)
-    config = _read_settings(directory / "config.json")
-    weights = weight_files(directory)
     if not weights:
         raise UserError(
             f"{directory} has a config.json but no weights: it needs model.safetensors (or several with their index, "
             f"or pytorch_model.bin), and holds {found}.{_better_names(directory)}"
         )
-    shapes = [shape for path in weights for shape in _read_shapes(path)]
-    if shapes:
-        for section in (config, config.get("text_config")):
-            _check_sizes(section if isinstance(section, dict) else {}, shapes, directory)
+    for path in weights:
+        if not path.is_file() or path.stat().st_size == 0:
+            raise UserError(f"The weights are incomplete: {path} is missing or empty. Copy or download it again.")
+        if path.suffix == ".safetensors":
+            TensorFile(path)  # raises if it is truncated
     if not any((directory / tokenizer).is_file() for tokenizer in TOKENIZERS):
         raise UserError(
             f"{directory} has no tokenizer: it needs one of {', '.join(TOKENIZERS)}, and holds {found}. Copy the files "
@@ -104,39 +100,6 @@ def check_directory(directory: Path) -> Path:
         )
     check_sums(directory)
     return directory
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    """Return the settings in a model's JSON file. Raises UserError if it has none; an interrupted copy shows here
-    first."""
-    settings = read_json(path, MAX_JSON_BYTES)
-    if not isinstance(settings, dict) or is_too_deep(settings):
-        raise UserError(f"{path} is no JSON object, or one that is nested too deep. Copy or download it again.")
-    return settings
-
-
-def _read_shapes(path: Path) -> list[tuple[int, ...]]:
-    """Return the shapes of the tensors in a file of weights; empty for a pickled file, which is not opened here.
-
-    Raises UserError if the file is incomplete.
-    """
-    if not path.is_file() or path.stat().st_size == 0:
-        raise UserError(f"The weights are incomplete: {path} is missing or empty. Copy or download the model again.")
-    if path.suffix != ".safetensors":
-        return []
-    return [kind.shape for kind in TensorFile(path).kinds.values()]
-
-
-def _check_sizes(config: Mapping[str, Any], shapes: Sequence[tuple[int, ...]], directory: Path) -> None:
-    """Raise UserError for a size that no tensor has: a model built with it could need any amount of memory."""
-    longest = max((length for shape in shapes for length in shape), default=0)
-    for names, most in ((LENGTHS, longest), (COUNTS, len(shapes))):
-        for name in names:
-            if isinstance(value := config.get(name), int) and not 0 <= value <= most:
-                raise UserError(
-                    f"{directory / 'config.json'} has {name} = {value}, and by the weights it is at most {most}: they "
-                    "do not belong together. Copy or download the model again."
-                )
 
 
 def _better_names(directory: Path) -> str:

@@ -157,37 +157,3 @@ LLAMA31 = (
     "{{ message.content | tojson }}{% else %}{{ message.content }}{% endif %}{{ '<|eot_id|>' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
 )
-MISTRAL_TOOLS = (
-    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}"
-    "{% if tools and (message == messages[-1]) %}{{ '[AVAILABLE_TOOLS] ' + tools | tojson + '[/AVAILABLE_TOOLS]' }}"
-    "{% endif %}{{ '[INST] ' + message['content'] + '[/INST]' }}{% elif message.tool_calls is defined %}"
-    "{{ '[TOOL_CALLS] [' }}{% for call in message.tool_calls %}{{ call.function | tojson }}"
-    "{% if call.id is not defined or call.id | length != 9 %}"
-    "{{ raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}{% endif %}{% endfor %}"
-    "{{ ']' + eos_token }}{% elif message['role'] == 'assistant' %}{{ ' ' + message['content'] + eos_token }}"
-    "{% elif message['role'] == 'tool' %}{{ '[TOOL_RESULTS] {\"content\": ' + message['content'] + '}' }}"
-    "{% if message.tool_call_id is not defined or message.tool_call_id | length != 9 %}"
-    "{{ raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}{% endif %}"
-    "{{ '[/TOOL_RESULTS]' }}{% endif %}{% endfor %}"
-)
-COMMAND_R = {
-    "default": (
-        "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}"
-        "{{ '<|start_header_id|><|user|>' + message['content'].strip() + '<|end|>' }}"
-        "{% elif message['role'] == 'assistant' %}"
-        "{{ '<|start_header_id|><|assistant|>' + message['content'].strip() + '<|end|>' }}{% endif %}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<|start_header_id|><|assistant|>' }}{% endif %}"
-    ),
-    "tool_use": (
-        "{{ bos_token + '<|start_header_id|>system\n## Available Tools\n' + tools | tojson + '<|end|>' }}"
-        "{% for message in messages %}{% if message.role == 'user' %}"
-        "{{ '<|start_header_id|><|user|>' + message.content + '<|end|>' }}{% elif message.tool_calls is defined %}"
-        "{{ '<|start_header_id|><|assistant|>Action: ```json\n' }}{{ message.tool_calls | map(attribute='function') "
-        "| list | tojson }}{{ '\n```<|end|>' }}{% elif message.role == 'assistant' %}"
-        "{{ '<|start_header_id|><|assistant|>' + message.content + '<|end|>' }}{% elif message.role == 'tool' %}"
-        "{% if loop.previtem.role != 'tool' %}{{ '<|start_header_id|>system\n<results>' }}{% endif %}"
-        "{{ '\nDocument: ' + message.content }}{% if loop.last or loop.nextitem.role != 'tool' %}"
-        "{{ '</results><|end|>' }}{% endif %}{% endif %}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<|start_header_id|><|assistant|>' }}{% endif %}"
-    ),
-}

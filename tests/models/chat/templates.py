@@ -2,6 +2,7 @@
 
 from transformers import PreTrainedTokenizerFast
 
+from slimrl.types import Message
 from tests.tiny import CHATML, tiny_tokenizer
 
 DEFAULT_SYSTEM = (
@@ -81,6 +82,22 @@ TEMPLATES = {
 }
 SPECIAL = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<start_of_turn>", "<end_of_turn>", "<eos>"]
 END_OF_TURN = {"llama3": "<|eot_id|>", "gemma": "<end_of_turn>", "mistral": "<eos>", "plain": "<eos>"}
+
+
+def user(content: str) -> Message:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: str) -> Message:
+    return {"role": "assistant", "content": content}
+
+
+def result(content: str) -> Message:
+    return {"role": "tool", "content": content}
+
+
+def system(content: str) -> Message:
+    return {"role": "system", "content": content}
 
 
 def templated_tokenizer(name: str) -> PreTrainedTokenizerFast:

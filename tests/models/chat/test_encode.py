@@ -4,9 +4,8 @@ import pytest
 
 from slimrl.models.chat.encode import TextEncoder
 from slimrl.models.chat.template import ChatFormat
-from slimrl.types import Message
 from tests.models.chat.pieces import FAMILIES, piece_tokenizer, swallow_spaces
-from tests.models.chat.templates import GEMMA, LLAMA2, LLAMA3, MISTRAL, PHI3, PLAIN, ZEPHYR
+from tests.models.chat.templates import GEMMA, LLAMA2, LLAMA3, MISTRAL, PHI3, PLAIN, ZEPHYR, assistant, user
 from tests.tiny import CHATML
 
 TOKENIZERS = [*FAMILIES, "bytes"]
@@ -19,14 +18,6 @@ CLOSING = {
     "phi3": PHI3,
     "zephyr": ZEPHYR,
 }
-
-
-def user(content: str) -> Message:
-    return {"role": "user", "content": content}
-
-
-def assistant(content: str) -> Message:
-    return {"role": "assistant", "content": content}
 
 
 CONVERSATION = [

@@ -10,23 +10,19 @@ from transformers import PreTrainedTokenizerFast
 from slimrl.errors import UserError
 from slimrl.models.chat.template import ChatFormat
 from slimrl.types import Message
-from tests.models.chat.templates import END_OF_TURN, TEMPLATES, templated_tokenizer
+from tests.models.chat.templates import (
+    END_OF_TURN,
+    TEMPLATES,
+    assistant,
+    result,
+    system,
+    templated_tokenizer,
+    user,
+)
 from tests.tiny import tiny_tokenizer
 
 # Every family but those whose template rewrites earlier turns.
 FAITHFUL = sorted(TEMPLATES.keys() - {"qwen3"})
-
-
-def user(content: str) -> Message:
-    return {"role": "user", "content": content}
-
-
-def assistant(content: str) -> Message:
-    return {"role": "assistant", "content": content}
-
-
-def system(content: str) -> Message:
-    return {"role": "system", "content": content}
 
 
 ASKED = [user("q"), assistant("A")]
@@ -125,13 +121,6 @@ def test_stop_ids_hold_the_end_of_turn_and_the_end_of_sequence(family: str) -> N
     assert chat.stop_ids == {chat.end_of_turn, tokenizer.eos_token_id, 7}
 
 
-def test_default_system_prompt_comes_once() -> None:
-    tokenizer = templated_tokenizer("default-system")
-    chat = ChatFormat(tokenizer)
-    assert tokenizer.decode(chat.opening([user("q")])).count("You are helpful") == 1
-    assert "helpful" not in tokenizer.decode(chat.continuation([*ASKED, user("r")], after=chat.end_of_turn))
-
-
 def test_thinking_of_earlier_turns_stays_where_the_template_would_strip_it() -> None:
     tokenizer = templated_tokenizer("qwen3")
     chat = ChatFormat(tokenizer)
@@ -163,14 +152,6 @@ def test_supervised_sequence_is_the_rollouts_with_replies_as_mask(family: str) -
         assert token_ids == rollout(chat, messages, replies)
         assert len(mask) == len(token_ids)
         assert [token for token, trained in zip(token_ids, mask, strict=True) if trained] == list(chain(*replies))
-
-
-def test_supervised_chatml_is_the_usual_tokenisation() -> None:
-    tokenizer = templated_tokenizer("chatml")
-    messages = [system("be brief"), user("What is the capital?"), assistant("Paris."), user("Sure?"), assistant("Yes.")]
-    token_ids, _ = ChatFormat(tokenizer).encode_conversation(messages)
-    rendered = tokenizer.apply_chat_template(messages, tokenize=False)
-    assert token_ids == tokenizer.encode(rendered.removesuffix("\n"))
 
 
 @pytest.mark.parametrize("messages", [[], [user("q")], [assistant("a")], [user("q"), assistant("a"), user("r")]])
@@ -215,23 +196,15 @@ SEARCH = {
 }
 
 
-def offered(content: str = "q") -> Message:
-    return {"role": "user", "content": content, "tools": [SEARCH]}
-
-
-def test_tools_on_the_first_message_are_the_templates_to_show() -> None:
-    tokenizer = templated_tokenizer("tools")
-    said = tokenizer.decode(ChatFormat(tokenizer).opening([offered()]))
-    assert said.startswith('<|im_start|>system\nYou have tools.\n{"type": "function", "function": {"name": "search"')
-    assert said.endswith("<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n")
-    assert "tools" not in tokenizer.decode(ChatFormat(tokenizer).opening([user("q")]))
+def offered() -> Message:
+    return {**user("q"), "tools": [SEARCH]}
 
 
 def test_an_episode_with_tools_says_what_the_template_says() -> None:
     tokenizer = templated_tokenizer("tools")
     chat = ChatFormat(tokenizer)
     call = '<tool_call>\n{"name": "search", "arguments": {"query": "x"}}\n</tool_call>'
-    results: list[Message] = [{"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}]
+    results = [result("1"), result("2")]
     token_ids, _ = chat.encode_conversation([offered(), assistant(call), *results, assistant("A")])
     written = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "search"}}]}
     written["tool_calls"][0]["function"]["arguments"] = {"query": "x"}  # type: ignore[index]
@@ -243,12 +216,6 @@ def test_an_episode_with_tools_says_what_the_template_says() -> None:
 def test_a_template_without_tools_says_what_to_do(family: str) -> None:
     with pytest.raises(UserError, match=r"does not write tools.*`format = \"tags\"`"):
         ChatFormat(templated_tokenizer(family)).opening([offered()])
-
-
-def test_a_template_with_another_form_of_calls_says_so() -> None:
-    tokenizer = tiny_tokenizer(chat_template=TEMPLATES["tools"].replace("<tool_call>", "[CALL]"))
-    with pytest.raises(UserError, match="writes calls of tools in another form than <tool_call>"):
-        ChatFormat(tokenizer).opening([offered()])
 
 
 def test_calls_that_cannot_be_seen_in_a_reply_are_refused() -> None:

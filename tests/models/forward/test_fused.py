@@ -3,13 +3,12 @@
 import pytest
 import torch
 from torch import nn
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from slimrl.models.forward.attention import ATTENTION, LayerInputs, plain_causal
+from slimrl.models.forward.attention import LayerInputs, plain_causal
 from slimrl.models.forward.fused import FusedForward, can_fuse
 from slimrl.models.forward.module import ModuleForward
 from slimrl.models.forward.tiled import sampling_forward
-from tests.tiny import tiny_module, with_random_norms
+from tests.trainer.samples import policy_module
 
 
 class Causal:
@@ -17,19 +16,6 @@ class Causal:
 
     def attend(self, inputs: LayerInputs) -> torch.Tensor:
         return plain_causal(inputs)
-
-
-def policy(architecture: str) -> nn.Module:
-    if architecture != "qwen2":
-        module = tiny_module(architecture)
-    else:
-        torch.manual_seed(0)
-        sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size": 300}
-        heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_window_layers": 1}
-        config = Qwen2Config(**sizes, **heads, use_sliding_window=True, sliding_window=5, tie_word_embeddings=False)
-        module = with_random_norms(Qwen2ForCausalLM(config))
-    module.set_attn_implementation(ATTENTION)
-    return module.eval()
 
 
 def fused(module: nn.Module) -> FusedForward:
@@ -46,14 +32,14 @@ def logits(forward: FusedForward | ModuleForward, seed: int = 1) -> torch.Tensor
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_it_equals_the_module(architecture):
-    module = policy(architecture)
+    module = policy_module(architecture)
     torch.testing.assert_close(logits(fused(module)), logits(ModuleForward(module)), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_in_bfloat16_it_is_as_near_to_float32_as_the_module(architecture):
     """The error over a dozen sequences; with one, chance makes either forward better by a sixth."""
-    module = policy(architecture).to(torch.bfloat16)
+    module = policy_module(architecture).to(torch.bfloat16)
     ours, plain = (
         torch.stack([logits(way(module), seed) for seed in range(12)]).float() for way in (fused, ModuleForward)
     )
@@ -63,7 +49,7 @@ def test_in_bfloat16_it_is_as_near_to_float32_as_the_module(architecture):
 
 
 def test_new_weights_are_taken_over_by_refresh():
-    module = policy("llama")
+    module = policy_module("llama")
     forward = fused(module)
     before = logits(forward)
     with torch.no_grad():
@@ -75,6 +61,6 @@ def test_new_weights_are_taken_over_by_refresh():
 
 
 def test_other_architectures_run_as_they_are():
-    module = policy("qwen3")
+    module = policy_module("qwen3")
     assert isinstance(sampling_forward(module), FusedForward if can_fuse(module) else ModuleForward)
-    assert isinstance(sampling_forward(policy("gemma3")), ModuleForward)
+    assert isinstance(sampling_forward(policy_module("gemma3")), ModuleForward)

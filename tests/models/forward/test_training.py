@@ -3,15 +3,16 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from slimrl.models.forward.attention import ATTENTION, AttentionPlan
 from slimrl.models.forward.fused import can_fuse
 from slimrl.models.forward.module import last_hidden
 from slimrl.models.forward.training import training_hidden
-from tests.models.forward.test_fused import Causal, policy
+from tests.models.forward.test_fused import Causal
 from tests.models.native.cases import skip_without_kernels
-from tests.tiny import with_random_norms
+from tests.tiny import tiny_module, with_random_norms
+from tests.trainer.samples import policy_module
 
 
 def computed(forward, module: nn.Module, seed: int = 1) -> tuple[Tensor, dict[str, Tensor]]:
@@ -29,7 +30,7 @@ def computed(forward, module: nn.Module, seed: int = 1) -> tuple[Tensor, dict[st
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_values_and_gradients_equal_the_modules(architecture):
     skip_without_kernels()
-    module = policy(architecture)
+    module = policy_module(architecture)
     assert can_fuse(module)
     ours, our_gradients = computed(training_hidden, module)
     theirs, their_gradients = computed(last_hidden, module)
@@ -44,7 +45,10 @@ def test_values_and_gradients_equal_the_modules(architecture):
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_in_bfloat16_the_gradients_are_as_near_to_float32_as_the_modules(architecture):
-    module, exact_module = policy(architecture).to(torch.bfloat16), policy(architecture).to(torch.bfloat16).float()
+    module, exact_module = (
+        policy_module(architecture).to(torch.bfloat16),
+        policy_module(architecture).to(torch.bfloat16).float(),
+    )
 
     def distance(forward, seed: int) -> float:
         _, found = computed(forward, module, seed)
@@ -56,7 +60,7 @@ def test_in_bfloat16_the_gradients_are_as_near_to_float32_as_the_modules(archite
 
 
 def test_frozen_parameters_get_no_gradient():
-    module = policy("llama")
+    module = policy_module("llama")
     module.get_input_embeddings().weight.requires_grad_(False)
     frozen = module.model.layers[1].mlp
     frozen.requires_grad_(False)
@@ -72,28 +76,22 @@ class Adapted(nn.Linear):
 
 
 def biased() -> nn.Module:
-    config = LlamaConfig(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=300,
-        attention_bias=True,
-        mlp_bias=True,
-    )
+    config = tiny_module("llama").config
+    config.attention_bias = config.mlp_bias = True
     module = with_random_norms(LlamaForCausalLM(config))
     module.set_attn_implementation(ATTENTION)
     return module.eval()
 
 
 def adapted() -> nn.Module:
-    module = policy("llama")
+    module = policy_module("llama")
     module.model.layers[1].mlp.up_proj = Adapted(32, 64, bias=False)
     return module
 
 
-@pytest.mark.parametrize("make", [lambda: policy("gemma3"), biased, adapted], ids=["gemma3", "biases", "adapted"])
+@pytest.mark.parametrize(
+    "make", [lambda: policy_module("gemma3"), biased, adapted], ids=["gemma3", "biases", "adapted"]
+)
 def test_other_modules_run_as_they_are(make):
     module = make()
     assert not can_fuse(module)

@@ -1,7 +1,7 @@
 """The kernels are compiled once, also by several processes at the same time, and a failure is a line of the console."""
 
 import ctypes
-import os
+import platform
 import shlex
 import subprocess
 import sys
@@ -43,7 +43,8 @@ def small_source(kernels: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def compiler() -> list[str]:
     found = build.find_compiler()
-    assert found is not None
+    if found is None:
+        pytest.skip("there is no C++ compiler")
     return found
 
 
@@ -71,16 +72,6 @@ def test_what_is_compiled_is_used_again(small_source: Path, tmp_path: Path) -> N
     assert path.stat().st_mtime_ns == before
 
 
-def test_a_damaged_library_is_compiled_again(
-    small_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = build.compile_kernels(compiler(), tmp_path)
-    whole = bytearray(path.read_bytes())
-    path.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
-    assert ctypes.CDLL(str(build.compile_kernels(compiler(), tmp_path))).answer() == 42
-    assert "kernels.so is not as written" in capsys.readouterr().err
-
-
 def test_other_flags_sources_compilers_and_processors_have_files_of_their_own(
     small_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,11 +94,6 @@ def test_other_flags_sources_compilers_and_processors_have_files_of_their_own(
     paths.append(build.compile_kernels([own], directory))
     assert len(set(paths)) == 7
     assert sorted(directory.glob("[!.]*")) == sorted(path.parent for path in paths)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/cpuinfo")
-def test_the_processor_is_named_by_what_it_can_do() -> None:
-    assert build._cpu() in Path("/proc/cpuinfo").read_text().splitlines()
 
 
 @pytest.fixture
@@ -177,6 +163,7 @@ def outputs_of_kernels() -> list[Tensor]:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (None, "No such file"),
         ("echo cannot say who I am >&2; exit 1", "cannot say who I am"),
         (
             'case "$*" in *--version) exec echo 1.0;; esac; echo error: no such option >&2; exit 1',
@@ -188,12 +175,12 @@ def outputs_of_kernels() -> list[Tensor]:
             "kernels.so",
         ),
     ],
-    ids=["useless", "failing", "lazy", "lying"],
+    ids=["missing", "useless", "failing", "lazy", "lying"],
 )
 def test_a_compiler_that_fails_is_quoted_in_the_line(
-    text: str, said: str, no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    text: str | None, said: str, no_library: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    own = script(tmp_path / "own", text)
+    own = str(tmp_path / "own") if text is None else script(tmp_path / "own", text)
     monkeypatch.setenv("CXX", f"{own} -fast")
     monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
     assert build.library() is None
@@ -202,40 +189,11 @@ def test_a_compiler_that_fails_is_quoted_in_the_line(
     assert "b'" not in line and "\n" not in line
 
 
-def test_a_compiler_that_does_not_exist_is_named_in_the_line(no_library: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert build.library() is None
-    assert "`no-such-compiler` failed" in build.why_slow() and "No such file" in build.why_slow()
-
-
-def test_nothing_is_left_of_a_compilation_that_failed(small_source: Path, tmp_path: Path) -> None:
-    (small_source / "small.cpp").write_text("this is not C++\n")
-    with pytest.raises(subprocess.CalledProcessError):
-        build.compile_kernels(compiler(), tmp_path / "kernels")
-    assert list((tmp_path / "kernels").glob("[!.]*")) == []
-
-
-PROCESS = """
-import sys
-from pathlib import Path
-from slimrl.models.native import build
-build.HERE, build.SOURCES = Path(sys.argv[1]), ("small.cpp",)
-assert build.library().answer() == 42
-"""
-
-
-@pytest.mark.nightly
-def test_of_two_processes_that_need_a_library_at_once_one_compiles_it_and_both_get_it(
-    small_source: Path, tmp_path: Path
-) -> None:
-    compilations = tmp_path / "compilations"
-    compilations.mkdir()
-    slow = f'touch {compilations}/$$; sleep 1; exec {" ".join(compiler())} "$@"'
-    own = script(tmp_path / "own", f'case "$*" in *--version) exec echo 1.0;; esac\n{slow}')
-    environment = {**os.environ, "CXX": own, "SLIMRL_CACHE": str(tmp_path / "cache")}
-    command = [sys.executable, "-W", "error", "-c", PROCESS, str(small_source)]
-    both = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate(timeout=120)[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert len(list(compilations.iterdir())) == 1
-    assert len(list((tmp_path / "cache" / "kernels").glob("[!.]*"))) == 1
+@pytest.mark.slow
+@pytest.mark.parametrize("source", build.SOURCES)
+def test_without_a_matrix_unit_nothing_of_intels_is_needed(source: str, tmp_path: Path) -> None:
+    if zig.is_zig(compiler()) or platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("needs a compiler for this target other than ziglang's")
+    (tmp_path / "immintrin.h").write_text("#error there is no such header for other processors\n")
+    flags = ["-std=c++17", "-fsyntax-only", "-fopenmp", "-march=x86-64", f"-I{tmp_path}"]
+    subprocess.run([*compiler(), *flags, str(build.HERE / source)], check=True)

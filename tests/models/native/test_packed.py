@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from slimrl.models.forward.attention import visible
 from slimrl.models.native import ops
@@ -135,14 +134,6 @@ def test_segments_may_lie_and_be_numbered_in_any_order():
     assert_near(case.kernel(), case.dense())
 
 
-def test_random_segments_have_every_awkward_shape():
-    rows = [stretch for seed in range(3) for stretch in random_rows(seed)]
-    lengths = {(length, parent >= 0) for _, length, parent in rows}
-    assert {(0, False), (0, True), (1, False), (1, True)} <= lengths
-    assert max(length for length, _ in lengths) > 32
-    assert max(len(ancestry(random_rows(seed), s)) for seed in range(3) for s in range(len(random_rows(seed)))) > 3
-
-
 @pytest.mark.parametrize("window", [0, 20])
 def test_gradients_are_the_same_bits_in_every_run_and_with_every_number_of_threads(window):
     case = Case(in_a_row([(100, -1), (200, 0), (33, 0), (0, 0), (530, -1), (64, 4)]), (9, 3), window=window)
@@ -163,10 +154,3 @@ def test_what_is_not_a_number_stays_in_its_sequence():
     assert bool(found.key[60:71, 0].isnan().all() and found.value[60:71, 0].isnan().all())
     for name in ("out", "query", "key", "value"):
         assert torch.equal(getattr(found, name)[:60], getattr(expected, name)[:60]), name
-
-
-def test_the_reference_is_pytorchs_attention_where_there_is_one_sequence():
-    case = Case([(0, 40, -1)])
-    query, key, value = (x.float().transpose(0, 1) for x in case.inputs)
-    out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=case.scale, enable_gqa=True)
-    torch.testing.assert_close(case.dense().out, out.transpose(0, 1), rtol=0, atol=1e-5)

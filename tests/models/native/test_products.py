@@ -55,36 +55,29 @@ def test_a_gate_and_what_it_gates_are_one_product(T):
         assert ((mixed.double() - rounded).abs() <= HALF_STEP * rounded.abs()).double().mean() > 0.99
 
 
-def test_changed_weights_are_taken_over_by_refresh():
-    x, weights = random(20, 64), [random(48, 64, seed=1), random(48, 64, seed=2)]
-    plain, halves = ops.Packed(weights), ops.Packed(weights, halves=True)
-    before = plain(x), halves(x)
-    weights[1].mul_(2)
-    assert torch.equal(plain(x), before[0])  # they are copies
-    plain.refresh()
-    halves.refresh()
-    assert torch.equal(plain(x)[:, :48], before[0][:, :48])
-    assert torch.equal(plain(x)[:, 48:], 2 * before[0][:, 48:])
-    assert torch.equal(halves(x), 2 * before[1])
-
-
-def test_offloaded_weights_are_packed_again_when_they_are_needed():
-    x, weights = random(20, 64), [random(48, 64, seed=1), random(48, 64, seed=2)]
-    for halves in (False, True):
-        packed = ops.Packed(weights, halves)
-        before = packed(x)
-        packed.offload()
-        packed.offload()
-        assert torch.equal(packed(x), before)
-        packed.offload()
-        packed.refresh()
-        assert torch.equal(packed(x), before)
-
-
+@pytest.mark.parametrize("quantized", [False, True])
 @pytest.mark.parametrize("halves", [False, True])
-def test_no_row_depends_on_the_others_nor_on_the_number_of_threads(halves):
+def test_changed_weights_count_after_refresh_and_offload(halves, quantized):
+    x, weights = random(20, 64), [random(48, 64, seed=1), random(48, 64, seed=2)]
+    packed = ops.Packed(weights, halves, quantized=quantized)
+    before = packed(x)
+    packed.offload()
+    packed.offload()
+    assert torch.equal(packed(x), before)
+    weights[1].mul_(2)
+    assert torch.equal(packed(x), before)  # it is a copy
+    packed.refresh()
+    after = packed(x)
+    assert torch.equal(after, 2 * before if halves else torch.cat((before[:, :48], 2 * before[:, 48:]), 1))
+    packed.offload()
+    assert torch.equal(packed(x), after)
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+@pytest.mark.parametrize("halves", [False, True])
+def test_no_row_depends_on_the_others_nor_on_the_number_of_threads(halves, quantized):
     x, weights = random(600, 96), [random(112, 96, seed=1), random(112, 96, seed=2)]
-    packed = ops.Packed(weights, halves)
+    packed = ops.Packed(weights, halves, quantized=quantized)
     whole = packed(x)
     for start, T in zip((0, 1, 7, 16, 31, 32, 100, 255, 256, 257, 290, 299, 3, 5, 11, 13), ROWS, strict=True):
         for number in (1, 2, 3):
@@ -169,27 +162,6 @@ def test_quantized_halves_are_mixed_as_others_are():
     mixed = ops.Packed([gate, up], halves=True, quantized=True)(x)
     gated, upped = (ops.Packed([weight], quantized=True)(x).float() for weight in (gate, up))
     torch.testing.assert_close(mixed.float(), F.silu(gated) * upped, rtol=2 * HALF_STEP, atol=1e-4)
-
-
-def test_quantized_rows_are_the_same_bits_whatever_they_are_computed_with():
-    x, packed = random(70, 96), ops.Packed([random(80, 96, seed=1)], quantized=True)
-    together = packed(x)
-    for rows in (slice(0, 1), slice(3, 40), slice(17, 70)):
-        assert torch.equal(packed(x[rows].contiguous()), together[rows])
-    with threads(3):
-        assert torch.equal(packed(x), together)
-
-
-def test_quantized_weights_are_taken_over_by_refresh_and_after_offload():
-    x, weights = random(20, 64), [random(48, 64, seed=1), random(48, 64, seed=2)]
-    packed = ops.Packed(weights, halves=True, quantized=True)
-    before = packed(x)
-    weights[1].mul_(2)
-    assert torch.equal(packed(x), before)
-    packed.refresh()
-    assert torch.equal(packed(x), 2 * before)
-    packed.offload()
-    assert torch.equal(packed(x), 2 * before)
 
 
 def test_quantizing_hides_neither_zeros_nor_what_is_not_finite():

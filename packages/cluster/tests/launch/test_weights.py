@@ -109,8 +109,8 @@ def test_a_warm_up_can_be_asked_for(tmp_path: Path):
     assert without_needless_warm_up(config, print).warmup.max_steps == 3
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"trained": 3}', "{"])
-def test_a_damaged_history_is_none(content: str, tmp_path: Path):
+@pytest.mark.parametrize("content", ["[]", '{"trained": 3}'])
+def test_a_file_without_trainings_is_no_history(content: str, tmp_path: Path):
     (tmp_path / "slimrl.json").write_text(content)
     assert read_history(tmp_path) == TrainingHistory()
     assert read_history(tmp_path / "nowhere") == TrainingHistory()

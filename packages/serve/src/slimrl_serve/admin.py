@@ -71,7 +71,7 @@ class Administration:
             if body.lora_name == service.base_name:
                 raise bad_request("An adapter cannot have the name of the base model.", "lora_name")
             with blaming("lora_path"):
-                adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module, self._base.kept)
+                adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module)
             with self._serve_as(body.lora_name):
                 await service.thread.call(lambda engine: self._replace(engine, adapter, body.version))
         return f"Success: LoRA adapter '{body.lora_name}' added successfully."

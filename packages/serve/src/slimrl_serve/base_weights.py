@@ -22,11 +22,6 @@ class BaseWeights:
         self._fingerprint = ""
         self._are_lost = False
 
-    @property
-    def kept(self) -> Mapping[str, Tensor]:
-        """Return the matrices by name."""
-        return self._kept
-
     def lose(self) -> None:
         """Note that the served model has whole new weights, so adapters no longer have a base."""
         self._kept, self._present, self._are_lost = {}, NO_ADAPTER, True

@@ -230,7 +230,7 @@ class WeightTransfer:
     def _read_directory(self, directory: Path) -> NewWeights:
         if not is_adapter(directory):
             return NewWeights(read_weights(directory, self._module))
-        return self._checked(read_adapter(directory, self._module, self._base.kept))
+        return self._checked(read_adapter(directory, self._module))
 
     def _checked(self, adapter: Adapter) -> NewWeights:
         self._check_no_adapter()  # otherwise its weights would count as the base model's
@@ -255,7 +255,7 @@ class WeightTransfer:
         if not info:
             check_part(TRAINER, kinds, self._module)
             return NewWeights(dict(group.receive(kinds)))
-        known = known_weights(self._module, self._base.kept)
+        known = known_weights(self._module)
         form = AdapterForm(info.rank, info.scale, info.base)
         return self._checked(make_adapter(TRAINER, form, kinds, lambda: group.receive(kinds), known))
 

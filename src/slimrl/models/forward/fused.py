@@ -10,7 +10,7 @@ Knows nothing of caches: the `AttentionPlan` decides the attention.
 
 import platform
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,18 +39,10 @@ def can_fuse(module: nn.Module) -> bool:
     return all(linear.bias is None for linear in without_bias) and ops.available(next(module.parameters()))
 
 
-class Copy(Protocol):
-    """A product's copy of the module's weights."""
-
-    def refresh(self) -> None: ...
-
-    def offload(self) -> None: ...
-
-
 class CopiedWeights:
     """The half of a `Forward` that manages the copies of the weights in all of its products."""
 
-    _products: Sequence[Copy]
+    _products: "Sequence[_Product | ops.Packed]"
 
     @torch.inference_mode()
     def refresh(self) -> None:
@@ -165,9 +157,11 @@ class _Product:
         self.refresh()
 
     def refresh(self) -> None:
-        weight = _joint_weight(self._linears)
+        weights = [linear.weight.detach() for linear in self._linears]
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         self._weight: Tensor | None = torch.ops.mkldnn._reorder_linear_weight(weight) if self._onednn else weight
-        self._bias = _joint_bias(self._linears)
+        biases = [linear.bias.detach() for linear in self._linears if linear.bias is not None]
+        self._bias = torch.cat(biases) if biases else None
 
     def offload(self) -> None:
         self._weight = None
@@ -192,13 +186,3 @@ def _has_onednn(dtype: torch.dtype) -> bool:
     if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def _joint_weight(linears: Sequence[Linear]) -> Tensor:
-    weights = [linear.weight.detach() for linear in linears]
-    return torch.cat(weights) if len(weights) > 1 else weights[0]
-
-
-def _joint_bias(linears: Sequence[Linear]) -> Tensor | None:
-    biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
-    return torch.cat(biases) if biases else None

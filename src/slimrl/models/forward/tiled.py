@@ -79,17 +79,14 @@ def _layer(layer: Any, config: Any, quantized: bool) -> DecoderLayer:
     mix = [linear_of(part).weight.detach() for part in (mlp.gate_proj, mlp.up_proj)]
     biases = [linear.bias.detach() for linear in qkv if linear.bias is not None]
     query_norm, key_norm = [norm.weight for norm in norms_of_heads(attention, config)] or [None, None]
-    return DecoderLayer(
-        before=layer.input_layernorm.weight,
-        after=layer.post_attention_layernorm.weight,
-        query_norm=query_norm,
-        key_norm=key_norm,
-        qkv=ops.Packed([linear.weight.detach() for linear in qkv], biases=biases, quantized=quantized),
-        out=ops.Packed([linear_of(attention.o_proj).weight.detach()], quantized=quantized),
-        mix=ops.Packed(mix, halves=True, quantized=quantized),
-        down=ops.Packed([linear_of(mlp.down_proj).weight.detach()], quantized=quantized),
-        window=window_of(config, int(attention.layer_idx)),
+    norms = layer.input_layernorm.weight, layer.post_attention_layernorm.weight, query_norm, key_norm
+    products = (
+        ops.Packed([linear.weight.detach() for linear in qkv], biases=biases, quantized=quantized),
+        ops.Packed([linear_of(attention.o_proj).weight.detach()], quantized=quantized),
+        ops.Packed(mix, halves=True, quantized=quantized),
+        ops.Packed([linear_of(mlp.down_proj).weight.detach()], quantized=quantized),
     )
+    return DecoderLayer(norms, products, window_of(config, int(attention.layer_idx)))
 
 
 def _shape(layer: Any) -> DecoderShape:

@@ -12,7 +12,6 @@ import platform
 import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -32,34 +31,26 @@ MOST_QUOTED = 200  # characters of a compiler's error
 REMEDY = "Install one: `uv run --extra compiler ...`, `pip install 'slimrl[compiler]'` or `apt install g++`"
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
-    """The loaded library, or the reason why it is missing."""
-
-    library: ctypes.CDLL | None
-    fault: str = ""
-
-
 @functools.cache
-def load() -> Kernels:
-    """Compile the kernels unless they are in the cache, and load them."""
+def load() -> tuple[ctypes.CDLL | None, str]:
+    """Compile the kernels unless they are cached. Return the library, or None and the reason why it is missing."""
     compiler = find_compiler()
     if compiler is None:
-        return Kernels(None, f"no C++ compiler found. {REMEDY}")
+        return None, f"no C++ compiler found. {REMEDY}"
     try:
-        return Kernels(ctypes.CDLL(str(compile_kernels(compiler, cache_root() / "kernels"))))
+        return ctypes.CDLL(str(compile_kernels(compiler, cache_root() / "kernels"))), ""
     except (OSError, subprocess.SubprocessError, UserError) as error:
-        return Kernels(None, f"`{shlex.join(compiler)}` failed: {first_error(error)}. See `slimrl doctor`.")
+        return None, f"`{shlex.join(compiler)}` failed: {first_error(error)}. See `slimrl doctor`."
 
 
 def library() -> ctypes.CDLL | None:
     """Return the compiled kernels; None if they cannot be compiled."""
-    return load().library
+    return load()[0]
 
 
 def why_slow() -> str:
     """Return a console line that explains why there are no kernels, and how to get them; empty if there are."""
-    fault = load().fault
+    _, fault = load()
     return f"no fast CPU kernels, so steps take up to twice as long: {fault}" if fault else ""
 
 

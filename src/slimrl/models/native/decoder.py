@@ -10,40 +10,44 @@ from torch import Tensor
 from slimrl.models.native import ops
 
 
-@dataclass(frozen=True, slots=True)
-class DecoderShape:
-    """The shape that all layers share: the sizes of the hidden state, of the MLP's inner layer and of a head, the
-    numbers of query and key heads, the norms' epsilon, and the scale of attention scores."""
+class DecoderShape(ctypes.Structure):
+    """The shape that all layers share, as `Decoder` in decoder.cpp: the sizes of the hidden state, of the MLP's inner
+    layer and of a head, the numbers of query and key heads, the capacity of a slot of the cache (set by `decode`), the
+    norms' epsilon, and the scale of attention scores."""
 
-    hidden: int
-    inner: int
-    heads: int
-    key_heads: int
-    head_dim: int
-    eps: float
-    scale: float
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("hidden", "inner", "heads", "key_heads", "head_dim", "capacity")),
+        *((name, ctypes.c_float) for name in ("eps", "scale")),
+    )
+
+
+class _LayerStruct(ctypes.Structure):
+    # The same fields, in the same order, as `Layer` in decoder.cpp.
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("before", "after", "query_norm", "key_norm")),
+        *((name, ops.Weights) for name in ("qkv", "out", "mix", "down")),
+        *((name, ctypes.c_void_p) for name in ("keys", "values")),
+        ("window", ctypes.c_int64),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """One layer's weights: products and norms. Only some architectures have norms of heads.
+    """One layer's weights: the norms before attention and before the MLP, of query and key heads (None in some
+    architectures), the products of attention and of the MLP (gate and up in halves, down).
 
-    `mix` is gate and up in halves. `window` is the width of sliding attention in positions; 0 means all.
+    `window` is the width of sliding attention in positions; 0 means all.
     """
 
-    before: Tensor
-    after: Tensor
-    query_norm: Tensor | None
-    key_norm: Tensor | None
-    qkv: ops.Packed
-    out: ops.Packed
-    mix: ops.Packed
-    down: ops.Packed
+    norms: tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+    products: tuple[ops.Packed, ops.Packed, ops.Packed, ops.Packed]
     window: int
 
-    @property
-    def products(self) -> tuple[ops.Packed, ...]:
-        return self.qkv, self.out, self.mix, self.down
+    def pointers(self, keys: Tensor, values: Tensor) -> _LayerStruct:
+        """Return the struct for the kernel, with the layer's part of the cache."""
+        norms = (None if norm is None else norm.data_ptr() for norm in self.norms)
+        weights = (product.weights() for product in self.products)
+        return _LayerStruct(*norms, *weights, keys.data_ptr(), values.data_ptr(), self.window)
 
 
 def decode(
@@ -61,49 +65,10 @@ def decode(
     """
     T = len(hidden_TD)
     assert ops.blocks_fit(hidden_TD.view(T, -1, shape.head_dim)[:, :1]) and hidden_TD.is_contiguous()
-    key_width = shape.key_heads * shape.head_dim
-    decoder = _Decoder(
-        shape.hidden,
-        shape.inner,
-        shape.heads,
-        shape.key_heads,
-        shape.head_dim,
-        caches[0][0].shape[1],
-        shape.eps,
-        shape.scale,
-    )
-    pointers = (_LayerStruct * len(layers))(
-        *(_pointers(layer, *cache) for layer, cache in zip(layers, caches, strict=True))
-    )
+    shape.capacity = caches[0][0].shape[1]
+    structs = (layer.pointers(*cache) for layer, cache in zip(layers, caches, strict=True))
+    pointers = (_LayerStruct * len(layers))(*structs)
     # Per token: the normed hidden state, queries, keys and values, the attention output, and the MLP's inner layer.
-    per_token = shape.hidden + 2 * shape.heads * shape.head_dim + 2 * key_width + shape.inner
+    per_token = shape.hidden + 2 * (shape.heads + shape.key_heads) * shape.head_dim + shape.inner
     scratch = torch.empty(T * per_token, dtype=hidden_TD.dtype)
-    ops.call("decode", pointers, len(layers), decoder, hidden_TD, T, *rotary, spans, len(spans), scratch)
-
-
-class _Decoder(ctypes.Structure):
-    # The same fields, in the same order, as `Decoder` in decoder.cpp; likewise `_LayerStruct` below.
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("hidden", "inner", "heads", "key_heads", "head_dim", "capacity")),
-        *((name, ctypes.c_float) for name in ("eps", "scale")),
-    )
-
-
-class _LayerStruct(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("before", "after", "query_norm", "key_norm")),
-        *((name, ops.Weights) for name in ("qkv", "out", "mix", "down")),
-        *((name, ctypes.c_void_p) for name in ("keys", "values")),
-        ("window", ctypes.c_int64),
-    )
-
-
-def _pointers(layer: DecoderLayer, keys: Tensor, values: Tensor) -> _LayerStruct:
-    norms = layer.before, layer.after, layer.query_norm, layer.key_norm
-    return _LayerStruct(
-        *(None if norm is None else norm.data_ptr() for norm in norms),
-        *(product.weights() for product in layer.products),
-        keys.data_ptr(),
-        values.data_ptr(),
-        layer.window,
-    )
+    ops.call("decode", pointers, len(layers), shape, hidden_TD, T, *rotary, spans, len(spans), scratch)

@@ -70,15 +70,6 @@ class Weights(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Copies:
-    """A product's packed weights, in panels of `PANEL` outputs: bfloat16, or int8 with a float32 scale per output."""
-
-    panels: Tensor
-    scales: Tensor | None
-    bias: Tensor | None
-
-
 class Packed:
     """A copy of the weights of linear layers with the same input, in the order in which the kernels read tiles of them.
 
@@ -86,8 +77,8 @@ class Packed:
     `halves` means two layers, gate and up, whose product is silu(gate) up. `quantized` halves the memory that is read:
     each output's weights become int8 (-127 to 127) with a scale, and each row of inputs int16.
 
-    Call `refresh` after the layers' weights have changed. `offload` frees the copy until it is needed again. K is a
-    multiple of 32 and every N_i a multiple of 16.
+    Call `refresh` after the layers' weights have changed. `offload` frees the copy, `panels` of `PANEL` outputs, until
+    it is needed again. K is a multiple of 32 and every N_i a multiple of 16.
     """
 
     def __init__(
@@ -100,35 +91,32 @@ class Packed:
         self._quantized = quantized
         self.outputs = sum(len(weight) for weight in together)
         self.inputs = together[0].shape[1]
-        self._copies: _Copies | None = None
+        self.panels: Tensor | None = None  # bfloat16, or int8 with a float32 scale per output
+        self._scales: Tensor | None = None
+        self._bias: Tensor | None = None
 
     def offload(self) -> None:
-        self._copies = None
+        self.panels = self._scales = self._bias = None
 
     def refresh(self) -> None:
-        panels, scales = (self._copies.panels, self._copies.scales) if self._copies else self._allocate()
-        self._copies = _Copies(panels, scales, torch.cat(list(self._biases)) if self._biases else None)
+        if self.panels is None:
+            # Zeros, because the kernel reads whole panels: the padding of the last one must be finite.
+            outputs = -(-self.outputs // PANEL) * PANEL
+            inputs = -(-self.inputs // INT8_INPUTS) * INT8_INPUTS if self._quantized else self.inputs
+            self.panels = torch.zeros(outputs * inputs, dtype=torch.int8 if self._quantized else torch.bfloat16)
+            self._scales = torch.zeros(outputs) if self._quantized else None
+        self._bias = torch.cat(list(self._biases)) if self._biases else None
         first = 0  # first output of the next layer in the joint product
         for number, weight in enumerate(self._together):
             half = number if self._halves else -1
-            call("pack", weight, len(weight), self.inputs, first, half, panels, scales)
+            call("pack", weight, len(weight), self.inputs, first, half, self.panels, self._scales)
             first += len(weight)
-
-    def _allocate(self) -> tuple[Tensor, Tensor | None]:
-        # Zeros, because the kernel reads whole panels: the padding of the last one must be finite.
-        outputs = -(-self.outputs // PANEL) * PANEL
-        if not self._quantized:
-            return torch.zeros(outputs * self.inputs, dtype=torch.bfloat16), None
-        inputs = -(-self.inputs // INT8_INPUTS) * INT8_INPUTS
-        return torch.zeros(outputs * inputs, dtype=torch.int8), torch.zeros(outputs)
 
     def weights(self) -> Weights:
         """Return the struct for kernels. Its pointers are valid until the next `refresh` or `offload`."""
-        if self._copies is None:
+        if self.panels is None:
             self.refresh()
-        copies = self._copies
-        assert copies is not None
-        parts = copies.panels, copies.scales, copies.bias
+        parts = self.panels, self._scales, self._bias
         return Weights(*(None if part is None else part.data_ptr() for part in parts), self.inputs, self.outputs)
 
     def __call__(self, x_TK: Tensor, plus: Tensor | None = None) -> Tensor:
