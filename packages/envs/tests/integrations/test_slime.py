@@ -25,8 +25,7 @@ from packages.envs.tests.integrations.router import ABORT, Policy, router
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Completion
 from slimrl.types import SamplingParams, Task, Taskset, Turn
-from slimrl_envs.matching_game.analysis.compare import analyze
-from slimrl_envs.matching_game.analysis.runs import read_run
+from slimrl_envs.matching_game.analysis import analyze, read_run
 from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.matching_game.rules.game_files import game_state
 from slimrl_envs.matching_game.rules.generator import deal as new_deal
@@ -451,9 +450,9 @@ def test_what_a_run_leaves_is_analyzed(tiny_dir: Path, tmp_path: Path) -> None:
     files = sorted(path.name for path in (save / "rollouts").iterdir())
     assert files == ["step_000000.jsonl", "step_000001.jsonl"]
     run = read_run(save)
-    assert run.steps == [0, 1] and len(run.episodes) == 4 and run.num_failed == run.num_others == 0
-    assert {episode.task_id for episode in run.episodes} == {f"slime/{group}" for group in range(2)}
-    assert all(episode.values["before"] and episode.values["reward"] > 0 for episode in run.episodes)
+    assert [game.step for game in run.games] == [0, 0, 1, 1] and run.num_failed == run.num_others == 0
+    assert {game.task_id for game in run.games} == {f"slime/{group}" for group in range(2)}
+    assert all(game.values["before"] and game.values["reward"] > 0 for game in run.games)
     written = analyze([save], tmp_path / "plots")
     assert all(path.is_file() for path in written)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packages.envs.tests.matching_game.rules.test_deal import any_deal
-from slimrl_envs.matching_game.analysis.runs import count_questions_before_proposal
+from slimrl_envs.matching_game.analysis import count_questions_before_proposal
 from slimrl_envs.matching_game.metrics import Record
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
