@@ -133,7 +133,7 @@ def test_the_time_to_wait_for_the_partner_is_that_of_the_config_and_its_failure_
     [
         (lambda env: env.reset(), "no game to play: give `reset` the game_state of a row"),
         (lambda env: env.reset({}), "no game to play"),
-        (lambda env: env.reset({"table": [[1]]}), "that game_state is no game: mask1: Field required"),
+        (lambda env: env.reset({"table": [[1]]}), "game_state of sample slime is no game: mask1: Field required"),
         (lambda env: env.step("[accept]"), "there is no game in progress"),
     ],
 )

@@ -18,7 +18,7 @@ from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.slime import generate
 from slimrl_envs.slime.env import build_env
 from slimrl_envs.slime.filter import no_failed_game
-from slimrl_envs.slime.rows import environment_args
+from slimrl_envs.slime.rows import Settings
 
 ROOT = Path(__file__).parents[4]
 SCRIPT = ROOT / "scripts/run_matching.sh"
@@ -85,8 +85,7 @@ def test_games_are_played_and_filtered_by_functions_that_are_there() -> None:
 def test_the_config_is_understood() -> None:
     keys = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
     args = Namespace(**keys)
-    given = environment_args(args)
-    taskset = MatchingTaskset(**given)
+    taskset = MatchingTaskset(**Settings.of(args).matching_args)
     assert (taskset.partner, taskset.role) == ("scripted", 1)
     assert resolve_name(args.rollout_interaction_env_path).build_env is build_env
     assert set(keys) == {
