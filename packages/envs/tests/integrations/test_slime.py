@@ -22,13 +22,13 @@ from packages.envs.tests.integrations.restated import (
     slime_args,
 )
 from packages.envs.tests.integrations.router import ABORT, Policy, router
+from packages.envs.tests.matching_game.rules.deals import new_deal
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Completion
 from slimrl.types import SamplingParams, Task, Taskset, Turn
 from slimrl_envs.matching_game.analysis import analyze, read_run
 from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.matching_game.rules.game_files import game_state
-from slimrl_envs.matching_game.rules.generator import deal as new_deal
 from slimrl_envs.sglang import ABORTED
 from slimrl_envs.slime.filter import no_failed_game
 from slimrl_envs.slime.rollout import MatchingRollouts, generate

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from packages.envs.tests.integrations.restated import Sample
+from packages.envs.tests.matching_game.rules.deals import new_deal
 from slimrl.errors import UserError
 from slimrl.types import Task
 from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.matching_game.rules.game_files import game_state
-from slimrl_envs.matching_game.rules.generator import deal as new_deal
 from slimrl_envs.slime.env import MatchingEnv, build_env
 from tests.io.replying import completion, server
 

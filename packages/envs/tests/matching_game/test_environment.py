@@ -19,8 +19,7 @@ from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import Propose
 from slimrl_envs.matching_game.rules.game_files import deal_of, lines
 from slimrl_envs.matching_game.rules.generator import deals_of_seed, split_of
-from slimrl_envs.matching_game.rules.instructions import LAST_MESSAGE
-from slimrl_envs.matching_game.rules.protocol import format_act, proposal_lines
+from slimrl_envs.matching_game.rules.protocol import LAST_MESSAGE, format_act, proposal_lines
 
 SMALL = {"n": 3, "num_train": 40, "num_test": 20, "max_turns": 12}
 OWN_VIEW = 0.79  # what looks best to one alone, between equals at random; see rules/test_players.py

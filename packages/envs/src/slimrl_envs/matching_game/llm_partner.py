@@ -18,7 +18,7 @@ from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings, refuse_less
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics
-from slimrl_envs.matching_game.opponents import Partner
+from slimrl_envs.matching_game.opponents import Opponent
 from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
 from slimrl_envs.matching_game.rules.protocol import play_text
 
@@ -138,7 +138,7 @@ class LLMPartners:
         return {**self._server.body(messages), "temperature": self._server.temperature}
 
 
-class LLMPartner(Partner):
+class LLMPartner(Opponent):
     """The partner of one game, which remembers the conversation."""
 
     def __init__(self, game: MatchingGame, player: int, partners: LLMPartners, max_tries: int) -> None:

@@ -39,7 +39,7 @@ def test_own_values_are_nearly_the_true_ones() -> None:
     errors = [
         abs(value - deal.table[reviewer][paper])
         for deal in some_deals(8, 20)
-        for (reviewer, paper), value in own_values(deal.visible_table(0)).items()
+        for (reviewer, paper), value in own_values(deal.seen(0)).items()
     ]
     assert np.mean(errors) < 0.5 and np.mean(np.array(errors) > 1) < 0.1
 
@@ -79,6 +79,6 @@ def test_the_gain_of_a_question_is_what_knowing_the_answer_brings() -> None:
 
 def test_no_question_is_worth_less_than_none() -> None:
     for deal in some_deals(4, 5):
-        own = own_values(deal.visible_table(0))
+        own = own_values(deal.seen(0))
         cells = [cell for cell in product(range(4), repeat=2) if cell not in own]
         assert min(gains(combine_beliefs(4, own, {}), cells).values()) >= -0.5  # a value is worth 49.5, one untold 50

@@ -75,8 +75,11 @@ def test_a_row_needs_no_more_than_its_state(tmp_path: Path) -> None:
         ({"game_state": [1]}, "is no matching game"),
         ({"game_state": {"table": [[1]]}}, "mask1: Field required"),
         (with_state(DEALS[0], table=3), "table: Input should be a valid list, not 3"),
-        (with_state(DEALS[0], table=[]), "the table has 0 rows"),
-        (with_state(DEALS[0], table=[[1, 2], [3, 4]]), "the mask of player 1 has 3 rows"),
+        (with_state(DEALS[0], table=[]), "table must be square, 2 x 2 at least"),
+        (
+            with_state(DEALS[0], table=[[1, 2], [3, 4]]),
+            "mask1 must be square, 2 x 2 at least, and as large as the table",
+        ),
         (with_state(DEALS[0], mask2=[[1, 1, 2]] * 3), "mask2.0.2"),
         (with_state(DEALS[0], scale1="2"), "scale1: Input should be a valid number, not '2'"),
         (with_state(DEALS[0], scale1=float("nan")), "scale1: Input should be a finite number, not nan"),
@@ -88,9 +91,31 @@ def test_a_row_needs_no_more_than_its_state(tmp_path: Path) -> None:
         ),
         (with_state(DEALS[0], order=[[0, 1, 2]]), "order: List should have at least 2 items"),
         (with_state(DEALS[0], order=[[0, 1, "a"], []]), "order.0.2: Input should be a valid integer, not 'a'"),
-        (with_state(DEALS[0], order=[[0, 1, 1], []]), "an order is (0, 1, 1); it must have each of 0 to 2 once"),
-        (with_state(DEALS[0], reviewers=["Ava Li"]), "1 names for 3 reviewers"),
+        (with_state(DEALS[0], order=[[0, 1, 1], []]), "order must have each of 0 to 2 once"),
+        (with_state(DEALS[0], reviewers=["Ava Li"]), "reviewers has 1 names, and the table 3"),
         (with_state(DEALS[0], reviewers="Ava Li"), "reviewers: Input should be a valid list, not 'Ava Li'"),
+        (
+            with_state(DEALS[0], table=[[1, 2, 100], [1, 2, 3], [1, 2, 3]]),
+            "table.0.2: Input should be less than or equal",
+        ),
+        (
+            with_state(DEALS[0], table=[[1, 2, True], [1, 2, 3], [1, 2, 3]]),
+            "table.0.2: Input should be a valid integer",
+        ),
+        (with_state(DEALS[0], mask1=[[0] * 3] * 3, mask2=[[0] * 3] * 3), "is not 50, and nobody knows it"),
+        *(
+            (with_state(DEALS[0], **{kind: names}), message)
+            for kind, names, message in (
+                ("papers", ["BLEU: one", "bleu: two", "C"], "two papers or reviewers are called 'bleu'"),
+                ("reviewers", ["Ava Li", "ava li", "Bo"], "two papers or reviewers are called 'ava li'"),
+                ("papers", ["Ava: a", "BLEU: b", "C"], "two papers or reviewers are called 'ava'"),
+                ("reviewers", ["Ava Li", " ", "Bo"], "is empty"),
+                ("papers", ["a\nb", "b", "c"], "or a line break"),
+                ("reviewers", ["Ava Li", "Li, Bo", "Bo"], "'Li, Bo' has one of"),
+                ("reviewers", ["Ava Li", "B. Ek", "Bo"], "'B. Ek' has one of"),
+                ("papers", ["GPT-3.5: a", "BLEU: b", "C"], "'GPT-3.5' has one of"),
+            )
+        ),
     ],
 )
 def test_what_is_no_game_is_named_by_file_and_line(tmp_path: Path, content: Any, message: str) -> None:

@@ -120,7 +120,7 @@ def test_every_number_of_a_thought_is_one_that_it_sees_and_low_ones_are_called_s
                 names.index(name)
                 for names, name in zip((deal.short_reviewers, deal.short_papers), pair.split(), strict=True)
             )
-            assert deal.visible_table(0)[reviewer][paper] == int(number) and bool(low) == (int(number) < USUAL)
+            assert deal.seen(0)[reviewer, paper] == int(number) and bool(low) == (int(number) < USUAL)
             num_low, num_high = num_low + bool(low), num_high + (not low)
     assert num_low > 5 and num_high > 5
 

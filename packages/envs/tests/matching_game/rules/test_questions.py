@@ -5,7 +5,7 @@ import random
 import pytest
 
 from packages.envs.tests.matching_game.rules.deals import some_deals
-from slimrl_envs.matching_game.rules.phrases import ask_for_score
+from slimrl_envs.matching_game.rules.parser import ask_for_score
 from slimrl_envs.matching_game.rules.questions import QuestionCounts, count_questions, is_question, sentences
 
 

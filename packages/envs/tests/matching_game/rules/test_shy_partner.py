@@ -11,7 +11,7 @@ from packages.envs.tests.matching_game.rules.deals import some_deals
 from slimrl_envs.matching_game.rules.beliefs import worth_of
 from slimrl_envs.matching_game.rules.deal import Assignment, Deal
 from slimrl_envs.matching_game.rules.game import Propose
-from slimrl_envs.matching_game.rules.phrases import ask_for_score
+from slimrl_envs.matching_game.rules.parser import ask_for_score
 from slimrl_envs.matching_game.rules.protocol import format_act, parse_act
 from slimrl_envs.matching_game.rules.shy_partner import (
     AcceptanceThreshold,
@@ -77,7 +77,7 @@ def test_it_tells_the_score_of_the_pair_that_was_asked_for() -> None:
     for deal, player in product(some_deals(4, 5), (0, 1)):
         partner = shy_at(deal, player)
         for reviewer, paper in product(range(4), repeat=2):
-            score = deal.visible_table(player)[reviewer][paper]
+            score = deal.seen(player).get((reviewer, paper))
             reply = said(partner, ask_for_score(deal, (reviewer, paper)))
             assert reply.startswith("[message] ")
             assert scores_told(deal, reply) == ([] if score is None else [score])
@@ -132,7 +132,7 @@ def test_the_other_half_may_follow() -> None:
     partner = shy_at(deal)
     said(partner, f"What about {deal.short_papers[paper]}?")
     said(partner, "You are very kind.")
-    assert scores_told(deal, said(partner, deal.short_reviewers[reviewer])) == [deal.visible_table(1)[reviewer][paper]]
+    assert scores_told(deal, said(partner, deal.short_reviewers[reviewer])) == [deal.seen(1)[reviewer, paper]]
     assert not scores_told(deal, said(partner, "And what else?"))  # the pair is done with
 
 
@@ -142,7 +142,7 @@ def test_a_pair_may_be_named_without_a_question_mark_where_it_has_asked_for_one(
     partner = shy_at(deal, 1)
     pair = f"{deal.short_reviewers[reviewer]} and {deal.short_papers[paper]}."
     assert not scores_told(deal, said(partner, pair))
-    assert scores_told(deal, said(partner, pair)) == [deal.visible_table(1)[reviewer][paper]]
+    assert scores_told(deal, said(partner, pair)) == [deal.seen(1)[reviewer, paper]]
 
 
 def test_of_several_pairs_it_answers_one() -> None:
@@ -156,7 +156,7 @@ def test_of_several_pairs_it_answers_one() -> None:
 def test_no_text_gets_more_than_one_score_and_never_one_that_is_not_its_own() -> None:
     rng = random.Random(1)
     for deal in some_deals(4, 10):
-        partner, own = shy_at(deal), {cell for row in deal.visible_table(1) for cell in row}
+        partner, own = shy_at(deal), {*deal.seen(1).values()}
         pieces = [*deal.papers, *deal.reviewers, *deal.short_papers, *deal.short_reviewers, *INJECTIONS, "?", ".", "12"]
         for _ in range(40):
             told = scores_told(deal, said(partner, " ".join(rng.choices(pieces, k=rng.randrange(1, 9)))))
