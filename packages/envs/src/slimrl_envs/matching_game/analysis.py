@@ -1,26 +1,23 @@
 """Does a policy learn to ask? Draws the questions in recorded games over training and against the reward, and writes
-`summary.json` and `report.md`. The body of `scripts/analyze_questions.py`.
+`report.md`. The body of `scripts/analyze_questions.py`.
 
 Judge a run by the different questions before the first proposal: a shy partner wants to be asked again after each
 rejection, so in whole games losing makes questions. Games without a proposal have no such count. Statistics treat a
 group as one unit, the games of one task in one step; over several runs the unit is a run.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from pydantic_core import to_jsonable_python
 
 from slimrl.errors import UserError
-from slimrl.io.files import replace_file, without_nan
+from slimrl.io.files import replace_file
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.monitor.plots import BLUE, FEW, GREEN, INK, ORANGE, save_figure, style_axes
 from slimrl.monitor.rollouts import read_rollouts, step_files
@@ -69,7 +66,7 @@ class Run:
     num_others: int
 
 
-def compare_ends(run: Run, measure: str) -> dict[str, Estimate]:
+def compare_ends(run: Run, measure: str) -> tuple[Estimate, Estimate, Estimate]:
     """Return the mean of a measure over the groups of the first and of the last steps, and the difference of the two.
 
     Estimates are nan where no game has the measure; so is the difference within a single step.
@@ -80,35 +77,23 @@ def compare_ends(run: Run, measure: str) -> dict[str, Estimate]:
     early, late = (group_means([game for game in run.games if game.step in part], measure) for part in parts)
     beginning, end = (estimate_mean(means) if means else NOTHING for means in (early, late))
     is_known = early and late and len(steps) > 1
-    return {"beginning": beginning, "end": end, "difference": difference_of_means(late, early) if is_known else NOTHING}
+    return beginning, end, difference_of_means(late, early) if is_known else NOTHING
 
 
 def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
-    """Write the two pictures, the summary and the report of one or several runs, and return their paths. Raises
+    """Write the two pictures and the report of one or several runs, and return their paths. Raises
     UserError if a run is given twice, is missing, or has no finished game."""
     if len({log_dir.resolve() for log_dir in log_dirs}) < len(log_dirs):
         raise UserError("`--log_dir` has a run more than once; several runs are of several seeds. Give each once.")
     runs = [read_run(log_dir) for log_dir in log_dirs]
-    change, correlations = joint_difference(runs), correlate(runs)
-    found = [
-        {
-            "name": run.name,
-            "num_games": len(run.games),
-            "num_failed": run.num_failed,
-            "num_of_other_environments": run.num_others,
-            "measures": {name: compare_ends(run, name) for name in MEASURES},
-        }
-        for run in runs
-    ]
-    numbers = {"correlation_of_questions_and_reward": correlations, "change_of_questions": change, "runs": found}
-    summary, report = output_dir / "summary.json", output_dir / "report.md"
+    correlations = correlate(runs)
+    report = output_dir / "report.md"
     pictures = [
         save_figure(draw_training(runs), output_dir / "over_training.png"),
         save_figure(draw_scatter(runs, correlations), output_dir / "questions_and_reward.png"),
     ]
-    replace_file(summary, [json.dumps(without_nan(to_jsonable_python(numbers)), indent=2).encode(), b"\n"])
-    replace_file(report, ["\n".join(_report(change, correlations, found)).encode(), b"\n"])
-    return [*pictures, summary, report]
+    replace_file(report, ["\n".join(_report(runs, correlations)).encode(), b"\n"])
+    return [*pictures, report]
 
 
 def read_run(log_dir: Path) -> Run:
@@ -205,7 +190,7 @@ def _centred(group: Sequence[Game], measure: str) -> list[float]:
 def joint_difference(runs: Sequence[Run]) -> Estimate:
     """Return a run's change of the questions before the first proposal; for several runs the mean of their changes
     with Student's interval."""
-    each = [compare_ends(run, ASKED)["difference"] for run in runs]
+    each = [compare_ends(run, ASKED)[-1] for run in runs]
     if len(each) == 1:
         return each[0]
     return NOTHING if any(math.isnan(one.mean) for one in each) else mean_of_few([one.mean for one in each])
@@ -254,11 +239,11 @@ def draw_scatter(runs: Sequence[Run], correlations: Mapping[str, Estimate]) -> F
     return figure
 
 
-def _report(change: Estimate, correlations: Mapping[str, Estimate], runs: Sequence[Mapping[str, Any]]) -> list[str]:
+def _report(runs: Sequence[Run], correlations: Mapping[str, Estimate]) -> list[str]:
     lines = [
         "# Questions over training",
         "",
-        f"Different questions before the first proposal, end less beginning: {_cell(change)}, "
+        f"Different questions before the first proposal, end less beginning: {_cell(joint_difference(runs))}, "
         f"{'groups' if len(runs) == 1 else f'{len(runs)} runs'} as units.",
         "",
         "Beginning and end are the first and the last fifth of the steps. Means per game with 95% intervals, in which "
@@ -266,12 +251,11 @@ def _report(change: Estimate, correlations: Mapping[str, Estimate], runs: Sequen
         "partner wants to be asked after each rejection. Games without a proposal do not count in the first line.",
     ]
     for run in runs:
-        failed, others = run["num_failed"], run["num_of_other_environments"]
-        counts = f"{run['num_games']} games; left out: {failed} failed, {others} of other environments"
-        lines += ["", f"## {run['name']}", "", f"{counts}.", ""]
+        left_out = f"left out: {run.num_failed} failed, {run.num_others} of other environments"
+        lines += ["", f"## {run.name}", "", f"{len(run.games)} games; {left_out}.", ""]
         lines += ["| | beginning | end | difference |", "|---|---|---|---|"]
-        for name, row in run["measures"].items():
-            lines.append(f"| {MEASURES[name]} | {' | '.join(map(_cell, row.values()))} |")
+        for name, label in MEASURES.items():
+            lines.append(f"| {label} | {' | '.join(map(_cell, compare_ends(run, name)))} |")
     lines += ["", "## Questions and reward", ""]
     lines += ["Pearson's correlation of the different questions before the first proposal with the reward:", ""]
     return lines + [f"- {name}: {_cell(one)}, n = {one.num}" for name, one in correlations.items()]
