@@ -59,10 +59,11 @@ def test_every_assignment_is_the_optimum_equally_often_so_that_no_name_and_no_pl
     assert {dealt.reviewers for dealt in our_games()} == {our_games()[0].reviewers}
 
 
-def test_what_a_seed_deals_is_called_by_how_it_was_dealt() -> None:
+def test_what_a_seed_deals_is_called_by_how_it_was_dealt_and_the_published_game_gives_up_after_10000_tables() -> None:
     first, second = islice(deals_of_seed(3, 4), 2)
     assert (first.game_id, second.game_id) == (f"{VERSION}-n3-seed4-0", f"{VERSION}-n3-seed4-1")
     assert next(deals_of_seed(3, 4)) == first != next(deals_of_seed(3, 5))
+    assert not upstream_deal(4).requires_communication
 
 
 @pytest.mark.parametrize("n", [-1, 0, 1, 11, 1000])
@@ -132,27 +133,16 @@ def own(table: np.ndarray, known: np.ndarray) -> int:
     return int(table[linear_sum_assignment(np.where(known, table, 50), maximize=True)].sum())
 
 
-@pytest.mark.slow
-def test_best_scores_are_distributed_as_those_of_blind_sampling() -> None:
-    assert ks_2samp([d.best for d in our_games()], [best(table) for table, _, _ in blind_games()]).pvalue > ALPHA
-
-
-@pytest.mark.slow
-def test_shares_found_alone_are_distributed_as_those_of_blind_sampling() -> None:
-    ours = [d.score(d.own_best(player)) for d in our_games() for player in (0, 1)]
-    theirs = [own(table, known) / best(table) for table, *masks in blind_games() for known in masks]
-    assert ks_2samp(ours, theirs).pvalue > ALPHA
-
-
-def test_numbers_of_known_cells_are_distributed_as_those_of_blind_sampling() -> None:
-    ours = [int(np.sum(mask)) for d in our_games() for mask in d.known]
-    theirs = [int(mask.sum()) for _, *masks in blind_games() for mask in masks]
-    assert ks_2samp(ours, theirs).pvalue > ALPHA
-
-
-def test_scales_are_uniform_from_1_to_10() -> None:
-    assert kstest([scale for d in our_games() for scale in d.scales], "uniform", (1, 9)).pvalue > ALPHA
-
-
-def test_the_published_game_gives_up_after_10000_tables() -> None:
-    assert not upstream_deal(4).requires_communication
+def test_deals_are_distributed_as_those_of_blind_sampling() -> None:
+    """The best scores, the shares found alone, the numbers of known cells, and the scales, which are uniform."""
+    ours, blind = our_games(), blind_games()
+    statistics = (
+        ([d.best for d in ours], [best(table) for table, _, _ in blind]),
+        (
+            [d.score(d.own_best(player)) for d in ours for player in (0, 1)],
+            [own(table, known) / best(table) for table, *masks in blind for known in masks],
+        ),
+        ([int(np.sum(mask)) for d in ours for mask in d.known], [int(m.sum()) for _, *masks in blind for m in masks]),
+    )
+    assert all(ks_2samp(*pair).pvalue > ALPHA for pair in statistics)
+    assert kstest([scale for d in ours for scale in d.scales], "uniform", (1, 9)).pvalue > ALPHA
