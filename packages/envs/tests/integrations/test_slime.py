@@ -117,7 +117,7 @@ def test_a_whole_game_is_the_one_that_the_expert_shows(tiny_dir: Path) -> None:
     game = state(seed=3)
     conversation = MatchingTaskset(max_turns=20).scripts["solver"](Task("slime/0", {"game_state": game}), 0)
     replies = [message["content"] for message in conversation if message["role"] == "assistant"]
-    sample = Sample(index=5, group_index=0, prompt="of the row", metadata=game)
+    sample = Sample(index=5, group_index=0, prompt="of the row", metadata={"more": 1}, label={"game_state": game})
     result, said = played(tiny_dir, lambda text, turn: replies[turn], sample)
     assert result is sample
     check_trainable(result)
@@ -130,7 +130,7 @@ def test_a_whole_game_is_the_one_that_the_expert_shows(tiny_dir: Path) -> None:
     assert result.metadata["turns"] == len(replies) == len(said)
     assert result.metadata["questions"] == result.metadata["metrics"]["questions"] > 0
     assert result.metadata["failure"] == "" and result.metadata["evaluation"] is False
-    assert result.metadata["table"] == game["table"]
+    assert result.metadata["more"] == 1
     assert result.weight_versions == ["7"] * len(said)
     assert (result.index, result.group_index) == (5, 0)
     assert result.prompt == CHAT.full_text(said[0].prompt)
@@ -144,6 +144,8 @@ def test_a_game_is_cut_at_the_limit_that_comes_first(limit: str, tiny_dir: Path)
     num_prompt = len(whole.tokens) - whole.response_length
     end = num_prompt + 150
     bounds = {"context": end + 50, "response": end + 50, limit: end}
+    with pytest.raises(UserError, match=r"opening .* leaves no room for a reply .*Raise --rollout-max-context-len"):
+        played(tiny_dir, lambda text, turn: "", sample_of(), rollout_max_context_len=50)
     result, said = played(
         tiny_dir,
         lambda text, turn: "[message] " + "long " * 200,
@@ -192,12 +194,6 @@ def test_random_games_keep_mask_logprobs_and_lengths(tiny_dir: Path) -> None:
     assert seen == {STATUS.COMPLETED, STATUS.TRUNCATED}
 
 
-@pytest.mark.slow
-def test_a_context_that_the_opening_fills_stops_the_run(tiny_dir: Path) -> None:
-    with pytest.raises(UserError, match=r"opening .* leaves no room for a reply .*Raise --rollout-max-context-len"):
-        played(tiny_dir, lambda text, turn: "", sample_of(), rollout_max_context_len=50)
-
-
 def test_an_aborted_game_begins_anew(tiny_dir: Path) -> None:
     result, said = played(
         tiny_dir, lambda text, turn: ABORT if turn else "[message] Which scores do you have?", sample_of()
@@ -224,13 +220,6 @@ def test_a_sampled_token_is_never_tokenised_again(tiny_dir: Path) -> None:
     check_tokens(result, said)
     begin = len(said[0].prompt)
     assert result.tokens[begin : begin + len(odd)] == odd
-
-
-def test_the_label_may_hold_the_game(tiny_dir: Path) -> None:
-    for held in (state(), {"game_state": state(), "more": 1}):
-        sample = Sample(index=1, prompt="p", label=held)
-        result, _ = played(tiny_dir, lambda text, turn: proposal(), sample, sampling_params(max_new_tokens=500))
-        check_trainable(result)
 
 
 @pytest.mark.parametrize(
