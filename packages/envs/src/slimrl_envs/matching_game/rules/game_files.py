@@ -104,7 +104,7 @@ def deal_of(state: Mapping[str, Any], game_id: str) -> Deal:
 
 
 def _check_names(deal: Deal) -> None:
-    """Raises ValueError for names that tables, proposals or sentences could not tell apart."""
+    """Raises ValueError for names that tables, proposals or sentences could confuse."""
     for what, names, short in (
         ("papers", deal.papers, deal.short_papers),
         ("reviewers", deal.reviewers, deal.reviewers),

@@ -1,5 +1,5 @@
-"""A tolerant parser that finds the names of a game, and numbers, in free text; and the sentences about scores that
-scripted players say. It knows nothing of acts or turns.
+"""A tolerant parser that finds the names of a game, and numbers, in free text; and the sentences of
+scripted players about scores. It knows nothing of acts or turns.
 
 Names count in upper or lower case: short, full, first or last ones, if they are unambiguous. A misspelt word counts if
 it is one letter away from exactly one name. Its first letter must be right and it must be long, so that no English word

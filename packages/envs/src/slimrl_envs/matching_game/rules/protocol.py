@@ -76,8 +76,8 @@ def split_tag(text: str) -> tuple[str, str]:
     """The kind of act whose tag a text begins with, such as `propose`, and the text after the tag. Without a tag the
     kind is empty. Metrics and analyses call this too, so that all agree on the attempts.
 
-    >>> split_tag(" [ Propose ] Proposal:"), split_tag("I say [propose]")
-    (('propose', 'Proposal:'), ('', 'I say [propose]'))
+    >>> split_tag(" [ Propose ] Proposal:"), split_tag("I [propose]")
+    (('propose', 'Proposal:'), ('', 'I [propose]'))
     """
     text = text.strip()
     tag = _TAG.match(text)

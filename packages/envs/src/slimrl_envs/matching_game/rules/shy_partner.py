@@ -49,7 +49,7 @@ class AcceptanceThreshold:
     better in the pairs that the partner cannot judge; to insist on more would waste that knowledge. In small games even
     the best agreements often look worse to one side, so `low` is never above the worth of all but 5% of these.
 
-    The threshold depends on the beliefs and the number of pairs, never on what was said or how often. Repeating a
+    The threshold depends on the beliefs and the number of pairs, never on words or how often they come. Repeating a
     proposal changes nothing, and each rejection, one bit about the beliefs, costs `NUM_AGAIN` questions. If it cost
     one, then with three papers and so six assignments a player that tries one after the other and listens to no answer
     would earn more than its own best assignment is worth.
