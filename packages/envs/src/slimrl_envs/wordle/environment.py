@@ -221,9 +221,8 @@ class WordleEpisode:
         if answered:  # repeated after a mistake, which has no feedback
             lines += [f"word: {' '.join(answered[-1].word)}", f"mark: {' '.join(answered[-1].feedback)}"]
         if self._rules.hints and tries:
-            hints = find_hints(tries)
-            shown = {"place": hints.placed, "also": hints.elsewhere, "none": hints.absent}
-            lines += [f"{name}: {' '.join(letters) or '-'}" for name, letters in shown.items()]
+            hints = zip(("place", "also", "none"), find_hints(tries), strict=True)
+            lines += [f"{name}: {' '.join(letters) or '-'}" for name, letters in hints]
         return "\n".join([*lines, self._next()])
 
     def _next(self) -> str:
