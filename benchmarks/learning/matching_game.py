@@ -28,8 +28,7 @@ from slimrl.io.run_dir import RunDir
 from slimrl.launch.supervised import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.types import Rollout
-from slimrl_envs.matching_game.analysis.compare import analyze
-from slimrl_envs.matching_game.analysis.runs import count_questions_before_proposal
+from slimrl_envs.matching_game.analysis import analyze, count_questions_before_proposal
 
 RECIPE = Recipe(
     config="matching_game/rl.toml",

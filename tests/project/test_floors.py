@@ -78,7 +78,6 @@ PLUGIN_FLOORS = {
     "slimrl_envs.verifiers": 0,
     "slimrl_envs.wordle": 0,
     "slimrl_envs.slime": 1,
-    "slimrl_envs.components": 2,
     "slimrl_envs": 3,
     "slimrl_search.retrieval": 0,
     "slimrl_search.judge": 0,

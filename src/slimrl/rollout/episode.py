@@ -33,12 +33,13 @@ class EpisodeLimits:
     """The limits of an episode: turns of the policy, tokens of the conversation, seconds of the environment.
 
     `timeout_s` limits each call into the environment by itself: the start and every step. A whole episode may take
-    several times as long.
+    several times as long. `response_len` limits the tokens after the opening, those of the environment included.
     """
 
     max_turns: int
     seq_len: int
     timeout_s: float
+    response_len: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +193,10 @@ async def _converse(
     transcript.add_prompt(_opening_tokens(opening, context), opening)
     if len(transcript.token_ids) >= limits.seq_len:
         raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
+    seq_len = min(limits.seq_len, len(transcript.token_ids) + (limits.response_len or limits.seq_len))
     while True:
         # The policy's turn. Each has its own seed: with equal seeds, equal contexts would get equal replies.
-        max_tokens = min(sampling.max_tokens, limits.seq_len - len(transcript.token_ids))
+        max_tokens = min(sampling.max_tokens, seq_len - len(transcript.token_ids))
         params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
         completion = await context.client.sample(list(transcript.token_ids), params)
         reply = chat.text(list(completion.token_ids), transcript.token_ids)
@@ -215,11 +217,11 @@ async def _converse(
             raise RolloutError("environment_error", "step() gave an assistant message; only the policy writes these")
 
         # Only the new messages become tokens. The last sampled token shows if the reply still lacks its end token.
-        fits = chat.can_fit(messages, limits.seq_len)
+        fits = chat.can_fit(messages, seq_len)
         with _read_by_template():
             whole = [*transcript.messages, *messages]
             token_ids = chat.continuation(whole, transcript.token_ids[-1]) if fits else []
-        if not fits or len(transcript.token_ids) + len(token_ids) >= limits.seq_len:
+        if not fits or len(transcript.token_ids) + len(token_ids) >= seq_len:
             transcript.stop_reason = StopReason.CONTEXT_FULL
             return turn
         if transcript.turns == limits.max_turns:

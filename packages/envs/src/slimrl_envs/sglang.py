@@ -6,10 +6,12 @@ The module knows nothing of games or rewards. It sends and reads no text, so not
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from slimrl.errors import RolloutError
-from slimrl.inference.client import Completion, FinishReason
+from slimrl.inference.client import Completion
 from slimrl.io.http import PASSING, HttpClient, HttpError, Limits, Peer, ask_again
 from slimrl.types import SamplingParams
 
@@ -20,11 +22,27 @@ NO_ROUTER = frozenset({401, 403, 404, 405})
 IS_IT_THERE = "Is it the address in --sglang-router-ip and --sglang-router-port, and is it running?"
 NO_WORKER = 404  # also from a router that has no worker at the moment, so that the request is tried again
 NUM_CONCURRENT = 4096
-ROUNDING = 1e-3  # how far above 0 rounding may put the log-probability of a certain token
-LOWEST = -1e9  # the lowest log-probability that is believed
-MAX_TOKEN_ID = 2**31 - 1
-FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
 NO_VERSION = 0  # slimrl numbers weight versions; SGLang names them, in `RouterClient.weight_versions`
+
+# Rounding may put the log-probability of a certain token above 0.
+LogProb = Annotated[float, Field(ge=-1e9, le=1e-3, allow_inf_nan=False)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+Pair = Annotated[tuple[LogProb, TokenId], BeforeValidator(lambda pair: pair[:2] if isinstance(pair, list) else pair)]
+Finish = Annotated[
+    Literal["stop", "length", "abort"], BeforeValidator(lambda it: it.get("type") if isinstance(it, dict) else it)
+]
+
+
+class _Meta(BaseModel):
+    """The part of a reply's `meta_info` that is read."""
+
+    finish_reason: Finish
+    output_token_logprobs: list[Pair] = []
+    weight_version: Any = None
+
+
+class _Reply(BaseModel):
+    meta_info: _Meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +60,15 @@ class Router:
     async def client(
         self, sampling_params: Mapping[str, Any], end_of_turn: int, session: str = ""
     ) -> AsyncIterator["RouterClient"]:
-        """A client for one episode, which sends these `sampling_params`. With a hashing router, requests of one
-        `session` go to the same server, and find the KV cache of their beginning there."""
+        """Context manager: a client for one episode, which sends these `sampling_params`. With a hashing router,
+        requests of one `session` go to the same server, and find the KV cache of their beginning there."""
+        # The generation config of a base model may name another end of turn than the chat template has.
+        stop = sorted({*(sampling_params.get("stop_token_ids") or []), end_of_turn})
         headers = {"X-SMG-Routing-Key": session} if session else {}
         # The router is in the same network: no proxy is between, and certificates need not be loaded.
         peer = Peer("router of SGLang", self.address, advice=IS_IT_THERE, uses_proxy=False, headers=headers)
         async with aclosing(HttpClient(peer, NUM_CONCURRENT)) as http:
-            yield RouterClient(self, peer, http, with_stop(sampling_params, end_of_turn))
-
-
-def with_stop(sampling_params: Mapping[str, Any], end_of_turn: int) -> dict[str, Any]:
-    """The parameters with the chat template's end of turn among the stop tokens. The generation config of a base model
-    may name another."""
-    given = sampling_params.get("stop_token_ids") or []
-    return {**sampling_params, "stop_token_ids": sorted({*given, end_of_turn})}
+            yield RouterClient(self, peer, http, {**sampling_params, "stop_token_ids": stop})
 
 
 @dataclass
@@ -67,26 +80,33 @@ class RouterClient:
     http: HttpClient
     sampling_params: Mapping[str, Any]
     weight_versions: list[str] = field(default_factory=list)
-    version: int = 0  # as SLIME has names for its versions, and no numbers
+    version: int = NO_VERSION
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """A completion of at most `params.max_tokens` tokens, sampled by SLIME's own `sampling_params`.
+        """Return a completion of at most `params.max_tokens` tokens, sampled by SLIME's own `sampling_params`.
 
         Raises RolloutError if the request was aborted or cannot be answered, and UserError if no router answers.
         """
-        body = {
-            "input_ids": prompt,
-            "sampling_params": {**self.sampling_params, "max_new_tokens": params.max_tokens},
-            "return_logprob": True,
-        }
-        meta = meta_info(await self._post(body))
-        completion = completion_of(meta, params.max_tokens)
-        if "weight_version" in meta:
-            self.weight_versions.append(str(meta["weight_version"]))
-        return completion
+        sampling = {**self.sampling_params, "max_new_tokens": params.max_tokens}
+        reply = await self._post({"input_ids": prompt, "sampling_params": sampling, "return_logprob": True})
+        try:
+            meta = _Reply.model_validate(reply).meta_info
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise RolloutError("router_reply", f"{place}: {first['msg']}, not {first['input']!r:.100}") from error
+        pairs = meta.output_token_logprobs
+        if meta.finish_reason == "abort":
+            raise RolloutError(ABORTED, "the server gave the request up")
+        if not 1 <= len(pairs) <= params.max_tokens:
+            raise RolloutError("router_reply", f"{len(pairs)} tokens, and `max_new_tokens` was {params.max_tokens}")
+        if meta.weight_version is not None:
+            self.weight_versions.append(str(meta.weight_version))
+        logprobs = tuple(min(0.0, pair[0]) for pair in pairs)
+        return Completion(tuple(pair[1] for pair in pairs), logprobs, (NO_VERSION,) * len(pairs), meta.finish_reason)
 
     async def _post(self, body: Mapping[str, Any]) -> Any:
-        """The JSON of the reply. Raises UserError if nothing answers, or another program than a router."""
+        """Return the JSON of the reply. Raises UserError if nothing answers, or another program than a router."""
         url, router = f"{self.router.address}/generate", self.router
         limits = Limits(router.timeout_s, "timeout_s", router.patience_s, passing=PASSING | {NO_WORKER})
         try:
@@ -96,44 +116,3 @@ class RouterClient:
                 raise
             reason = "router_reply" if error.status == 200 else "router_error"
             raise RolloutError(reason, f"{error.url} {error.said}") from error
-
-
-def meta_info(reply: Any) -> Mapping[str, Any]:
-    """The `meta_info` of a reply. Raises RolloutError if there is none."""
-    meta = reply.get("meta_info") if isinstance(reply, dict) else None
-    if not isinstance(meta, dict):
-        raise RolloutError("router_reply", f"a reply without `meta_info`: {reply!r:.300}")
-    return meta
-
-
-def completion_of(meta: Mapping[str, Any], max_tokens: int) -> Completion:
-    """The completion in a reply, from `output_token_logprobs`: a `[log-probability, token id, ...]` for each token.
-
-    Raises RolloutError if the request was aborted, or the reply is malformed.
-    """
-    finish = meta.get("finish_reason")
-    kind = finish.get("type") if isinstance(finish, dict) else finish
-    if kind == "abort":
-        raise RolloutError(ABORTED, f"the server gave the request up: {finish!r:.200}")
-    if kind not in FINISH:
-        raise RolloutError("router_reply", f"`finish_reason` is {finish!r:.100}, expected stop, length or abort")
-    token_ids, logprobs = tokens_of(meta.get("output_token_logprobs"))
-    if len(token_ids) > max_tokens:
-        raise RolloutError("router_reply", f"{len(token_ids)} tokens, and `max_new_tokens` was {max_tokens}")
-    return Completion(token_ids, logprobs, (NO_VERSION,) * len(token_ids), FINISH[kind])
-
-
-def tokens_of(pairs: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The token ids and their log-probabilities. Raises RolloutError if there are none, or they are not numbers."""
-    if not isinstance(pairs, list) or not pairs:
-        raise RolloutError("router_reply", f"`output_token_logprobs` is {pairs!r:.100}, expected at least one token")
-    token_ids: list[int] = []
-    logprobs: list[float] = []
-    for pair in pairs:
-        if not isinstance(pair, list) or len(pair) < 2 or type(pair[1]) is not int or not 0 <= pair[1] <= MAX_TOKEN_ID:
-            raise RolloutError("router_reply", f"{pair!r:.100} is no [log-probability, token id]")
-        if not isinstance(pair[0], int | float) or not LOWEST < pair[0] <= ROUNDING:
-            raise RolloutError("router_reply", f"the log-probability of token {pair[1]} is {pair[0]!r:.100}")
-        token_ids.append(pair[1])
-        logprobs.append(min(0.0, float(pair[0])))
-    return tuple(token_ids), tuple(logprobs)

@@ -59,6 +59,11 @@ LONG = next(task for task in TASKS if len(task.data["turns"]) == 3)
     ("lines", "expected"),
     [
         ([A, B, C, D, E], 1.0),
+        ([C, D, A, B], 2 / 5),
+        ([C, D, E, A, B], 3 / 5),
+        ([E, A, C], 2 / 5),  # whatever comes first
+        ([E, A, "Finn Moss", C, B, D], 3 / 6),
+        ([D, A, E, B, C], 3 / 5),
         ([B, A, C, D, E], 4 / 5),  # two neighbours the wrong way round
         ([E, D, C, B, A], 1 / 5),  # backwards: one line is always in order
         ([A, B, C, D], 4 / 5),  # the last one left out
@@ -89,14 +94,6 @@ def test_similarity_by_hand(lines, expected):
     assert similarity(lines) == pytest.approx(expected)
 
 
-def test_as_many_lines_as_can_be_picked_in_order_count():
-    assert similarity([C, D, A, B]) == 2 / 5
-    assert similarity([C, D, E, A, B]) == 3 / 5
-    assert similarity([E, A, C]) == 2 / 5  # whatever comes first
-    assert similarity([E, A, "Finn Moss", C, B, D]) == 3 / 6
-    assert similarity([D, A, E, B, C]) == 3 / 5
-
-
 def test_the_lines_in_order_are_counted_as_by_trying_all():
     for lines in (list(order) for num in range(6) for order in permutations(TRUTH, num)):
         picked = (choice for num in range(6) for choice in combinations(lines, num))
@@ -105,39 +102,34 @@ def test_the_lines_in_order_are_counted_as_by_trying_all():
 
 # Which words are the answer.
 
+RIGHT, WRONG = format_answer(TRUTH), format_answer(TRUTH[::-1])
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (RIGHT, 1.0),
+        (RIGHT.replace("\n", "\r\n"), 1.0),
+        ("<sorted>" + "\n".join(TRUTH) + "</sorted>", 1.0),
+        (f"Here it is:\n{RIGHT}\nAnything else?", 1.0),
+        (RIGHT + WRONG, 1.0),  # the first of several answers counts
+        (WRONG + RIGHT, 1 / 5),
+        (format_answer([*TRUTH[::-1], RIGHT]), 1 / 11),  # nor does one inside another
+        (f"<think>perhaps {WRONG}?</think>{RIGHT}", 1.0),
+        (f"<think>{RIGHT}", 0.0),
+        ("<sorted>\n" * 50_000, 0.0),
+        ("<sorted>\n" * 50_000 + "</sorted>", 0.0),
+        (format_answer(TRUTH * 20_001), 5 / 100_005),
+    ],
+)
+def test_the_first_answer_in_tags_outside_of_thoughts_is_judged_at_once(reply, expected):
+    assert score_answer(reply, TRUTH).similarity == pytest.approx(expected)
+
 
 @pytest.mark.parametrize("template", ["{}", "<sorted>{}", "{}</sorted>", "</sorted>{}<sorted>", "<SORTED>{}</SORTED>"])
 def test_an_answer_that_is_not_in_tags_earns_nothing(template):
     score = score_answer(template.format("\n".join(TRUTH)), TRUTH)
     assert (score.similarity, score.tagged, score.names, score.new_tags) == (0.0, False, False, False)
-
-
-@pytest.mark.parametrize("template", ["Here it is:\n{}\nAnything else?", "{}"])
-@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
-def test_talk_around_the_tags_costs_nothing(template, line_break):
-    answers = format_answer(TRUTH), "<sorted>" + "\n".join(TRUTH) + "</sorted>"
-    for answer in answers:
-        assert score_answer(template.format(answer).replace("\n", line_break), TRUTH).similarity == 1.0
-
-
-def test_the_first_of_several_answers_counts():
-    right, wrong = format_answer(TRUTH), format_answer(TRUTH[::-1])
-    assert score_answer(right + wrong, TRUTH).similarity == 1.0
-    assert score_answer(wrong + right, TRUTH).similarity == score_answer(wrong, TRUTH).similarity
-    assert score_answer(format_answer([*TRUTH[::-1], right]), TRUTH).similarity < 0.5  # nor does one inside another
-
-
-def test_what_a_model_thinks_is_no_answer():
-    thought = f"<think>perhaps {format_answer(TRUTH[::-1])}?</think>"
-    assert score_answer(thought + format_answer(TRUTH), TRUTH).similarity == 1.0
-    assert not score_answer(f"<think>{format_answer(TRUTH)}", TRUTH).tagged
-
-
-def test_a_giant_answer_is_judged_at_once():
-    many = ["<sorted>"] * 50_000
-    assert score_answer("\n".join(many), TRUTH).similarity == 0.0
-    assert score_answer("\n".join([*many, "</sorted>"]), TRUTH).similarity == 0.0
-    assert similarity([*TRUTH, *TRUTH * 20_000]) < 0.001
 
 
 # What does not pay.
@@ -156,20 +148,11 @@ def test_who_does_not_know_the_order_does_best_to_name_each_once(num, power):
     answers = [lines for length in range(num + 3) for lines in product(names, repeat=length)]
     assert max(answers, key=expected) in orders
     assert max(map(expected, answers)) == expected(names)
-
-
-@pytest.mark.parametrize("power", POWERS)
-def test_a_name_whose_place_is_not_known_is_worth_a_guess(power):
-    """Three of four lines are known, and the fourth may stand anywhere among them."""
+    # A name whose place is not known is worth a guess: three of four lines are known.
     known, unknown = [A, C, E], "Finn Moss"
     orders = [[*known[:place], unknown, *known[place:]] for place in range(4)]
-
-    def expected(lines) -> float:
-        return fmean(similarity(lines, order) ** power for order in orders)
-
     assert expected(known) == pytest.approx(0.75**power)
-    for guess in orders:
-        assert expected(guess) == pytest.approx(1 / 4 + 3 / 4 * expected(known))
+    assert all(expected(guess) == pytest.approx(1 / 4 + 3 / 4 * expected(known)) for guess in orders)
 
 
 def test_leaving_a_name_out_is_never_better_than_putting_it_anywhere():
@@ -193,31 +176,16 @@ def test_turns_earn_their_share_of_the_mean():
     swapped = (num - 1) / num
     assert [turn.reward for turn in turns] == pytest.approx([1 / 3, swapped**4 / 3, 0.0])
     assert [turn.done for turn in turns] == [False, False, True]
+    asked = [[message["content"] for message in turn.messages] for turn in played(LONG, ["no tags", *right[1:]])]
+    assert asked == [[message["content"] for message in turn.messages] for turn in turns]  # whatever is answered
+    for (text,), turn in zip(asked[:-1], LONG.data["turns"][1:], strict=True):
+        assert turn["by"].upper() in text and "in <sorted> tags" in text
+        assert text.split("\n")[1:] == list(turn["names"])  # the new ones, and not the list so far
+    strict = played(LONG, [right[0], "\n".join(worse)], AlphabetSort(power=8, **SMALL))
+    assert strict[1].reward == pytest.approx(swapped**8 / 3)
     assert turns[2].metrics == pytest.approx(
         {"similarity": (1 + swapped) / 3, "exact": 1 / 3, "tagged": 2 / 3, "names": 2 / 3, "marks": 2 / 3}
     )
-
-
-def test_the_power_is_an_argument():
-    strict = AlphabetSort(power=8, **SMALL)
-    shown = said(strict.scripts["random"](LONG, 3))
-    for mild, hard in zip(played(LONG, shown), played(LONG, shown, strict), strict=True):
-        assert (3 * mild.reward) ** 2 == pytest.approx(3 * hard.reward)
-
-
-def test_a_bad_answer_changes_nothing_that_follows():
-    right = said(TASKSET.scripts["expert"](LONG, 0))
-    well, badly = played(LONG, right), played(LONG, ["no tags", *right[1:]])
-    assert [turn.messages for turn in well] == [turn.messages for turn in badly]
-    assert [turn.reward for turn in badly] == pytest.approx([0, 1 / 3, 1 / 3])
-    assert badly[2].metrics["tagged"] == pytest.approx(2 / 3)
-
-
-def test_what_is_read_names_the_new_ones_and_never_the_list_so_far():
-    asked = [message["content"] for message in TASKSET.scripts["expert"](LONG, 0) if message["role"] == "user"]
-    for text, turn in zip(asked, LONG.data["turns"], strict=True):
-        assert turn["by"].upper() in text and "in <sorted> tags" in text
-        assert text.split("\n")[1:] == list(turn["names"])
 
 
 def test_later_requests_begin_with_the_list_so_far_if_that_is_wanted():
@@ -319,23 +287,22 @@ def test_names_are_plain_words_and_in_one_list_only():
         assert 0.1 < fmean(map(is_held_out, pool)) < 0.3
 
 
-def test_lists_have_the_sizes_that_are_asked_for_and_no_ties():
-    taskset = AlphabetSort(min_turns=2, max_turns=3, min_names=3, max_names=4, sort_by=["last"], **SMALL)
-    for task in taskset.tasks("train"):
-        turns = task.data["turns"]
-        assert 2 <= len(turns) <= 3 and all(3 <= len(turn["names"]) <= 4 and turn["by"] == "last" for turn in turns)
-        names = [name for turn in turns for name in turn["names"]]
-        for word in (0, 1):
-            assert len({name.split()[word] for name in names}) == len(names)
-
-
-def test_an_episode_has_one_key_or_draws_one_for_each_turn():
-    by_turn = AlphabetSort(key_by_turn=True, **SMALL).tasks("train")
-    for tasks, mixed in ((TASKS, False), (by_turn, True)):
-        keys = [{turn["by"] for turn in task.data["turns"]} for task in tasks]
-        assert set.union(*keys) == {"first", "last"}
-        assert any(len(of_one) == 2 for of_one in keys) == mixed
-    assert fmean(task.data["turns"][0]["by"] == "first" for task in TASKS) == pytest.approx(0.5, abs=0.15)
+@pytest.mark.parametrize(
+    ("args", "num_turns", "num_names", "keys"),
+    [
+        ({"min_turns": 2, "min_names": 3, "max_names": 4, "sort_by": ["last"]}, {2, 3}, {3, 4}, {("last",)}),
+        ({}, {1, 2, 3}, {1, 2, 3, 4, 5}, {("first",), ("last",)}),
+        ({"key_by_turn": True}, {1, 2, 3}, {1, 2, 3, 4, 5}, {("first",), ("last",), ("first", "last")}),
+    ],
+)
+def test_lists_have_the_sizes_and_keys_that_are_asked_for_and_no_ties(args, num_turns, num_names, keys):
+    tasks = AlphabetSort(**SMALL, **args).tasks("train")
+    assert {len(task.data["turns"]) for task in tasks} == num_turns
+    assert {len(turn["names"]) for task in tasks for turn in task.data["turns"]} == num_names
+    assert {tuple(sorted({turn["by"] for turn in task.data["turns"]})) for task in tasks} == keys
+    for task in tasks:
+        names = [name for turn in task.data["turns"] for name in turn["names"]]
+        assert all(len({name.split()[word] for name in names}) == len(names) for word in (0, 1))
 
 
 def test_who_sorts_nothing_writes_the_names_as_they_came():

@@ -10,7 +10,7 @@ from packages.tools.tests.commands.test_play_opponent import played as opposed
 from slimrl.environments.find import load_taskset
 from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
-from slimrl_envs.matching_game.rules.instructions import LAST_MESSAGE
+from slimrl_envs.matching_game.rules.protocol import LAST_MESSAGE
 
 
 def matching_game(role: int) -> tuple[list[str], str]:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from packages.envs.tests.integrations.restated import Sample
+from packages.envs.tests.matching_game.rules.deals import new_deal
 from slimrl.errors import UserError
 from slimrl.types import Task
 from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.matching_game.rules.game_files import game_state
-from slimrl_envs.matching_game.rules.generator import deal as new_deal
 from slimrl_envs.slime.env import MatchingEnv, build_env
 from tests.io.replying import completion, server
 
@@ -29,7 +29,7 @@ def expert_replies() -> list[str]:
 
 
 def test_a_whole_game() -> None:
-    env = MatchingEnv({"max_turns": 20})
+    env = MatchingEnv(max_turns=20)
     observation, info = env.reset(STATE)
     first = observation
     assert "Reviewer Paper Similarity Scores:" in observation["obs_str"]
@@ -133,8 +133,9 @@ def test_the_time_to_wait_for_the_partner_is_that_of_the_config_and_its_failure_
     [
         (lambda env: env.reset(), "no game to play: give `reset` the game_state of a row"),
         (lambda env: env.reset({}), "no game to play"),
-        (lambda env: env.reset({"table": [[1]]}), "that game_state is no game: mask1: Field required"),
+        (lambda env: env.reset({"table": [[1]]}), "game_state of sample slime is no game: mask1: Field required"),
         (lambda env: env.step("[accept]"), "there is no game in progress"),
+        (lambda env: build_env(None, Namespace(matching_args={"role": 2})), "matching_args.role = 2 cannot act here"),
     ],
 )
 def test_a_missing_game_is_named(work: Any, message: str) -> None:
@@ -142,24 +143,6 @@ def test_a_missing_game_is_named(work: Any, message: str) -> None:
     with pytest.raises(UserError) as error:
         work(env)
     assert message in str(error.value)
-    env.close()
-
-
-def test_the_other_side_of_the_table_is_refused() -> None:
-    with pytest.raises(UserError, match=r"matching_args\.role = 2 cannot act here"):
-        build_env(sample=None, args=Namespace(matching_args={"role": 2}))
-
-
-@pytest.mark.parametrize("max_turns", [2, 4])
-def test_the_number_of_messages_can_be_given_by_itself(max_turns: int) -> None:
-    env = MatchingEnv({"last_turn_rule": False}, max_turns=max_turns)
-    env.reset(STATE)
-    replies = 0
-    done = False
-    while not done:
-        _, done, _ = env.step("[message] What is the score of Ava for BLEU?")
-        replies += 1
-    assert replies == max_turns // 2 and env.get_normalized_reward() == 0.0
     env.close()
 
 

@@ -19,8 +19,7 @@ from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import Propose
 from slimrl_envs.matching_game.rules.game_files import deal_of, lines
 from slimrl_envs.matching_game.rules.generator import deals_of_seed, split_of
-from slimrl_envs.matching_game.rules.instructions import LAST_MESSAGE
-from slimrl_envs.matching_game.rules.protocol import format_act, proposal_lines
+from slimrl_envs.matching_game.rules.protocol import LAST_MESSAGE, format_act, proposal_lines
 
 SMALL = {"n": 3, "num_train": 40, "num_test": 20, "max_turns": 12}
 OWN_VIEW = 0.79  # what looks best to one alone, between equals at random; see rules/test_players.py
@@ -55,10 +54,6 @@ def played(taskset: MatchingTaskset, task: Task, policy: Policy) -> tuple[list[M
     return asyncio.run(conversation())
 
 
-def mean_reward(taskset: MatchingTaskset, policy: Policy) -> float:
-    return fmean(played(taskset, task, policy)[1].reward for task in taskset.tasks("train"))
-
-
 def replies(*texts: str) -> Policy:
     """These in turn, and then the last one for ever."""
     left = list(texts)
@@ -83,22 +78,15 @@ def rollout_of(messages: list[Message], turn: Turn) -> Rollout:
     )
 
 
-def test_the_policy_reads_the_rules_and_its_own_table():
-    taskset = made()
-    task = taskset.tasks("test")[0]
-    system, user = asyncio.run(taskset.environment(task).start())
-    deal = deal_in(task)
-    assert system["role"] == "system" and "[propose]" in system["content"]
-    assert user == {"role": "user", "content": deal.table_text(0)}
-    assert len(system["content"]) + len(user["content"]) < 1200  # a small model reads it
-
-
-def test_whoever_comes_second_reads_what_the_partner_said_first():
-    taskset = made(role=2)
-    task = taskset.tasks("test")[0]
-    _, user = asyncio.run(taskset.environment(task).start())
-    table, _, said = user["content"].partition("\n\n")
-    assert table == deal_in(task).table_text(1) and said.startswith("[message] ")
+def test_the_policy_reads_the_rules_and_its_own_table_and_what_the_partner_said_first():
+    for role in (1, 2):
+        taskset = made(role=role)
+        task = taskset.tasks("test")[0]
+        system, user = asyncio.run(taskset.environment(task).start())
+        table, _, said = user["content"].partition("\n\n")
+        assert table == deal_in(task).table_text(role - 1) and said.startswith("[message] ") == (role == 2)
+        assert system["role"] == "system" and "[propose]" in system["content"]
+        assert len(system["content"]) + len(user["content"]) < 1200  # a small model reads it
 
 
 def test_the_games_are_those_that_are_written_to_files():
@@ -109,12 +97,9 @@ def test_the_games_are_those_that_are_written_to_files():
     )
     assert train == sorted(train) and test == sorted(test)
     assert sorted([*train, *test])[:8] == list(range(8))
-
-
-def test_another_seed_makes_other_games_in_the_same_splits():
-    one, two = made(), made(seed=1)
-    assert one.tasks("train") != two.tasks("train")
-    assert all(split_of(deal_in(task)) == "test" for task in two.tasks("test"))
+    other = made(seed=1)
+    assert other.tasks("train") != taskset.tasks("train")
+    assert all(split_of(deal_in(task)) == "test" for task in other.tasks("test"))
 
 
 @pytest.mark.slow
@@ -157,20 +142,62 @@ def test_other_scripts_play_too():
         play_script(taskset, "sover", taskset.tasks("train")[0], 0)
 
 
-def test_an_error_is_told_and_the_turn_stays():
-    messages, turn = played(made(max_errors=2), made().tasks("train")[0], replies("hello"))
-    told = [message["content"] for message in messages if message["role"] == "user"][1:]
-    assert told == ["Begin with a tag: [message], [propose], [accept] or [reject]."] * 2
-    assert turn.done and turn.reward == 0.0
-    assert turn.metrics["errors"] == 3.0 and turn.metrics["messages"] == 0.0 and turn.metrics["agreed"] == 0.0
+BEGIN = "Begin with a tag: [message], [propose], [accept] or [reject]."
+LACKS = (
+    "Your proposal lacks Electra, GloVe (reviewers not used yet: Daniel, Sofia). Write a line `Paper: Reviewer` for "
+    "each of the 3 papers."
+)
+QUIET = {"agreed": 0.0, "score": 0.0, "optimum": 0.0, "valid_proposals": 0.0}
 
 
-def test_thoughts_are_not_heard():
-    taskset = made()
+@pytest.mark.parametrize(
+    ("args", "reply", "told", "metrics", "kind"),
+    [
+        ({"max_errors": 2}, "hello", [BEGIN, BEGIN], {"errors": 3.0, "messages": 0.0}, "too many errors"),
+        ({"max_errors": 1}, "[propose] Proposal:\nBLEU: Ava", [LACKS], {"proposals": 2.0}, "too many errors"),
+        ({"max_turns": 6}, "[message] Hello.", [None, LAST_MESSAGE], {"messages": 3.0}, "never proposed"),
+        ({"max_turns": 6, "last_turn_rule": False}, "[message] Hello.", [None, None], {"questions": 0.0}, ""),
+        (
+            {"max_turns": 4},
+            "<think>[accept] [reject]</think>\n[message] What does Ava have for BLEU?",
+            [LAST_MESSAGE],
+            {"messages": 2.0, "questions": 2.0, "distinct_questions": 1.0},
+            "never proposed",
+        ),
+    ],
+)
+def test_a_game_without_an_agreement_earns_nothing_and_says_why(
+    args: dict[str, Any], reply: str, told: list[str | None], metrics: dict[str, float], kind: str
+):
+    """Errors are told and the turn stays; thoughts are not heard; the last turn is announced if it shall be."""
+    taskset = made(**args)
     task = taskset.tasks("train")[0]
-    heard = "<think>[accept] [reject]</think>\n[message] What does Ava have for BLEU?"
-    _, turn = played(taskset, task, replies(heard, "nonsense"))
-    assert turn.metrics["messages"] == turn.metrics["questions"] == 1.0
+    messages, turn = played(taskset, task, replies(reply))
+    read = [message["content"] for message in messages if message["role"] == "user"][1 : 1 + len(told)]
+    assert all(text.endswith(end) if end else LAST_MESSAGE not in text for text, end in zip(read, told, strict=False))
+    assert turn.done and turn.reward == 0.0 and turn.metrics == {**turn.metrics, **QUIET, **metrics}
+    assert taskset.failure_kind(rollout_of(messages, turn)).startswith(kind)
+    ending, deal = turn.messages[0]["content"], deal_in(task)
+    best = f"The best assignment, worth {deal.best}:\n{proposal_lines(deal.best_assignment, deal)}"
+    assert ending.endswith(f"The game is over without an agreement: 0 of {deal.best}.\n\n{best}")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "kind"),
+    [
+        ({"errors": 9.0, "unfinished": 1.0}, "too many errors"),
+        ({"unfinished": 1.0}, ""),
+        ({}, "never proposed"),
+        ({"proposals": 2.0}, "no valid proposal"),
+        ({"proposals": 2.0, "valid_proposals": 1.0}, "proposals turned down"),
+        ({"agreed": 1.0, "score": 0.6}, "agreed on less than its own view"),
+        ({"agreed": 1.0, "score": 0.8}, "agreed on less than the best"),
+    ],
+)
+def test_what_went_wrong_is_told_from_the_metrics(metrics: dict[str, float], kind: str):
+    names = ("errors", "unfinished", "agreed", "score", "proposals", "valid_proposals")
+    rollout = Rollout("t", (), (), (), (), 0.0, metrics={**dict.fromkeys(names, 0.0), "own_view": 0.7, **metrics})
+    assert made().failure_kind(rollout) == kind
 
 
 @pytest.mark.parametrize("role", [1, 2])
@@ -187,21 +214,6 @@ def test_with_notes_each_turn_tells_the_numbers_that_the_policy_has(role: int):
         assert len(notes) == 1 and "\n\n".join(part for part in parts if part not in notes) == told
 
 
-def test_without_an_agreement_there_is_nothing():
-    taskset = made(max_turns=6)
-    messages, turn = played(taskset, taskset.tasks("train")[0], replies("[message] Hello."))
-    assert turn.reward == 0.0 and turn.metrics["messages"] == 3.0 and turn.metrics["score"] == 0.0
-    assert taskset.failure_kind(rollout_of(messages, turn)) == "never proposed"
-
-
-@pytest.mark.parametrize("rule", [True, False])
-def test_the_last_turn_is_announced_by_the_rule(rule: bool):
-    taskset = made(max_turns=6, last_turn_rule=rule)
-    messages, _ = played(taskset, taskset.tasks("train")[0], replies("[message] Hello."))
-    told = ["last message" in message["content"] for message in messages if message["role"] == "user"]
-    assert told == [False, False, rule]
-
-
 def test_the_optimum_earns_everything():
     taskset = made()
     ends = []
@@ -212,40 +224,6 @@ def test_the_optimum_earns_everything():
     assert len(agreed) > len(ends) / 4
     assert all(turn.reward == turn.metrics["score"] == turn.metrics["optimum"] == 1.0 for turn in agreed)
     assert all(turn.metrics["proposals"] == turn.metrics["valid_proposals"] >= 1.0 for turn in agreed)
-
-
-def test_metrics_tell_valid_proposals_from_others():
-    taskset = made(max_errors=1)
-    bad = "[propose] Proposal:\nBLEU: Ava"
-    messages, turn = played(taskset, taskset.tasks("train")[0], replies(bad))
-    assert (turn.metrics["proposals"], turn.metrics["valid_proposals"]) == (2.0, 0.0)
-    assert taskset.failure_kind(rollout_of(messages, turn)) == "too many errors"
-    assert "lacks" in messages[-2]["content"]
-
-
-@pytest.mark.parametrize(
-    ("metrics", "kind"),
-    [
-        ({"errors": 9.0}, "too many errors"),
-        ({"errors": 9.0, "unfinished": 1.0}, "too many errors"),
-        ({"unfinished": 1.0}, ""),
-        ({}, "never proposed"),
-        ({"proposals": 2.0}, "no valid proposal"),
-        ({"proposals": 2.0, "valid_proposals": 1.0}, "proposals turned down"),
-        ({"agreed": 1.0, "score": 0.6}, "agreed on less than its own view"),
-        ({"agreed": 1.0, "score": 0.8}, "agreed on less than the best"),
-    ],
-)
-def test_what_went_wrong_is_told_from_the_metrics(metrics: dict[str, float], kind: str):
-    names = ("errors", "unfinished", "agreed", "score", "proposals", "valid_proposals")
-    rollout = Rollout("t", (), (), (), (), 0.0, metrics={**dict.fromkeys(names, 0.0), "own_view": 0.7, **metrics})
-    assert made().failure_kind(rollout) == kind
-
-
-# What does not pay. The partner's own part of it is tested beside `slimrl_envs/matching_game/rules/shy_partner.py`.
-
-
-# Self-play.
 
 
 def test_two_sides_of_one_game_read_each_others_words_and_share_the_reward():
@@ -282,26 +260,15 @@ def test_two_sides_of_one_game_read_each_others_words_and_share_the_reward():
     assert (turn_1.metrics["questions"], turn_2.metrics["questions"]) == (1.0, 0.0)
 
 
-def test_who_loses_a_game_is_told_what_could_have_been():
-    taskset = made(max_errors=0)
-    task = taskset.tasks("train")[0]
-    (ending,) = played(taskset, task, replies("nonsense"))[1].messages
-    deal = deal_in(task)
-    error, result, best = ending["content"].split("\n\n")
-    assert error and result == f"The game is over without an agreement: 0 of {deal.best}."
-    assert best == f"The best assignment, worth {deal.best}:\n{proposal_lines(deal.best_assignment, deal)}"
-
-
 def test_a_side_that_comes_to_no_turn_is_dropped():
     taskset = made(partner="self", max_errors=0)
-    task = taskset.tasks("train")[0]
 
     async def first_side(episode: Any) -> Turn:
         await episode.start()
         return await episode.step("nonsense")
 
     async def both() -> Any:
-        first, second = taskset.self_play(task)
+        first, second = taskset.self_play(taskset.tasks("train")[0])
         return await asyncio.gather(first_side(first), second.start(), return_exceptions=True)
 
     turn, dropped = asyncio.run(both())
@@ -351,10 +318,8 @@ def test_games_can_come_from_a_file(tmp_path: Path):
         ({"n": 11}, "`n` must be 2 to 10, not 11"),
         ({"max_turns": 1}, "`max_turns` must be 2 or more, not 1"),
         ({"max_errors": -1}, "`max_errors` must be 0 or more, not -1"),
-        ({"num_test": -1}, "`num_test` must be 0 or more"),
         ({"llm": {"model": "x"}}, '`llm` is for `partner = "llm"`'),
         ({"partner": "llm", "llm": {"modle": "x"}}, "no setting `modle`. Did you mean `model`"),
-        ({"rolle": 1}, "Did you mean `role`"),
     ],
 )
 def test_args_that_cannot_be_meant_are_refused(args: dict[str, Any], message: str):

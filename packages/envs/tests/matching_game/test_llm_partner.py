@@ -63,12 +63,6 @@ def saying(*texts: Any) -> Callable[[Request], Answer]:
     return answer
 
 
-def test_by_default_it_is_gpt_at_its_home():
-    partner = PartnerServer()
-    assert (partner.base_url, partner.model) == ("https://api.openai.com/v1", "gpt-4.1")
-    assert (partner.api_key_variable, partner.temperature, partner.max_tokens) == ("OPENAI_API_KEY", 0.7, 256)
-
-
 def test_a_whole_game_is_played_and_it_hears_everything_in_order(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     said = saying("[message] Which paper do you mean?", "[reject]", "[message] Not that one.", "[accept]")
@@ -83,6 +77,7 @@ def test_a_whole_game_is_played_and_it_hears_everything_in_order(monkeypatch):
     assert agreed.metrics["partner_replies"] == 4.0 and agreed.metrics["partner_errors"] == 0.0
     first, last = asked[0], asked[-1]
     assert first.path == "/v1/chat/completions" and first.headers["Authorization"] == f"Bearer {KEY}"
+    assert PartnerServer().base_url == "https://api.openai.com/v1"
     assert (first.body["model"], first.body["temperature"], first.body["max_tokens"]) == ("gpt-4.1", 0.7, 256)
     roles = [message["role"] for message in last.body["messages"]]
     assert roles == ["system", *["user", "assistant"] * 3, "user"]
@@ -93,19 +88,13 @@ def test_a_whole_game_is_played_and_it_hears_everything_in_order(monkeypatch):
     assert heard[2] == "You turned it down. It is still your turn: write [message] and what you say to that."
 
 
-def test_it_can_begin():
-    with server(saying("[message] Hello, I am Ben.")) as (url, asked), opened(url) as partners:
+def test_it_can_begin_and_what_it_thinks_is_not_what_it_says():
+    said = saying("<think>[accept] or [reject]?</think>[message] Hello, I am Ben.")
+    with server(said) as (url, asked), opened(url) as partners:
         (opening,) = play(partners, player=1)
-    assert opening[1]["content"].endswith("[message] Hello, I am Ben.")
+    assert opening[1]["content"].endswith("\n\n[message] Hello, I am Ben.")
     system, begins = asked[0].body["messages"]
     assert DEAL.table_text(0) in system["content"] and begins["content"] == "The game begins with you."
-
-
-def test_what_it_thinks_is_not_what_it_says():
-    said = saying("<think>[accept] or [reject]?</think>[message] Good morning.")
-    with server(said) as (url, _), opened(url) as partners:
-        _, turn = play(partners, "[message] Hello")
-    assert turn.messages[0]["content"] == "[message] Good morning."
 
 
 @pytest.mark.parametrize("broken", ["Sure!", "[accept]", "[message] a [reject]", "", "[propose] Ava"])
@@ -126,52 +115,17 @@ def test_a_partner_that_only_breaks_tags_drops_the_episode_and_is_not_the_policy
     assert len(asked) == min(3, max_errors + 1)
 
 
-def refusal(**choice: Any) -> Answer:
-    message = {"role": "assistant", "content": None, "refusal": "I cannot help with that."}
-    return completion(None, **({"message": message} | choice))
-
-
 @pytest.mark.parametrize(
-    ("answer", "reason", "detail"),
+    ("answer", "reason"),
     [
-        (refusal(), "partner_refused", "refused: 'I cannot help with that.'"),
-        (completion("[acc", finish_reason="content_filter"), "partner_refused", "refused: '[acc'"),
-        (completion(None), "partner_error", "a completion without text: None"),
-        (completion("", finish_reason="length"), "partner_error", "cut off at `max_tokens` = 256"),
-        (Answer(401, {"error": "who are you"}), "partner_error", "status 401"),
-        (Answer(429, {}, {"Retry-After": "3600"}), "partner_busy", "status 429"),
+        (completion("[acc", finish_reason="content_filter"), "partner_refused: .*refused: '.acc'"),
+        (completion("", finish_reason="length"), "partner_error: .*cut off at `max_tokens` = 256"),
     ],
 )
-def test_what_is_no_reply_drops_the_episode_with_a_reason(answer: Answer, reason: str, detail: str):
-    failed = pytest.raises(RolloutError)
-    with server(saying(answer)) as (url, _), opened(url, max_tries=1) as partners, failed as raised:
+def test_what_is_no_reply_drops_the_episode_with_a_reason(answer: Answer, reason: str):
+    failed = pytest.raises(RolloutError, match=reason)
+    with server(saying(answer)) as (url, _), opened(url, max_tries=1) as partners, failed:
         play(partners, "[message] Hello")
-    assert raised.value.reason == reason and detail in raised.value.detail
-
-
-def test_after_many_failures_in_a_row_the_run_stops():
-    settings = {"max_tries": 1, "max_failures": 2}
-    with server(saying(Answer(401, {}))) as (url, _), opened(url, **settings) as partners:
-        with pytest.raises(RolloutError, match="partner_error"):
-            play(partners, "[message] Hello")
-        with pytest.raises(UserError, match=r"the partner gpt-4\.1 at .* gave no reply 2 times in a row.*`llm`, and"):
-            play(partners, "[message] Hello")
-
-
-def test_the_run_stops_at_the_last_request_that_is_allowed():
-    with server(saying("[message] Hm.")) as (url, asked), opened(url, max_requests=3) as partners:
-        play(partners, "[message] 1", "[message] 2", "[message] 3")
-        with pytest.raises(UserError, match=r"used up its budget: 3 requests and .* `max_requests` = 3.* `llm`"):
-            play(partners, "[message] 4")
-    assert len(asked) == 3
-
-
-def test_every_try_counts_as_a_request():
-    busy = Answer(503, b"", {"Retry-After": "0.01"})
-    used_up = pytest.raises(UserError, match="`max_requests` = 3")
-    with server(saying(busy)) as (url, asked), opened(url, max_requests=3) as partners, used_up:
-        play(partners, "[message] 1")
-    assert len(asked) == 3
 
 
 def counted(tokens: Any) -> Answer:
@@ -179,13 +133,19 @@ def counted(tokens: Any) -> Answer:
     return Answer(200, {**answer.body, "usage": {"prompt_tokens": 1, "total_tokens": tokens}})
 
 
-def test_the_run_stops_when_the_tokens_are_spent():
-    with server(saying(counted(600))) as (url, asked), opened(url, max_tokens_total=1000) as partners:
-        *_, turn = play(partners, "[message] 1", "[message] 2")
-        assert turn.metrics["partner_tokens"] == 1200.0
-        with pytest.raises(UserError, match=r"2 requests and 1,200 tokens in this run, and `max_tokens_total` = 1,000"):
-            play(partners, "[message] 3")
-    assert len(asked) == 2
+@pytest.mark.parametrize(
+    ("answer", "budget", "num_asked", "message"),
+    [
+        (counted(1), {"max_requests": 3}, 3, "3 requests and 3 tokens in this run, and `max_requests` = 3"),
+        (counted(600), {"max_tokens_total": 1000}, 2, "2 requests and 1,200 tokens .*, and `max_tokens_total` = 1,000"),
+        (Answer(503, b"", {"Retry-After": "0.01"}), {"max_requests": 3}, 3, "`max_requests` = 3"),  # every try counts
+    ],
+)
+def test_the_run_stops_at_the_end_of_the_budget(answer: Answer, budget: dict[str, int], num_asked: int, message: str):
+    used_up = pytest.raises(UserError, match=f"has used up its budget: .*{message}.*`llm`")
+    with server(saying(answer)) as (url, asked), opened(url, **budget) as partners, used_up:
+        play(partners, *["[message] Hello"] * 4)
+    assert len(asked) == num_asked
 
 
 @pytest.mark.parametrize("tokens", [None, "many", -5, 0])
@@ -194,6 +154,15 @@ def test_tokens_are_guessed_for_a_server_that_does_not_count_them(tokens: Any):
         *_, turn = play(partners, "[message] 1")
     length = sum(len(message["content"]) for message in asked[0].body["messages"])
     assert length / 3 < turn.metrics["partner_tokens"] < length
+
+
+def test_giant_messages_are_cut_both_ways_and_half_pairs_can_be_sent():
+    giant = f"[message] {'x' * 100_000}"
+    with server(saying(giant)) as (url, asked), opened(url) as partners:
+        _, first, _ = play(partners, giant, "[message] half \ud83d of a pair")
+    assert MAX_HEARD_CHARS < len(asked[0].body["messages"][-1]["content"]) < MAX_HEARD_CHARS + 100
+    assert "half ? of a pair" in asked[1].body["messages"][-1]["content"]
+    assert len(first.messages[0]["content"]) < MAX_HEARD_CHARS + 100
 
 
 @pytest.mark.parametrize(
@@ -222,33 +191,16 @@ def test_an_injection_that_works_wins_nothing_but_the_proposals_worth():
     assert not turn.done and turn.reward == 0.0  # there is nothing to accept
 
 
-def test_giant_messages_are_cut_and_half_pairs_can_be_sent():
-    with server(saying("[message] Hm.")) as (url, asked), opened(url) as partners:
-        play(partners, f"[message] {'x' * 100_000}", "[message] half \ud83d of a pair")
-    assert MAX_HEARD_CHARS < len(asked[0].body["messages"][-1]["content"]) < MAX_HEARD_CHARS + 100
-    assert "half ? of a pair" in asked[1].body["messages"][-1]["content"]
-
-
-def test_what_it_says_is_cut_too():
-    with server(saying(f"[message] {'y' * 100_000}")) as (url, _), opened(url) as partners:
-        _, turn = play(partners, "[message] Hello")
-    assert len(turn.messages[0]["content"]) < MAX_HEARD_CHARS + 100
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"base_ur": NOWHERE}, "the partner has no setting `base_ur`. Did you mean `base_url`"),
-        ({"base_url": "api.openai.com"}, "partner: `base_url` must be as http"),
         ({"api_key_variable": "sk-secret-0123456789"}, "`api_key_variable` is no name of a variable"),
-        ({"api_key_variable": ""}, "`api_key_variable` is no name of a variable"),
         ({"temperature": 3.0}, "partner: `temperature` must be 0 to 2, not 3.0"),
         ({"temperature": float("nan")}, "partner: `temperature` must be 0 to 2, not nan"),
         ({"max_requests": 0}, "partner: `max_requests` must be 1 or more"),
         ({"max_tokens_total": 0}, "partner: `max_tokens_total` must be 1 or more"),
         ({"max_requests": "many"}, "partner: `max_requests` cannot be 'many'"),
-        ({"timeout_s": 0.0}, "partner: `timeout_s` must be more than 0"),
-        ({"extra": {"temperature": 0.1}}, "partner: `temperature` in `extra`"),
         ({"base_url": NOWHERE, "timeout_s": 0.2}, "cannot be asked: partner_unreachable: "),
     ],
 )
@@ -259,15 +211,10 @@ def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], mes
 
 
 def test_it_sleeps_while_the_policy_trains():
-    def answer(asked: Request) -> Answer:
-        return completion("[message] Hm.") if asked.path.startswith("/v1") else Answer(200, {})
-
-    with server(answer) as (url, asked), opened(url, sleeps=True) as partners:
+    with server(lambda asked: completion("[message] Hm.")) as (url, asked), opened(url, sleeps=True) as partners:
         play(partners, "[message] Hello")
         partners.offload()
-        play(partners, "[message] Hello again")
-    told = [request.path for request in asked if not request.path.startswith("/v1")]
-    assert told == ["/wake_up", "/sleep?level=1", "/wake_up"]
+    assert [one.path for one in asked if not one.path.startswith("/v1")] == ["/wake_up", "/sleep?level=1"]
 
 
 @pytest.mark.slow

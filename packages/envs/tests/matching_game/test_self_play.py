@@ -14,7 +14,7 @@ from slimrl.types import SamplingParams
 from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game_files import deal_of
-from slimrl_envs.matching_game.rules.instructions import LAST_MESSAGE, MUST_ANSWER
+from slimrl_envs.matching_game.rules.protocol import LAST_MESSAGE, MUST_ANSWER
 from tests.rollout.scripted import CHAT, LOGPROB, TOKENIZER, VERSION, make_context
 
 NUM_GAMES = 6

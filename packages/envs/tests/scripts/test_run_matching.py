@@ -1,6 +1,5 @@
 """The script that starts SLIME: what it passes on, and what it says where something is missing. Nothing is started."""
 
-import importlib
 import os
 import re
 import shlex
@@ -18,7 +17,7 @@ from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.slime import generate
 from slimrl_envs.slime.env import build_env
 from slimrl_envs.slime.filter import no_failed_game
-from slimrl_envs.slime.rows import environment_args
+from slimrl_envs.slime.rows import Settings
 
 ROOT = Path(__file__).parents[4]
 SCRIPT = ROOT / "scripts/run_matching.sh"
@@ -40,22 +39,16 @@ def test_what_is_passed_on() -> None:
     words = shlex.split(done.stdout)
     assert words[0] == "python3" and words[1] == str(Path(os.environ.get("HOME", "/")) / "slime/train.py")
     assert words[-3:] == ["--use-wandb", "--lr", "3e-6"]
-    path = value_of(words, "--custom-generate-function-path")
-    module, _, function = path.rpartition(".")
-    assert ":" not in path and function == "generate"
-    assert callable(getattr(importlib.import_module(module), function))
+    assert resolve_name(value_of(words, "--custom-generate-function-path")) is generate
+    assert resolve_name(value_of(words, "--dynamic-sampling-filter-path")) is no_failed_game
+    assert Path(value_of(words, "--prompt-data")).name == "v2_n8_2000_train.jsonl"
+    assert Path(words[words.index("--eval-prompt-data") + 2]).name == "v2_n8_100_test.jsonl"
     assert value_of(words, "--custom-config-path") == str(CONFIG)
     assert value_of(words, "--metadata-key") == "game_state"
     assert value_of(words, "--actor-num-gpus-per-node") == "4"
     assert value_of(words, "--save") == "/a directory"
     batch = int(value_of(words, "--rollout-batch-size")) * int(value_of(words, "--n-samples-per-prompt"))
     assert batch == int(value_of(words, "--global-batch-size"))
-
-
-def test_other_games_are_another_file() -> None:
-    words = [shlex.split(run({"DRY_RUN": "1", "NUM_PAPERS": n}).stdout) for n in ("3", "8")]
-    names = [Path(value_of(some, "--prompt-data")).name for some in words]
-    assert names == ["v2_n3_2000_train.jsonl", "v2_n8_2000_train.jsonl"]
 
 
 def test_every_path_is_absolute_wherever_it_is_started(tmp_path: Path) -> None:
@@ -70,23 +63,10 @@ def test_every_path_is_absolute_wherever_it_is_started(tmp_path: Path) -> None:
     assert words[words.index("--eval-prompt-data") + 2] == str(tmp_path / "my/EVAL_DATA")
 
 
-def test_games_to_train_on_are_not_those_to_evaluate_on() -> None:
-    script = SCRIPT.read_text(encoding="utf-8")
-    assert 'make_data "$DATA" "$NUM_GAMES" train\n' in script
-    assert 'make_data "$EVAL_DATA" "$NUM_EVAL_GAMES" test\n' in script
-
-
-def test_games_are_played_and_filtered_by_functions_that_are_there() -> None:
-    words = shlex.split(run({"DRY_RUN": "1"}).stdout)
-    assert resolve_name(value_of(words, "--dynamic-sampling-filter-path")) is no_failed_game
-    assert resolve_name(value_of(words, "--custom-generate-function-path")) is generate
-
-
 def test_the_config_is_understood() -> None:
     keys = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
     args = Namespace(**keys)
-    given = environment_args(args)
-    taskset = MatchingTaskset(**given)
+    taskset = MatchingTaskset(**Settings.of(args).matching_args)
     assert (taskset.partner, taskset.role) == ("scripted", 1)
     assert resolve_name(args.rollout_interaction_env_path).build_env is build_env
     assert set(keys) == {
@@ -99,28 +79,20 @@ def checks(document: Path) -> list[str]:
     return re.findall(r'python3 -c "(.*)"', document.read_text(encoding="utf-8"))
 
 
-def test_the_guide_and_the_script_check_the_same() -> None:
-    assert len(checks(SCRIPT)) == 1 and checks(SCRIPT) == checks(ROOT / "docs/slime.md")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "missing",
-    ["httpx", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("pydantic", "scipy", "transformers"))],
+    ["httpx", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("", "pydantic", "scipy", "transformers"))],
 )
 def test_a_package_that_is_missing_is_named_before_anything_is_started(missing: str, tmp_path: Path) -> None:
-    (tmp_path / f"{missing}.py").write_text(f"raise ImportError('there is no {missing}')")
+    assert len(checks(SCRIPT)) == 1 and checks(SCRIPT) == checks(ROOT / "docs/slime.md")
+    if missing:
+        (tmp_path / f"{missing}.py").write_text(f"raise ImportError('there is no {missing}')")
     command = [sys.executable, "-c", *checks(SCRIPT)]
-    environ = {"PYTHONPATH": str(tmp_path)}
+    environ = {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode != 0 and f"there is no {missing}" in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.nightly
-def test_nothing_is_said_where_nothing_is_missing(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", *checks(SCRIPT)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (done.returncode != 0) == bool(missing)
+    assert not missing or f"there is no {missing}" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -67,14 +67,6 @@ def test_the_splits_share_no_answer_and_are_the_same_every_time() -> None:
     assert 800 < sum(common[:100]) / 100 < 1200  # the first tasks, which are evaluated, are not the commonest words
 
 
-def test_letters_and_marks_stand_below_each_other() -> None:
-    opening = asyncio.run(TASKSET.environment(CRANE).start())
-    assert [message["role"] for message in opening] == ["system", "user"]
-    assert "<guess>crane</guess>" in opening[0]["content"] and opening[1]["content"] == "Guess 1 of 6."
-    (turn,) = played(["I think\n<guess> Eerie </guess>, as there are many e."])
-    assert said(turn) == "word: e e r i e\nmark: X X Y X G\nGuess 2 of 6."
-
-
 def test_hints_sum_up_all_marks_and_a_mistake_changes_nothing() -> None:
     first, second, third = played(guesses("eerie", "trace", "zzzzz"), taskset=Wordle(hints=True))
     assert said(first).split("\n")[2:] == ["place: _ _ _ _ e", "also: r", "none: i", "Guess 2 of 6."]
@@ -86,12 +78,37 @@ def test_hints_sum_up_all_marks_and_a_mistake_changes_nothing() -> None:
     ]
 
 
-def test_spelt_out_guesses_are_shown_and_taken_and_plain_ones_too() -> None:
-    taskset = Wordle(spelled=True)
-    opening = asyncio.run(taskset.environment(CRANE).start())
-    assert "<guess> c r a n e</guess>" in opening[0]["content"]
-    for reply in ("<guess> c r a n e</guess>", "<guess>crane</guess>", "<guess>\nC R A N E\n</guess>"):
-        assert earned([reply], taskset=taskset) == pytest.approx(1.0)
+def test_letters_and_marks_stand_below_each_other_and_guesses_may_be_spelt_out() -> None:
+    spelled = Wordle(spelled=True)
+    for taskset, shown in ((TASKSET, "<guess>crane</guess>"), (spelled, "<guess> c r a n e</guess>")):
+        opening = asyncio.run(taskset.environment(CRANE).start())
+        assert [message["role"] for message in opening] == ["system", "user"]
+        assert shown in opening[0]["content"] and opening[1]["content"] == "Guess 1 of 6."
+        for reply in ("<guess> c r a n e</guess>", "<guess>crane</guess>", "<guess>\nC R A N E\n</guess>"):
+            assert earned([reply], taskset=taskset) == pytest.approx(1.0)
+    (turn,) = played(["I think\n<guess> Eerie </guess>, as there are many e."])
+    assert said(turn) == "word: e e r i e\nmark: X X Y X G\nGuess 2 of 6."
+
+
+LOST = ("shout", "trace", "about", "there", "going", "would")
+OTHER = {"win": 0.2, "speed": 0.0, "closeness": 0.8, "format": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "weights", "rewards"),
+    [
+        (("crane",), {}, [1.0]),
+        (("shout", "crane"), {}, [0.1, 0.5 + 0.1 * 4 / 5 + 0.3]),
+        # Letters in their places: none, then of `trace` r, a and e, with the c elsewhere.
+        (("shout", "trace"), {}, [0.1, 0.3 * 3.5 / 5]),
+        (("shout", "trace", "there", "crane"), {}, [0.1, 0.3 * 3.5 / 5, 0.0, 0.3 * 1.5 / 5 + 0.5 + 0.1 * 2 / 5]),
+        (LOST, {}, [0.1, 0.3 * 3.5 / 5, 0.0, 0.0, 0.0, 0.0]),
+        (LOST, OTHER, [0.0, 0.8 * 3.5 / 5, 0.0, 0.0, 0.0, 0.0]),
+        ((*LOST[:5], "crane"), OTHER, [0.0, 0.8 * 3.5 / 5, 0.0, 0.0, 0.0, 1 - 0.8 * 3.5 / 5]),
+    ],
+)
+def test_a_turn_earns_what_it_changes_by_the_formula(words: tuple[str, ...], weights: dict, rewards: list) -> None:
+    assert [turn.reward for turn in played(guesses(*words), taskset=Wordle(**weights))] == pytest.approx(rewards)
 
 
 @pytest.mark.parametrize(
@@ -114,23 +131,6 @@ def test_a_mistake_is_told_and_costs_a_guess(reply: str, told: str) -> None:
     assert second.reward == pytest.approx(-0.1 / 2) and second.metrics["valid"] == 0.5
     assert third.metrics["won"] == 1.0 and third.metrics["guesses"] == 3.0
     assert first.reward + second.reward + third.reward == pytest.approx(0.5 + 0.1 * 3 / 5 + 0.3 + 0.1 * 2 / 3)
-
-
-def test_the_reward_is_the_formula_of_the_docstring() -> None:
-    assert earned(guesses("crane")) == pytest.approx(1.0)
-    assert earned(guesses("shout", "crane")) == pytest.approx(0.5 + 0.1 * 4 / 5 + 0.3 + 0.1)
-    # Letters in their places: none, then c r a (trace: Xrac Y): r and a in place, c elsewhere, e in place.
-    assert earned(guesses("shout", "trace")) == pytest.approx(0.3 * (3 + 0.5) / 5 + 0.1)
-    lost = guesses("shout", "trace", "about", "there", "going", "would")
-    assert earned(lost) == pytest.approx(0.3 * 3.5 / 5 + 0.1)
-    other = Wordle(win=0.2, speed=0.0, closeness=0.8, format=0.0)
-    assert earned(lost, taskset=other) == pytest.approx(0.8 * 3.5 / 5)
-    assert earned([*lost[:5], *guesses("crane")], taskset=other) == pytest.approx(1.0)
-
-
-def test_a_turn_earns_what_it_changes() -> None:
-    rewards = [turn.reward for turn in played(guesses("shout", "trace", "there", "crane"))]
-    assert rewards == pytest.approx([0.1, 0.3 * 3.5 / 5, 0.0, 0.3 * 1.5 / 5 + 0.5 + 0.1 * 2 / 5])
 
 
 def test_the_worst_win_is_worth_more_than_the_best_loss() -> None:

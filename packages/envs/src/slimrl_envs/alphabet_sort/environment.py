@@ -6,11 +6,9 @@ requests are fixed beforehand: no reply changes them. The rules are in `alphabet
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import cycle
-from typing import Any
 
 from slimrl.errors import UserError, nearest
 from slimrl.io.settings import refuse_less
@@ -69,8 +67,9 @@ class AlphabetSort(Taskset):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._check_range("turns", self.min_turns, self.max_turns, 1)
-        self._check_range("names", self.min_names, self.max_names, 1)
+        for unit, low, high in (("turns", self.min_turns, self.max_turns), ("names", self.min_names, self.max_names)):
+            if not 1 <= low <= high:
+                raise UserError(f"alphabet-sort: needs 1 <= min_{unit} <= max_{unit}, not {low} and {high}.")
         if self.max_names < MIN_AT_FIRST:
             raise UserError("alphabet-sort: `max_names` must be 2 or more: a list of one name is sorted already.")
         if not self.sort_by:
@@ -99,43 +98,38 @@ class AlphabetSort(Taskset):
                 break
         if len(lists) < size:
             raise UserError(f"alphabet-sort: found only {len(lists)} lists for `num_{split}` = {size}; lower it.")
-        return [Task(f"{split}/{place}", _data(arrivals)) for place, arrivals in enumerate(lists)]
+        turns = ([{"names": list(one.names), "by": one.by} for one in arrivals] for arrivals in lists)
+        return [Task(f"{split}/{place}", {"turns": of_task}) for place, of_task in enumerate(turns)]
 
     def environment(self, task: Task) -> "AlphabetSortEpisode":
-        arrivals = _arrivals(task.data)
+        arrivals = _arrivals(task)
         return AlphabetSortEpisode(arrivals, self._requests(arrivals), self.power, self._examples)
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """An expert, one that puts the right names in any order, and one that leaves them as they arrived."""
-        return {"expert": self._solve, "random": self._shuffle, "unsorted": self._leave_unsorted}
+        """An expert; one whose answers have the right names and tags in any order; and one that leaves the names in the
+        order in which they arrived."""
 
-    def _solve(self, task: Task, seed: int) -> list[Message]:
-        return [SYSTEM, *self._turns(_arrivals(task.data), lambda lines: lines)]
+        def shuffle(task: Task, seed: int) -> list[Message]:
+            rng = random.Random(f"{seed}/{task.id}")
+            return self._play(task, lambda lines: rng.sample(lines, len(lines)))
 
-    def _shuffle(self, task: Task, seed: int) -> list[Message]:
-        """A player whose answers have all names, and the right ones tagged, in any order."""
-        rng = random.Random(f"{seed}/{task.id}")
-        return [SYSTEM, *self._turns(_arrivals(task.data), lambda lines: rng.sample(lines, len(lines)))]
+        def leave_unsorted(task: Task, seed: int) -> list[Message]:
+            order = [name for arrival in _arrivals(task) for name in arrival.names]
+            return self._play(
+                task, lambda lines: sorted(lines, key=lambda line: order.index(line.removesuffix(NEW_TAG)))
+            )
 
-    def _leave_unsorted(self, task: Task, seed: int) -> list[Message]:
-        """A player whose answers have all names, and the right ones tagged, in the order in which they arrived."""
-        arrivals = _arrivals(task.data)
-        order = [name for arrival in arrivals for name in arrival.names]
-        return [
-            SYSTEM,
-            *self._turns(arrivals, partial(sorted, key=lambda line: order.index(line.removesuffix(NEW_TAG)))),
-        ]
+        return {"expert": lambda task, seed: self._play(task, list), "random": shuffle, "unsorted": leave_unsorted}
+
+    def _play(self, task: Task, answer: Callable[[list[str]], list[str]]) -> list[Message]:
+        return [SYSTEM, *self._turns(_arrivals(task), answer)]
 
     def failure_kind(self, rollout: Rollout) -> str:
         """The first thing that was wrong in some turn; empty where the turns or the context ran out."""
         if rollout.metrics.get("unfinished", 1.0):
             return ""
         return next((kind for name, kind in KINDS.items() if rollout.metrics[name] < 1.0), "")
-
-    def _check_range(self, unit: str, low: int, high: int, least: int) -> None:
-        if not least <= low <= high:
-            raise UserError(f"alphabet-sort: needs {least} <= min_{unit} <= max_{unit}, not {low} and {high}.")
 
     def _make_examples(self, rng: random.Random) -> list[Message]:
         """The examples as turns of a conversation: as many of each number of turns, and of each key, as possible."""
@@ -144,7 +138,7 @@ class AlphabetSort(Taskset):
         for place in range(self.num_examples):
             num_turns = self.max_turns - place * lengths // self.num_examples
             drawn = self._draw(rng, _names("train"), self._keys(lambda: next(keys), num_turns))
-            messages += self._turns(drawn, lambda lines: lines)
+            messages += self._turns(drawn, list)
         return messages
 
     def _turns(self, arrivals: Sequence[Arrival], answer: Callable[[list[str]], list[str]]) -> list[Message]:
@@ -196,18 +190,15 @@ class AlphabetSortEpisode:
         # The turn's share of the mean over all turns. Turns that are never played earn nothing.
         reward = self._scores[-1].similarity ** self._power / len(self._arrivals)
         following = self._requests[num_played : num_played + 1]
-        return Turn(not following, following, reward, self._metrics())
-
-    def _metrics(self) -> dict[str, float]:
-        """The means over the turns so far. `similarity` is not raised to the power."""
-        columns: dict[str, list[float]] = {
-            "similarity": [score.similarity for score in self._scores],
-            "exact": [score.similarity == 1.0 for score in self._scores],
-            "tagged": [score.tagged for score in self._scores],
-            "names": [score.names for score in self._scores],
-            "marks": [score.new_tags for score in self._scores],
+        # The means over the turns so far. `similarity` is not raised to the power.
+        metrics = {
+            "similarity": sum(score.similarity for score in self._scores) / num_played,
+            "exact": sum(score.similarity == 1.0 for score in self._scores) / num_played,
+            "tagged": sum(score.tagged for score in self._scores) / num_played,
+            "names": sum(score.names for score in self._scores) / num_played,
+            "marks": sum(score.new_tags for score in self._scores) / num_played,
         }
-        return {name: sum(values) / len(values) for name, values in columns.items()}
+        return Turn(not following, following, reward, metrics)
 
 
 def _names(split: Split) -> tuple[list[str], list[str]]:
@@ -218,9 +209,5 @@ def _names(split: Split) -> tuple[list[str], list[str]]:
     return firsts, lasts
 
 
-def _data(arrivals: Sequence[Arrival]) -> dict[str, Any]:
-    return {"turns": [{"names": list(arrival.names), "by": arrival.by} for arrival in arrivals]}
-
-
-def _arrivals(data: Mapping[str, Any]) -> list[Arrival]:
-    return [Arrival(tuple(turn["names"]), turn["by"]) for turn in data["turns"]]
+def _arrivals(task: Task) -> list[Arrival]:
+    return [Arrival(tuple(turn["names"]), turn["by"]) for turn in task.data["turns"]]

@@ -19,14 +19,14 @@ from slimrl.io.settings import refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.matching_game.episode import MatchingEpisode
 from slimrl_envs.matching_game.llm_partner import llm_partners_of
-from slimrl_envs.matching_game.metrics import kind_of_failure
 from slimrl_envs.matching_game.opponents import Opponent, ScriptedPartner, SelfOpponent, text_since
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import MAX_ERRORS, MatchingGame, usual_turns
 from slimrl_envs.matching_game.rules.game_files import deal_of, game_state, read_games
 from slimrl_envs.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_of_seed, split_of
 from slimrl_envs.matching_game.rules.planner import Planner
-from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, RandomPlayer
+from slimrl_envs.matching_game.rules.players import RESERVED, SCRIPTS, propose_at_random
+from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
 
 PARTNERS = ("scripted", "llm", "self")
@@ -98,7 +98,8 @@ class MatchingTaskset(Taskset):
 
     def environment(self, task: Task) -> MatchingEpisode:
         game, player = self._game(task), self.role - 1
-        return self._episode(game, player, self._partner(game, 1 - player, task))
+        partner = self._llm.partner(game, 1 - player) if self._llm else self._partner(game, 1 - player, task)
+        return self._episode(game, player, partner)
 
     def self_play(self, task: Task) -> Sequence[MatchingEpisode]:
         """The episodes of both sides of one game, which play each other."""
@@ -122,7 +123,8 @@ class MatchingTaskset(Taskset):
         the first ones are early. So the demonstrations also show the consequences of errors: rejections and last
         messages. Where no game has time for a second proposal, the planner asks between one question and one a paper.
         """
-        rng, deal, player = random.Random(f"demonstration/{task.id}"), self._deal(task), self.role - 1
+        rng, player = random.Random(f"demonstration/{task.id}"), self.role - 1
+        deal = self._game(task).deal
         most = usual_turns(deal.size) if self.max_turns is None else self.max_turns
         max_turns = rng.choice((most, rng.randint(min(2 * deal.size + 2, most), most)))
         game = MatchingGame(deal, max_turns, self.max_errors)
@@ -141,34 +143,43 @@ class MatchingTaskset(Taskset):
         return self._play(task, game, reply)
 
     def _propose_at_random(self, task: Task, seed: int) -> list[Message]:
-        """A game of a player who proposes assignments at random."""
-        game, rng = self._game(task), random.Random(f"{seed}/{task.id}")
-        return self._play(task, game, RandomPlayer(game.deal, self.role - 1, rng).reply)
+        game = self._game(task)
+        return self._play(task, game, propose_at_random(game.deal, random.Random(f"{seed}/{task.id}")).reply)
 
     def _play_as(self, name: str, task: Task, seed: int) -> list[Message]:
-        """The conversation of a player of `rules/players.py`."""
         game = self._game(task)
         return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return the kind of failure of a game below the best reward (`metrics.kind_of_failure`)."""
-        return kind_of_failure(rollout.metrics, self.max_errors)
+        """Return the way in which an episode fell short of the best; empty where it ran out of turns."""
+        metrics = rollout.metrics
+        if metrics["errors"] > self.max_errors:
+            return "too many errors"
+        if metrics["unfinished"]:
+            return ""
+        if metrics["agreed"]:
+            mark = "its own view" if metrics["score"] < metrics["own_view"] else "the best"
+            return f"agreed on less than {mark}"
+        if metrics["valid_proposals"]:
+            return "proposals turned down"
+        return "no valid proposal" if metrics["proposals"] else "never proposed"
 
     def offload(self) -> None:
         """Frees the device memory of a partner that shares the policy's device."""
         if self._llm:
             self._llm.offload()
 
-    def _deal(self, task: Task) -> Deal:
-        return deal_of(task.data["game_state"], task.id)
+    def shy_partner(self, deal: Deal, player: int, rng: random.Random) -> Player:
+        """Return the scripted partner of a game. A subclass may have another one."""
+        return ShyPartner(deal, player, rng)
 
     def _game(self, task: Task) -> MatchingGame:
-        return MatchingGame(self._deal(task), self.max_turns, self.max_errors)
+        return MatchingGame(deal_of(task.data["game_state"], task.id), self.max_turns, self.max_errors)
 
-    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> Opponent:
-        if self._llm and not scripted:
-            return self._llm.partner(game, player)
-        return ScriptedPartner(game, player, ShyPartner(game.deal, player, random.Random(f"matching-game/{task.id}")))
+    def _partner(self, game: MatchingGame, player: int, task: Task) -> Opponent:
+        return ScriptedPartner(
+            game, player, self.shy_partner(game.deal, player, random.Random(f"matching-game/{task.id}"))
+        )
 
     def _episode(self, game: MatchingGame, player: int, other: Opponent) -> MatchingEpisode:
         return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
@@ -184,7 +195,7 @@ class MatchingTaskset(Taskset):
             num_heard = len(game.history)
             return reply(heard)
 
-        return converse(self._episode(game, player, self._partner(game, 1 - player, task, scripted=True)), answer)
+        return converse(self._episode(game, player, self._partner(game, 1 - player, task)), answer)
 
     def _read(self, split: Split) -> list[Task]:
         """The games of a split in the file. Raises UserError where it has none."""

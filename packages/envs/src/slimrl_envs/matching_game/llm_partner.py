@@ -18,7 +18,7 @@ from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings, refuse_less
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics
-from slimrl_envs.matching_game.opponents import Partner
+from slimrl_envs.matching_game.opponents import Opponent
 from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
 from slimrl_envs.matching_game.rules.protocol import play_text
 
@@ -82,20 +82,28 @@ class LLMPartners:
     """The partners of all games. They share a server, which is asked from a thread of its own, and a budget."""
 
     def __init__(self, server: PartnerServer) -> None:
-        self._server = server
-        self._chat = ChatClient(server)
+        self._server, self._chat = server, ChatClient(server)
         self.num_requests = self.num_tokens = 0  # that the budget has paid for
         self._thread = LoopThread("partner")
         self._thread.keep(self._chat.close)
 
     def partner(self, game: MatchingGame, player: int) -> "LLMPartner":
-        """The partner of one game, which plays for `player`."""
+        """Return the partner of one game, which plays for `player`."""
         return LLMPartner(game, player, self, self._server.max_tries)
 
     async def reply(self, messages: Sequence[Message]) -> Reply:
-        """The model's next reply, and the tokens that all tries for it took. Raises RolloutError if there is none, and
+        """Return the model's next reply, and the tokens that it took. Raises RolloutError if there is none, and
         UserError after too many such failures or at the end of the budget."""
-        return await self._thread.run(self._reply(messages))
+
+        async def attempt(failures: Sequence[HttpError]) -> Reply:
+            self._begin_request()
+            return await self._chat.reply(self._body(messages))
+
+        reply = await self._thread.run(self._chat.ask(attempt))
+        num_chars = sum(len(message["content"]) for message in messages) + len(reply.text)
+        tokens = reply.num_tokens or num_chars // CHARS_PER_TOKEN + 1
+        self.num_tokens += tokens
+        return Reply(reply.text, tokens)
 
     def check(self) -> None:
         """Raises UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""
@@ -109,16 +117,6 @@ class LLMPartners:
     def close(self) -> None:
         """Gives up open questions and connections."""
         self._thread.close()
-
-    async def _reply(self, messages: Sequence[Message]) -> Reply:
-        async def attempt(failures: Sequence[HttpError]) -> Reply:
-            self._begin_request()
-            return await self._chat.reply(self._body(messages))
-
-        reply = await self._chat.ask(attempt)
-        tokens = reply.num_tokens or _guess(messages, reply.text)
-        self.num_tokens += tokens
-        return Reply(reply.text, tokens)
 
     def _begin_request(self) -> None:
         """Counts a request. Raises UserError if the budget is used up."""
@@ -138,7 +136,7 @@ class LLMPartners:
         return {**self._server.body(messages), "temperature": self._server.temperature}
 
 
-class LLMPartner(Partner):
+class LLMPartner(Opponent):
     """The partner of one game, which remembers the conversation."""
 
     def __init__(self, game: MatchingGame, player: int, partners: LLMPartners, max_tries: int) -> None:
@@ -149,23 +147,19 @@ class LLMPartner(Partner):
         self._spent = {"partner_replies": 0.0, "partner_errors": 0.0, "partner_tokens": 0.0}
 
     async def _act(self, heard: str) -> None:
-        text = await self._say(self._frame(heard))
+        # A player that writes the tag itself could end its data and write as the system; its bracket is replaced.
+        text = f"<player>\n{TAG.sub('[', heard)}\n</player>" if heard else STILL if len(self._messages) > 1 else BEGIN
         for tries in range(1, self._max_tries + 1):
+            said = await self._say(text)
             try:
-                play_text(self._game, self._player, without_thoughts(text))
+                play_text(self._game, self._player, without_thoughts(said))
                 return
             except IllegalAct as error:
                 if tries == self._max_tries or self._game.is_over:
-                    detail = f"{error} It wrote {text!r:.200} ({tries} tries)"
+                    detail = f"{error} It wrote {said!r:.200} ({tries} tries)"
                     raise RolloutError("partner_illegal", detail) from error
                 self._spent["partner_errors"] += 1
-                text = await self._say(f"That is not possible: {error}")
-
-    def _frame(self, heard: str) -> str:
-        # A player that writes the tag itself could end its data and write as the system; its bracket is replaced.
-        if heard:
-            return f"<player>\n{TAG.sub('[', heard)}\n</player>"
-        return STILL if len(self._messages) > 1 else BEGIN
+                text = f"That is not possible: {error}"
 
     def metrics(self) -> Metrics:
         """The number of its replies in this game, of those that were no legal act, and of the tokens that they took."""
@@ -182,7 +176,7 @@ class LLMPartner(Partner):
 
 
 def llm_partners_of(settings: dict[str, Any]) -> LLMPartners:
-    """The partners with these fields of `PartnerServer`. Raises UserError if the server does not answer."""
+    """Return the partners with these fields of `PartnerServer`. Raises UserError if the server does not answer."""
     partners = LLMPartners(read_settings(PartnerServer, settings, "partner"))
     try:
         partners.check()
@@ -190,7 +184,3 @@ def llm_partners_of(settings: dict[str, Any]) -> LLMPartners:
         partners.close()
         raise
     return partners
-
-
-def _guess(messages: Sequence[Message], text: str) -> int:
-    return (sum(len(message["content"]) for message in messages) + len(text)) // CHARS_PER_TOKEN + 1

@@ -6,8 +6,7 @@ from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError
 from slimrl.types import Metrics
 from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
-from slimrl_envs.matching_game.rules.players import Player
-from slimrl_envs.matching_game.rules.protocol import format_act, play_text, truncate_message
+from slimrl_envs.matching_game.rules.protocol import Player, format_act, play_text, truncate_message
 
 
 class Opponent:
@@ -15,9 +14,19 @@ class Opponent:
 
     def __init__(self, game: MatchingGame, player: int) -> None:
         self._game, self._player = game, player
+        self._num_heard = 0
 
     async def answer(self) -> None:
         """Return when it is the policy's turn, or the game is over. Raises RolloutError if the opponent fails."""
+        # A partner may act twice: after a rejection the turn stays.
+        while not self._game.is_over and self._game.turn == self._player:
+            heard = text_since(self._game, self._num_heard, 1 - self._player)
+            self._num_heard = len(self._game.history)
+            await self._act(heard)
+
+    async def _act(self, heard: str) -> None:
+        """Play one act, after the other player's acts. These are empty at the beginning, and when this side has just
+        rejected a proposal."""
         raise NotImplementedError
 
     def leave(self) -> None:
@@ -28,25 +37,7 @@ class Opponent:
         return {}
 
 
-class Partner(Opponent):
-    """An opponent that plays its turns itself."""
-
-    _num_heard = 0
-
-    async def answer(self) -> None:
-        # A partner may act twice: after a rejection the turn stays.
-        while not self._game.is_over and self._game.turn == self._player:
-            heard = text_since(self._game, self._num_heard, 1 - self._player)
-            self._num_heard = len(self._game.history)
-            await self._act(heard)
-
-    async def _act(self, heard: str) -> None:
-        """Play one act, after the other player's acts. These are empty at the beginning, and when the partner has just
-        rejected a proposal."""
-        raise NotImplementedError
-
-
-class ScriptedPartner(Partner):
+class ScriptedPartner(Opponent):
     """A partner that is a script, and makes no mistakes."""
 
     def __init__(self, game: MatchingGame, player: int, script: Player) -> None:
@@ -77,6 +68,6 @@ class SelfOpponent(Opponent):
 
 
 def text_since(game: MatchingGame, num_heard: int, player: int) -> str:
-    """The text of a player's acts after the first `num_heard` of the game, as the other player reads it."""
+    """Return the text of a player's acts after the first `num_heard` of the game, as the other player reads it."""
     acts = [act for who, act in game.history[num_heard:] if who == player]
     return "\n\n".join(format_act(truncate_message(act), game.deal) for act in acts)

@@ -16,18 +16,8 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.io.loop_thread import LoopThread
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
-from slimrl.types import Environment, Message, Task
-from slimrl_envs.slime.rows import (
-    GAME,
-    TIMEOUT_S,
-    entries_of,
-    environment_args,
-    read_state,
-    task_of,
-    taskset_of,
-    timeout_of,
-)
-from slimrl_envs.slime.tokenizer import without_end
+from slimrl.types import Environment, Message
+from slimrl_envs.slime.rows import GAME, TIMEOUT_S, Settings, game_task, read_state, task_of, taskset_of, tokenizer_of
 
 Observation = dict[str, Any]
 logger = logging.getLogger(__name__)
@@ -58,7 +48,8 @@ class MatchingEnv:
         """
         given = {**(args or {}), **({} if max_turns is None else {"max_turns": max_turns})}
         self._taskset = taskset_of(json.dumps(given, sort_keys=True))
-        self._sample, self._timeout_s, self._hf_checkpoint = sample, timeout_s, hf_checkpoint
+        self._sample, self._timeout_s = sample, timeout_s
+        self._ends = tuple(tokenizer_of(hf_checkpoint).all_special_tokens) if hf_checkpoint else ()
         self._thread = LoopThread("slime")
         self._episode: Environment | None = None
         self._reward = 0.0
@@ -69,42 +60,46 @@ class MatchingEnv:
         state = read_state(dict(game_state)) if game_state is not None else None
         if state is None and self._sample is None:
             raise UserError(f"slime: no game to play: give `reset` the {GAME} of a row.")
-        task = task_of(self._sample) if state is None else Task("slime", {GAME: state})
-        try:
-            self._episode = new_episode(self._taskset, task)
-        except ValueError as error:
-            raise UserError(f"slime: that {GAME} is no game: {error}.") from error
+        task = task_of(self._sample) if state is None else game_task("slime", state)
+        self._episode = new_episode(self._taskset, task)
         self._note(0.0, {})
         messages = self._thread.wait(run_with_timeout(start_episode(self._episode), "environment", self._timeout_s))
         return observation_of(messages), {"game_id": task.id}
 
     def step(self, text: str) -> tuple[Observation, bool, dict[str, Any]]:
-        """Plays a reply. Returns the observation, whether the game is over, and `info`.
+        """Play a reply. Returns the observation, whether the game is over, and `info`.
 
         `info` has the `reward`, which is 0 until the game is over, and the metrics so far. If the partner fails, the
         game is over, `info` has the `failure`, and the sample is not trained on. Raises UserError without a game.
         """
         if self._episode is None:
             raise UserError("slime: there is no game in progress: call `reset` first.")
-        reply = without_end(text, self._hf_checkpoint) if self._hf_checkpoint else text
+        # By SLIME's defaults SGLang leaves special tokens such as `<|im_end|>` at the end of a reply.
+        while self._ends and text.endswith(self._ends):
+            text = next(text.removesuffix(end) for end in self._ends if text.endswith(end))
+        work = run_with_timeout(step_episode(self._episode, text), "environment", self._timeout_s)
         try:
-            turn = self._thread.wait(
-                run_with_timeout(step_episode(self._episode, reply), "environment", self._timeout_s)
-            )
+            turn = self._thread.wait(work)
         except RolloutError as error:  # SLIME's rollout catches nothing: one failure would end all of its run
             self._leave()
-            return observation_of([]), True, {"reward": 0.0, "failure": self._record_failure(error)}
+            failure = f"{error.reason}: {error.detail}"
+            logger.warning("a sample is not trained on: %s", failure)
+            self._note(0.0, {})
+            if self._sample is not None:
+                self._sample.remove_sample = True
+                self._sample.metadata["failure"] = failure
+            return observation_of([]), True, {"reward": 0.0, "failure": failure}
         self._note(turn.reward, turn.metrics)
         if turn.done:
             self._leave()
         return observation_of(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
 
     def get_normalized_reward(self) -> float:
-        """The reward of the last game so far: the agreement's share of the best value; 0 without one."""
+        """Return the reward of the last game so far: the agreement's share of the best value; 0 without one."""
         return self._reward
 
     def format_observation(self, observation: Observation) -> Message:
-        """The chat message of an observation."""
+        """Return the chat message of an observation."""
         return {"role": "user", "content": observation["obs_str"]}
 
     def close(self) -> None:
@@ -113,42 +108,31 @@ class MatchingEnv:
         self._thread.close()
 
     def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
-        """Keeps the reward, and writes it and the metrics into the sample."""
+        """Keep the reward, and write it and the metrics into the sample."""
         self._reward = reward
         # A sample gets a reward at once, 0 without an agreement: SLIME asks a reward model about one that has none.
         if self._sample is not None:
             self._sample.reward = reward
             self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
 
-    def _record_failure(self, error: RolloutError) -> str:
-        """The failure in words, which is also logged and written into the sample."""
-        failure = f"{error.reason}: {error.detail}"
-        logger.warning("a sample is not trained on: %s", failure)
-        self._note(0.0, {})
-        if self._sample is not None:
-            self._sample.remove_sample = True
-            self._sample.metadata["failure"] = failure
-        return failure
-
     def _leave(self) -> None:
-        if self._episode is None:
-            return
-        episode: Environment = self._episode
+        if self._episode is not None:
+            self._thread.wait(close_episode(self._episode))
         self._episode = None
-        self._thread.wait(close_episode(episode))
 
 
 def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
-    """The environment of a sample; SLIME's rollout calls this. Raises UserError for settings that cannot act here."""
-    settings = environment_args(args)
-    if settings.get("role", 1) != 1:
+    """Return the environment of a sample; SLIME's rollout calls this. Raises UserError for settings that cannot act
+    here."""
+    settings = Settings.of(args)
+    if settings.matching_args.get("role", 1) != 1:
         raise UserError(
             "slime: matching_args.role = 2 cannot act here: the prompts of the rows show the table of player 1. Use "
             "slimrl.integrations.slime.generate, or remove it."
         )
-    return MatchingEnv(settings, sample, timeout_of(args), str(entries_of(args).get("hf_checkpoint") or ""))
+    return MatchingEnv(json.loads(settings.environment), sample, settings.matching_timeout_s, settings.hf_checkpoint)
 
 
 def observation_of(messages: Any) -> Observation:
-    """The observation in the form of SLIME's examples."""
+    """Return the observation in the form of SLIME's examples."""
     return {"obs_str": "\n\n".join(message["content"] for message in messages), "role": "user"}

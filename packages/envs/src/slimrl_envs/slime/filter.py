@@ -1,17 +1,13 @@
 """A filter of the groups that SLIME trains on: `--dynamic-sampling-filter-path
-slimrl.integrations.slime.filter.no_failed_game`.
-
-The module knows nothing of games or tokens. See docs/slime.md.
+slimrl.integrations.slime.filter.no_failed_game`. See docs/slime.md.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from slimrl_envs.slime.rows import Sample
 
-
-def no_failed_game(args: Any, samples: Sequence[Sample], **kwargs: Any) -> bool:
-    """Whether to keep a group, none of whose games may have failed through no fault of the policy.
+def no_failed_game(args: Any, samples: Sequence[Any], **kwargs: Any) -> bool:
+    """Return True to keep a group: none of its games failed through no fault of the policy.
 
     SLIME leaves a failed sample out of the loss (`remove_sample`), but its reward of 0 still counts in the mean that
     the others are compared with, and would praise them all for nothing. SLIME plays another group instead.

@@ -1,81 +1,109 @@
-"""The inputs that SLIME hands over: its `Sample`, the game in it, and the settings of the environment in `args`.
+"""The inputs that SLIME hands over: the settings in its `args`, the game in a sample, and the tokenizer.
 
 Neither SLIME nor PyTorch is imported. See docs/slime.md.
 """
 
 import json
-from dataclasses import dataclass, field
-from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from transformers import AutoTokenizer
 
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
 from slimrl.types import Task, Taskset
+from slimrl_envs.matching_game.rules.game_files import deal_of
 
-ENVIRONMENT = "matching-game"
 GAME = "game_state"
 TIMEOUT_S = 120.0  # for one answer of the partner
 # More than are played at once, because a short outage of the router or the partner fails all of those.
 MAX_FAILURES = 1024
-NOT_HERE = ("n", "games", "num_train", "num_test", "seed", "max_turns", "thoughts")
+FROM_DATA = "games come from --prompt-data"
+# Settings of `matching_args` that cannot act, and why.
+NOT_HERE = {
+    **dict.fromkeys(("n", "games", "num_train", "num_test", "seed"), FROM_DATA),
+    "max_turns": "max_turns stands by itself",
+    "thoughts": "it is for slimrl's warm-up",
+}
+Above0 = Annotated[float, Field(gt=0)]
 
 
-@dataclass
-class Sample:
-    """The part of SLIME's `slime.utils.types.Sample` that is used here. It replaces SLIME's class if SLIME is not
-    installed."""
+class Settings(BaseModel):
+    """The entries of SLIME's `args` that count here. `--custom-config-path` sets `max_turns` and the ones with the
+    prefix `matching_`. An empty text and a limit of 0 are none."""
 
-    class Status(Enum):
-        """The end of a rollout, as SLIME names it."""
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
-        PENDING = "pending"
-        COMPLETED = "completed"
-        TRUNCATED = "truncated"
-        ABORTED = "aborted"
-        FAILED = "failed"
+    hf_checkpoint: str = ""
+    sglang_router_ip: str = ""
+    sglang_router_port: int = 0
+    rollout_max_context_len: int = 0
+    rollout_batch_size: int = 1
+    use_rollout_routing_replay: bool = False
+    save: str = ""
+    max_turns: int | None = None
+    matching_args: dict[str, Any] = {}
+    matching_turn_tokens: int = 0
+    matching_timeout_s: Above0 = TIMEOUT_S
+    matching_max_failures: Annotated[int, Field(gt=0)] = MAX_FAILURES
+    matching_log_dir: str | None = None
 
-    status: Any = Status.PENDING
-    index: int | None = None
-    group_index: int | None = None
-    prompt: Any = ""
-    label: Any = None
-    tokens: list[int] = field(default_factory=list)
-    response: str = ""
-    response_length: int = 0
-    loss_mask: list[int] = field(default_factory=list)
-    rollout_log_probs: list[float] = field(default_factory=list)
-    weight_versions: list[str] = field(default_factory=list)
-    reward: Any = None
-    remove_sample: bool = False
-    session_id: str | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
+    @classmethod
+    def of(cls, args: Any) -> "Settings":
+        """Return the settings in SLIME's `args`, where None is the default. Raises UserError for an invalid one."""
+        try:
+            return cls.model_validate({name: value for name, value in vars(args).items() if value is not None})
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            raise UserError(f"slime: args.{name} is {first['input']!r:.100}: {first['msg']}.") from error
+
+    @property
+    def environment(self) -> str:
+        """The `args` of the environment as JSON. Raises UserError for one that cannot act here."""
+        given = self.matching_args
+        if wrong := [name for name in NOT_HERE if name in given]:
+            raise UserError(f"slime: matching_args.{wrong[0]} cannot act: {NOT_HERE[wrong[0]]}. Remove it.")
+        if given.get("partner") == "self":
+            raise UserError(
+                'slime: matching_args.partner = "self" cannot act: SLIME plays one side. It is for slimrl\'s `rl`.'
+            )
+        return json.dumps(given | ({} if self.max_turns is None else {"max_turns": self.max_turns}), sort_keys=True)
 
 
-def task_of(sample: Sample) -> Task:
-    """The task of a sample, whose game is in its metadata (`--metadata-key game_state`) or its label (`--label-key
-    ground_truth`).
+def task_of(sample: Any) -> Task:
+    """Return the task of a sample, whose game is in its metadata (`--metadata-key game_state`) or its label
+    (`--label-key ground_truth`).
 
     The samples of a group have the same id, and so meet the same scripted partner. Raises UserError without a game.
     """
     place = group_of(sample)
     for held in (sample.metadata, sample.label):
-        state = read_state(held)
-        if state is not None:
-            return Task(f"slime/{place}", {GAME: state})
+        if (state := read_state(held)) is not None:
+            return game_task(f"slime/{place}", state)
     raise UserError(
         f"slime: sample {place} has no game: neither its metadata nor its label is a {GAME}. Make the data with "
         f"scripts/generate_data.py, and pass --prompt-data FILE --input-key prompt --metadata-key {GAME}."
     )
 
 
-def group_of(sample: Sample) -> int:
-    """The number of a sample's group, or its own where it is in none."""
-    return (sample.index or 0) if sample.group_index is None else sample.group_index
+def game_task(task_id: str, state: dict[str, Any]) -> Task:
+    """Return the task of a game. Raises UserError if the state is invalid."""
+    try:
+        deal_of(state, task_id)
+    except ValueError as error:
+        raise UserError(f"slime: the {GAME} of sample {task_id} is no game: {error}.") from error
+    return Task(task_id, {GAME: state})
+
+
+def group_of(sample: Any) -> int:
+    """Return the number of a sample's group, or its own where it is in none."""
+    return (sample.index or 0) if sample.group_index is None else int(sample.group_index)
 
 
 def read_state(held: Any) -> dict[str, Any] | None:
-    """The game state in a value: the value itself, its JSON, or an entry of it. None if there is none."""
+    """Return the game state in a value: the value itself, its JSON, or an entry of it. None if there is none."""
     if isinstance(held, str):
         try:
             held = json.loads(held)
@@ -86,41 +114,19 @@ def read_state(held: Any) -> dict[str, Any] | None:
     return held if "table" in held else read_state(held.get(GAME))
 
 
-def entries_of(args: Any) -> dict[str, Any]:
-    """The entries of SLIME's `args` by name; each version of SLIME has others."""
-    return {} if args is None else vars(args)
-
-
-def environment_args(args: Any) -> dict[str, Any]:
-    """The `args` of the environment: those in `matching_args`, and `max_turns`, which SLIME's examples set too.
-
-    Raises UserError for a setting that cannot act here.
-    """
-    entries = entries_of(args)
-    given = entries.get("matching_args") or {}
-    if not isinstance(given, dict):
-        raise UserError(
-            f"slime: matching_args is {given!r:.100}, expected a mapping (see configs/matching_config.yaml)."
-        )
-    if wrong := [name for name in NOT_HERE if name in given]:
-        reasons = {"max_turns": "max_turns stands by itself", "thoughts": "it is for slimrl's warm-up"}
-        where = reasons.get(wrong[0], "games come from --prompt-data")
-        raise UserError(f"slime: matching_args.{wrong[0]} cannot act: {where}. Remove it.")
-    if given.get("partner") == "self":
-        raise UserError(
-            'slime: matching_args.partner = "self" cannot act: SLIME plays one side. It is for slimrl\'s `rl`.'
-        )
-    max_turns = entries.get("max_turns")
-    return {**given, **({} if max_turns is None else {"max_turns": max_turns})}
-
-
-def timeout_of(args: Any) -> float:
-    """The longest wait for the partner in seconds, from `matching_timeout_s`."""
-    return float(entries_of(args).get("matching_timeout_s") or TIMEOUT_S)
+@cache
+def taskset_of(environment: str) -> Taskset:
+    """Return the taskset with these `args`, given as JSON. It is made once for a process, so that a language model as
+    partner is checked once, and its budget is for all games."""
+    return load_taskset("matching-game", json.loads(environment))
 
 
 @cache
-def taskset_of(environment: str) -> Taskset:
-    """The taskset with these `args`, given as JSON. It is made once for a process, so that a language model as partner
-    is checked once, and its budget is for all games."""
-    return load_taskset(ENVIRONMENT, json.loads(environment))
+def tokenizer_of(hf_checkpoint: str) -> Any:
+    """Return the tokenizer of a checkpoint, loaded once for a process. Raises UserError where none can be loaded."""
+    try:
+        return AutoTokenizer.from_pretrained(hf_checkpoint, trust_remote_code=False)
+    except Exception as error:  # tokenizers raises plain `Exception`; in each case the directory needs mending
+        raise UserError(
+            f"slime: no tokenizer could be loaded from --hf-checkpoint {hf_checkpoint}: {type(error).__name__}: {error}"
+        ) from error

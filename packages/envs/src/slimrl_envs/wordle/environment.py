@@ -15,9 +15,8 @@ from functools import cached_property
 from slimrl.environments.scripts import converse
 from slimrl.errors import UserError
 from slimrl.models.chat.thoughts import without_thoughts
-from slimrl.types import Message, Rollout, Script, Split, Task, Taskset, Turn
-from slimrl_envs.wordle.metrics import kind_of_failure, metrics_of
-from slimrl_envs.wordle.rules import NUM_TRIES, Game, Try, feedback_of, find_hints
+from slimrl.types import Message, Metrics, Rollout, Script, Split, Task, Taskset, Turn
+from slimrl_envs.wordle.rules import GREEN, NUM_TRIES, Game, Try, feedback_of, find_hints, fits
 from slimrl_envs.wordle.solver import Solver, choose_fixed_words, openings
 from slimrl_envs.wordle.words import is_held_out, word_list
 
@@ -95,30 +94,36 @@ class Wordle(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """A solver, one that guesses at random, and one that plays the same good words in every game."""
-        return {"expert": self._solve, "random": self._guess_at_random, "fixed": self._play_fixed}
+        """A solver, which knows all answers but not which one it is, and wins almost always; one that guesses different
+        possible answers at random; and one that plays the same good words without regard to feedback."""
 
-    def _solve(self, task: Task, seed: int) -> list[Message]:
-        """A solver that knows all answers of both splits, but not which one it is; it wins almost always."""
-        return self._play(task, self._solver.guess)
+        def guess_at_random(task: Task, seed: int) -> list[Message]:
+            words = random.Random(f"{seed}/{task.id}").sample(self._answers, NUM_TRIES)
+            return self._play(task, lambda tries: _first_new(words, tries))
 
-    def _guess_at_random(self, task: Task, seed: int) -> list[Message]:
-        """Different words at random, all of them possible answers at first."""
-        words = random.Random(f"{seed}/{task.id}").sample(self._answers, NUM_TRIES)
-        return self._play(task, lambda tries: _first_new(words, tries))
+        return {
+            "expert": lambda task, seed: self._play(task, self._solver.guess),
+            "random": guess_at_random,
+            "fixed": lambda task, seed: self._play(task, lambda tries: _first_new(self._constant_words, tries)),
+        }
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """The way in which the game was lost. A late win is not a failure, though it earned less."""
-        return kind_of_failure(rollout.metrics)
+        """Return the way in which the game was lost. A late win is not a failure, though it earned less."""
+        metrics = rollout.metrics
+        if metrics["won"]:
+            return None
+        if not metrics["valid"]:
+            return "no guess that could be played" if metrics["tagged"] else "no guess in tags"
+        if metrics["unfinished"]:
+            return ""
+        if metrics["valid"] < 0.5:
+            return "lost, most guesses could not be played"
+        return f"lost, most guesses {'against' if metrics.get('consistent', 1.0) < 0.5 else 'by'} the marks"
 
     def format_guess(self, word: str) -> str:
         """The reply that makes a guess. With `spelled`, a space before each letter gives the tokens that feedback
         has."""
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
-
-    def _play_fixed(self, task: Task, seed: int) -> list[Message]:
-        """A player that guesses the same good words without regard to feedback."""
-        return self._play(task, lambda tries: _first_new(self._constant_words, tries))
 
     def worth(self, game: Game) -> float:
         """The reward so far, by the formula of the class."""
@@ -186,33 +191,39 @@ class WordleEpisode:
             game.play(guess)
         else:
             game.forfeit("there is no guess in <guess> tags.")
-        return Turn(
-            done=game.is_over,
-            messages=[{"role": "user", "content": self._observation()}],
-            reward=self._rules.worth(game) - before,  # these differences add up to the reward of the episode
-            metrics={**metrics_of(game), "tagged": 1 - self._untagged / len(game.own_tries)},
-        )
+        # The differences of the worth add up to the reward of the episode.
+        reward = self._rules.worth(game) - before
+        return Turn(game.is_over, [{"role": "user", "content": self._observation()}], reward, self._metrics())
+
+    def _metrics(self) -> Metrics:
+        """The metrics of the player's own tries so far.
+
+        `consistent` is the share of guesses that could have been the answer, given all feedback before them. It is left
+        out where no guess followed feedback.
+        """
+        game = self.game
+        answered, own = game.tries_with_feedback, [one for one in game.own_tries if one.feedback]
+        consistent = [fits(one.word, answered[:place]) for place, one in enumerate(answered) if place]
+        return {
+            "won": float(game.is_won),
+            "guesses": float(len(game.tries)),
+            "valid": len(own) / len(game.own_tries),
+            "best_greens": float(max((one.feedback.count(GREEN) for one in own), default=0)),
+            "repeated": float(sum(one.is_repeated for one in game.own_tries)),
+            **({"consistent": sum(consistent) / len(consistent)} if consistent else {}),
+            "tagged": 1 - self._untagged / len(game.own_tries),
+        }
 
     def _observation(self) -> str:
         """The message after the last try, if there was one: its mistake, the feedback, hints, and the next request."""
-        tries = self.game.tries
-        if not tries:
-            return self._next()
-        mistake = [f"Error: {tries[-1].mistake}"] if tries[-1].mistake else []
-        return "\n".join([*mistake, *self._feedback(), *self._hints(), self._next()])
-
-    def _feedback(self) -> list[str]:
-        """The latest feedback. It is repeated after a mistake, which brings none."""
-        if not (answered := self.game.tries_with_feedback):
-            return []
-        return [f"word: {' '.join(answered[-1].word)}", f"mark: {' '.join(answered[-1].feedback)}"]
-
-    def _hints(self) -> list[str]:
-        if not self._rules.hints:
-            return []
-        hints = find_hints(self.game.tries)
-        lines = {"place": hints.placed, "also": hints.elsewhere, "none": hints.absent}
-        return [f"{name}: {' '.join(letters) or '-'}" for name, letters in lines.items()]
+        tries, answered = self.game.tries, self.game.tries_with_feedback
+        lines = [f"Error: {tries[-1].mistake}"] if tries and tries[-1].mistake else []
+        if answered:  # repeated after a mistake, which has no feedback
+            lines += [f"word: {' '.join(answered[-1].word)}", f"mark: {' '.join(answered[-1].feedback)}"]
+        if self._rules.hints and tries:
+            hints = zip(("place", "also", "none"), find_hints(tries), strict=True)
+            lines += [f"{name}: {' '.join(letters) or '-'}" for name, letters in hints]
+        return "\n".join([*lines, self._next()])
 
     def _next(self) -> str:
         """The request for the next guess, or the result. The policy reads nothing after its last reply."""

@@ -127,24 +127,14 @@ def fits(word: str, tries: Iterable[Try]) -> bool:
     return all(feedback_of(one.word, word) == one.feedback for one in tries if one.feedback)
 
 
-@dataclass(frozen=True, slots=True)
-class Hints:
-    """The hints of feedback about the answer, except the places where its letters are not.
+def find_hints(tries: Sequence[Try]) -> tuple[str, str, str]:
+    """Return the hints of the feedback on all tries together, except the places where letters are not.
 
-    `placed` has `_` for an unknown letter. `elsewhere` has the letters that the answer has besides, as often as is
-    known. `absent` has the letters that the answer lacks.
-    """
-
-    placed: str
-    elsewhere: str
-    absent: str
-
-
-def find_hints(tries: Sequence[Try]) -> Hints:
-    """The hints that the feedback on all tries gives together.
+    They are the letters in their places, with `_` for an unknown one; the letters that the answer has besides, as often
+    as is known; and the letters that it lacks.
 
     >>> find_hints([Try("crane", "GYXXX")])
-    Hints(placed='c____', elsewhere='r', absent='ane')
+    ('c____', 'r', 'ane')
     """
     placed = [UNKNOWN] * NUM_LETTERS
     least: Counter[str] = Counter()  # the answer has each letter at least so many times
@@ -158,4 +148,4 @@ def find_hints(tries: Sequence[Try]) -> Hints:
                 placed[place] = letter
     elsewhere = least - Counter(placed)
     absent = "".join(letter for letter in seen if not least[letter])
-    return Hints("".join(placed), "".join(elsewhere.elements()), absent)
+    return "".join(placed), "".join(elsewhere.elements()), absent

@@ -1,11 +1,10 @@
 """Players that only tests need: who measure others, and who tell everything."""
 
-from slimrl_envs.matching_game.rules.beliefs import Grid, combine_beliefs, looks_best, own_values
-from slimrl_envs.matching_game.rules.deal import Deal, optimum
+from slimrl_envs.matching_game.rules.beliefs import combine_beliefs, looks_best, own_values
+from slimrl_envs.matching_game.rules.deal import Cell, Deal, optimum
 from slimrl_envs.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
-from slimrl_envs.matching_game.rules.parser import Cell, Parser
-from slimrl_envs.matching_game.rules.players import Player
-from slimrl_envs.matching_game.rules.protocol import format_act, parse_heard, play_text
+from slimrl_envs.matching_game.rules.parser import Parser
+from slimrl_envs.matching_game.rules.protocol import Player, format_act, play_text
 
 
 def play_out(game: MatchingGame, players: tuple[Player, Player]) -> float:
@@ -23,30 +22,25 @@ def play_out(game: MatchingGame, players: tuple[Player, Player]) -> float:
     return game.reward
 
 
-class Agreeable:
+class Agreeable(Player):
     """Accepts every proposal and says nothing of interest: it lets others be measured."""
 
-    def __init__(self, deal: Deal) -> None:
-        self._deal = deal
-
-    def reply(self, heard: str) -> str:
-        agrees = isinstance(parse_heard(heard, self._deal), Propose)
-        return format_act(Accept() if agrees else Say("What do you propose?"), self._deal)
+    def _act(self, heard: Say | Propose | None) -> Act:
+        return Accept() if isinstance(heard, Propose) else Say("What do you propose?")
 
 
-class OwnViewPlayer:
+class OwnViewPlayer(Player):
     """Proposes what looks best to it alone, again and again; accepts whatever is proposed."""
 
     def __init__(self, deal: Deal, player: int) -> None:
-        self._deal, self._player = deal, player
+        super().__init__(deal)
+        self._player = player
 
-    def reply(self, heard: str) -> str:
-        if isinstance(parse_heard(heard, self._deal), Propose):
-            return format_act(Accept(), self._deal)
-        return format_act(Propose(self._deal.own_best(self._player)), self._deal)
+    def _act(self, heard: Say | Propose | None) -> Act:
+        return Accept() if isinstance(heard, Propose) else Propose(self._deal.own_best(self._player))
 
 
-class TellingPlayer:
+class TellingPlayer(Player):
     """Tells everything that it sees, then proposes the optimum of what both see; accepts what is as good, and turns
     down one proposal at most: where few cells are known, two may well read the numbers differently.
 
@@ -55,14 +49,12 @@ class TellingPlayer:
     """
 
     def __init__(self, deal: Deal, player: int) -> None:
-        self._deal, self._seen = deal, deal.visible_table(player)
+        super().__init__(deal)
+        self._seen = deal.seen(player)
         self._parser = Parser(deal)
         self._own = own_values(self._seen)
         self._told: dict[Cell, int] = {}
         self._has_told = self._has_rejected = False
-
-    def reply(self, heard: str) -> str:
-        return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
 
     def _act(self, heard: Say | Propose | None) -> Act:
         if isinstance(heard, Say):
@@ -80,12 +72,12 @@ class TellingPlayer:
         return Say(told_scores(self._deal, self._seen))
 
 
-def told_scores(deal: Deal, seen: Grid) -> str:
+def told_scores(deal: Deal, seen: dict[Cell, int]) -> str:
     """Tells all scores that the player sees, reviewer by reviewer."""
     rows = []
-    for reviewer, row in zip(deal.short_reviewers, seen, strict=True):
-        scores = [f"{deal.short_papers[paper]} {score}" for paper, score in enumerate(row) if score is not None]
-        rows += [f"{reviewer}: {', '.join(scores)}"] if scores else []
+    for reviewer, name in enumerate(deal.short_reviewers):
+        scores = [f"{paper} {seen[reviewer, p]}" for p, paper in enumerate(deal.short_papers) if (reviewer, p) in seen]
+        rows += [f"{name}: {', '.join(scores)}"] if scores else []
     return f"My scores: {'; '.join(rows)}."
 
 
@@ -93,9 +85,9 @@ def listed_scores(parser: Parser, text: str) -> dict[Cell, int]:
     """What `told_scores` has told: every number as the score of the reviewer and paper named last before it."""
     last: dict[str, int] = {}
     scores: dict[Cell, int] = {}
-    for mention in parser.mentions(text):
-        if mention.kind != "number":
-            last[mention.kind] = mention.value
+    for kind, value in parser.mentions(text):
+        if kind != "number":
+            last[kind] = value
         elif "reviewer" in last and "paper" in last:
-            scores[last["reviewer"], last["paper"]] = mention.value
+            scores[last["reviewer"], last["paper"]] = value
     return scores

@@ -1,7 +1,7 @@
 """What can be worked out from numbers."""
 
 import random
-from itertools import permutations, product
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -22,15 +22,8 @@ def test_a_table_of_numbers_tells_its_scale(scale: float) -> None:
     rng = random.Random(0)
     values = [rng.randrange(100) for _ in range(26)]
     assert likely_scale([int(value * scale) for value in values]) == pytest.approx(scale, abs=0.05)
-
-
-def test_one_known_value_tells_the_scale() -> None:
-    assert likely_scale([int(80 * 4.3)], [80]) == pytest.approx(4.3, abs=0.01)
-
-
-def test_numbers_that_no_scale_explains_get_some_scale() -> None:
-    assert 1 <= likely_scale([5000, 7, 123456]) <= 10
-    assert 1 <= likely_scale([]) <= 10
+    assert likely_scale([int(80 * scale)], [80]) == pytest.approx(scale, abs=0.02)
+    assert 1 <= likely_scale([5000, 7, 123456]) <= 10 and 1 <= likely_scale([]) <= 10  # which no scale explains
 
 
 @pytest.mark.slow
@@ -39,7 +32,7 @@ def test_own_values_are_nearly_the_true_ones() -> None:
     errors = [
         abs(value - deal.table[reviewer][paper])
         for deal in some_deals(8, 20)
-        for (reviewer, paper), value in own_values(deal.visible_table(0)).items()
+        for (reviewer, paper), value in own_values(deal.seen(0)).items()
     ]
     assert np.mean(errors) < 0.5 and np.mean(np.array(errors) > 1) < 0.1
 
@@ -75,10 +68,3 @@ def test_the_gain_of_a_question_is_what_knowing_the_answer_brings() -> None:
             answered[cell] = value
             after.append(max(worth_of(answered, one) for one in permutations(range(3))))
         assert gained == pytest.approx(0.4 * (np.mean(after) - worth))
-
-
-def test_no_question_is_worth_less_than_none() -> None:
-    for deal in some_deals(4, 5):
-        own = own_values(deal.visible_table(0))
-        cells = [cell for cell in product(range(4), repeat=2) if cell not in own]
-        assert min(gains(combine_beliefs(4, own, {}), cells).values()) >= -0.5  # a value is worth 49.5, one untold 50

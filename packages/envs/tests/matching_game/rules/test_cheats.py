@@ -17,12 +17,12 @@ from packages.envs.tests.matching_game.rules.deals import against_shy, mean_rewa
 from slimrl_envs.matching_game.rules.beliefs import best_except, combine_beliefs, own_values
 from slimrl_envs.matching_game.rules.deal import Assignment, Deal
 from slimrl_envs.matching_game.rules.game import Propose, usual_turns
-from slimrl_envs.matching_game.rules.phrases import ask_for_score
+from slimrl_envs.matching_game.rules.parser import ask_for_score
 from slimrl_envs.matching_game.rules.players import (
     Asker,
-    RandomPlayer,
     Stubborn,
     by_the_rule,
+    propose_at_random,
     without_own_pairs,
 )
 from slimrl_envs.matching_game.rules.protocol import format_act
@@ -56,7 +56,7 @@ def next_question(deal: Deal, num_asked: int) -> str:
 
 def own_view(deal: Deal, seat: int) -> Assignment:
     """What looks best to a player, as its table shows it: the choice between equals that the rule goes by is hidden."""
-    return best_except(combine_beliefs(deal.size, own_values(deal.visible_table(seat)), {}), [])
+    return best_except(combine_beliefs(deal.size, own_values(deal.seen(seat)), {}), [])
 
 
 def own_proposal(deal: Deal, seat: int) -> str:
@@ -65,7 +65,7 @@ def own_proposal(deal: Deal, seat: int) -> str:
 
 def next_own_proposal(deal: Deal, seat: int, num_made: int) -> str:
     """What looks best to itself after so many others."""
-    beliefs, made = combine_beliefs(deal.size, own_values(deal.visible_table(seat)), {}), []
+    beliefs, made = combine_beliefs(deal.size, own_values(deal.seen(seat)), {}), []
     for _ in range(num_made + 1):
         made.append(best_except(beliefs, made))
     return format_act(Propose(made[-1]), deal)
@@ -132,7 +132,7 @@ CHEATS: dict[str, Cheat] = {
     **SILENT,
     "proposes its own view for ever": lambda deal, seat, turn: own_proposal(deal, seat),
     "proposes at random once": lambda deal, seat, turn: (
-        "[message] Please accept." if turn else RandomPlayer(deal, seat, random.Random(deal.game_id)).reply("")
+        "[message] Please accept." if turn else propose_at_random(deal, random.Random(deal.game_id)).reply("")
     ),
     "asks for everything": asks_for_everything,
     # To learn by rejections what the partner likes.

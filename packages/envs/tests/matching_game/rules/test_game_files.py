@@ -27,10 +27,24 @@ def with_state(deal: Deal, **changes: Any) -> dict[str, Any]:
     return content | {"game_state": content["game_state"] | changes}
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+OWN_NAMES = replace(DEALS[0], reviewers=("Zoë Ek", "Bo Ek", "Bo Li"), papers=("A: one", "B", "C: c: c"))
+
+
+@pytest.mark.parametrize("deals", [DEALS, (OWN_NAMES,)])
+def test_what_is_written_is_read(deals: tuple[Deal, ...], tmp_path: Path) -> None:
     file = tmp_path / "games.jsonl"
-    file.write_bytes(b"".join(lines(DEALS)))
-    assert read_games(file) == list(DEALS)
+    file.write_bytes(b"".join(lines(deals)))
+    assert read_games(file) == list(deals)
+    assert [json.loads(line)["game_id"] for line in lines(deals)] == list(range(len(deals)))
+
+
+def test_a_row_needs_no_more_than_a_state_without_an_order(tmp_path: Path) -> None:
+    states = [row(deal, 0)["game_state"] | {"papers": None, "order": None} for deal in DEALS[:2]]
+    file = write(tmp_path / "games.jsonl", {"game_state": states[0]}, {"game_state": states[1], "game_id": 7})
+    expected = [
+        replace(deal, order=((), ()), game_id=name) for deal, name in zip(DEALS, (f"{file}:1", "7"), strict=False)
+    ]
+    assert read_games(file) == expected
 
 
 def test_a_row_has_the_prompt_of_player_1_the_state_twice_and_the_optimum() -> None:
@@ -43,28 +57,7 @@ def test_a_row_has_the_prompt_of_player_1_the_state_twice_and_the_optimum() -> N
     assert content["optimal_score"] == content["game_state"]["best_assignment_reward"] == DEALS[0].best
     assert DEALS[0].table_text(0) in content["prompt"] and "[propose]" in content["prompt"]
     assert (content["game_id"], content["name"]) == (7, "game-0")
-
-
-def test_the_prompt_tells_how_many_messages_there_may_be() -> None:
-    assert "after 12 messages" in row(DEALS[0], 0)["prompt"] and "after 20 messages" in row(DEALS[0], 0, 20)["prompt"]
-
-
-def test_a_state_without_an_order_is_a_deal_in_the_order_of_its_table(tmp_path: Path) -> None:
-    state = {name: value for name, value in row(DEALS[0], 0)["game_state"].items() if name != "order"}
-    (read,) = read_games(write(tmp_path / "games.jsonl", {"game_state": state, "game_id": "game-0"}))
-    assert read == replace(DEALS[0], order=((), ()))
-
-
-def test_names_of_ones_own_are_kept(tmp_path: Path) -> None:
-    deal = replace(DEALS[0], reviewers=("Zoë Ek", "Bo Ek", "Bo Li"), papers=("A: one", "B", "C: c: c"))
-    file = tmp_path / "games.jsonl"
-    file.write_bytes(b"".join(lines([deal])))
-    assert read_games(file) == [deal]
-
-
-def test_a_row_needs_no_more_than_its_state(tmp_path: Path) -> None:
-    file = write(tmp_path / "games.jsonl", {"game_state": row(DEALS[0], 0)["game_state"] | {"papers": None}})
-    assert read_games(file) == [replace(DEALS[0], game_id=f"{file}:1")]
+    assert "after 12 messages" in content["prompt"] and "after 20 messages" in row(DEALS[0], 0, 20)["prompt"]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +68,11 @@ def test_a_row_needs_no_more_than_its_state(tmp_path: Path) -> None:
         ({"game_state": [1]}, "is no matching game"),
         ({"game_state": {"table": [[1]]}}, "mask1: Field required"),
         (with_state(DEALS[0], table=3), "table: Input should be a valid list, not 3"),
-        (with_state(DEALS[0], table=[]), "the table has 0 rows"),
-        (with_state(DEALS[0], table=[[1, 2], [3, 4]]), "the mask of player 1 has 3 rows"),
+        (with_state(DEALS[0], table=[]), "table must be square, 2 x 2 at least"),
+        (
+            with_state(DEALS[0], table=[[1, 2], [3, 4]]),
+            "mask1 must be square, 2 x 2 at least, and as large as the table",
+        ),
         (with_state(DEALS[0], mask2=[[1, 1, 2]] * 3), "mask2.0.2"),
         (with_state(DEALS[0], scale1="2"), "scale1: Input should be a valid number, not '2'"),
         (with_state(DEALS[0], scale1=float("nan")), "scale1: Input should be a finite number, not nan"),
@@ -88,9 +84,31 @@ def test_a_row_needs_no_more_than_its_state(tmp_path: Path) -> None:
         ),
         (with_state(DEALS[0], order=[[0, 1, 2]]), "order: List should have at least 2 items"),
         (with_state(DEALS[0], order=[[0, 1, "a"], []]), "order.0.2: Input should be a valid integer, not 'a'"),
-        (with_state(DEALS[0], order=[[0, 1, 1], []]), "an order is (0, 1, 1); it must have each of 0 to 2 once"),
-        (with_state(DEALS[0], reviewers=["Ava Li"]), "1 names for 3 reviewers"),
+        (with_state(DEALS[0], order=[[0, 1, 1], []]), "order must have each of 0 to 2 once"),
+        (with_state(DEALS[0], reviewers=["Ava Li"]), "reviewers has 1 names, and the table 3"),
         (with_state(DEALS[0], reviewers="Ava Li"), "reviewers: Input should be a valid list, not 'Ava Li'"),
+        (
+            with_state(DEALS[0], table=[[1, 2, 100], [1, 2, 3], [1, 2, 3]]),
+            "table.0.2: Input should be less than or equal",
+        ),
+        (
+            with_state(DEALS[0], table=[[1, 2, True], [1, 2, 3], [1, 2, 3]]),
+            "table.0.2: Input should be a valid integer",
+        ),
+        (with_state(DEALS[0], mask1=[[0] * 3] * 3, mask2=[[0] * 3] * 3), "is not 50, and nobody knows it"),
+        *(
+            (with_state(DEALS[0], **{kind: names}), message)
+            for kind, names, message in (
+                ("papers", ["BLEU: one", "bleu: two", "C"], "two papers or reviewers are called 'bleu'"),
+                ("reviewers", ["Ava Li", "ava li", "Bo"], "two papers or reviewers are called 'ava li'"),
+                ("papers", ["Ava: a", "BLEU: b", "C"], "two papers or reviewers are called 'ava'"),
+                ("reviewers", ["Ava Li", " ", "Bo"], "is empty"),
+                ("papers", ["a\nb", "b", "c"], "or a line break"),
+                ("reviewers", ["Ava Li", "Li, Bo", "Bo"], "'Li, Bo' has one of"),
+                ("reviewers", ["Ava Li", "B. Ek", "Bo"], "'B. Ek' has one of"),
+                ("papers", ["GPT-3.5: a", "BLEU: b", "C"], "'GPT-3.5' has one of"),
+            )
+        ),
     ],
 )
 def test_what_is_no_game_is_named_by_file_and_line(tmp_path: Path, content: Any, message: str) -> None:
@@ -100,18 +118,11 @@ def test_what_is_no_game_is_named_by_file_and_line(tmp_path: Path, content: Any,
     assert f"{file}:2 is no matching game" in str(found.value) and message in str(found.value)
 
 
-def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "games.jsonl"
-    file.write_bytes(next(lines(DEALS)) + b'{"game_state": {"table"')
+@pytest.mark.parametrize("line", [b'{"game_state": {"table"', b"[" * 1_000_000])
+def test_a_line_that_is_no_json_is_named(line: bytes, tmp_path: Path) -> None:
+    (tmp_path / "games.jsonl").write_bytes(next(lines(DEALS)) + line)
     with pytest.raises(UserError, match=r"games.jsonl:2 is no matching game"):
-        read_games(file)
-
-
-def test_a_line_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "games.jsonl"
-    file.write_bytes(next(lines(DEALS)) + b"[" * 1_000_000)
-    with pytest.raises(UserError, match=r"games.jsonl:2 is no matching game"):
-        read_games(file)
+        read_games(tmp_path / "games.jsonl")
 
 
 @pytest.mark.parametrize("content", [b"", next(lines(DEALS)), b"PAR1" + bytes(5000) + b"PAR1"])
@@ -129,13 +140,3 @@ def test_a_file_without_games_is_an_error_that_says_how_to_make_some(tmp_path: P
             read_games(write(tmp_path / name))
     with pytest.raises(UserError, match="Check the path of the games"):
         read_games(tmp_path / "missing.jsonl")
-
-
-def test_a_row_without_a_name_is_called_by_its_number(tmp_path: Path) -> None:
-    states = [row(deal, 0)["game_state"] for deal in DEALS[:2]]
-    file = write(tmp_path / "games.jsonl", *({"game_state": state, "game_id": n} for n, state in enumerate(states)))
-    assert [deal.game_id for deal in read_games(file)] == ["0", "1"]
-
-
-def test_the_numbers_of_a_file_are_those_of_its_lines() -> None:
-    assert [json.loads(line)["game_id"] for line in lines(DEALS)] == list(range(len(DEALS)))

@@ -15,11 +15,11 @@ from slimrl.errors import UserError
 from slimrl_envs.matching_game.rules.deal import UNKNOWN, Deal
 from slimrl_envs.matching_game.rules.generator import (
     VERSION,
-    deal,
     deals,
     deals_of_seed,
     draw,
-    find_accepted,
+    find_hopeful,
+    make_deal,
     optima,
     upstream_deal,
 )
@@ -43,9 +43,8 @@ def test_every_deal_is_within_the_rule(n: int, number: int) -> None:
 
 
 def test_a_seed_gives_the_same_deals_everywhere() -> None:
-    found = deal(random.Random(0), 2, "first")
-    assert found == deal(random.Random(0), 2, "first") != deal(random.Random(1), 2, "first")
-    assert found.table == next(deals(random.Random(0), 2)).table
+    found = next(deals(random.Random(0), 2))
+    assert found == next(deals(random.Random(0), 2)) != next(deals(random.Random(1), 2))
     assert found.table == ((90, 13), (50, 7)) and found.order == ((1, 0), (1, 0))
 
 
@@ -60,16 +59,17 @@ def test_every_assignment_is_the_optimum_equally_often_so_that_no_name_and_no_pl
     assert {dealt.reviewers for dealt in our_games()} == {our_games()[0].reviewers}
 
 
-def test_what_a_seed_deals_is_called_by_how_it_was_dealt() -> None:
+def test_what_a_seed_deals_is_called_by_how_it_was_dealt_and_the_published_game_gives_up_after_10000_tables() -> None:
     first, second = islice(deals_of_seed(3, 4), 2)
     assert (first.game_id, second.game_id) == (f"{VERSION}-n3-seed4-0", f"{VERSION}-n3-seed4-1")
     assert next(deals_of_seed(3, 4)) == first != next(deals_of_seed(3, 5))
+    assert not upstream_deal(4).requires_communication
 
 
 @pytest.mark.parametrize("n", [-1, 0, 1, 11, 1000])
 def test_sizes_that_cannot_be_dealt_are_refused(n: int) -> None:
     with pytest.raises(UserError, match=f"n is {n}, but matching games are dealt for n = 2 to 10"):
-        deal(random.Random(0), n, "never")
+        next(deals(random.Random(0), n))
 
 
 def test_optima_of_many_tables_are_those_of_each() -> None:
@@ -82,18 +82,19 @@ def test_optima_of_many_tables_are_those_of_each() -> None:
 
 
 @pytest.mark.parametrize(("n", "number"), [(2, 400), (3, 400), (4, 400), (8, 100)])
-def test_the_fast_judgement_of_a_batch_is_the_rule_asked_of_every_table(n: int, number: int) -> None:
-    batch = draw(np.random.PCG64(n), n)
-    judged = list(find_accepted(batch))
-    some = {*range(number), *judged}
-    assert [index for index in sorted(some) if batch.deal(index, (1.0, 1.0), "").requires_communication] == judged
-    assert judged
+def test_no_table_that_keeps_the_rule_is_left_out_by_the_fast_judgement_of_a_batch(n: int, number: int) -> None:
+    tables, *masks = draw(np.random.PCG64(n), n)
+    hopeful = list(find_hopeful(tables, *masks))
+
+    def keeps_the_rule(index: int) -> bool:
+        return make_deal(tables[..., index], [mask[..., index] for mask in masks]).requires_communication
+
+    assert any(map(keeps_the_rule, hopeful))
+    assert not any(map(keeps_the_rule, {*range(number)} - {*hopeful}))
 
 
 def test_cells_are_uniform_and_known_independently_with_probability_two_fifths() -> None:
-    batch = draw(np.random.PCG64(0), 4)
-    first, second = (mask.ravel() for mask in batch.known)
-    tables = batch.tables.ravel()
+    tables, first, second = (array.ravel() for array in draw(np.random.PCG64(0), 4))
     seen = first | second
     assert set(tables[~seen].tolist()) == {UNKNOWN}
     counts = np.bincount(tables[seen], minlength=100)
@@ -132,27 +133,16 @@ def own(table: np.ndarray, known: np.ndarray) -> int:
     return int(table[linear_sum_assignment(np.where(known, table, 50), maximize=True)].sum())
 
 
-@pytest.mark.slow
-def test_best_scores_are_distributed_as_those_of_blind_sampling() -> None:
-    assert ks_2samp([d.best for d in our_games()], [best(table) for table, _, _ in blind_games()]).pvalue > ALPHA
-
-
-@pytest.mark.slow
-def test_shares_found_alone_are_distributed_as_those_of_blind_sampling() -> None:
-    ours = [d.score(d.own_best(player)) for d in our_games() for player in (0, 1)]
-    theirs = [own(table, known) / best(table) for table, *masks in blind_games() for known in masks]
-    assert ks_2samp(ours, theirs).pvalue > ALPHA
-
-
-def test_numbers_of_known_cells_are_distributed_as_those_of_blind_sampling() -> None:
-    ours = [int(np.sum(mask)) for d in our_games() for mask in d.known]
-    theirs = [int(mask.sum()) for _, *masks in blind_games() for mask in masks]
-    assert ks_2samp(ours, theirs).pvalue > ALPHA
-
-
-def test_scales_are_uniform_from_1_to_10() -> None:
-    assert kstest([scale for d in our_games() for scale in d.scales], "uniform", (1, 9)).pvalue > ALPHA
-
-
-def test_the_published_game_gives_up_after_10000_tables() -> None:
-    assert not upstream_deal(4).requires_communication
+def test_deals_are_distributed_as_those_of_blind_sampling() -> None:
+    """The best scores, the shares found alone, the numbers of known cells, and the scales, which are uniform."""
+    ours, blind = our_games(), blind_games()
+    statistics = (
+        ([d.best for d in ours], [best(table) for table, _, _ in blind]),
+        (
+            [d.score(d.own_best(player)) for d in ours for player in (0, 1)],
+            [own(table, known) / best(table) for table, *masks in blind for known in masks],
+        ),
+        ([int(np.sum(mask)) for d in ours for mask in d.known], [int(m.sum()) for _, *masks in blind for m in masks]),
+    )
+    assert all(ks_2samp(*pair).pvalue > ALPHA for pair in statistics)
+    assert kstest([scale for d in ours for scale in d.scales], "uniform", (1, 9)).pvalue > ALPHA

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from packages.envs.tests.matching_game.rules.deals import some_deals
-from slimrl_envs.matching_game.rules.phrases import ask_for_score
+from slimrl_envs.matching_game.rules.parser import ask_for_score
 from slimrl_envs.matching_game.rules.questions import QuestionCounts, count_questions, is_question, sentences
 
 
@@ -61,34 +61,21 @@ def test_what_is_no_question_is_not_counted(sentence: str) -> None:
     assert not is_question(sentence)
 
 
-def test_counts_are_of_sentences_and_not_of_marks() -> None:
-    counts = count_questions(
-        [
-            "What is Ava's score for BLEU??? I have 90. And Daniel?",
-            "Tell me the score for Ethan",
-            "The score for Ava is 3",
-        ]
-    )
-    assert counts == QuestionCounts(messages=3, questions=3, distinct=3, question_marks=2, words=1, score_seeking=2)
-
-
-def test_the_same_question_again_is_no_other_question() -> None:
-    counts = count_questions(["Ava for BLEU?", "ava for bleu ?", "Ava, for BLEU?"])
-    assert (counts.questions, counts.distinct) == (3, 1)
-
-
-def test_a_heap_of_marks_is_no_heap_of_questions() -> None:
-    assert count_questions(["?" * 1000, "? ? ? ? ?"]).questions == 0
-
-
-def test_a_player_who_says_nothing_asks_nothing() -> None:
-    assert count_questions([]) == QuestionCounts()
-
-
-def test_the_asker_s_sentences_are_questions_that_seek_a_score() -> None:
-    (deal,) = some_deals(4, 1)
-    counts = count_questions([ask_for_score(deal, (1, 2))])
-    assert (counts.questions, counts.words, counts.score_seeking) == (1, 1, 1)
+@pytest.mark.parametrize(
+    ("messages", "counts"),
+    [
+        ([], QuestionCounts()),
+        (
+            ["What is Ava's score for BLEU??? I have 90. And Daniel?", "Tell me the score for Ethan", "The score is 3"],
+            QuestionCounts(messages=3, questions=3, distinct=3, question_marks=2, words=1, score_seeking=2),
+        ),
+        (["Ava for BLEU?", "ava for bleu ?", "Ava, for BLEU?"], QuestionCounts(3, 3, 1, 3, 0, 0)),
+        (["?" * 1000, "? ? ? ? ?"], QuestionCounts(2, 0, 0, 6, 0, 0)),
+        ([ask_for_score(some_deals(4, 1)[0], (1, 2))], QuestionCounts(1, 1, 1, 1, 1, 1)),
+    ],
+)
+def test_counts_are_of_sentences_and_not_of_marks(messages: list[str], counts: QuestionCounts) -> None:
+    assert count_questions(messages) == counts
 
 
 def test_sentences_hold_every_word_of_a_text() -> None:

@@ -8,10 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from slimrl_envs.matching_game.rules.deal import MAX_VALUE, UNKNOWN, Assignment, optimum
-from slimrl_envs.matching_game.rules.parser import Cell
+from slimrl_envs.matching_game.rules.deal import MAX_VALUE, UNKNOWN, Assignment, Cell, optimum
 
-Grid = Sequence[Sequence[int | None]]
 Beliefs = npt.NDArray[np.float64]
 
 P_KNOWN = 0.4  # the probability that a player knows a cell
@@ -47,11 +45,10 @@ def value_on(scale: float, number: int) -> float:
     return float(min(MAX_VALUE, np.ceil(number / scale)))
 
 
-def own_values(seen: Grid) -> dict[Cell, float]:
-    """The values of the cells that a player sees, by the likely scale of its numbers."""
-    cells = {(r, p): number for r, row in enumerate(seen) for p, number in enumerate(row) if number is not None}
-    scale = likely_scale(list(cells.values()))
-    return {cell: value_on(scale, number) for cell, number in cells.items()}
+def own_values(seen: Mapping[Cell, int]) -> dict[Cell, float]:
+    """Return the values of the cells that a player sees, by the likely scale of its numbers."""
+    scale = likely_scale(list(seen.values()))
+    return {cell: value_on(scale, number) for cell, number in seen.items()}
 
 
 def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, int]) -> Beliefs:
@@ -73,17 +70,15 @@ def gains(beliefs: Beliefs, cells: Collection[Cell]) -> dict[Cell, float]:
 
     The other player knows a cell with probability 0.4, and then every value is as likely; otherwise it stays at 50.
     """
-    best = optimum(beliefs)
-    worth = worth_of(beliefs, best)
+    worth = worth_of(beliefs, optimum(beliefs))
     gained: dict[Cell, float] = {}
     for reviewer, paper in cells:
-        # A new value moves all assignments with the pair alike. So the best one is that with the pair, shifted, or the
-        # best without it, whichever is worth more. `kept` and `other` are these two for each possible value.
-        if best[paper] == reviewer:
-            kept, other = worth - beliefs[reviewer, paper] + _VALUES, _without(beliefs, (reviewer, paper))
-        else:
-            kept, other = _with(beliefs, (reviewer, paper)) - beliefs[reviewer, paper] + _VALUES, worth
-        gained[reviewer, paper] = P_KNOWN * (float(np.maximum(kept, other).mean()) - worth)
+        # A new value moves all assignments with the pair alike. So the best one is the best with the pair, for each
+        # possible value, or the best without it, whichever is worth more.
+        rest = np.delete(np.delete(beliefs, reviewer, axis=0), paper, axis=1)
+        without = _exclude(beliefs, [(reviewer, paper)])
+        better = np.maximum(worth_of(rest, optimum(rest)) + _VALUES, worth_of(without, optimum(without)))
+        gained[reviewer, paper] = P_KNOWN * (float(better.mean()) - worth)
     return gained
 
 
@@ -119,15 +114,3 @@ def _exclude(beliefs: Beliefs, cells: Collection[Cell]) -> Beliefs:
     for cell in cells:
         changed[cell] = _NEVER
     return changed
-
-
-def _without(beliefs: Beliefs, cell: Cell) -> float:
-    """The worth of the best assignment without a pair."""
-    return worth_of(beliefs, optimum(_exclude(beliefs, [cell])))
-
-
-def _with(beliefs: Beliefs, cell: Cell) -> float:
-    """The worth of the best assignment with a pair."""
-    reviewer, paper = cell
-    rest = np.delete(np.delete(beliefs, reviewer, axis=0), paper, axis=1)
-    return float(beliefs[cell]) + worth_of(rest, optimum(rest))

@@ -57,11 +57,8 @@ class MatchingGame:
     """
 
     def __init__(self, deal: Deal, max_turns: int | None = None, max_errors: int = MAX_ERRORS) -> None:
-        max_turns = usual_turns(deal.size) if max_turns is None else max_turns
-        if max_turns < 1 or max_errors < 0:
-            raise ValueError(f"max_turns is {max_turns}, at least 1; max_errors is {max_errors}, at least 0")
         self.deal = deal
-        self.max_turns = max_turns
+        self.max_turns = usual_turns(deal.size) if max_turns is None else max_turns
         self.max_errors = max_errors
         self.turn = 0
         """The player whose turn it is."""
@@ -69,18 +66,15 @@ class MatchingGame:
         """The proposal that stands: the player whose turn it is must answer it."""
         self.agreed: Assignment | None = None
         """What was agreed on."""
-        self._history: list[tuple[int, Act]] = []
-        self._num_errors = [0, 0]
-
-    @property
-    def history(self) -> tuple[tuple[int, Act], ...]:
+        self.history: list[tuple[int, Act]] = []
         """All legal acts so far, each with its player. Played again, they lead to the same turn and proposal."""
-        return tuple(self._history)
+        self.num_errors = [0, 0]
+        """How many errors each player has made."""
 
     @property
     def num_messages(self) -> int:
         """The number of messages of both players: messages and proposals, without answers and errors."""
-        return sum(isinstance(act, Say | Propose) for _, act in self._history)
+        return sum(isinstance(act, Say | Propose) for _, act in self.history)
 
     @property
     def messages_left(self) -> int:
@@ -88,19 +82,10 @@ class MatchingGame:
         return self.max_turns - self.num_messages
 
     @property
-    def num_errors(self) -> tuple[int, int]:
-        """How many errors each player has made."""
-        return self._num_errors[0], self._num_errors[1]
-
-    @property
-    def too_many_errors(self) -> bool:
-        """Whether a player has made more errors than it may."""
-        return max(self._num_errors) > self.max_errors
-
-    @property
     def is_over(self) -> bool:
         """Whether there is an agreement, or no message left and no proposal to answer, or too many errors."""
-        return self.agreed is not None or self.too_many_errors or (self.messages_left == 0 and self.proposal is None)
+        is_lost = max(self.num_errors) > self.max_errors
+        return self.agreed is not None or is_lost or (self.messages_left == 0 and self.proposal is None)
 
     @property
     def reward(self) -> float:
@@ -114,7 +99,7 @@ class MatchingGame:
         if problem:
             self.count_error(player)
             raise IllegalAct(problem)
-        self._history.append((player, act))
+        self.history.append((player, act))
         match act:
             case Say():
                 self.turn = 1 - player
@@ -129,7 +114,7 @@ class MatchingGame:
     def count_error(self, player: int) -> None:
         """Counts an error of the player whose turn it is, who keeps the turn. Raises ValueError out of turn."""
         self._check_turn(player)
-        self._num_errors[player] += 1
+        self.num_errors[player] += 1
 
     def _check_turn(self, player: int) -> None:
         if self.is_over:

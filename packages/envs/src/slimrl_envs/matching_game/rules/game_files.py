@@ -7,38 +7,54 @@ that player 1 reads. `game_id` is the number of the line, from 0, and `name` is 
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from slimrl.errors import UserError
 from slimrl.io.rows import file_rows, preview
-from slimrl_envs.matching_game.rules.deal import Deal, Mask, default_names
+from slimrl_envs.matching_game.rules.deal import MAX_VALUE, UNKNOWN, Deal, default_names
 from slimrl_envs.matching_game.rules.game import usual_turns
-from slimrl_envs.matching_game.rules.instructions import opening
+from slimrl_envs.matching_game.rules.protocol import opening
 
 # A scaled value must be a float, and an integer in JSON may be larger than any float.
 Scale = Annotated[float, Field(gt=0, le=1e300, allow_inf_nan=False)]
 Known = Annotated[int, Field(ge=0, le=1)]
-MaskRows = list[list[Known | bool]]
+Mask = list[list[Known | bool]]
+Order = Annotated[list[list[int]], Field(min_length=2, max_length=2)]
+MARKS = ',:"<>[].!?;'
 
 
 class _State(BaseModel):
-    """The fields of a `game_state`. `Deal` checks the rest."""
+    """The fields of a `game_state`."""
 
     model_config = ConfigDict(strict=True)
 
-    table: list[list[int]]
-    mask1: MaskRows
-    mask2: MaskRows
+    table: list[list[Annotated[int, Field(ge=0, le=MAX_VALUE)]]]
+    mask1: Mask
+    mask2: Mask
     scale1: Scale
     scale2: Scale
     best_assignment_reward: float
     papers: list[str] | None = None
     reviewers: list[str] | None = None
-    order: Annotated[list[list[int]], Field(min_length=2, max_length=2)] | None = None
+    order: Order | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        size = len(self.table)
+        for name, grid in (("table", self.table), ("mask1", self.mask1), ("mask2", self.mask2)):
+            if size < 2 or [len(row) for row in grid] != [size] * size:
+                raise ValueError(f"{name} must be square, 2 x 2 at least, and as large as the table")
+        for values, *flags in zip(self.table, self.mask1, self.mask2, strict=True):
+            if any(value != UNKNOWN and not (a or b) for value, a, b in zip(values, *flags, strict=True)):
+                raise ValueError(f"a value of the table is not {UNKNOWN}, and nobody knows it")
+        if any(one and sorted(one) != list(range(size)) for one in self.order or ()):
+            raise ValueError(f"order must have each of 0 to {size - 1} once")
+        return self
 
 
 def game_state(deal: Deal) -> dict[str, Any]:
@@ -64,24 +80,46 @@ def deal_of(state: Mapping[str, Any], game_id: str) -> Deal:
         read = _State.model_validate(dict(state))
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(
-            f"{'.'.join(map(str, first['loc']))}: {first['msg']:.60}, not {first['input']!r:.40}"
-        ) from error
+        if not first["loc"]:
+            raise ValueError(first["msg"].removeprefix("Value error, ")) from error
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place}: {first['msg']:.60}, not {first['input']!r:.40}") from error
     papers, reviewers = default_names(len(read.table))
     first_order, second_order = read.order or ([], [])
+    masks = (tuple(tuple(map(bool, row)) for row in mask) for mask in (read.mask1, read.mask2))
     deal = Deal(
         table=tuple(map(tuple, read.table)),
-        known=(_mask(read.mask1), _mask(read.mask2)),
+        known=(next(masks), next(masks)),
         scales=(read.scale1, read.scale2),
         papers=tuple(read.papers or papers),
         reviewers=tuple(read.reviewers or reviewers),
         game_id=game_id,
         order=(tuple(first_order), tuple(second_order)),
     )
+    _check_names(deal)
     if read.best_assignment_reward != deal.best:
         given = read.best_assignment_reward
         raise ValueError(f"best_assignment_reward is {given:g}, but the best assignment of this table has {deal.best}")
     return deal
+
+
+def _check_names(deal: Deal) -> None:
+    """Raises ValueError for names that tables, proposals or sentences could confuse."""
+    for what, names, short in (
+        ("papers", deal.papers, deal.short_papers),
+        ("reviewers", deal.reviewers, deal.reviewers),
+    ):
+        if len(names) != deal.size:
+            raise ValueError(f"{what} has {len(names)} names, and the table {deal.size}")
+        for name in (*names, *short):
+            if not name or name != " ".join(name.split()):
+                raise ValueError(f"{what}: {name!r} is empty, or has spaces that do not count or a line break")
+        if wrong := [name for name in short if set(name) & set(MARKS)]:
+            raise ValueError(f"{what}: {wrong[0]!r} has one of {MARKS}, which tables, proposals and sentences use")
+    for reviewers in (deal.short_reviewers, deal.reviewers):
+        name, count = Counter(map(str.casefold, (*deal.short_papers, *reviewers))).most_common(1)[0]
+        if count > 1:
+            raise ValueError(f"two papers or reviewers are called {name!r}")
 
 
 def row(deal: Deal, number: int, max_turns: int | None = None) -> dict[str, Any]:
@@ -116,16 +154,13 @@ def read_games(path: Path) -> list[Deal]:
 
 
 def _deal(content: Any, place: str) -> Deal:
-    if not isinstance(content, dict) or not isinstance(content.get("game_state"), dict):
+    state = content.get("game_state") if isinstance(content, dict) else None
+    if not isinstance(state, dict):
         raise UserError(
             f"{place} is no matching game: a row is a JSON object with a `game_state`, but here stands "
             f"{preview(content)}. `scripts/generate_data.py` writes such files."
         )
     try:
-        return deal_of(content["game_state"], str(content.get("name") or content.get("game_id", place)))
+        return deal_of(state, str(content.get("name") or content.get("game_id", place)))
     except ValueError as error:
         raise UserError(f"{place} is no matching game: {error}.") from error
-
-
-def _mask(rows: MaskRows) -> Mask:
-    return tuple(tuple(bool(cell) for cell in row) for row in rows)

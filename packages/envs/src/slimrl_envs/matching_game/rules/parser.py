@@ -1,4 +1,5 @@
-"""A tolerant parser that finds the names of a game, and numbers, in free text. It knows nothing of acts or turns.
+"""A tolerant parser that finds the names of a game, and numbers, in free text; and the sentences of
+scripted players about scores. It knows nothing of acts or turns.
 
 Names count in upper or lower case: short, full, first or last ones, if they are unambiguous. A misspelt word counts if
 it is one letter away from exactly one name. Its first letter must be right and it must be long, so that no English word
@@ -6,32 +7,32 @@ is taken for a name.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
 
-from slimrl_envs.matching_game.rules.deal import Deal
+from slimrl_envs.matching_game.rules.deal import Cell, Deal
 from slimrl_envs.matching_game.rules.protocol import Names
 from slimrl_envs.matching_game.rules.questions import is_question, sentences
 
-Cell = tuple[int, int]
-"""A cell of the table: reviewer and paper."""
-Kind = Literal["paper", "reviewer", "number"]
-
-KINDS: tuple[Kind, Kind] = ("reviewer", "paper")
+REVIEWER, PAPER, NUMBER = "reviewer", "paper", "number"
+Mention = tuple[str, int]
+"""A mention in a text: of a reviewer or paper, by its index, or of a number, by its value."""
 
 MAX_READ_CHARS = 2000  # characters of a text that are read
 MAX_DIGITS = 6
 MIN_MISSPELT = 5  # letters
 
 
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """A mention in a text: of a paper or reviewer, by its index, or of a number, by its value."""
+def ask_for_score(deal: Deal, cell: Cell) -> str:
+    """Return a question for one score."""
+    return "What is your score for {} and {}?".format(*deal.names(cell))
 
-    kind: Kind
-    value: int
+
+def tell_score(deal: Deal, cell: Cell, seen: Mapping[Cell, int]) -> str:
+    """Return a statement of one score as the player sees it, or that it sees none."""
+    reviewer, paper = deal.names(cell)
+    return f"{reviewer} for {paper}: {seen[cell]}." if cell in seen else f"I do not know {reviewer} for {paper}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,40 +54,40 @@ class Parser:
         self._token = re.compile(rf"(?<!\w)(?P<name>{names})(?!\w)|(?P<number>\d+)|(?P<word>\w+)", re.IGNORECASE)
 
     def mentions(self, text: str) -> list[Mention]:
-        """The mentions in the beginning of the text, in its order."""
+        """Return the mentions in the beginning of the text, in its order."""
         found = (self._mention(match) for match in self._token.finditer(text[:MAX_READ_CHARS]))
         return [mention for mention in found if mention]
 
     def topics(self, text: str, answers: bool = False) -> Topics:
-        """The topics that the text asks about. A pair is exact if one question names both. Where the text `answers` a
-        question ("which reviewer?"), a sentence without a number is read like a question."""
+        """Return the topics that the text asks about. A pair is exact if one question names both. Where the text
+        `answers` a question ("which reviewer?"), a sentence without a number is read like a question."""
         cells: list[Cell] = []
         named: list[Mention] = []
         for sentence in sentences(text[:MAX_READ_CHARS]):
             mentions = self.mentions(sentence)
-            if is_question(sentence) or (answers and not _values(mentions, "number")):
+            if is_question(sentence) or (answers and not _values(mentions, NUMBER)):
                 named += mentions
-                cells += product(_values(mentions, "reviewer"), _values(mentions, "paper"))
-        reviewer, paper = ((*_values(named, kind), None)[0] for kind in KINDS)
+                cells += product(_values(mentions, REVIEWER), _values(mentions, PAPER))
+        reviewer, paper = ((*_values(named, kind), None)[0] for kind in (REVIEWER, PAPER))
         return Topics(tuple(dict.fromkeys(cells)), reviewer, paper)
 
     def numbers(self, text: str) -> list[int]:
-        """The numbers in the text, without those in names."""
-        return [mention.value for mention in self.mentions(text) if mention.kind == "number"]
+        """Return the numbers in the text, without those in names."""
+        return [value for kind, value in self.mentions(text) if kind == NUMBER]
 
     def scores(self, text: str) -> dict[Cell, int]:
-        """The unambiguous scores in the text, from sentences that name one reviewer, one paper and one number."""
+        """Return the unambiguous scores in the text, from sentences that name one reviewer, one paper and one
+        number."""
         scores: dict[Cell, int] = {}
         for sentence in sentences(text[:MAX_READ_CHARS]):
             mentions = self.mentions(sentence)
-            if sorted(mention.kind for mention in mentions) == ["number", "paper", "reviewer"]:
-                value = {mention.kind: mention.value for mention in mentions}
-                scores[value["reviewer"], value["paper"]] = value["number"]
+            if len(mentions) == 3 and len(value := dict(mentions)) == 3:
+                scores[value[REVIEWER], value[PAPER]] = value[NUMBER]
         return scores
 
     def _mention(self, match: re.Match[str]) -> Mention | None:
         if match["number"]:
-            return Mention("number", int(match["number"])) if len(match["number"]) <= MAX_DIGITS else None
+            return (NUMBER, int(match["number"])) if len(match["number"]) <= MAX_DIGITS else None
         word = " ".join(match[0].casefold().split())
         return self._forms.get(word) or self._meant(word)
 
@@ -101,24 +102,20 @@ class Parser:
 def _forms(deal: Deal) -> dict[str, Mention]:
     """The mention of each unambiguous name of a paper or reviewer."""
     papers, reviewers = Names.of_papers(deal).forms, Names.of_reviewers(deal).forms
-    kinds: Iterable[tuple[Kind, dict[str, frozenset[int]], dict[str, frozenset[int]]]] = (
-        ("paper", papers, reviewers),
-        ("reviewer", reviewers, papers),
-    )
     return {
-        form: Mention(kind, next(iter(indices)))
-        for kind, forms, others in kinds
+        form: (kind, next(iter(indices)))
+        for kind, forms, others in ((PAPER, papers, reviewers), (REVIEWER, reviewers, papers))
         for form, indices in forms.items()
         if len(indices) == 1 and form not in others and not form.isdigit()
     }
 
 
 def _pattern(form: str) -> str:
-    return r"\s+".join(re.escape(word) for word in form.split())
+    return r"\s+".join(map(re.escape, form.split()))
 
 
-def _values(mentions: Iterable[Mention], kind: Kind) -> list[int]:
-    return list(dict.fromkeys(mention.value for mention in mentions if mention.kind == kind))
+def _values(mentions: Iterable[Mention], kind: str) -> list[int]:
+    return list(dict.fromkeys(value for what, value in mentions if what == kind))
 
 
 def _one_slip(word: str, name: str) -> bool:

@@ -7,18 +7,17 @@ other pairs, and the better of two ways.
 import numpy as np
 
 from slimrl_envs.matching_game.rules.beliefs import USUAL, Beliefs, best_except, looks_best
-from slimrl_envs.matching_game.rules.deal import Assignment, Deal
+from slimrl_envs.matching_game.rules.deal import Assignment, Cell, Deal
 from slimrl_envs.matching_game.rules.game import Accept, Act, Propose, Reject, Say
-from slimrl_envs.matching_game.rules.parser import Cell, Parser
-from slimrl_envs.matching_game.rules.phrases import ask_for_score, names_of
-from slimrl_envs.matching_game.rules.protocol import format_act, parse_heard
+from slimrl_envs.matching_game.rules.parser import Parser, ask_for_score
+from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import NUM_AGAIN
 
 FIRST = 1e5  # a bonus for the first pair, so that a plan has it unless all such plans are refused
 IN_ORDER = 1e-3  # a bonus by place, so that among equal plans the one in the order of the table is taken
 
 
-class Planner:
+class Planner(Player):
     """A player that plans, asks about the plan, and proposes it.
 
     A plan is the assignment of the largest total, where a pair without a number counts `USUAL`. The pair of the largest
@@ -29,10 +28,9 @@ class Planner:
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int, num_questions: int) -> None:
-        self._deal, self._parser = deal, Parser(deal)
-        numbers = {(r, p): cell for r, row in enumerate(deal.visible_table(player)) for p, cell in enumerate(row)}
-        self._numbers = {cell: number for cell, number in numbers.items() if number is not None}
-        self._left = list(numbers)
+        super().__init__(deal)
+        self._parser, self._numbers = Parser(deal), deal.seen(player)
+        self._left = deal.cells
         """The pairs that it has not asked about."""
         self._open: Cell | None = None
         self._refused: list[Assignment] = []
@@ -40,9 +38,6 @@ class Planner:
         self._turns_left = (max_turns + 1 - player) // 2
         self.thought = ""
         """The reasoning behind its last reply: a first pair, the two best ways to go on, and the plan."""
-
-    def reply(self, heard: str) -> str:
-        return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
 
     def _act(self, heard: Say | Propose | None) -> Act:
         if isinstance(heard, Propose):
@@ -64,7 +59,10 @@ class Planner:
 
     def _plan(self) -> Assignment:
         """The best plan that is not refused. Its reasoning becomes `thought`."""
-        beliefs, largest = self._beliefs(), self._largest()
+        beliefs = self._beliefs()
+        largest = max(self._numbers, key=lambda cell: self._numbers[cell], default=None)
+        if largest and self._numbers[largest] < USUAL:
+            largest = None
         if largest:
             beliefs[largest] += FIRST
         plan = best_except(beliefs, self._refused)
@@ -75,26 +73,17 @@ class Planner:
         other = best_except(beliefs, [*self._refused, plan])
         ways = sorted({beside(first, one) for one in (plan, other) if first in pairs_of(one)})
         goes_on = " or ".join(", ".join(map(self._format_number, way)) for way in ways)
-        self.thought = f"{self._format_number(first)}. {goes_on}: {self._format_plan(plan)}."
+        chosen = ", ".join(f"{self._format_pair(cell)}{' ?' if self._is_open(cell) else ''}" for cell in pairs_of(plan))
+        self.thought = f"{self._format_number(first)}. {goes_on}: {chosen}."
         return plan
 
     def _beliefs(self) -> Beliefs:
         """The numbers as they are, on no common scale, and `USUAL` where there is none."""
-        size = range(self._deal.size)
-        beliefs: Beliefs = np.full((len(size), len(size)), float(USUAL))
-        beliefs += IN_ORDER * np.outer(size, size)
+        size = np.arange(self._deal.size, dtype=np.float64)
+        beliefs: Beliefs = USUAL + IN_ORDER * np.outer(size, size)
         for cell, number in self._numbers.items():
             beliefs[cell] = number
         return beliefs
-
-    def _largest(self) -> Cell | None:
-        """The pair of the largest number; None where all numbers are low."""
-        largest = max(self._numbers, key=lambda cell: self._numbers[cell], default=None)
-        return largest if largest and self._numbers[largest] >= USUAL else None
-
-    def _format_plan(self, plan: Assignment) -> str:
-        """The pairs of a plan in the order of the papers, with `?` where it may ask."""
-        return ", ".join(f"{self._format_pair(cell)}{' ?' if self._is_open(cell) else ''}" for cell in pairs_of(plan))
 
     def _format_number(self, cell: Cell) -> str:
         number = self._numbers.get(cell)
@@ -103,7 +92,7 @@ class Planner:
         return f"{self._format_pair(cell)} {'' if number >= USUAL else 'low '}{number}"
 
     def _format_pair(self, cell: Cell) -> str:
-        return " ".join(names_of(self._deal, cell))
+        return " ".join(self._deal.names(cell))
 
     def _is_open(self, cell: Cell) -> bool:
         return cell in self._left and cell not in self._numbers
@@ -117,15 +106,10 @@ class Planner:
 
 
 def pairs_of(plan: Assignment) -> list[Cell]:
-    """The pairs of a plan in the order of the papers."""
+    """Return the pairs of a plan in the order of the papers."""
     return [(reviewer, paper) for paper, reviewer in enumerate(plan)]
 
 
 def beside(first: Cell, plan: Assignment) -> tuple[Cell, ...]:
-    """The other pairs of a plan, in the order of the table."""
+    """Return the other pairs of a plan, in the order of the table."""
     return tuple(sorted(pair for pair in pairs_of(plan) if pair != first))
-
-
-def patient(deal: Deal, player: int, max_turns: int) -> Planner:
-    """A planner that asks about all of its plan, and once more, before it proposes."""
-    return Planner(deal, player, max_turns, deal.size + 1)

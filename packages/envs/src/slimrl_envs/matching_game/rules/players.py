@@ -1,14 +1,8 @@
-"""Scripted players for either seat: the strong expert, and baselines that do not listen.
-
-A player is asked for its next text by `reply(heard)`: `heard` has the other player's acts since, in the
-protocol's text; empty at the beginning, and when it has just rejected a proposal itself. A player knows its table
-and the words it hears, and nothing else of the deal.
-"""
+"""Scripted players for either seat: the strong expert, and baselines that do not listen."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from itertools import permutations, product
-from typing import Protocol
+from itertools import permutations, repeat
 
 from slimrl_envs.matching_game.rules.beliefs import (
     Beliefs,
@@ -19,12 +13,11 @@ from slimrl_envs.matching_game.rules.beliefs import (
     own_values,
     worth_of,
 )
-from slimrl_envs.matching_game.rules.deal import UNKNOWN, Assignment, Deal, optimum
+from slimrl_envs.matching_game.rules.deal import UNKNOWN, Assignment, Cell, Deal, optimum
 from slimrl_envs.matching_game.rules.game import Accept, Act, Propose, Reject, Say
-from slimrl_envs.matching_game.rules.parser import Cell, Parser
-from slimrl_envs.matching_game.rules.phrases import ask_for_score, tell_score
-from slimrl_envs.matching_game.rules.planner import patient
-from slimrl_envs.matching_game.rules.protocol import format_act, parse_heard
+from slimrl_envs.matching_game.rules.parser import Parser, ask_for_score, tell_score
+from slimrl_envs.matching_game.rules.planner import Planner
+from slimrl_envs.matching_game.rules.protocol import Player
 from slimrl_envs.matching_game.rules.shy_partner import NUM_AGAIN
 
 RESERVED = NUM_AGAIN + 2  # turns that an asker keeps: to propose, to ask again, to propose again
@@ -32,75 +25,50 @@ MIN_GAIN = 0.5  # the least expected gain for which it asks
 LEANING = 0.5  # the weight that each rejection adds to the partner's scores
 
 
-class Player(Protocol):
-    """A player of one side of one game."""
+class Stubborn(Player):
+    """A player that proposes one assignment after the other and listens to no answer. It accepts every proposal.
 
-    def reply(self, heard: str) -> str:
-        """The next act as text."""
+    It asks `num_first` questions before the first proposal and `num_again` between two, in the order of the table.
+    """
 
+    def __init__(
+        self, deal: Deal, proposals: Iterable[Assignment], num_first: int = 0, num_again: int = NUM_AGAIN
+    ) -> None:
+        super().__init__(deal)
+        self._proposals, self._cells = iter(proposals), iter(deal.cells)
+        self._num_to_ask, self._num_again = num_first, num_again
 
-class RandomPlayer:
-    """A player that proposes a random assignment, another one each turn, and accepts every proposal."""
-
-    def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
-        self._deal, self._rng = deal, rng
-
-    def reply(self, heard: str) -> str:
-        if isinstance(parse_heard(heard, self._deal), Propose):
-            return format_act(Accept(), self._deal)
-        return format_act(Propose(tuple(self._rng.sample(range(self._deal.size), self._deal.size))), self._deal)
-
-
-class Stubborn:
-    """A player that proposes one assignment after the other and listens to no answer. Between proposals it asks as many
-    questions as a shy partner wants, in the order of the table. It accepts every proposal."""
-
-    def __init__(self, deal: Deal, proposals: Iterable[Assignment], num_first: int = 0) -> None:
-        """Makes a player that asks `num_first` questions before the first proposal."""
-        self._deal, self._proposals = deal, iter(proposals)
-        self._cells = product(range(deal.size), range(deal.size))
-        self._num_to_ask = num_first
-
-    def reply(self, heard: str) -> str:
-        if isinstance(parse_heard(heard, self._deal), Propose):
-            return format_act(Accept(), self._deal)
-        cell = next(self._cells, None) if self._num_to_ask else None
-        if cell:
+    def _act(self, heard: Say | Propose | None) -> Act:
+        if isinstance(heard, Propose):
+            return Accept()
+        if self._num_to_ask and (cell := next(self._cells, None)):
             self._num_to_ask -= 1
-            return format_act(Say(ask_for_score(self._deal, cell)), self._deal)
-        self._num_to_ask = NUM_AGAIN
+            return Say(ask_for_score(self._deal, cell))
+        self._num_to_ask = self._num_again
         proposal = next(self._proposals, None)
-        return format_act(Propose(proposal) if proposal else Say("I have no other idea."), self._deal)
+        return Propose(proposal) if proposal else Say("I have no other idea.")
 
 
-def constant(deal: Deal) -> Stubborn:
-    """A player that makes the same proposal in every game, then the same second one, and so on."""
-    return Stubborn(deal, permutations(range(deal.size)))
+def propose_at_random(deal: Deal, rng: random.Random) -> Stubborn:
+    """Return a player that proposes a random assignment, another one each turn, and asks nothing."""
+    return Stubborn(deal, (tuple(rng.sample(range(deal.size), deal.size)) for _ in repeat(None)), num_again=0)
 
 
-def own_view(deal: Deal, player: int) -> Stubborn:
-    """A player that proposes the best assignment by its own view, then the second best, and so on."""
-    return Stubborn(deal, _by_own_view(deal, player))
-
-
-def contrary(deal: Deal, player: int) -> Stubborn:
-    """A player that asks as much as a shy partner wants, hears no answer, and avoids all pairs of the best assignment
-    by its own view. By the rule of the deal that assignment is often poor."""
-    return Stubborn(deal, without_own_pairs(deal, player), num_first=deal.size)
-
-
-def deaf(deal: Deal, player: int) -> Stubborn:
-    """A player that asks as much as a shy partner wants, hears no answer, and proposes the best assignment by its own
-    view that may be the optimum. By the rule of the deal a single best-looking assignment is not. Its reward needs no
-    listening."""
-    return Stubborn(deal, by_the_rule(deal, player), num_first=deal.size)
+def by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
+    """Yield the assignments from the best-looking to the player alone downwards, as far as `best_except` finds
+    them."""
+    beliefs = combine_beliefs(deal.size, own_values(deal.seen(player)), {})
+    made: list[Assignment] = []
+    while (best := best_except(beliefs, made)) not in made:
+        made.append(best)
+        yield best
 
 
 def by_the_rule(deal: Deal, player: int) -> Iterator[Assignment]:
-    """The assignments from the best-looking to the player alone downwards. The first stands last if no other looks as
+    """Yield the assignments from the best-looking to the player alone downwards. The first is last if no other looks as
     good, because the rule of the deal excludes it."""
-    beliefs = combine_beliefs(deal.size, own_values(deal.visible_table(player)), {})
-    proposals = _by_own_view(deal, player)
+    beliefs = combine_beliefs(deal.size, own_values(deal.seen(player)), {})
+    proposals = by_own_view(deal, player)
     first, second = next(proposals), next(proposals)
     is_alone = worth_of(beliefs, first) > worth_of(beliefs, second)
     yield from (second,) if is_alone else (first, second)
@@ -110,21 +78,13 @@ def by_the_rule(deal: Deal, player: int) -> Iterator[Assignment]:
 
 
 def without_own_pairs(deal: Deal, player: int) -> Iterator[Assignment]:
-    """The assignments without any pair of the one that looks best to the player alone; the first, if several do."""
-    own = next(_by_own_view(deal, player))
+    """Yield the assignments without any pair of the one that looks best to the player alone; the first, if several
+    do."""
+    own = next(by_own_view(deal, player))
     return (one for one in permutations(range(deal.size)) if all(a != b for a, b in zip(one, own, strict=True)))
 
 
-def _by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
-    """The assignments from the best-looking to the player alone downwards, as far as `best_except` finds them."""
-    beliefs = combine_beliefs(deal.size, own_values(deal.visible_table(player)), {})
-    made: list[Assignment] = []
-    while (best := best_except(beliefs, made)) not in made:
-        made.append(best)
-        yield best
-
-
-class Asker:
+class Asker(Player):
     """The strong expert for a shy partner, which estimates both scales, asks for scores one by one, and then proposes.
 
     It asks about pairs of the best-looking assignment first, then by expected gain, and at least as often as there are
@@ -133,8 +93,8 @@ class Asker:
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int) -> None:
-        self._deal, self._seen = deal, deal.visible_table(player)
-        self._parser = Parser(deal)
+        super().__init__(deal)
+        self._seen, self._parser = deal.seen(player), Parser(deal)
         self._own = own_values(self._seen)
         self._told: dict[Cell, int] = {}
         self._asked: set[Cell] = set()
@@ -144,12 +104,12 @@ class Asker:
         self._turns_left = (max_turns + 1 - player) // 2
         self._reserved = RESERVED if self._turns_left >= RESERVED + deal.size else 1
 
-    def reply(self, heard: str) -> str:
-        act = self._act(parse_heard(heard, self._deal))
-        self._turns_left -= isinstance(act, Say | Propose)
-        return format_act(act, self._deal)
-
     def _act(self, heard: Say | Propose | None) -> Act:
+        act = self._choose(heard)
+        self._turns_left -= isinstance(act, Say | Propose)
+        return act
+
+    def _choose(self, heard: Say | Propose | None) -> Act:
         answer = self._listen(heard.text) if isinstance(heard, Say) else ""
         beliefs = combine_beliefs(self._deal.size, self._own, self._told)
         if isinstance(heard, Propose):
@@ -170,15 +130,14 @@ class Asker:
         """The pair that promises most; None when it is time to propose."""
         if self._turns_left == 1 or (not self._num_to_ask and (self._refused or self._turns_left <= self._reserved)):
             return None
-        size = range(self._deal.size)
-        cells = [cell for cell in product(size, size) if cell not in self._asked]
+        cells = [cell for cell in self._deal.cells if cell not in self._asked]
         gained = gains(beliefs, [cell for cell in cells if cell not in self._own])
         plan = optimum(beliefs)
         best = max(gained, key=lambda cell: (plan[cell[1]] == cell[0], gained[cell]), default=None)
-        if self._num_to_ask:  # a shy partner wants to be asked again, if only about a pair that both know
-            self._num_to_ask -= 1
-            return best or next(iter(cells), None)
-        if len(self._asked) < self._deal.size:
+        # A shy partner wants to be asked again after a rejection, if only about a pair that both know.
+        must_ask = self._num_to_ask > 0
+        self._num_to_ask -= must_ask
+        if must_ask or len(self._asked) < self._deal.size:
             return best or next(iter(cells), None)
         is_worth_it = best is not None and gained[best] >= MIN_GAIN
         return best if is_worth_it or self._reserved == 1 else None  # no turn to keep: asking costs nothing
@@ -195,12 +154,13 @@ class Asker:
 
 
 SCRIPTS: dict[str, Callable[[Deal, int, int], Player]] = {
-    "constant": lambda deal, player, max_turns: constant(deal),
-    "own-view": lambda deal, player, max_turns: own_view(deal, player),
-    "contrary": lambda deal, player, max_turns: contrary(deal, player),
-    "deaf": lambda deal, player, max_turns: deaf(deal, player),
-    "planner": patient,
+    "constant": lambda deal, player, _: Stubborn(deal, permutations(range(deal.size))),
+    "own-view": lambda deal, player, _: Stubborn(deal, by_own_view(deal, player)),
+    "contrary": lambda deal, player, _: Stubborn(deal, without_own_pairs(deal, player), deal.size),
+    "deaf": lambda deal, player, _: Stubborn(deal, by_the_rule(deal, player), deal.size),
+    "planner": lambda deal, player, max_turns: Planner(deal, player, max_turns, deal.size + 1),
     "solver": Asker,
 }
 """The players by name, made from the deal, the seat and the number of messages: four that do not listen, the planner,
-and the strong expert."""
+which asks about all of its plan and once more, and the strong expert. By the rule of the deal what looks best alone is
+often poor: `contrary` avoids all of its pairs, `deaf` proposes it only where it may be the optimum."""

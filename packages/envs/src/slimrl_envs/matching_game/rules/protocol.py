@@ -1,4 +1,5 @@
-"""The protocol: acts as text, and text as acts. `game.py` decides which acts may be played.
+"""The protocol: the rules as players read them, acts as text, and text as acts. `game.py` decides which acts may be
+played.
 
 A text is one act: it starts with its tag, and holds no other tag.
 
@@ -24,8 +25,7 @@ it; a title up to its colon). Anything else raises `IllegalAct` with the correct
 import html
 import re
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from slimrl.errors import nearest
 from slimrl_envs.matching_game.rules.deal import Assignment, Deal
@@ -37,6 +37,28 @@ _LINE_BREAK = re.compile(r"\r\n|\r|\n|<br ?/?>", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*•–\s]+|\d{1,3}[.)]\s+)+")
 _QUOTED_CHARS = 40
 _LINE_CHARS = 500
+MUST_ANSWER = "Answer the proposal with [accept] or [reject]."
+LAST_MESSAGE = "This is your last message: make your proposal now."
+
+
+def rules(deal: Deal, max_turns: int) -> str:
+    """The rules for either player, short enough for a small model."""
+    return (
+        f"You and a partner assign {deal.size} reviewers to {deal.size} papers, one reviewer to each paper. The total "
+        "of the scores should be as high as possible. Each of you knows only some of the scores, and yours are on "
+        "another scale than your partner's, so talk before you decide. True scores are 0 to 99; a pair that neither of "
+        "you knows counts 50.\n"
+        "Begin each reply with one tag:\n"
+        "[message] and then what you say to your partner\n"
+        "[propose] Proposal: and then a line `Paper: Reviewer` for every paper\n"
+        "[accept] or [reject], alone, to answer a proposal; after [reject] go on with another reply\n"
+        f"The game ends when a proposal is accepted, and without a score after {max_turns} messages."
+    )
+
+
+def opening(deal: Deal, player: int, max_turns: int) -> str:
+    """All that a player knows at the start: rules and table."""
+    return f"{rules(deal, max_turns)}\n\n{deal.table_text(player)}"
 
 
 def play_text(game: MatchingGame, player: int, text: str) -> Act:
@@ -54,8 +76,8 @@ def split_tag(text: str) -> tuple[str, str]:
     """The kind of act whose tag a text begins with, such as `propose`, and the text after the tag. Without a tag the
     kind is empty. Metrics and analyses call this too, so that all agree on the attempts.
 
-    >>> split_tag(" [ Propose ] Proposal:"), split_tag("I say [propose]")
-    (('propose', 'Proposal:'), ('', 'I say [propose]'))
+    >>> split_tag(" [ Propose ] Proposal:"), split_tag("I [propose]")
+    (('propose', 'Proposal:'), ('', 'I [propose]'))
     """
     text = text.strip()
     tag = _TAG.match(text)
@@ -114,40 +136,50 @@ def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
     return act if isinstance(act, Propose) else Say(act.text if isinstance(act, Say) else text)
 
 
+class Player:
+    """A scripted player of one side of one game: text in, text out. It knows what it sees and hears, and nothing else
+    of the deal."""
+
+    def __init__(self, deal: Deal) -> None:
+        self._deal = deal
+
+    def reply(self, heard: str) -> str:
+        """Return the next act as text. `heard` has the other player's acts since, in the protocol's text; it is empty
+        at the beginning, and when this player has just rejected a proposal."""
+        return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
+
+    def _act(self, heard: Say | Propose | None) -> Act:
+        raise NotImplementedError
+
+
 def proposal_lines(assignment: Assignment, deal: Deal) -> str:
     """The lines of a proposal: `Paper: Reviewer` in short names, in the order of the table."""
     pairs = zip(deal.short_papers, assignment, strict=True)
     return "\n".join(f"{paper}: {deal.short_reviewers[reviewer]}" for paper, reviewer in pairs)
 
 
-@dataclass(frozen=True, slots=True)
 class Names:
     """An index of papers or reviewers by their names: short or full, in any case, with any spaces."""
 
-    short: tuple[str, ...]
-    forms: dict[str, frozenset[int]]
+    def __init__(self, short: Sequence[str], forms: Iterable[Iterable[str]]) -> None:
+        self.short, self.forms = short, defaultdict[str, set[int]](set)
+        for index, names in enumerate(forms):
+            for name in names:
+                self.forms[_key(name)].add(index)
 
     @classmethod
     def of_papers(cls, deal: Deal) -> "Names":
         """The index of papers by title and short name."""
-        return cls._of(deal.short_papers, zip(deal.papers, deal.short_papers, strict=True))
+        return cls(deal.short_papers, zip(deal.papers, deal.short_papers, strict=True))
 
     @classmethod
     def of_reviewers(cls, deal: Deal) -> "Names":
         """The index of reviewers by full, first and last name."""
-        return cls._of(deal.short_reviewers, ((name, *name.split()[:1], *name.split()[-1:]) for name in deal.reviewers))
+        return cls(deal.short_reviewers, ((name, *name.split()[:1], *name.split()[-1:]) for name in deal.reviewers))
 
-    @classmethod
-    def _of(cls, short: tuple[str, ...], forms: Iterable[Iterable[str]]) -> "Names":
-        found: dict[str, set[int]] = defaultdict(set)
-        for index, names in enumerate(forms):
-            for name in names:
-                found[_key(name)].add(index)
-        return cls(short, {form: frozenset(indices) for form, indices in found.items()})
-
-    def find(self, name: str) -> frozenset[int]:
+    def find(self, name: str) -> set[int]:
         """The indices that a name may mean: one if it is unambiguous, none if it is unknown."""
-        return self.forms.get(_key(name), frozenset())
+        return self.forms.get(_key(name), set())
 
 
 def _key(name: str) -> str:

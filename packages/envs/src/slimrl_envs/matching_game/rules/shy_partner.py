@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from slimrl_envs.matching_game.rules.beliefs import P_KNOWN, Beliefs, worth_of
-from slimrl_envs.matching_game.rules.deal import MAX_VALUE, UNKNOWN, Assignment, Deal, optimum
+from slimrl_envs.matching_game.rules.deal import MAX_VALUE, UNKNOWN, Assignment, Cell, Deal, optimum
 from slimrl_envs.matching_game.rules.game import Accept, Act, Propose, Reject, Say
-from slimrl_envs.matching_game.rules.parser import Cell, Parser, Topics
-from slimrl_envs.matching_game.rules.phrases import tell_score
-from slimrl_envs.matching_game.rules.protocol import format_act, parse_heard
+from slimrl_envs.matching_game.rules.parser import Parser, Topics, tell_score
+from slimrl_envs.matching_game.rules.protocol import Player
 
 NUM_IMAGINED = 64  # tables that are imagined to estimate the threshold
 ROUNDING = 1e-6  # slack, so that a proposal worth exactly the threshold passes
@@ -50,7 +49,7 @@ class AcceptanceThreshold:
     better in the pairs that the partner cannot judge; to insist on more would waste that knowledge. In small games even
     the best agreements often look worse to one side, so `low` is never above the worth of all but 5% of these.
 
-    The threshold depends on the beliefs and the number of pairs, never on what was said or how often. Repeating a
+    The threshold depends on the beliefs and the number of pairs, never on words or how often they come. Repeating a
     proposal changes nothing, and each rejection, one bit about the beliefs, costs `NUM_AGAIN` questions. If it cost
     one, then with three papers and so six assignments a player that tries one after the other and listens to no answer
     would earn more than its own best assignment is worth.
@@ -66,12 +65,12 @@ class AcceptanceThreshold:
         return self.high + share * (min(self.high, self.low) - self.high) - ROUNDING
 
 
-class ShyPartner:
-    """A player of one side of one game, with the `reply` of `players.Player`."""
+class ShyPartner(Player):
+    """The scripted partner of one game, deterministic under its `rng`."""
 
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
-        self._deal, self._seen, self._rng = deal, deal.visible_table(player), rng
-        self._parser = Parser(deal)
+        super().__init__(deal)
+        self._seen, self._rng, self._parser = deal.seen(player), rng, Parser(deal)
         self._beliefs = beliefs_of(deal, player)
         self._threshold = estimate_threshold(self._beliefs, ~np.array(deal.known[player]), rng)
         self._asked: set[Cell] = set()
@@ -80,9 +79,6 @@ class ShyPartner:
         # The reviewer or the paper of a question that named only one of the two; the next may name the other.
         self._half: tuple[int | None, int | None] = None, None
         self._to_begin: tuple[str, ...] = OPENINGS
-
-    def reply(self, heard: str) -> str:
-        return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
 
     def _act(self, heard: Say | Propose | None) -> Act:
         if isinstance(heard, Propose):
@@ -140,11 +136,12 @@ class ShyPartner:
 
 
 def beliefs_of(deal: Deal, player: int) -> Beliefs:
-    """The beliefs of a player that knows its own scale: its numbers over the scale, and 50 where it sees nothing."""
-    numbers = [
-        [UNKNOWN if cell is None else cell / deal.scales[player] for cell in row] for row in deal.visible_table(player)
-    ]
-    return np.array(numbers, dtype=np.float64)
+    """Return the beliefs of a player that knows its own scale: its numbers over the scale, and 50 where it sees
+    nothing."""
+    beliefs = np.full((deal.size, deal.size), float(UNKNOWN))
+    for cell, number in deal.seen(player).items():
+        beliefs[cell] = number / deal.scales[player]
+    return beliefs
 
 
 def estimate_threshold(beliefs: Beliefs, unseen: npt.NDArray[np.bool_], rng: random.Random) -> AcceptanceThreshold:

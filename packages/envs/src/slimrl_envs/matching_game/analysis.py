@@ -1,0 +1,268 @@
+"""Does a policy learn to ask? Draws the questions in recorded games over training and against the reward, and writes
+`report.md`. The body of `scripts/analyze_questions.py`.
+
+Judge a run by the different questions before the first proposal: a shy partner wants to be asked again after each
+rejection, so in whole games losing makes questions. Games without a proposal have no such count. Statistics treat a
+group as one unit, the games of one task in one step; over several runs the unit is a run.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from slimrl.errors import UserError
+from slimrl.io.files import replace_file
+from slimrl.io.run_dir import RunDir
+from slimrl.models.chat.thoughts import without_thoughts
+from slimrl.monitor.plots import BLUE, FEW, GREEN, INK, ORANGE, save_figure, style_axes
+from slimrl.monitor.rollouts import read_rollouts
+from slimrl.monitor.series import smooth
+from slimrl.stats import Estimate, correlation, difference_of_means, estimate_mean, mean_of_few
+from slimrl.types import Rollout
+from slimrl_envs.matching_game.rules.protocol import split_tag
+from slimrl_envs.matching_game.rules.questions import count_questions
+
+ASKED = "before"  # the measure to judge a run by
+MEASURES = {
+    ASKED: "different questions before the first proposal",
+    "proposed": "games with a proposal",
+    "distinct": "different questions",
+    "questions": "questions",
+    "marks": "question marks",
+    "words": "sentences that open with a question word",
+    "score_seeking": "questions that seek a score",
+    "turns": "turns",
+    "reward": "reward",
+}
+DRAWN = (ASKED, "distinct", "score_seeking", "reward")
+GAME_METRICS = {"agreed", "distinct_questions", "messages", "own_view", "questions"}  # no other environment has all
+SHARE = 5  # the beginning is the first fifth of the steps, the end the last fifth
+JITTER = 0.18  # questions are whole numbers: their points would hide each other
+NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """A finished game of the policy, with a number for each of `MEASURES`; `role` is empty except in self-play."""
+
+    step: int
+    task_id: str
+    role: str
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The finished games of a run, and how many of its rollouts failed or are of other environments."""
+
+    name: str
+    games: tuple[Game, ...]
+    num_failed: int
+    num_others: int
+
+
+def compare_ends(run: Run, measure: str) -> tuple[Estimate, Estimate, Estimate]:
+    """Return the mean of a measure over the groups of the first and of the last steps, and the difference of the two.
+
+    Estimates are nan where no game has the measure; so is the difference within a single step.
+    """
+    steps = sorted({game.step for game in run.games})
+    num = max(1, len(steps) // SHARE)
+    parts = (steps[:num], steps[-num:])
+    early, late = (group_means([game for game in run.games if game.step in part], measure) for part in parts)
+    beginning, end = (estimate_mean(means) if means else NOTHING for means in (early, late))
+    is_known = early and late and len(steps) > 1
+    return beginning, end, difference_of_means(late, early) if is_known else NOTHING
+
+
+def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
+    """Write the two pictures and the report of one or several runs, and return their paths. Raises
+    UserError if a run is given twice, is missing, or has no finished game."""
+    if len({log_dir.resolve() for log_dir in log_dirs}) < len(log_dirs):
+        raise UserError("`--log_dir` has a run more than once; several runs are of several seeds. Give each once.")
+    runs = [read_run(log_dir) for log_dir in log_dirs]
+    correlations = correlate(runs)
+    report = output_dir / "report.md"
+    pictures = [
+        save_figure(draw_training(runs), output_dir / "over_training.png"),
+        save_figure(draw_scatter(runs, correlations), output_dir / "questions_and_reward.png"),
+    ]
+    replace_file(report, ["\n".join(_report(runs, correlations)).encode(), b"\n"])
+    return [*pictures, report]
+
+
+def read_run(log_dir: Path) -> Run:
+    """Read the games in `log_dir/rollouts`. Raises UserError if there are none, or the files are of another kind."""
+    games, num_failed, num_others = list[Game](), 0, 0
+    for step, (path, *_) in RunDir(log_dir).rollout_files().items():
+        try:
+            for rollout in [record.rollout for record in read_rollouts(path)] if path.suffix == ".jsonl" else ():
+                if rollout.failure or not math.isfinite(rollout.reward):
+                    num_failed += 1
+                elif rollout.metrics.keys() >= GAME_METRICS:
+                    games.append(Game(step, rollout.task_id, rollout.role, measure_game(rollout)))
+                else:
+                    num_others += 1
+        # Other programs write a step_000001.jsonl too, whose lines lack anything.
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError) as error:
+            raise UserError(
+                f"{path} does not hold rollouts as `rl` records them: {type(error).__name__}: {error}."
+            ) from error
+    if not games:
+        raise UserError(
+            f"{log_dir} has no finished game in rollouts/step_*.jsonl: {num_failed} rollouts failed, and {num_others} "
+            "are not of `matching-game`. Give `--log_dir` the output_dir of a run of `rl`."
+        )
+    return Run(log_dir.resolve().name, tuple(games), num_failed, num_others)
+
+
+def measure_game(rollout: Rollout) -> dict[str, float]:
+    """Return the `MEASURES` of a game. `distinct` and `questions` are the environment's counts over legal messages;
+    `marks`, `words` and `score_seeking` are counted in every reply that was meant as a message."""
+    replies = [message["content"] for message in rollout.messages if message["role"] == "assistant"]
+    counts = count_questions(_message_texts(replies))
+    before = count_questions_before_proposal(replies)
+    return {
+        **({} if before is None else {ASKED: before}),
+        "proposed": float(before is not None),
+        "distinct": float(rollout.metrics["distinct_questions"]),
+        "questions": float(rollout.metrics["questions"]),
+        "marks": counts.question_marks,
+        "words": counts.words,
+        "score_seeking": counts.score_seeking,
+        "turns": len(replies),
+        "reward": rollout.reward,
+    }
+
+
+def count_questions_before_proposal(replies: Sequence[str]) -> int | None:
+    """Return the number of different questions before the first proposal; None without a proposal."""
+    kinds = [split_tag(without_thoughts(reply))[0] for reply in replies]
+    return count_questions(_message_texts(replies[: kinds.index("propose")])).distinct if "propose" in kinds else None
+
+
+def _message_texts(replies: Sequence[str]) -> list[str]:
+    acts = [split_tag(without_thoughts(reply)) for reply in replies]
+    return [text for kind, text in acts if kind == "message"]
+
+
+def group_games(games: Sequence[Game], by_role: bool = False) -> list[list[Game]]:
+    """Return the games of each task of each step: they share table and partner, and are not independent."""
+    groups: dict[tuple[int, str, str], list[Game]] = {}
+    for game in games:
+        groups.setdefault((game.step, game.task_id, game.role if by_role else ""), []).append(game)
+    return list(groups.values())
+
+
+def group_means(games: Sequence[Game], measure: str) -> list[float]:
+    """Return the mean of a measure in each group that has it."""
+    groups = ([game.values[measure] for game in group if measure in game.values] for group in group_games(games))
+    return [fmean(values) for values in groups if values]
+
+
+def correlate(runs: Sequence[Run]) -> dict[str, Estimate]:
+    """Return the correlations of the questions before the first proposal with the reward.
+
+    Two quantities that both grow in training correlate for that alone, so within groups both are centred on the mean
+    of their group; that interval is a little narrow, since it takes the games of a group as independent. In self-play
+    each role is a group of its own.
+    """
+    asking = [[game for game in run.games if ASKED in game.values] for run in runs]
+    if not any(asking):
+        return {"over group means": NOTHING, "within groups": NOTHING}
+    groups = [group for games in asking for group in group_games(games, by_role=True)]
+    means = ([mean for games in asking for mean in group_means(games, name)] for name in (ASKED, "reward"))
+    centred = ([value for group in groups for value in _centred(group, name)] for name in (ASKED, "reward"))
+    return {"over group means": correlation(*means), "within groups": correlation(*centred)}
+
+
+def _centred(group: Sequence[Game], measure: str) -> list[float]:
+    values = [game.values[measure] for game in group]
+    # Exactly 0 where all are equal, despite rounding.
+    return [value - fmean(values) if len(set(values)) > 1 else 0.0 for value in values]
+
+
+def joint_difference(runs: Sequence[Run]) -> Estimate:
+    """Return a run's change of the questions before the first proposal; for several runs the mean of their changes
+    with Student's interval."""
+    each = [compare_ends(run, ASKED)[-1] for run in runs]
+    if len(each) == 1:
+        return each[0]
+    return NOTHING if any(math.isnan(one.mean) for one in each) else mean_of_few([one.mean for one in each])
+
+
+def draw_training(runs: Sequence[Run]) -> Figure:
+    """Return a figure of the means per game over training: points for the steps of each run, and a smoothed line."""
+    figure = Figure(figsize=(8.4, 6.2), layout="constrained")
+    for measure, axes in zip(DRAWN, figure.subplots(2, 2).flat, strict=True):
+        for run, colour in zip(runs, cycle((BLUE, ORANGE, GREEN)), strict=False):
+            at: dict[int, list[float]] = {}
+            for game in run.games:
+                if measure in game.values:
+                    at.setdefault(game.step, []).append(game.values[measure])
+            means = np.array([fmean(values) for values in at.values()])
+            axes.plot([*at], means, color=colour, linewidth=0, alpha=0.45, marker="o", markersize=3)
+            line = smooth(means) if len(means) >= FEW else means
+            axes.plot([*at], line, color=colour, linewidth=1.8, label=run.name)
+        style_axes(axes)
+        axes.set_ylim(0, 1.02 if measure == "reward" else max(1.0, axes.get_ylim()[1]))
+        axes.set_title(f"{MEASURES[measure]}, a game", loc="left", fontsize=9.5, color=INK)
+    figure.suptitle("Questions in the matching game over training", fontsize=11, fontweight="bold", color=INK)
+    figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8.5, ncols=4, loc="outside lower center")
+    return figure
+
+
+def draw_scatter(runs: Sequence[Run], correlations: Mapping[str, Estimate]) -> Figure:
+    """Return a figure of every game by its questions before the first proposal and its reward, with the mean reward
+    for each number of questions."""
+    games = [game for run in runs for game in run.games if ASKED in game.values]
+    asked, rewards = (np.array([game.values[name] for game in games]) for name in (ASKED, "reward"))
+    shifts = np.random.default_rng(0).uniform(-JITTER, JITTER, len(games))
+    figure = Figure(figsize=(7.2, 5.0), layout="constrained")
+    axes = figure.add_subplot()
+    axes.scatter(asked + shifts, rewards, s=9, color=BLUE, alpha=0.25, linewidths=0, label=f"{len(games)} games")
+    numbers = np.unique(asked)
+    means = [rewards[asked == number].mean() for number in numbers]
+    axes.plot(numbers, means, color=ORANGE, marker="o", markersize=4, linewidth=1.6, label="their mean reward")
+    style_axes(axes)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel(MEASURES[ASKED], fontsize=8.5, color=INK)
+    axes.set_ylabel("reward: share of the best assignment's worth", fontsize=8.5, color=INK)
+    found = "; ".join(f"{name} {one.mean:.2f}" for name, one in correlations.items())
+    axes.set_title(f"Do games with more questions earn more?\nCorrelation {found}", loc="left", fontsize=9.5, color=INK)
+    axes.legend(frameon=False, fontsize=8.5)
+    return figure
+
+
+def _report(runs: Sequence[Run], correlations: Mapping[str, Estimate]) -> list[str]:
+    lines = [
+        "# Questions over training",
+        "",
+        f"Different questions before the first proposal, end less beginning: {_cell(joint_difference(runs))}, "
+        f"{'groups' if len(runs) == 1 else f'{len(runs)} runs'} as units.",
+        "",
+        "Beginning and end are the first and the last fifth of the steps. Means per game with 95% intervals, in which "
+        "a group (the games of one task in one step) counts once. Questions of a whole game come of losing too: the "
+        "partner wants to be asked after each rejection. Games without a proposal do not count in the first line.",
+    ]
+    for run in runs:
+        left_out = f"left out: {run.num_failed} failed, {run.num_others} of other environments"
+        lines += ["", f"## {run.name}", "", f"{len(run.games)} games; {left_out}.", ""]
+        lines += ["| | beginning | end | difference |", "|---|---|---|---|"]
+        for name, label in MEASURES.items():
+            lines.append(f"| {label} | {' | '.join(map(_cell, compare_ends(run, name)))} |")
+    lines += ["", "## Questions and reward", ""]
+    lines += ["Pearson's correlation of the different questions before the first proposal with the reward:", ""]
+    return lines + [f"- {name}: {_cell(one)}, n = {one.num}" for name, one in correlations.items()]
+
+
+def _cell(estimate: Estimate) -> str:
+    if math.isnan(estimate.mean):
+        return "none: too few games have it, or it does not vary"
+    return f"{estimate.mean:.3f} ({estimate.interval})"

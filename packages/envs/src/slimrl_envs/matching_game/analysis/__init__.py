@@ -1,1 +1,0 @@
-"""How much was asked in games of the matching game, compared over training."""

@@ -1,0 +1,239 @@
+"""The analysis of questions, on runs whose numbers are known."""
+
+import math
+import random
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
+from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
+from slimrl.types import Message, Rollout
+from slimrl_envs.matching_game.analysis import (
+    MEASURES,
+    Run,
+    analyze,
+    compare_ends,
+    correlate,
+    draw_scatter,
+    draw_training,
+    joint_difference,
+    measure_game,
+    read_run,
+)
+
+pytestmark = pytest.mark.slow
+SCRIPT = str(Path(__file__).parents[4] / "scripts" / "analyze_questions.py")
+OVERALL, WITHIN = "over group means", "within groups"
+
+
+def game(
+    num_questions: int, reward: float, task_id: str = "train/0", num_after: int = 0, proposes: bool = True
+) -> Rollout:
+    """A finished game of so many questions and a proposal, and more questions and another proposal if it was lost."""
+    asked = [f"[message] What is your score for Ava and number{k}{'?' * (1 + k % 2)}" for k in range(num_questions)]
+    again = [f"[message] And for Daniel and number{k}?" for k in range(num_after)]
+    proposal = "[propose] Proposal:\nBLEU: Ava"
+    replies = [*asked, *([proposal] if proposes else []), *again, *([proposal] if again else [])]
+    messages: list[Message] = [{"role": "user", "content": "Is this a question of the policy?"}]
+    for reply in replies:
+        messages.append({"role": "assistant", "content": reply})
+        messages.append({"role": "user", "content": "[message] Ava for BLEU: 3. Which one else?"})
+    num, questions = len(replies), float(num_questions + num_after)
+    metrics = {"agreed": 1.0, "questions": questions, "distinct_questions": questions, "messages": 1.0, "own_view": 0.7}
+    masks, rewards = (False, True) * num, (0.0,) * (num - 1) + (reward,)
+    return Rollout(
+        task_id, (1, 2) * num, masks, (0.0, -0.5) * num, (-1, 0) * num, reward, rewards, tuple(messages), metrics
+    )
+
+
+def failed(rollout: Rollout) -> Rollout:
+    return replace(rollout, reward=math.nan, failure="partner_timeout", metrics={})
+
+
+def recorded(path: Path, games: Callable[[int], list[Rollout]], num_steps: int = 20) -> Path:
+    for step in range(1, num_steps + 1):
+        write_rollouts(RunDir(path).rollouts_of(step), [RolloutRecord(one, (0.0,), "") for one in games(step)])
+    return path
+
+
+def learner(seed: int) -> Callable[[int], list[Rollout]]:
+    """Asks more as training goes on, and earns more by it."""
+    rng = random.Random(seed)
+
+    def games(step: int) -> list[Rollout]:
+        asked = [max(0, round(step / 5 + rng.gauss(0, 1))) for _ in range(8)]
+        rewards = [min(1.0, 0.5 + 0.05 * num + 0.02 * rng.random()) for num in asked]
+        return [
+            game(num, reward, f"train/{k // 2}") for k, (num, reward) in enumerate(zip(asked, rewards, strict=True))
+        ]
+
+    return games
+
+
+def difference(run: Run, measure: str = "before") -> object:
+    return compare_ends(run, measure)[-1]
+
+
+def test_a_run_that_learns_to_ask_is_seen_to(tmp_path: Path) -> None:
+    runs = [read_run(recorded(tmp_path / f"seed{seed}", learner(seed))) for seed in range(3)]
+    assert all(difference(run).low > 0 for run in runs) and joint_difference(runs).low > 0
+    found = correlate(runs)
+    assert found[OVERALL].low > 0.8 and found[WITHIN].low > 0.8
+
+
+def test_questions_that_come_of_losing_are_not_learning_to_ask(tmp_path: Path) -> None:
+    """Who loses more and more is asked to ask again, and asks as much as ever before it proposes."""
+    rng = random.Random(2)
+
+    def games(step: int) -> list[Rollout]:
+        lost = [rng.random() < step / 20 for _ in range(8)]
+        return [game(2, 0.0 if gone else 0.9, f"train/{k}", 3 if gone else 0) for k, gone in enumerate(lost)]
+
+    run = read_run(recorded(tmp_path, games))
+    assert difference(run, "distinct").low > 0 and difference(run).mean == 0.0
+
+
+def test_learning_to_propose_is_not_asking_less(tmp_path: Path) -> None:
+    """Who never proposes asks until the game is over."""
+
+    def games(step: int) -> list[Rollout]:
+        return [game(3, 0.9, f"train/{k}") if k < step else game(6, 0.0, f"train/{k}", 0, False) for k in range(8)]
+
+    run = read_run(recorded(tmp_path, games))
+    assert difference(run).mean == 0.0
+    assert difference(run, "proposed").low > 0 > difference(run, "distinct").high
+    assert correlate([run])[OVERALL].num == sum(min(step, 8) for step in range(1, 21))
+
+
+def test_a_difference_by_hand(tmp_path: Path) -> None:
+    """Groups have 1 and 3 questions in the first two of ten steps, 2 and 6 in the last two: variances of 4/3 and 16/3,
+    of the means 1/3 and 4/3, and 75/17 degrees of freedom, whose factor lies between those of 5 and of 4."""
+
+    def games(step: int) -> list[Rollout]:
+        few, many = (1, 3) if step <= 2 else (2, 6)
+        return [game(num, 0.5, f"train/{num}") for num in (few, few, many)]
+
+    found = difference(read_run(recorded(tmp_path, games, num_steps=10)))
+    assert (found.mean, found.num) == (pytest.approx(2.0), 8)
+    assert 2.571 * math.sqrt(5 / 3) < found.high - 2 < 2.776 * math.sqrt(5 / 3)
+
+
+def test_several_seeds_by_hand(tmp_path: Path) -> None:
+    """They rise by 1, 2 and 3: a deviation of 1, and Student's factor for two degrees of freedom is 4.303."""
+    seeds = [recorded(tmp_path / str(rise), lambda step: [game(1 + rise * (step > 10), 0.5)]) for rise in (1, 2, 3)]  # noqa: B023
+    found = joint_difference([read_run(seed) for seed in seeds])
+    assert (found.mean, found.num) == (pytest.approx(2.0), 3)
+    assert found.high - 2 == pytest.approx(4.3027 / math.sqrt(3), abs=1e-4)
+
+
+def test_a_correlation_within_groups_by_hand(tmp_path: Path) -> None:
+    """Four games of each of three tasks. Less the means of their groups, questions are -1, -1, 1, 1 and rewards -0.1,
+    0, 0, 0.1: a coefficient of the root of a half."""
+
+    def games(step: int) -> list[Rollout]:
+        shapes = ((1, -0.1), (1, 0.0), (3, 0.0), (3, 0.1))
+        return [game(num + k, 0.5 + 0.1 * k + extra, f"train/{k}") for k in range(3) for num, extra in shapes]
+
+    assert correlate([read_run(recorded(tmp_path, games, 1))])[WITHIN].mean == pytest.approx(math.sqrt(0.5))
+
+
+def test_the_roles_of_self_play_are_looked_at_apart(tmp_path: Path) -> None:
+    """The second player asks three more, which has nothing to do with the reward; within a role all of it has."""
+
+    def games(step: int) -> list[Rollout]:
+        asked = [1 + (step + k) % 3 for k in range(4)]
+        roles = (("player 1", 0), ("player 2", 3))
+        return [replace(game(num + more, 0.3 * num), role=role) for num in asked for role, more in roles]
+
+    run = read_run(recorded(tmp_path, games))
+    assert correlate([run])[WITHIN].mean == pytest.approx(1.0) and difference(run).num == 8  # groups, of both roles
+
+
+def test_a_game_is_counted_by_what_the_policy_said_without_its_thoughts() -> None:
+    one = game(3, 0.9)
+    one = replace(one, metrics={**one.metrics, "questions": 5.0, "distinct_questions": 4.0})
+    assert [measure_game(one)[name] for name in MEASURES] == [3, 1.0, 4.0, 5.0, 3, 3, 3, 4, 0.9]
+    thinking: Message = {"role": "assistant", "content": "<think>What? Why? [message]</think>\n[message] Ava for BLEU?"}
+    assert measure_game(replace(one, messages=(thinking,)))["marks"] == 1
+
+
+@pytest.mark.parametrize("num_runs", [1, 4])
+def test_everything_is_written_and_what_is_left_out_is_counted(num_runs: int, tmp_path: Path) -> None:
+    other = replace(game(1, 0.5), metrics={"num_words": 3.0})
+    more = [failed(game(0, 0.0)), other, other]
+    runs = []
+    for seed in range(num_runs):
+        games = learner(seed)
+        runs.append(recorded(tmp_path / f"seed{seed}", lambda step: [*games(step), *more], 5 + 10 * seed))  # noqa: B023
+    assert sum(1 for _ in (tmp_path / "seed0" / "rollouts").iterdir()) == 5
+    (tmp_path / "seed0/rollouts/step_000003.jsonl.bak").write_text("a copy is not that step")
+    *pictures, report = analyze(runs, tmp_path / "out")
+    assert [path.read_bytes()[:4] for path in pictures] == [b"\x89PNG"] * 2
+    text = report.read_text()
+    assert all(f"## {run.name}\n" in text for run in runs) and all(
+        f"| {label} |" in text for label in MEASURES.values()
+    )
+    assert "40 games; left out: 5 failed, 10 of other environments." in text and "within groups: " in text
+
+
+@pytest.mark.parametrize("proposes", [True, False])
+def test_runs_without_any_variation_are_drawn_and_written_too(proposes: bool, tmp_path: Path) -> None:
+    log_dir = recorded(tmp_path / "run", lambda step: [game(0 if proposes else 1, 0.0, proposes=proposes)], num_steps=2)
+    *_, report = analyze([log_dir], tmp_path / "out")
+    assert "over group means: none: too few games have it, or it does not vary" in report.read_text()
+    runs = [read_run(log_dir)]
+    for figure in (draw_training(runs), draw_scatter(runs, correlate(runs))):
+        assert all(axes.get_ylim()[0] == 0 and axes.get_xlabel() for axes in figure.axes)
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (None, "has no finished game in rollouts/"),
+        ([], "has no finished game in rollouts/"),
+        (['{"step": 2, "loss": 0.5}'], r"step_000001\.jsonl does not hold .*: KeyError: 'task_id'"),
+        (['{"task_id": 1, "metrics": 7}'], "does not hold rollouts as `rl` records them"),
+        ([failed(game(1, 0.5))], "1 rollouts failed, and 0 are not of"),
+        ([replace(game(1, 0.5), metrics={"num_words": 3.0})], "0 rollouts failed, and 1 are not of `matching-game`"),
+    ],
+)
+def test_a_directory_without_games_is_a_clear_error(lines: list[object] | None, says: str, tmp_path: Path) -> None:
+    if lines is not None:
+        file = RunDir(tmp_path).rollouts_of(1)
+        write_rollouts(file, [RolloutRecord(one, (0.0,), "") for one in lines if isinstance(one, Rollout)])
+        file.write_text(file.read_text() + "".join(f"{one}\n" for one in lines if isinstance(one, str)))
+    with pytest.raises(UserError, match=says):
+        analyze([tmp_path], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["--log_dir", "{run}", "--output_dir", "{out}"], 0, "questions_and_reward.png"),
+        (["--help"], 0, "how many questions a policy asks"),
+        (["--log_dir", "{out}", "--output_dir", "{out}"], 2, "error: "),
+        (["--log_dir", "{run}", "{run}/../run", "--output_dir", "{out}"], 2, "has a run more than once"),
+    ],
+)
+def test_the_script(
+    arguments: list[str],
+    status: int,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, out = recorded(tmp_path / "run", learner(0), num_steps=2), tmp_path / "out"
+    monkeypatch.syspath_prepend(Path(SCRIPT).parent)
+    monkeypatch.setattr(sys, "argv", [SCRIPT, *(word.format(run=run, out=out) for word in arguments)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(SCRIPT, run_name="__main__")
+    assert int(ended.value.code or 0) == status
+    told = capsys.readouterr()
+    assert says in told.out + told.err and "Traceback" not in told.err
