@@ -16,8 +16,9 @@ from typing import Any, Protocol
 from slimrl.errors import UserError
 from slimrl.inference.client import Client
 from slimrl.io.files import LineFile
+from slimrl.io.run_dir import RunDir
 from slimrl.models.chat.template import ChatFormat
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, rollout_to_json
+from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
 from slimrl.types import Rollout, SamplingParams, StopReason, Taskset
 from slimrl_envs.sglang import ABORTED, Router
@@ -147,7 +148,7 @@ class MatchingRollouts:
 
     def _record(self, group: int, rollout: Rollout) -> None:
         record = RolloutRecord(rollout, (), self.chat.full_text(list(rollout.token_ids_T)))
-        path = rollout_file(Path(self.log_dir), group // self.groups_per_step)
+        path = RunDir(Path(self.log_dir)).rollouts_of(group // self.groups_per_step)
         file = LineFile(path, keep=True, digests=True)
         try:
             file.append(rollout_to_json(record))
