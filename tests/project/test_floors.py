@@ -117,7 +117,7 @@ BUDGETS = {
     "slimrl": 30_000,
     "slimrl_cluster": 4_300,
     "slimrl_envs": 8_450,
-    "slimrl_sandbox": 2_450,
+    "slimrl_sandbox": 1_800,
     "slimrl_search": 4_500,
     "slimrl_serve": 5_300,
     "slimrl_tools": 9_450,

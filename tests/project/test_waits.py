@@ -85,8 +85,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "code in the sandbox": (
         f"{SANDBOX}test_local.py::test_time_out",
-        f"{SANDBOX}test_local.py::test_a_tool_that_hangs_ends_with_the_time",
-        f"{SANDBOX}adversary/test_sandbox.py::test_a_client_waits_while_the_queue_is_full",
+        f"{SANDBOX}test_local.py::test_tools_that_never_return_hold_up_nobody",
+        f"{SANDBOX}test_server.py::test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place",
     ),
     "the teacher's log-probabilities of a rollout": (CORE + SERVER,),
     "experts that play for it": (f"{TOOLS}commands/test_plan.py::test_an_expert_that_fails_refuses_no_run",),

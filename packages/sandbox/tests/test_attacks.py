@@ -1,18 +1,21 @@
-"""Attempts that the host has to watch: on its sockets, on its processes and on files of sessions. Programs that judge
-themselves are in `attempts/exploits.py`."""
+"""Attempts that the host has to watch: on its sockets, processes, files and resources, and on the patience of whoever
+reads the output. Programs that judge themselves are in `attempts/exploits.py`."""
 
 import asyncio
 import os
+import resource
 import socket
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from packages.sandbox.tests.attempts.exploits import CATCH_SIGNALS
+from packages.sandbox.tests.attempts.exploits import CATCH_SIGNALS, PAGE_TABLES
 from packages.sandbox.tests.conftest import TOOLS, Run, processes_in, run_all
-from slimrl_sandbox.base import Execution
+from slimrl_sandbox.base import Execution, Limits
 from slimrl_sandbox.local import BubblewrapSandbox
+from slimrl_sandbox.process import MAX_OUTPUT_BYTES
 
 pytestmark = pytest.mark.slow
 
@@ -248,3 +251,140 @@ def test_programs_of_the_system_gain_nothing(run: Run) -> None:
     execution = run(code)
     assert execution.stdout.startswith("True\nTrue\n") or not Path("/usr/bin/bwrap").exists()
     assert "SECRET" not in execution.stdout and "HOME=/scratch" in execution.stdout
+
+
+MB_EACH = """
+import mmap, os, time
+for _ in range(3): os.fork()
+x = mmap.mmap(-1, {megabytes} * 2**20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for i in range(0, len(x), 4096): x[i] = 1
+"""
+FILL = "import itertools\nfor i in itertools.count(): open(f'{}/{{i}}', 'wb').write(bytes(2**20))"
+UNNAMED = (
+    "import os\nx = []\nwhile True:\n    x.append(open('x', 'wb'))\n    os.remove('x')\n    x[-1].write(bytes(2**20))"
+)
+SOCKETS = """
+import os, socket, time
+for _ in range(3): os.fork()
+pairs = []
+try:
+    while True: pairs.append(socket.socketpair())
+except OSError: pass
+for pair in pairs:
+    for end in pair:
+        end.setblocking(False)
+        try:
+            while True: end.send(b'x' * 4096)
+        except OSError: pass
+time.sleep(30)
+"""
+PIPES = """
+import os, time
+pipes = []
+for _ in range(3): os.fork()
+try:
+    while True:
+        pipes.append(os.pipe())
+        os.set_blocking(pipes[-1][1], False)
+        while True:
+            try: os.write(pipes[-1][1], bytes(4096))
+            except BlockingIOError: break
+except OSError: pass
+x = bytearray(20 * 2**20)
+time.sleep(30)
+"""
+SMALL = {"memory_mb": 64, "scratch_mb": 1, "timeout_s": 10.0}
+# A process chooses its own name, which the kernel tells in the same lines as its memory.
+NAMED = "import ctypes\nctypes.CDLL(None).prctl(15, {!r}, 0, 0, 0)\n" + MB_EACH.format(megabytes=40) + "time.sleep(30)"
+
+
+@pytest.mark.parametrize(
+    ("code", "limits", "error"),
+    [
+        ("x = bytearray(10**10)", {}, "MemoryError"),
+        ("x = []\nwhile True: x.append(bytearray(10**6))", {"memory_mb": 128}, "MemoryError"),
+        (MB_EACH.format(megabytes=60) + "time.sleep(30)", {"memory_mb": 128}, "memory_mb = 128"),
+        *((code, SMALL, "memory_mb = 64") for code in (SOCKETS, PIPES, PAGE_TABLES)),
+        *(
+            (NAMED.format(name), {"memory_mb": 128}, "memory_mb = 128")
+            for name in (b"\xff\xfe", b"\x0cVmPTE: -999999", b"\x1cRssAnon: -9")
+        ),
+        ("import os\nwhile True: os.write(1, b'x' * 65536)", {}, "printed more than"),
+        ("import os\nwhile True: os.write(2, b'x' * 65536)", {}, "printed more than"),
+        (
+            "import time\nwhile True:\n    print('x', end='', flush=True)\n    time.sleep(0.01)",
+            {"timeout_s": 0.5},
+            "timeout_s",
+        ),
+        ("open('x', 'wb').write(bytes(17 * 2**20))", {}, "File too large"),
+        *((FILL.format(place), {"scratch_mb": 8}, "No space left") for place in (".", "/tmp", "/scratch")),
+        (UNNAMED, {"scratch_mb": 8}, "No space left"),
+        ("import itertools, os\nfor i in itertools.count(): os.mkdir(f'd{i}')", {"num_files": 500}, "num_files = 500"),
+        ("x = []\nwhile True: x.append(open('/dev/null'))", {}, "Too many open files"),
+        ("def f(): f()\nf()", {}, "RecursionError"),
+        (
+            "import sys\nsys.setrecursionlimit(10**9)\nclass A:\n    def __repr__(self): return repr(self)\nrepr(A())",
+            {},
+            "e",
+        ),
+        ("print(1)\0", {}, "null bytes"),
+        ("(" * 10_000 + ")" * 10_000, {}, "e"),
+        ("-" * 100_000 + "1", {}, "e"),
+        ("print('\\udc80')\nprint('\\ud800')", {}, "UnicodeEncodeError"),
+        ("raise ValueError('x' * 10**7)", {}, "ValueError"),
+        ("raise type('E' * 10**6, (Exception,), {})('x')", {}, "E"),
+        ("class E(Exception):\n    def __str__(self): raise E\nraise E", {}, "E"),
+        ("class E(BaseException):\n    def __str__(self): return 3\nraise E", {}, "E"),
+        ("raise ValueError('\\ud800')", {}, "ValueError"),
+        ("raise KeyboardInterrupt", {}, "KeyboardInterrupt"),
+        ("raise ExceptionGroup('many', [ValueError(i) for i in range(10**5)])", {}, "ExceptionGroup"),
+        ("exec('x' * 10**6)", {}, "NameError"),
+        (
+            "import builtins, os, sys\nbuiltins.len = builtins.str = builtins.type = os._exit = sys.modules = None",
+            {"timeout_s": 2.0},
+            "",
+        ),
+    ],
+)
+def test_what_takes_too_much_or_fails_ends_with_its_reason(
+    code: str, limits: dict[str, object], error: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where the host keeps what belongs to a sandbox
+    execution = run(code, session_id="s", **limits)
+    assert error in execution.error and len(execution.error) <= 20_000
+    assert execution.duration_s < 10 and list(tmp_path.iterdir()) == []
+    (execution.stdout + execution.error).encode()
+
+
+def test_endless_output_takes_no_memory(run: Run) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    execution = run("while True: print('x' * 1000)")
+    assert f"printed more than {MAX_OUTPUT_BYTES // 2**20} MiB" in execution.error
+    assert len(execution.stdout) == 20_000 and execution.truncated
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+
+
+TICKS = "for _ in range(300):\n    print('tick', flush=True)\n    time.sleep(0.01)"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "limits"),
+    [
+        (f"import time\n{TICKS}", "timeout_s = 0.3", {"wall_s": 0.3}),
+        (MB_EACH.format(megabytes=40) + TICKS, "memory_mb = 128", {"memory_mb": 128}),
+        (f"import time\nfor i in range(400): open(str(i), 'w')\n{TICKS}", "num_files = 300", {"num_files": 300}),
+        ("print('tick')", "", {"wall_s": 0.9}),  # it ended, and has not failed
+    ],
+    ids=["time", "memory", "files", "none"],
+)
+def test_limits_hold_while_the_loop_computes(isolated: None, code: str, reason: str, limits: dict[str, float]) -> None:
+    async def scenario() -> Execution:
+        async with BubblewrapSandbox({}, Limits(**limits)) as sandbox:  # type: ignore[arg-type]
+            task = asyncio.create_task(sandbox.run(code))
+            await asyncio.sleep(0.1)
+            time.sleep(1.5)
+            return await task
+
+    execution = asyncio.run(scenario())
+    assert reason in execution.error and bool(reason) == bool(execution.error)
+    assert execution.stdout.count("tick") < 8 * 45  # of 300 each: it was ended long before the loop went on
