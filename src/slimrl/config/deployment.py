@@ -32,11 +32,6 @@ class DeploymentConfig(Config):
     `inference_gpu_ids`; vLLM divides these GPUs among `num_samplers`. `slimrl scale RUN` changes the number during a
     run."""
 
-    max_samplers: int = Field(default=0, ge=0)
-    """Maximum number of samplers for automatic scaling. A run adds one sampler at a time above `num_samplers` while
-    more sequences wait than the samplers have slots (`inference.max_slots` each), and removes them later. 0 turns it
-    off."""
-
     gpus_per_sampler: int = Field(default=1, ge=1)
     """GPUs of one node for each vLLM under Ray, which splits the model across them (tensor parallel)."""
 

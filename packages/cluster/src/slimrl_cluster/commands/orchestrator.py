@@ -24,7 +24,6 @@ from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.types import Metrics
 from slimrl_cluster.launch.agreement import check_agreement, with_announced_date
-from slimrl_cluster.launch.scale import published_load
 from slimrl_cluster.launch.weights import SampledWeights, make_replicas
 from slimrl_cluster.launch.workers import worker_starts
 from slimrl_cluster.transport.roster import Roster
@@ -48,8 +47,6 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         check_agreement(trainer, resolved.config, first)
         chat = load_chat(with_announced_date(config.model, trainer))
         client = make_replicas(config, files, chat.stop_ids)
-        if config.deployment.max_samplers:
-            held.enter_context(published_load(output_dir, lambda: client.num_open))
         limits = episode_limits(config.orchestrator, config.seq_len)
         context = RolloutContext(client, chat, limits, concurrent_episodes(config))
         held_out = make_held_out(config, tasksets, context, output_dir, console)

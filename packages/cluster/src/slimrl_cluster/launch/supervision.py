@@ -19,12 +19,12 @@ from slimrl.errors import UserError
 from slimrl.launch.placement import with_level
 from slimrl.launch.run_dir import warmup_directory
 from slimrl.launch.run_lock import METRICS
-from slimrl_cluster.launch.scale import LoadReader, QueueScale, clear_scale, read_scale
 from slimrl_cluster.launch.status import write_programs
 from slimrl_cluster.services.children import Children
 from slimrl_cluster.services.programs import ADDRESS, End, Needs, Program, Programs
 from slimrl_cluster.services.ray_programs import RayPrograms
 from slimrl_cluster.transport.roster import Roster
+from slimrl_cluster.transport.run_files import clear_scale, read_scale
 
 POLL_S = 0.1
 LOOK_S = 1.0  # seconds between two checks of the parts, and of the wanted number of samplers
@@ -89,11 +89,8 @@ class Supervision:
         self._roster = Roster(Path(config.output_dir))
         self._deaths = _Deaths(config.deployment.restarts, Path(config.output_dir))
         self._samplers: dict[int, Program] = {}
-        deployment = config.deployment
-        self._load = LoadReader(Path(config.output_dir))
-        self._queue = QueueScale(deployment.num_samplers, deployment.max_samplers, config.inference.max_slots)
         gpus = len(config.inference_gpu_ids)
-        self._share = max(1, gpus // deployment.num_samplers)  # GPUs per sampler
+        self._share = max(1, gpus // config.deployment.num_samplers)  # GPUs per sampler
         self._most = gpus // self._share if gpus else sys.maxsize
         self._workers: dict[int, Program] = {}
         self._pair: tuple[Program, ...] = ()  # trainer and orchestrator
@@ -199,20 +196,11 @@ class Supervision:
         self._looked = time.monotonic()
         self._roster.find("trainer")
         self._roster.find("orchestrator")
-        if not self._config.inference.base_url and (wanted := self._num_wanted()) != self._wanted:
+        wanted = min(read_scale(Path(self._config.output_dir)) or self._wanted, self._most)
+        if not self._config.inference.base_url and wanted != self._wanted:
             self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
             self._wanted = wanted
             self._fill_samplers()
-
-    def _num_wanted(self) -> int:
-        """Return the wanted number of samplers: as requested by a user, else by their queue; limited by the named
-        GPUs."""
-        output_dir = Path(self._config.output_dir)
-        if asked := read_scale(output_dir):
-            return min(asked, self._most)
-        if not self._config.deployment.max_samplers or (num_open := self._load.read()) is None:
-            return self._wanted
-        return min(self._queue.num(self._wanted, num_open, time.monotonic()), self._most)
 
     def _bury(self, part: Part, program: Program, end: End) -> None:
         """Report a dead program and free its place. Raises UserError if the restart budget is spent."""
