@@ -2,16 +2,14 @@
 reads the output. Programs that judge themselves are in `attempts/exploits.py`."""
 
 import asyncio
-import os
 import resource
-import socket
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from packages.sandbox.tests.attempts.exploits import CATCH_SIGNALS, PAGE_TABLES
+from packages.sandbox.tests.attempts.exploits import CATCH_SIGNALS
 from packages.sandbox.tests.conftest import TOOLS, Run, processes_in, run_all
 from slimrl_sandbox.base import Execution, Limits
 from slimrl_sandbox.local import BubblewrapSandbox
@@ -19,7 +17,6 @@ from slimrl_sandbox.process import MAX_OUTPUT_BYTES
 
 pytestmark = pytest.mark.slow
 
-SECRET = "the-secret-of-the-host"
 ROOT = "import os, time, signal\nprint('root', os.stat('/').st_dev, flush=True)\n"
 
 
@@ -31,15 +28,6 @@ def nothing_is_left(execution: Execution) -> bool:
     while (left := processes_in(int(root))) and time.monotonic() < deadline:
         time.sleep(0.1)
     return left == []
-
-
-@pytest.fixture
-def secret(tmp_path: Path) -> Path:
-    """A file of the host's, alone in its directory."""
-    path = tmp_path / "host" / "secret"
-    path.parent.mkdir()
-    path.write_text(SECRET)
-    return path
 
 
 def test_tracebacks_of_the_runner_name_no_path_of_the_host(run: Run) -> None:
@@ -72,24 +60,6 @@ def test_reading_the_files_of_other_sessions(isolated: None) -> None:
     assert "FileNotFoundError" in own.error
 
 
-LINKS = """
-import os
-for i, target in enumerate(({secret!r}, {folder!r}, '/etc/shadow', '/', '../../..')): os.symlink(target, f'link{{i}}')
-open('kept', 'w')
-"""
-# In place of a directory that was left before.
-SWAP = "import os\nos.rmdir('d')\nos.symlink({folder!r}, 'd')\nopen('kept', 'w')"
-
-
-@pytest.mark.parametrize("programs", [[LINKS], ["import os\nos.mkdir('d')", SWAP]], ids=["links", "a swap"])
-def test_links_out_of_the_working_directory_are_not_kept(programs: list[str], isolated: None, secret: Path) -> None:
-    codes = [code.format(secret=str(secret), folder=str(secret.parent)) for code in programs]
-    look = f"import os\nprint(sorted(os.listdir('.')), os.path.exists({str(secret)!r}))"
-    *_, found = run_all([*codes, look], session_id="s")
-    assert (found.stdout, found.error) == ("['kept'] False\n", "")
-    assert secret.read_text() == SECRET and os.listdir(secret.parent) == ["secret"]
-
-
 def test_names_that_are_odd_live_on_and_do_no_harm(isolated: None) -> None:
     leave = (
         "import os\n"
@@ -100,26 +70,6 @@ def test_names_that_are_odd_live_on_and_do_no_harm(isolated: None) -> None:
     left, found = run_all([leave, look], session_id="s")
     assert left.error == ""
     assert found.stdout == "True False\n"
-
-
-@pytest.mark.parametrize("kind", ["tcp", "udp", "unix", "abstract"])
-def test_nobody_reaches_a_socket_of_the_host(kind: str, run: Run, tmp_path: Path) -> None:
-    address = {"unix": str(tmp_path / "s"), "abstract": "\0slimrl-test-abstract"}.get(kind, ("127.0.0.1", 0))
-    family = "AF_INET" if kind in ("tcp", "udp") else "AF_UNIX"
-    type_ = "SOCK_DGRAM" if kind == "udp" else "SOCK_STREAM"
-    with socket.socket(getattr(socket, family), getattr(socket, type_)) as listening:
-        listening.bind(address)
-        listening.settimeout(0.05)
-        if kind != "udp":
-            listening.listen()
-        code = (
-            f"import socket\ntry:\n    one = socket.socket(socket.{family}, socket.{type_})\n"
-            f"    one.connect({listening.getsockname()!r})\n    one.send(b'x')\n    print('reached')\n"
-            "except OSError: print('failed')"
-        )
-        assert run(code).stdout == "failed\n"
-        with pytest.raises(TimeoutError):
-            listening.recv(1) if kind == "udp" else listening.accept()
 
 
 def test_sockets_within_still_work(run: Run) -> None:
@@ -186,18 +136,6 @@ def test_processes_and_threads_are_counted(run: Run) -> None:
     assert nothing_is_left(execution)
     code = "import threading\nfor _ in range(100): threading.Thread(target=time.sleep, args=(30,), daemon=True).start()"
     assert "can't start new thread" in run(ROOT + code, num_processes=8).error
-
-
-@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGTERM", "SIGSTOP"])
-def test_killing_the_host(run: Run, signal_name: str) -> None:
-    code = (
-        "import os, signal\n"
-        f"for pid in ({os.getpid()}, {os.getppid()}, -1):\n"
-        f"    try: os.kill(pid, signal.{signal_name})\n"
-        "    except OSError: pass\n"
-        "print('alive')"
-    )
-    assert run(code, timeout_s=2.0).stdout == "alive\n"
 
 
 def test_other_executions_are_neither_seen_nor_killed(isolated: None) -> None:
@@ -302,9 +240,8 @@ NAMED = "import ctypes\nctypes.CDLL(None).prctl(15, {!r}, 0, 0, 0)\n" + MB_EACH.
     ("code", "limits", "error"),
     [
         ("x = bytearray(10**10)", {}, "MemoryError"),
-        ("x = []\nwhile True: x.append(bytearray(10**6))", {"memory_mb": 128}, "MemoryError"),
         (MB_EACH.format(megabytes=60) + "time.sleep(30)", {"memory_mb": 128}, "memory_mb = 128"),
-        *((code, SMALL, "memory_mb = 64") for code in (SOCKETS, PIPES, PAGE_TABLES)),
+        *((code, SMALL, "memory_mb = 64") for code in (SOCKETS, PIPES)),
         *(
             (NAMED.format(name), {"memory_mb": 128}, "memory_mb = 128")
             for name in (b"\xff\xfe", b"\x0cVmPTE: -999999", b"\x1cRssAnon: -9")
@@ -317,7 +254,7 @@ NAMED = "import ctypes\nctypes.CDLL(None).prctl(15, {!r}, 0, 0, 0)\n" + MB_EACH.
             "timeout_s",
         ),
         ("open('x', 'wb').write(bytes(17 * 2**20))", {}, "File too large"),
-        *((FILL.format(place), {"scratch_mb": 8}, "No space left") for place in (".", "/tmp", "/scratch")),
+        *((FILL.format(place), {"scratch_mb": 8}, "No space left") for place in ("/tmp", "/scratch")),
         (UNNAMED, {"scratch_mb": 8}, "No space left"),
         ("import itertools, os\nfor i in itertools.count(): os.mkdir(f'd{i}')", {"num_files": 500}, "num_files = 500"),
         ("x = []\nwhile True: x.append(open('/dev/null'))", {}, "Too many open files"),
