@@ -340,17 +340,6 @@ def test_more_and_fewer_samplers_while_the_run_goes_on(tmp_path):
     assert not run.said("deaths")
 
 
-def test_a_host_of_environments_that_dies_is_started_again(tmp_path):
-    with supervised(tmp_path / "run", "--deployment.num_workers", "2") as run:
-        run.programs["worker-1"].die(-9)
-        again = run.await_starts("worker-1", 2)
-        assert again.words[3] == "worker" and run.programs.named("worker-1")[0].is_stopped  # its place is given back
-        run.until(lambda: run.said("started worker-1 again"))
-        run.programs["worker-0"].die(2)
-        with pytest.raises(UserError, match="the worker-0 has ended with status 2"):
-            run.result()
-
-
 def test_what_an_earlier_start_was_asked_for_is_forgotten(tmp_path):
     (tmp_path / "run").mkdir()
     write_scale(tmp_path / "run", 5)
