@@ -29,7 +29,7 @@ SETTINGS = {
     "deployment.cpus": 0.6,
     "model.num_threads": 1,
 }
-PARTS = ("trainer", "trainer-1", "orchestrator", "sampler-0", "sampler-1", "worker-0", "worker-1")
+PARTS = ("trainer", "trainer-1", "orchestrator", "sampler-0", "sampler-1")
 LOSE_AT, GROW_AT, SHRINK_AT = 12, 22, 30  # steps
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from slimrl.config.base import Config
 
-Part = Literal["trainer", "orchestrator", "inference", "worker"]  # of a run, by the name of its command
+Part = Literal["trainer", "orchestrator", "inference"]  # of a run, by the name of its command
 
 
 class DeploymentConfig(Config):
@@ -40,9 +40,9 @@ class DeploymentConfig(Config):
     machine, one for each of `trainer_gpu_ids`; this setting is then ignored."""
 
     num_workers: int = Field(default=0, ge=0)
-    """Hosts of environments, on any node. The episodes of each environment with a worker process (`worker`) are shared
-    among one process per host, and continue while another computes. 0 runs them on the orchestrator's machine, one at a
-    time."""
+    """Worker processes of each environment that has one (`worker`): they share its episodes, and one goes on while
+    another computes. Under Ray they are at as many hosts, on any node; else on the orchestrator's machine. 0 means a
+    single one there."""
 
     cpus: float = Field(default=1.0, gt=0)
     """CPUs that each part requests from Ray; it computes with as many threads (`model.num_threads`). Below 1, a part

@@ -25,7 +25,7 @@ from slimrl.trainer.checkpoint import read_progress
 from slimrl.types import Metrics
 from slimrl_cluster.launch.agreement import check_agreement, with_announced_date
 from slimrl_cluster.launch.weights import SampledWeights, make_replicas
-from slimrl_cluster.launch.workers import worker_starts
+from slimrl_cluster.rollout.hosts import worker_starts
 from slimrl_cluster.transport.roster import Roster
 from slimrl_cluster.transport.run_files import RunFiles
 
@@ -39,7 +39,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "orchestrator")
     with ExitStack() as held:
         held.enter_context(roster.join("orchestrator", {}, lock_patience_s(resolved.config)))
-        starts = worker_starts(config, files)
+        starts = worker_starts(config.deployment)
         tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s, starts)
         trainer = files.await_part("trainer")  # it has checked the checkpoint from which to continue
         past = read_progress(output_dir) if config.resume else None

@@ -33,7 +33,6 @@ SIGNS: dict[Part, tuple[str, ...]] = {
     "trainer": ("metrics.jsonl", "warmup/metrics.jsonl"),
     "orchestrator": ("held_out/*.jsonl", "transport/batches/step_*"),
     "inference": (),
-    "worker": (),
 }
 T = TypeVar("T")
 
