@@ -22,7 +22,7 @@ from slimrl.errors import UserError
 from slimrl_sandbox.base import Execution, Limits, Tools
 from slimrl_sandbox.calls import BrokenChannel, Channel, in_thread, writable
 from slimrl_sandbox.isolation import SCRATCH, Bare, call_filter, why_not
-from slimrl_sandbox.usage import find_excess, rlimits
+from slimrl_sandbox.usage import find_excess, first_child, rlimits
 
 DESCRIPTORS = 12  # that one execution needs on the host
 MAX_OUTPUT_BYTES = 8 * 2**20  # more output stops the execution
@@ -146,13 +146,12 @@ class _Process:
             raise UserError(
                 f"a process for the sandbox was not ready within {_START_S:g} s. Run fewer at once: set num_at_once."
             ) from None
-        children = Path(f"/proc/{self._child.pid}/task/{self._child.pid}/children").read_text().split()
-        if not is_ready or (isolated and not children):
+        if not is_ready:
             self._kill()
             raise why_not(self._child.communicate()[1].decode(errors="replace"))
         channel.settimeout(None)
         if isolated:
-            self._first = int(children[0])
+            self._first = first_child(self._child.pid)
             self._inner = os.pidfd_open(self._first)
             self._scratch = os.open(f"/proc/{self._first}/root{SCRATCH}", os.O_RDONLY | os.O_DIRECTORY)
 

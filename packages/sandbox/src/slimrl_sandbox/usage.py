@@ -3,6 +3,7 @@
 Between two looks each process is bound by its own limits.
 """
 
+import errno
 import os
 import resource
 from contextlib import suppress
@@ -49,6 +50,17 @@ def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
     }
     cpu = (limits.cpu_s, limits.cpu_s + 1)  # the soft limit sends SIGXCPU, which code may catch; the hard one kills
     return [(resource.RLIMIT_CPU, cpu), *((which, (limit, limit)) for which, limit in same.items())]
+
+
+def first_child(process: int) -> int:
+    """Return the id of a process's child. Raises OSError without one, or if the kernel does not list children."""
+    children = Path(f"/proc/{process}/task/{process}/children")
+    if not children.exists():
+        raise FileNotFoundError(errno.ENOENT, f"this kernel has no {children} (CONFIG_PROC_CHILDREN)")
+    found = children.read_text().split()
+    if not found:
+        raise ProcessLookupError(errno.ESRCH, "bubblewrap has ended")
+    return int(found[0])
 
 
 def _with_descendants(first: int) -> list[int]:
