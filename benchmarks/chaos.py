@@ -38,7 +38,7 @@ PATIENCE_S = 400.0  # for the next step after something has happened
 # A second of network less is no reason for anything; a minute is, for Ray.
 SHORT_CUT_S, LONG_CUT_S, JUDGE_S = 4.0, 75.0, 20.0
 VICTIMS = {
-    "trainer": 4, "trainer-1": 3, "orchestrator": 4, "sampler-0": 3, "sampler-1": 2, "worker-0": 2, "worker-1": 2,
+    "trainer": 4, "trainer-1": 3, "orchestrator": 4, "sampler-0": 3, "sampler-1": 2, "host": 4,
     "environment": 3, "actor": 2, "node": 2, "rl": 2, "head": 1,
 }  # fmt: skip
 EVENTS = ("short cut", "long cut", "disk", "judge")
@@ -129,7 +129,9 @@ class Chaos:
         """Do it, and give what undoes it."""
         match what:
             case "environment":
-                self._kill(self._rng.choice(marked() or [self.run.pid("worker-0")]))
+                self._kill(self._rng.choice(marked() or pids_called("ray::EnvironmentHost")))
+            case "host":
+                self._kill(self._rng.choice(pids_called("ray::EnvironmentHost")))
             case "actor":
                 self._kill(self._rng.choice(pids_called("ray::ProgramHost")))
             case "node":

@@ -16,8 +16,8 @@ from benchmarks.harness.cluster_run import ClusterRun
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, write_result
 from benchmarks.harness.ray_nodes import Nodes
 from slimrl.monitor.sinks import read_metrics
-from slimrl_cluster.launch.scale import write_scale
 from slimrl_cluster.transport.roster import Roster
+from slimrl_cluster.transport.run_files import write_scale
 from slimrl_tools.curves.curve_check import check_curve
 
 SETTINGS = {
@@ -29,7 +29,7 @@ SETTINGS = {
     "deployment.cpus": 0.6,
     "model.num_threads": 1,
 }
-PARTS = ("trainer", "trainer-1", "orchestrator", "sampler-0", "sampler-1", "worker-0", "worker-1")
+PARTS = ("trainer", "trainer-1", "orchestrator", "sampler-0", "sampler-1")
 LOSE_AT, GROW_AT, SHRINK_AT = 12, 22, 30  # steps
 
 

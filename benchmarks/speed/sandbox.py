@@ -4,9 +4,8 @@
 and for comparison a bare `python -c`, which isolates nothing and begins anew each time. `--container
 http://127.0.0.1:8080` adds a server that runs already, such as one in a container; SANDBOX_TOKEN is its token.
 
-An execution's time is that on the caller's clock: everything is in it, the server's and the client's own work too. Two
-processes wait ready in the sandbox, so pauses between executions (`--pause-ms`) hide the start of the next one, as a
-policy that thinks between its programs does; without pauses the start is part of what is measured.
+An execution's time is that on the caller's clock: everything is in it, the start of its process and the server's and
+the client's own work too. `--pause-ms` is a pause between two executions, as of a policy that thinks between programs.
 """
 
 import argparse

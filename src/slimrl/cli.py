@@ -35,7 +35,7 @@ Measure what it learned
 # The order in the overview; commands of other distributions follow.
 ORDER = (
     "init", "rl", "sft", "eval", "probe", "launch", "plan", "doctor", "compare", "view", "status", "scale", "plot",
-    "check-curve", "push", "play", "check", "trainer", "inference", "orchestrator", "worker", "judge", "translate",
+    "check-curve", "push", "play", "check", "trainer", "inference", "orchestrator", "judge", "translate",
 )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ REFERENCES = "slimrl.references"
 _TOOLS = ("check", "check-curve", "doctor", "plan", "play", "plot", "probe", "push", "translate")
 OURS = {
     COMMANDS: {
-        **dict.fromkeys(("launch", "orchestrator", "scale", "status", "worker"), "slimrl-cluster"),
+        **dict.fromkeys(("launch", "orchestrator", "scale", "status"), "slimrl-cluster"),
         "inference": "slimrl-serve",
         "judge": "slimrl-search",
         **dict.fromkeys(_TOOLS, "slimrl-tools"),

@@ -13,7 +13,6 @@ AGAIN = {
         "orchestrator": "",
         "scale": "start over",
         "status": "start over",
-        "worker": "",
     },
     "slimrl-envs": {},
     "slimrl-sandbox": {},

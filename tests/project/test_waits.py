@@ -49,11 +49,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{CLUSTER}commands/test_processes.py::test_ctrl_c_ends_all_and_says_how_to_continue",
     ),
     "a worker host that was lost": (
-        f"{CLUSTER}launch/test_supervision.py::test_a_host_of_environments_that_dies_is_started_again",
+        f"{CLUSTER}rollout/test_hosts.py::test_a_host_that_is_lost_loses_no_episode",
+        f"{CLUSTER}rollout/test_hosts.py::test_without_room_for_a_host_the_run_is_told",
     ),
     "the cluster, a node with room": (
-        RAY + "programs.py::test_a_program_waits_for_a_node_and_says_where_it_runs",
-        RAY + "stop.py::test_what_waits_for_a_node_is_not_waited_for",
+        RAY + "programs.py::test_a_program_waits_for_a_node_and_says_where_it_runs_and_what_it_writes",
+        RAY + "programs.py::test_it_is_stopped_and_its_place_given_back",
     ),
     "that all nodes have joined": (f"{CLUSTER}launch/test_slurm.py::test_nodes_that_do_not_come_are_told",),
     "the others, once one has died": (
@@ -85,8 +86,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "code in the sandbox": (
         f"{SANDBOX}test_local.py::test_time_out",
-        f"{SANDBOX}test_local.py::test_a_tool_that_hangs_ends_with_the_time",
-        f"{SANDBOX}adversary/test_sandbox.py::test_a_client_waits_while_the_queue_is_full",
+        f"{SANDBOX}test_local.py::test_tools_that_never_return_hold_up_nobody",
+        f"{SANDBOX}test_server.py::test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place",
     ),
     "the teacher's log-probabilities of a rollout": (CORE + SERVER,),
     "experts that play for it": (f"{TOOLS}commands/test_plan.py::test_an_expert_that_fails_refuses_no_run",),

@@ -5,7 +5,7 @@ import pytest
 from slimrl import cli
 
 
-@pytest.mark.parametrize("part", ["inference", "orchestrator", "trainer", "worker"])
+@pytest.mark.parametrize("part", ["inference", "orchestrator", "trainer"])
 def test_a_part_of_a_run_reads_the_file_of_the_run(part: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([part, "@", "examples/reverse_text/rl.toml", "--dry-run"]) == 0
     assert "[orchestrator]" in capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 from slimrl.environments.find import load_taskset
 from slimrl.tools.base import ToolError
 from slimrl_envs.openenv.actions import in_tag
-from slimrl_sandbox.code_format import CodeFormat, SharedSandbox, program_of
+from slimrl_sandbox.code_format import PROGRAMS, program_of
 
 NUM = 30_000
 
@@ -28,7 +28,7 @@ def test_reverse_text_and_openenv_read_what_never_ends(tag, tail):
 
 def test_programs_that_never_end_are_found_in_linear_time():
     began = time.thread_time()
-    calls = CodeFormat({}, 500, SharedSandbox(lambda: None), 1.0)
+    calls = PROGRAMS.make({}, 500, {"isolation": "none"})()
     assert calls.call_start("<code>" * NUM) == 6 * NUM
     assert calls.call_start("x<code>1</code>") == 1
     assert time.thread_time() - began < 2

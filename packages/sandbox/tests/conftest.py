@@ -31,8 +31,8 @@ def run_all(
     codes: Sequence[str], *, session_id: str = "", timeout_s: float = 20.0, **settings: object
 ) -> list[Execution]:
     """One after the other in one sandbox. `settings` are those of the sandbox, and limits."""
-    names = {"tools", "isolation", "num_at_once", "num_spare", "keeping"} & settings.keys()
-    chosen = {"tools": TOOLS, "num_spare": 0, **{name: settings.pop(name) for name in names}}
+    names = {"tools", "isolation", "num_at_once", "sessions_mb"} & settings.keys()
+    chosen = {"tools": TOOLS, **{name: settings.pop(name) for name in names}}
 
     async def scenario() -> list[Execution]:
         async with BubblewrapSandbox(limits=Limits(**settings), **chosen) as sandbox:  # type: ignore[arg-type]

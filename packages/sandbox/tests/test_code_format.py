@@ -10,7 +10,7 @@ from packages.sandbox.tests.test_server import TOKEN, Serving, serving
 from slimrl.errors import UserError
 from slimrl.tools.formats import Reaction
 from slimrl_sandbox.base import Execution
-from slimrl_sandbox.code_format import PROGRAMS, CodeFormat, SharedSandbox, output_text, program_of, settings_of
+from slimrl_sandbox.code_format import PROGRAMS, output_text, program_of, settings_of
 from tests.rollout.scripted import CHAT
 
 pytestmark = pytest.mark.usefixtures("isolated")
@@ -115,41 +115,16 @@ def test_nothing_runs_where_nothing_isolates(monkeypatch: pytest.MonkeyPatch):
     assert said(react("print(1)", isolation="none")[0]) == "1"
 
 
-def test_no_process_outlives_the_episodes(nothing_left: None):
-    react("print(1)", "import os; os.fork()", "print(shout('a'))")
-
-
-def test_a_sandbox_is_opened_by_the_first_and_closed_by_the_last():
-    events: list[str] = []
-
-    class Fake:
-        async def __aenter__(self) -> "Fake":
-            events.append("open")
-            return self
-
-        async def __aexit__(self, *_: object) -> None:
-            events.append("close")
-
-        async def run(self, code: str, session_id: str = "", timeout_s: float = 1.0) -> Execution:
-            return Execution(code, "", "", 0.0, False)
-
+def test_no_process_and_no_file_outlives_an_episode(nothing_left: None):
     async def scenario() -> None:
-        shared = SharedSandbox(Fake)
-        calls = [CodeFormat(TOOLS, 10, shared, 1.0) for _ in range(3)]
-        await calls[0].close()  # never used
-        for each in calls[:2]:
-            await each.react("<code>1</code>")
-        await calls[0].close()
-        await calls[0].close()
-        assert events == ["open"]
-        await calls[2].react("no program")
-        await calls[1].close()
-        assert events == ["open", "close"]
-        await calls[2].react("<code>1</code>")
-        await calls[2].close()
+        calls = PROGRAMS.make(TOOLS, 1000, {})()
+        for program in ("open('a', 'w')", "import os; os.fork()"):
+            await calls.react(f"<code>{program}</code>")
+        assert calls._sandbox._files
+        await calls.close()
+        assert not calls._sandbox._files
 
     asyncio.run(scenario())
-    assert events == ["open", "close"] * 2
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,8 @@ from slimrl_sandbox.base import Execution
 
 
 def test_a_program_that_does_not_run_in_isolation_is_a_problem() -> None:
-    assert isolation_probe.isolation_finding(Execution("42\n", "", "", 0.01, False), "by cgroup").level is Level.OK
-    assert (
-        isolation_probe.isolation_finding(Execution("", "Killed", "", 0.01, False), "by cgroup").level is Level.PROBLEM
-    )
+    assert isolation_probe.isolation_finding(Execution("42\n", "", "", 0.01, False)).level is Level.OK
+    assert isolation_probe.isolation_finding(Execution("", "Killed", "", 0.01, False)).level is Level.PROBLEM
 
 
 def test_bubblewrap_that_is_not_installed_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

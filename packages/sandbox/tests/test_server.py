@@ -1,13 +1,14 @@
 """The server over loopback, with the client and without it: what is answered, what is refused, and in which words."""
 
 import asyncio
+import json
 import os
 import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from packages.sandbox.tests.attempts.audit import Client
 from packages.sandbox.tests.conftest import TOOLS
 from slimrl.errors import UserError
 from slimrl_sandbox.__main__ import main
-from slimrl_sandbox.base import Call, Execution, Limits
+from slimrl_sandbox.base import Call, Execution, Limits, Sandbox
 from slimrl_sandbox.client import HttpSandbox
 from slimrl_sandbox.local import BubblewrapSandbox
 from slimrl_sandbox.server import MAX_BODY_BYTES, make_app, serve
@@ -42,15 +43,14 @@ class Serving:
 
 
 @contextmanager
-def serving(token: str) -> Iterator[Serving]:
-    sandbox = BubblewrapSandbox(TOOLS, Limits(wall_s=5.0))
-    server = HttpServer(make_app(sandbox, TOOLS, token), listen("127.0.0.1", 0), grace_s=1)
+def serving(token: str, sandbox: Sandbox | None = None, max_queue: int = 100) -> Iterator[Serving]:
+    sandbox = sandbox or BubblewrapSandbox(TOOLS, Limits(wall_s=5.0))
+    server = HttpServer(make_app(sandbox, TOOLS, token, max_queue=max_queue), listen("127.0.0.1", 0), grace_s=1)
     server.start()
     try:
         yield Serving(server.address, token)
     finally:
         server.stop()
-        sandbox.close()
 
 
 @pytest.fixture(scope="module", params=[TOKEN, ""], ids=["token", "no token"])
@@ -232,6 +232,77 @@ def test_the_command_serves_until_it_is_stopped(isolated: None, tmp_path: Path) 
 def test_tools_that_are_not_there_are_told(tools: str) -> None:
     with pytest.raises(UserError, match=r"Give package\.module:name"):
         main(["--tools", tools])
+
+
+class Waiting:
+    """A sandbox whose executions end when they are cancelled; it counts them."""
+
+    def __init__(self) -> None:
+        self.num_running = 0
+        self.num_cancelled = 0
+
+    async def run(self, code: str, session_id: str = "", timeout_s: float = 0.0) -> Execution:
+        self.num_running += 1
+        try:
+            await asyncio.sleep(30 if code == "wait" else 0)
+        except asyncio.CancelledError:
+            self.num_cancelled += 1
+            raise
+        finally:
+            self.num_running -= 1
+        return Execution("", "", "", 0.0, truncated=False)
+
+    async def end_session(self, session_id: str) -> None: ...
+
+
+def post(address: str, code: str) -> socket.socket:
+    """A client that has asked for an execution, and reads no reply."""
+    body = json.dumps({"code": code}).encode()
+    head = f"POST /execute HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    host, port = address.removeprefix("http://").split(":")
+    client = socket.create_connection((host, int(port)))
+    client.sendall(f"{head}\r\n\r\n".encode() + body)
+    return client
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place() -> None:
+    async def ask(address: str, leave: Callable[[], None]) -> Execution:
+        async with HttpSandbox(address) as client:
+            asyncio.get_running_loop().call_later(0.1, leave)
+            return await client.run("")
+
+    sandbox = Waiting()
+    with serving("", sandbox, max_queue=5) as server:
+        clients = [post(server.address, "wait") for _ in range(5)]
+        until(lambda: sandbox.num_running == 5)
+        full = httpx.post(f"{server.address}/execute", json={"code": ""})
+        assert full.status_code == 503 and full.headers["Retry-After"] == "1"
+        assert "queue is full: 5 requests" in full.json()["error"]
+        assert asyncio.run(ask(server.address, clients.pop().close)).error == ""  # slimrl's client waits
+        for client in clients:
+            client.close()
+        until(lambda: sandbox.num_cancelled == 5)
+    with pytest.raises(UserError, match="limit max_queue = 0 is none"):
+        make_app(sandbox, {}, "", max_queue=0)
+
+
+@pytest.mark.slow
+def test_programs_of_clients_that_have_left_are_ended(isolated: None) -> None:
+    with serving("", BubblewrapSandbox({}, Limits(wall_s=5), num_at_once=2)) as server:
+        for _ in range(20):
+            post(server.address, "while True: pass").close()
+        started = time.perf_counter()
+        reply = httpx.post(f"{server.address}/execute", json={"code": "print(1)"}, timeout=60)
+        assert reply.json()["stdout"] == "1\n"
+        assert time.perf_counter() - started < 4
 
 
 def test_connections_are_given_up_by_clients_first() -> None:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from slimrl.config.base import Config
 
-Part = Literal["trainer", "orchestrator", "inference", "worker"]  # of a run, by the name of its command
+Part = Literal["trainer", "orchestrator", "inference"]  # of a run, by the name of its command
 
 
 class DeploymentConfig(Config):
@@ -32,11 +32,6 @@ class DeploymentConfig(Config):
     `inference_gpu_ids`; vLLM divides these GPUs among `num_samplers`. `slimrl scale RUN` changes the number during a
     run."""
 
-    max_samplers: int = Field(default=0, ge=0)
-    """Maximum number of samplers for automatic scaling. A run adds one sampler at a time above `num_samplers` while
-    more sequences wait than the samplers have slots (`inference.max_slots` each), and removes them later. 0 turns it
-    off."""
-
     gpus_per_sampler: int = Field(default=1, ge=1)
     """GPUs of one node for each vLLM under Ray, which splits the model across them (tensor parallel)."""
 
@@ -45,9 +40,9 @@ class DeploymentConfig(Config):
     machine, one for each of `trainer_gpu_ids`; this setting is then ignored."""
 
     num_workers: int = Field(default=0, ge=0)
-    """Hosts of environments, on any node. The episodes of each environment with a worker process (`worker`) are shared
-    among one process per host, and continue while another computes. 0 runs them on the orchestrator's machine, one at a
-    time."""
+    """Worker processes of each environment that has one (`worker`): they share its episodes, and one goes on while
+    another computes. Under Ray they are at as many hosts, on any node; else on the orchestrator's machine. 0 means a
+    single one there."""
 
     cpus: float = Field(default=1.0, gt=0)
     """CPUs that each part requests from Ray; it computes with as many threads (`model.num_threads`). Below 1, a part

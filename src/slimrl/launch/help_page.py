@@ -15,7 +15,6 @@ PART_HELP = """\
   slimrl inference @ FILE       samples tokens
   slimrl orchestrator @ FILE    plays episodes, makes batches, evaluates
   slimrl trainer @ FILE         trains
-  slimrl worker @ FILE          plays environments for the orchestrator (deployment.num_workers)
 
 They find one another in the run's directory; `slimrl rl @ FILE --deployment.type processes` starts and watches them.
 The settings are those of `rl`.

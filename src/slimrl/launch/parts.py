@@ -121,7 +121,7 @@ def make_held_out(
 def concurrent_episodes(config: RLConfig) -> int:
     """Return the number of concurrent episodes. At level 0 each has a slot of the engine to itself; above, many wait
     for their environment, and the others share the slots."""
-    slots = config.inference.max_slots * max(config.deployment.num_samplers, config.deployment.max_samplers)
+    slots = config.inference.max_slots * config.deployment.num_samplers
     if not config.async_level:
         return slots
     return max(slots, config.orchestrator.batch_size * (config.async_level + 1))

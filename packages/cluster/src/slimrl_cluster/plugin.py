@@ -5,7 +5,6 @@ from slimrl.plugins import Command, Deployment
 ORCHESTRATOR = Command(
     "collect the batches of an `rl` run whose parts are processes of their own", is_part=True, again="", computes=True
 )
-WORKER = Command("play environments of an `rl` run, on any machine of it", is_part=True, again="")
 LAUNCH = Command(
     "write the batch script that runs `rl` over the nodes of a SLURM cluster",
     run="slimrl_cluster.commands.launch:run_launch",
@@ -16,12 +15,11 @@ STATUS = Command(
 SCALE = Command("change the number of samplers of a run that goes on", run="slimrl_cluster.commands.scale:run_scale")
 
 PROCESSES = RAY = Deployment(
-    run="slimrl_cluster.commands.supervise:run_supervisor",
+    run="slimrl_cluster.launch.supervision:run_supervisor",
     supervise="slimrl_cluster.launch.supervision:supervise",
     parts={
         "trainer": "slimrl_cluster.commands.trainer:run_trainer_of_rl",
         "orchestrator": "slimrl_cluster.commands.orchestrator:run_orchestrator",
         "inference": "slimrl_cluster.commands.sampler:run_sampler_of_rl",
-        "worker": "slimrl_cluster.commands.worker:run_worker_of_rl",
     },
 )

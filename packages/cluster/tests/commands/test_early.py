@@ -22,7 +22,6 @@ def test_status_scale_and_help_need_no_pytorch(words: str, status: int, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["orchestrator", "worker"])
-def test_help_of_a_part_needs_no_pytorch(part: str) -> None:
-    said, last = run(part, "--help")
-    assert last == "0 []" and said.startswith(f"`slimrl {part}` is a part of an `rl` run")
+def test_help_of_a_part_needs_no_pytorch() -> None:
+    said, last = run("orchestrator", "--help")
+    assert last == "0 []" and said.startswith("`slimrl orchestrator` is a part of an `rl` run")

@@ -59,11 +59,6 @@ def test_a_directory_with_a_run_is_gone_on_with_only_when_told(
         (["--gpus-per-node", "x"], "--gpus_per_node: found x"),
         (["--nodes="], "--nodes: one line must follow"),
         (["--setup", "a\nb"], "--setup: one line must follow"),
-        (["--partition", "a b"], "--partition: found a b"),
-        (["--sbatch", "-q high"], "--sbatch: found -q high, expected a long option"),
-        (["--time", "4h"], "--time: found 4h, expected minutes, HH:MM:SS or D-HH:MM:SS"),
-        (["--time", "04:59"], "--time: found 04:59, which is under five minutes"),
-        (["--time", "4"], "--time: found 4, which is under five minutes"),
         (
             ["--deployment.num_trainers", "6", "--deployment.num_samplers", "3"],
             "need 9 GPUs, and the job has 8 (--nodes 1, --gpus_per_node 8)",
@@ -78,12 +73,6 @@ def test_a_mistake_is_told_before_anything_is_written(
     assert launch(tmp_path, *more, "-o", str(script)) == 2
     assert message in capsys.readouterr().err
     assert not script.exists()
-
-
-@pytest.mark.parametrize("time", ["5", "05:00", "04:00:00", "1-0", "1-00:30", "2-00:00:00", "300"])
-def test_times_as_sbatch_reads_them(time: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert launch(tmp_path, "--time", time) == 0
-    assert f"#SBATCH --time={time}" in capsys.readouterr().out.splitlines()
 
 
 def test_a_node_without_gpus_is_asked_for_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,6 +54,7 @@ class Samplers:
         self._whole, self._directory = whole, directory
         self.there: dict[str, SamplerAddress] = {}
         self.notes: list[str] = []
+        self.failure: OSError | None = None
 
     def come(self, name: str, sampler: Sampler | None = None, timeout_s: float = 20.0) -> Sampler:
         sampler = sampler or Sampler()
@@ -61,6 +62,11 @@ class Samplers:
         self._whole.callback(lambda: [gate.set() for gate in sampler.gates.values()])
         self.there = {**self.there, name: SamplerAddress(url.removesuffix("/v1"), "", timeout_s, "vllm")}
         return sampler
+
+    def find(self) -> dict[str, SamplerAddress]:
+        if self.failure:
+            raise self.failure
+        return self.there
 
     def go(self, name: str) -> None:
         self.there = {key: address for key, address in self.there.items() if key != name}
@@ -71,7 +77,7 @@ class Samplers:
     def client(self, num: int, timeout_s: float = 20.0) -> Replicas:
         """The client, once so many samplers are ready."""
         replicas = Replicas(
-            lambda: self.there,
+            self.find,
             lambda address: RemoteClient(address, frozenset([2]), 64),
             self.notes.append,
             timeout_s,
@@ -444,3 +450,12 @@ def test_a_request_that_is_cancelled_frees_its_place(samplers: Samplers) -> None
     wait_until(lambda: member.num_open == 0)
     gate.set()
     assert sample(replicas).token_ids == (11, 11)
+
+
+def test_who_cannot_look_who_is_there_does_not_go_on_as_if_all_were(samplers: Samplers) -> None:
+    samplers.come("a")
+    replicas = samplers.client(1)
+    samplers.failure = OSError("Stale file handle")
+    wait_until(replicas._following.done)
+    with pytest.raises(OSError, match="Stale file handle"):
+        sample(replicas)

@@ -56,7 +56,7 @@ def test_a_helper_that_has_died_gives_its_place_back_to_the_next(tmp_path: Path)
     one, programs = supervision([*ENV, "--deployment.type", "ray"], 0, tmp_path)
     one._fill_samplers()
     programs.all[0].end = End(-9, "killed")
-    one._watch_helpers()
+    one._replace_dead_samplers()
     assert [program.has_place for program in programs.all] == [False, True]
 
 
@@ -87,6 +87,5 @@ def test_the_key_of_a_sampler_at_an_address_goes_to_all_nodes(monkeypatch: pytes
     config = load(RLConfig, words, {}).config
     monkeypatch.delenv(config.inference.api_key_variable, raising=False)
     assert _with_key(config) == {}
-    assert _with_key(load(RLConfig, [*words, "--deployment.num_workers", "1"], {}).config)
     monkeypatch.setenv(config.inference.api_key_variable, "its key")
     assert _with_key(config) == {config.inference.api_key_variable: "its key"}

@@ -159,7 +159,8 @@ def test_one_that_has_gone_is_left_out_the_next_time(samplers, tmp_path):
     assert sender.sent[-1] == (["http://b"], 1)
 
 
-@pytest.mark.parametrize("error", [UserError("the group broke"), CancelledError()])
+# The last one is raised where connections were closed meanwhile.
+@pytest.mark.parametrize("error", [UserError("it broke"), CancelledError(), RuntimeError("Event loop is closed")])
 def test_one_that_goes_in_the_middle_of_a_broadcast_breaks_it_off_and_the_others_get_it(error, samplers, tmp_path):
     published, sender = broadcast(tmp_path)
     samplers.come("http://a")
@@ -176,12 +177,13 @@ def test_one_that_goes_in_the_middle_of_a_broadcast_breaks_it_off_and_the_others
     assert sender.sent == [(["http://b"], 4)]
 
 
-def test_one_that_is_there_and_does_not_take_them_is_an_error(samplers, tmp_path):
+@pytest.mark.parametrize("error", [UserError("no room"), RuntimeError("no room")])
+def test_one_that_is_there_and_does_not_take_them_is_an_error(error, samplers, tmp_path):
     published, sender = broadcast(tmp_path)
     samplers.come("http://a")
 
     def refuse(clients: Sequence[FakeClient]) -> None:
-        raise UserError("no room")
+        raise error
 
     sender.trouble = staticmethod(refuse)
     with pytest.raises(UserError, match="no room"):

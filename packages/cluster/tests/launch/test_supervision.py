@@ -14,11 +14,11 @@ import pytest
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl_cluster.launch import scale, supervision
-from slimrl_cluster.launch.scale import write_load, write_scale
+from slimrl_cluster.launch import supervision
 from slimrl_cluster.launch.supervision import Supervision, describe_parts, supervise
 from slimrl_cluster.services.programs import End, Needs, describe_status
 from slimrl_cluster.transport.roster import Roster
+from slimrl_cluster.transport.run_files import write_scale
 
 pytestmark = pytest.mark.slow
 
@@ -338,32 +338,6 @@ def test_more_and_fewer_samplers_while_the_run_goes_on(tmp_path):
         run.await_starts("sampler-1", 2)  # and sampler-1 of before counts as no death
         run.finish()
     assert not run.said("deaths")
-
-
-def test_more_samplers_while_there_is_a_queue_unless_somebody_has_said_how_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(scale, "GROW_S", 0.0)
-    monkeypatch.setattr(scale, "SHRINK_S", 0.0)
-    with supervised(tmp_path / "run", "--deployment.max_samplers", "2", "--inference.max_slots", "4") as run:
-        write_load(tmp_path / "run", 9)
-        run.await_starts("sampler-1", 1)
-        write_load(tmp_path / "run", 0)
-        run.until(lambda: run.said("ended sampler-1, which is not wanted any more"))
-        write_scale(tmp_path / "run", 3)
-        run.await_starts("sampler-2", 1)
-        time.sleep(0.05)
-        assert not any(run.programs[f"sampler-{number}"].is_stopped for number in range(3))
-        run.finish()
-
-
-def test_a_host_of_environments_that_dies_is_started_again(tmp_path):
-    with supervised(tmp_path / "run", "--deployment.num_workers", "2") as run:
-        run.programs["worker-1"].die(-9)
-        again = run.await_starts("worker-1", 2)
-        assert again.words[3] == "worker" and run.programs.named("worker-1")[0].is_stopped  # its place is given back
-        run.until(lambda: run.said("started worker-1 again"))
-        run.programs["worker-0"].die(2)
-        with pytest.raises(UserError, match="the worker-0 has ended with status 2"):
-            run.result()
 
 
 def test_what_an_earlier_start_was_asked_for_is_forgotten(tmp_path):

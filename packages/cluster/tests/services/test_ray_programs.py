@@ -2,7 +2,9 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +42,11 @@ class Asked:
     def __init__(self, method: str, words: tuple[Any, ...] = ()) -> None:
         self.method, self.words = method, words
         self.answer: Any = None
-        self.is_answered = False
+        self.answered = threading.Event()
+
+    def reply(self, answer: Any) -> None:
+        self.answer = answer
+        self.answered.set()
 
 
 class Actor:
@@ -58,7 +64,16 @@ class Actor:
         return SimpleNamespace(remote=remote)
 
     def reply(self, answer: Any) -> None:
-        self.asked[-1].answer, self.asked[-1].is_answered = answer, True
+        """Answer the oldest question that has no answer, as soon as it is asked."""
+        until(lambda: any(not one.answered.is_set() for one in self.asked))
+        next(one for one in self.asked if not one.answered.is_set()).reply(answer)
+
+
+def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 class FakeRay:
@@ -72,6 +87,7 @@ class FakeRay:
         self.actors: list[Actor] = []
         self.groups: list[SimpleNamespace] = []
         self.removed: list[Any] = []
+        self.timeouts: list[float | None] = []
         self.resources = {"CPU": 8.0}
         self.has_room, self.is_shut_down = True, False
         self.stop_answer: Any = End(-15, "was ended")
@@ -82,11 +98,11 @@ class FakeRay:
 
     def wait(self, asked: list[Asked], timeout: float) -> tuple[list[Asked], list[Asked]]:
         if asked[0].method == "meeting_place":
-            asked[0].answer, asked[0].is_answered = ("10.0.0.2", 4000), True
-        ready = [one for one in asked if one.is_answered]
-        return ready, [one for one in asked if one not in ready]
+            asked[0].reply(("10.0.0.2", 4000))
+        return (asked, []) if asked[0].answered.wait(max(0.0, timeout)) else ([], asked)
 
     def get(self, asked: Asked, timeout: float | None = None) -> Any:
+        self.timeouts.append(timeout)
         answer = self.stop_answer if asked.method == "stop" else asked.answer
         if isinstance(answer, Exception):
             raise answer
@@ -94,6 +110,9 @@ class FakeRay:
 
     def kill(self, actor: Actor) -> None:
         actor.is_killed = True
+        for one in actor.asked:
+            if not one.answered.is_set():
+                one.reply(ActorDiedError("killed"))
 
     def remote(self, kind: type) -> Any:
         def make(options: dict[str, Any]) -> Actor:
@@ -113,73 +132,60 @@ class FakeRay:
 
     def _group(self, bundles: list[dict[str, float]], strategy: str) -> SimpleNamespace:
         asked = Asked("ready")
-        asked.is_answered = self.has_room
+        if self.has_room:
+            asked.reply(True)
         self.groups.append(SimpleNamespace(bundles=bundles, strategy=strategy, ready=lambda: asked))
         return self.groups[-1]
 
 
-def program_of(notes: list[str] | None = None) -> tuple[RayProgram, Actor]:
-    ray, actor = FakeRay(), Actor()
+def program_of(notes: list[str] | None = None, ray: FakeRay | None = None) -> tuple[RayProgram, Actor]:
+    actor = Actor()
     said: Callable[[str], None] = (notes if notes is not None else []).append
-    return RayProgram(ray, "sampler-0", actor, lambda: actor.start.remote(), "a node with 1 CPU free", said), actor
+    waits_for = "a node with 1 CPU free"
+    return RayProgram(ray or FakeRay(), "sampler-0", actor, lambda: actor.start.remote(), waits_for, said), actor
 
 
 def started(notes: list[str] | None = None) -> tuple[RayProgram, Actor]:
     program, actor = program_of(notes)
     actor.reply(("node-a", 4711, "10.0.0.2"))
-    assert program.end is None
+    until(lambda: program.members)
     return program, actor
 
 
-def test_a_program_waits_for_a_node_and_says_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_programs, "POLL_S", 0.001)
+
+
+def test_a_program_waits_for_a_node_and_says_where_it_runs_and_what_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_programs, "SAY_S", 0.01)
     notes: list[str] = []
     program, actor = program_of(notes)
     assert (program.end, program.members, program.process) == (None, [], "waits for a node")
-    monkeypatch.setattr(ray_programs, "SAY_S", -1.0)
-    assert program.end is None and notes == ["the sampler-0 waits for a node with 1 CPU free, for 0 s so far"]
-    monkeypatch.undo()
+    until(lambda: "the sampler-0 waits for a node with 1 CPU free, for 0 s so far" in notes)
+    actor.reply(ActorUnavailableError("a break"))  # it is asked again
     actor.reply(("node-a", 4711, "10.0.0.2"))
+    until(lambda: "sampler-0 is process 4711 on 10.0.0.2" in notes)
     assert (program.process, program.members) == ("4711 on 10.0.0.2", [("node-a", 4711)])
-    assert notes[1:] == ["sampler-0 is process 4711 on 10.0.0.2"]
-
-
-def test_what_it_writes_is_given_once_until_it_ends() -> None:
-    program, actor = started()
+    assert [one.method for one in actor.asked] == ["start", "start", "poll"]
     for lines in (["a", "b"], [], ["c"]):
         actor.reply((None, lines))
-        assert program.end is None
+    until(lambda: len(actor.asked) == 6)
     assert program.new_lines(2) == ["b", "c"] and program.new_lines() == []
-    actor.reply((End(-9, "was ended by SIGKILL"), ["last"]))
-    assert program.end == End(-9, "was ended by SIGKILL") and program.new_lines() == ["last"]
-    num = len(actor.asked)
-    assert program.end and program.new_lines() == [] and len(actor.asked) == num  # it is asked no more
-
-
-def test_a_node_that_ray_cannot_reach_for_a_while_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    notes: list[str] = []
-    program, actor = started(notes)
     for _ in range(3):
         actor.reply(ActorUnavailableError("a break"))
-        assert program.end is None and actor.asked[-1].method == "poll"
-    monkeypatch.setattr(ray_programs, "SAY_S", -1.0)
-    assert program.end is None
-    assert notes[-1] == "no word of the sampler-0 (4711 on 10.0.0.2); Ray looks whether its node is lost"
-    monkeypatch.undo()
-    actor.reply((None, ["it is back"]))
-    assert program.new_lines() == ["it is back"]
-
-
-def test_a_start_that_was_not_answered_is_asked_again() -> None:
-    program, actor = program_of()
-    actor.reply(ActorUnavailableError("a break"))
-    assert program.end is None and [one.method for one in actor.asked] == ["start", "start"]
-    actor.reply(("node-a", 4711, "10.0.0.2"))
-    assert program.process == "4711 on 10.0.0.2"
+    silence = "no word of the sampler-0 (4711 on 10.0.0.2); Ray looks whether its node is lost"
+    until(lambda: any(note.startswith(silence) for note in notes))
+    actor.reply((End(-9, "was ended by SIGKILL"), ["last"]))
+    until(lambda: program.end)
+    assert program.end == End(-9, "was ended by SIGKILL") and program.new_lines() == ["last"]
+    assert actor.asked[-1].answered.is_set()  # it is asked no more
 
 
 def test_a_node_that_is_lost_is_no_refusal_and_has_no_status() -> None:
     program, actor = started()
     actor.reply(ActorDiedError("\n  The actor died: its node was lost.\nmore"))
+    until(lambda: program.end)
     end = program.end
     assert end and end.status is None and not end.has_refused and not end.is_good
     assert end.text == (
@@ -188,19 +194,21 @@ def test_a_node_that_is_lost_is_no_refusal_and_has_no_status() -> None:
     )
 
 
-def test_one_that_is_lost_before_it_has_started_has_no_process() -> None:
+@pytest.mark.parametrize(
+    ("answer", "has_refused", "text"),
+    [
+        (ActorDiedError(""), False, "the sampler-0 was lost, with its node or with Ray's actor: ActorDiedError"),
+        (RayTaskError(UserError("its torch is 1.0")), True, "the sampler-0 cannot be started: its torch is 1.0"),
+    ],
+)
+def test_one_that_does_not_start_has_no_process(answer: Exception, has_refused: bool, text: str) -> None:
     program, actor = program_of()
-    actor.reply(ActorDiedError(""))
-    assert program.end and "the sampler-0 was lost" in program.end.text and "ActorDiedError" in program.end.text
+    actor.reply(answer)
+    until(lambda: program.end)
+    assert program.end and program.end.has_refused == has_refused and program.end.text == text
 
 
-def test_a_node_that_cannot_run_it_is_a_refusal_with_its_cause() -> None:
-    program, actor = program_of()
-    actor.reply(RayTaskError(UserError("the node has torch 1.0 in place of 2.0")))
-    assert program.end and program.end.has_refused
-    assert program.end.text == "the sampler-0 cannot be started: the node has torch 1.0 in place of 2.0"
-
-
+@pytest.mark.parametrize("has_started", [False, True])
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -209,12 +217,18 @@ def test_a_node_that_cannot_run_it_is_a_refusal_with_its_cause() -> None:
         (ActorDiedError("gone"), "was lost"),
     ],
 )
-def test_it_is_stopped_and_its_place_given_back(answer: Any, words: str) -> None:
-    ray, actor = FakeRay(), Actor()
+def test_it_is_stopped_and_its_place_given_back(answer: Any, words: str, has_started: bool) -> None:
+    ray = FakeRay()
     ray.stop_answer = answer
-    program = RayProgram(ray, "trainer", actor, lambda: actor.start.remote(), "a node", print)
+    program, actor = program_of(ray=ray)
+    if has_started:
+        actor.reply(("node-a", 4711, "10.0.0.2"))
+        until(lambda: program.members)
     program.stop()
     assert actor.is_killed and program.end and words in program.end.text
+    # What waits for a node is ended without a wait for an answer that cannot come.
+    assert (ray_programs.STOP_S if has_started else ray_programs.WITHOUT_NODE_S) in ray.timeouts
+    assert not program._thread.is_alive()
 
 
 def ranks_of(num: int) -> tuple[RayRanks, list[Actor], list[bool]]:
@@ -228,6 +242,7 @@ def test_ranks_have_ended_well_when_all_have() -> None:
     actors[1].reply((End(0, "well"), ["of the second"]))
     assert ranks.end is None
     actors[0].reply((End(0, "well"), ["of the first"]))
+    until(lambda: ranks.end)
     assert ranks.end == End(0, "well") and ranks.new_lines() == ["of the first"]
     ranks.stop()
     assert released == [True] and all(actor.is_killed for actor in actors)
@@ -236,17 +251,12 @@ def test_ranks_have_ended_well_when_all_have() -> None:
 def test_the_rank_that_was_lost_is_the_cause_and_not_one_that_misses_it() -> None:
     ranks, actors, _ = ranks_of(3)
     actors[0].reply((End(2, "a rank is missing"), ["first"]))
+    until(lambda: ranks.end)
     assert ranks.end == End(2, "a rank is missing")
     actors[2].reply((End(-9, "was ended by SIGKILL"), ["third"]))
+    until(lambda: ranks.end != End(2, "a rank is missing"))
     assert ranks.end == End(-9, "was ended by SIGKILL")
     assert ranks.new_lines() == ["first", "sampler-0: third"]
-
-
-@pytest.fixture(autouse=True)
-def looks_always() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ray_programs, "LOOK_S", 0.0)
-        yield
 
 
 @pytest.fixture
@@ -254,7 +264,6 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RayProgram
     ray, notes = FakeRay(), list[str]()
     monkeypatch.setattr(ray_programs, "connect", lambda address: ray)
     monkeypatch.setattr(ray_programs, "versions", lambda: {})
-    monkeypatch.setattr(ray_programs, "POLL_S", 0.0)
     return RayPrograms("auto", tmp_path, {}, notes.append, 0.05), ray, notes
 
 
@@ -263,6 +272,7 @@ def test_a_program_asks_for_what_it_needs(cluster) -> None:
     programs.start("sampler-0", ["python", "-m", "slimrl", "inference"], Needs(0.5, 1))
     [actor] = ray.actors
     assert actor.options == {"num_cpus": 0.5, "num_gpus": 1, "scheduling_strategy": "SPREAD", "max_restarts": 0}
+    until(lambda: actor.asked)
     assert actor.asked[0].words[:2] == ("sampler-0", ["python", "-m", "slimrl", "inference"])
     assert programs.describe() == "a Ray cluster of 2 nodes with 8 CPUs" and programs.num_gpus == 0
     ray.resources["GPU"] = 4.0
@@ -274,6 +284,7 @@ def test_ranks_get_room_at_once_and_meet_at_the_first(cluster) -> None:
     ranks = programs.start_ranks("trainer", ["python"], 3, Needs(2.0, 1))
     [group] = ray.groups
     assert (group.bundles, group.strategy) == ([{"CPU": 2.0, "GPU": 1}] * 3, "PACK")
+    until(lambda: all(actor.asked and actor.asked[-1].method == "start" for actor in ray.actors))
     starts = [actor.asked[-1].words for actor in ray.actors]
     assert [name for name, *_ in starts] == ["trainer", "trainer-1", "trainer-2"]
     for rank, (_, _, variables, _) in enumerate(starts):
@@ -298,6 +309,7 @@ def test_all_programs_end_with_the_cluster(cluster) -> None:
         for name in ("sampler-0", "orchestrator"):
             programs.start(name, ["python"], Needs())
         ray.actors[0].reply(RayTaskError(UserError("no")))
+        until(lambda: programs._programs[0].end)
     assert [actor.is_killed for actor in ray.actors] == [False, True] and ray.is_shut_down
 
 

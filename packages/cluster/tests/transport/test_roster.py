@@ -120,21 +120,7 @@ def test_samplers_that_come_at_once_have_places_of_their_own(tmp_path):
     assert sorted(facts["address"] for facts in found.values()) == [str(number) for number in range(5)]
 
 
-@pytest.mark.parametrize("kind", ["pipe", "directory"])
-def test_a_place_that_is_no_file_is_free_of_members(tmp_path, kind):
-    (tmp_path / "transport").mkdir()
-    for name in ("trainer", "inference-0"):
-        path = tmp_path / "transport" / f"{name}.json"
-        path.mkdir() if kind == "directory" else os.mkfifo(path)
-    assert Roster(tmp_path).members("trainer") == Roster(tmp_path).members("inference") == {}
-
-
-def test_a_run_whose_transport_is_a_file_has_no_members(tmp_path):
-    (tmp_path / "transport").touch()
-    assert Roster(tmp_path).members("trainer") == Roster(tmp_path).members("inference") == {}
-
-
-@pytest.mark.parametrize("text", ['{"a": 1}', "x", "[]", "\x00", '{"pid": 1, "host": "h"', "\u00e4"])
+@pytest.mark.parametrize("text", ["", '{"pid": 1, "host": "h"'])
 def test_a_holder_that_does_not_say_who_it_is_is_not_shown(tmp_path, text):
     with Roster(tmp_path).reserve("trainer") as file:
         (tmp_path / "transport" / "trainer.json").write_text(text, encoding="latin-1")
@@ -142,10 +128,3 @@ def test_a_holder_that_does_not_say_who_it_is_is_not_shown(tmp_path, text):
         file.truncate(0)
         Roster(tmp_path).announce(file, {})
         assert Roster(tmp_path).find("trainer") is not None
-
-
-def test_files_of_other_names_are_no_places(tmp_path):
-    (tmp_path / "transport").mkdir()
-    (tmp_path / "transport" / "inference-old.json").write_text("{}")
-    (tmp_path / "transport" / "inference.json").write_text("{}")  # of an earlier version
-    assert Roster(tmp_path).members("inference") == {}

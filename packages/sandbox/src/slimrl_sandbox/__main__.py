@@ -16,8 +16,7 @@ from pathlib import Path
 from slimrl.errors import UserError, visible
 from slimrl_sandbox.base import Limits, Tools
 from slimrl_sandbox.isolation import UNSAFE
-from slimrl_sandbox.local import BubblewrapSandbox
-from slimrl_sandbox.sessions import Keeping
+from slimrl_sandbox.local import SESSIONS_MB, BubblewrapSandbox
 
 try:
     from slimrl_sandbox.server import MAX_QUEUE, gateways, make_app, serve
@@ -36,12 +35,12 @@ def main(arguments: list[str]) -> None:
         tools,
         Limits(memory_mb=options.memory_mb, wall_s=options.wall_s),
         isolation=UNSAFE if options.unsafe_without_isolation else "bubblewrap",
-        keeping=Keeping(options.ttl_s, options.num_sessions, options.sessions_mb),
+        sessions_mb=options.sessions_mb,
     )
     try:
         asyncio.run(sandbox.run(""))  # raises UserError if code cannot be isolated, before the first request
         forwarders = gateways() if options.published else ()
-        app = make_app(sandbox, tools, token, forwarders, options.max_queue, sandbox.memory)
+        app = make_app(sandbox, tools, token, forwarders, options.max_queue)
         serve(app, options.host, options.port, token, options.published, sandbox.num_descriptors)
     finally:
         sandbox.close()
@@ -73,16 +72,14 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         help="this is a container whose port is published on the host's loopback address alone: without a token only "
         "what the engine forwards is answered",
     )
-    kept, limits, given = Keeping(), Limits(), os.environ.get
+    limits, given = Limits(), os.environ.get
     for name, kind, default, about in (
         ("--port", int, given("SANDBOX_PORT", DEFAULT_PORT), "port, also from SANDBOX_PORT; 0 takes a free one"),
         ("--tools", str, given("SANDBOX_TOOLS", ""), "package.module:function, also from SANDBOX_TOOLS"),
         ("--data-dir", str, given("DATA_DIR", "data"), "what that function gets, also from DATA_DIR"),
         ("--memory-mb", int, limits.memory_mb, "memory of one execution"),
         ("--wall-s", float, limits.wall_s, "time of one execution"),
-        ("--ttl-s", float, kept.ttl_s, "life of an unused session"),
-        ("--num-sessions", int, kept.num_sessions, "sessions that are kept; those unused for longest go first"),
-        ("--sessions-mb", int, kept.sessions_mb, "size of the files of all sessions"),
+        ("--sessions-mb", int, SESSIONS_MB, "size of the files of all sessions; those unused for longest go first"),
         ("--max-queue", int, MAX_QUEUE, "requests that run or wait; 503 answers further ones"),
     ):
         parser.add_argument(name, type=kind, default=default, help=f"{about} (default: %(default)s)")

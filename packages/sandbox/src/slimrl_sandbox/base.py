@@ -1,28 +1,17 @@
 """The module defines the interface of a sandbox: it takes code and returns the code's output. It does not isolate."""
 
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from slimrl.errors import UserError
+from slimrl.tools.base import Tool
 
 # Functions of the host that the code can call by name. A result must be serialisable as JSON; the text of an exception
 # reaches the code. They are called in worker threads, several at once.
-Tools = Mapping[str, Callable[[str], Any]]
+Tools = Mapping[str, Tool]
 CALL_CHARS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class JsonTool:
-    """A tool that code calls with any arguments, passed as JSON, `[[...], {...}]`; other tools take one text."""
-
-    function: Callable[[list[Any], dict[str, Any]], Any]
-
-    def __call__(self, argument: str) -> Any:
-        positional, keywords = json.loads(argument)
-        return self.function(positional, keywords)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +23,8 @@ class Limits:
     wall_s: float = 20.0
     """Wall-clock time, including tool calls but not the wait for a free slot."""
     memory_mb: int = 512
-    """Address space of each process, and memory that all processes together use. Where this user may make a cgroup, the
-    kernel counts this memory, including kernel memory and files, and `scratch_mb` is added to the limit; elsewhere the
-    sandbox polls the part that it can measure."""
+    """Address space of each process, and memory that all processes together use, which is polled: their own pages, page
+    tables, pipes and sockets."""
     num_processes: int = 16
     """Processes and threads at once."""
     file_mb: int = 16
@@ -58,8 +46,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call by the code. `error` is empty unless the tool failed. Argument and error are cut to `CALL_CHARS`
-    characters."""
+    """One tool call by the code. `argument` is the text or, for other arguments, JSON with a list and an object;
+    `error` is empty unless the tool failed. Both are cut to `CALL_CHARS` characters."""
 
     tool: str
     argument: str
@@ -101,3 +89,6 @@ class Sandbox(Protocol):
 
     async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
         """Run code and return the result. Raises UserError if the sandbox itself does not work."""
+
+    async def end_session(self, session_id: str) -> None:
+        """Release what a session holds."""

@@ -40,8 +40,8 @@ class HttpSandbox:
         calls = tuple(Call(**call) for call in reply.pop("calls", ()))
         return Execution(**reply, calls=calls)
 
-    async def close(self) -> None:
-        """Close the connections."""
+    async def end_session(self, session_id: str) -> None:
+        """Close the connections. The server deletes the files of old sessions itself."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -50,7 +50,7 @@ class HttpSandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        await self._http.aclose()
 
     async def send(self, method: str, path: str, body: Reply | None = None, within_s: float = _BUSY_S) -> Reply:
         """Send a request, wait at most `within_s` seconds, and return the server's reply."""

@@ -4,14 +4,12 @@ The policy reads the output of its program. The programs of an episode share the
 session of the sandbox) but no variables. The module does not depend on questions, answers and rewards.
 """
 
-import asyncio
 import inspect
 import math
 import os
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any, Literal
@@ -19,10 +17,10 @@ from typing import Any, Literal
 from slimrl.errors import UserError
 from slimrl.io.settings import read_settings
 from slimrl.io.text import spans_between
-from slimrl.tools.base import CallAttempt, Frame, Tool, TypedTool, arguments_of, example_call, purpose, usage
+from slimrl.tools.base import CallAttempt, Frame, Tool, example_call, purpose, usage
 from slimrl.tools.formats import END, LOOK, Reaction, python_call
 from slimrl.types import Message
-from slimrl_sandbox.base import Execution, JsonTool, Limits, Sandbox
+from slimrl_sandbox.base import Execution, Limits, Sandbox
 from slimrl_sandbox.client import HttpSandbox
 from slimrl_sandbox.local import BubblewrapSandbox
 
@@ -47,9 +45,6 @@ class SandboxSettings:
     isolation: Literal["bubblewrap", "none"] = "bubblewrap"
 
 
-Opened = AbstractAsyncContextManager[Sandbox]
-
-
 class Programs:
     """The call format `code`, as the entry point of slimrl-sandbox names it."""
 
@@ -60,10 +55,14 @@ class Programs:
     def make(
         self, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
     ) -> Callable[[], "CodeFormat"]:
-        """Return a function that makes the format of one episode; all episodes share one sandbox. Raises UserError as
-        `check` does, or if programs cannot be isolated."""
+        """Return a function that makes the format of one episode. Raises UserError as `check` does, or if programs
+        cannot be isolated."""
         chosen = settings_of(sandbox)
-        shared = SharedSandbox(_opener(chosen, {name: _for_programs(tool) for name, tool in tools.items()}))
+        if chosen.url:  # connections belong to an event loop, so each episode has its own
+            token = os.environ.get(TOKEN, "")
+            return lambda: CodeFormat(tools, max_tokens, HttpSandbox(chosen.url, token), chosen.wall_s)
+        limits = Limits(wall_s=chosen.wall_s, cpu_s=math.ceil(chosen.wall_s), memory_mb=chosen.memory_mb)
+        shared = BubblewrapSandbox(tools, limits, isolation=chosen.isolation)
         return lambda: CodeFormat(tools, max_tokens, shared, chosen.wall_s)
 
 
@@ -80,52 +79,15 @@ def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
     return chosen
 
 
-def _opener(settings: SandboxSettings, tools: Mapping[str, Tool]) -> Callable[[], Opened]:
-    """Return a function that opens the sandbox. Raises UserError if programs cannot be isolated on this machine."""
-    if settings.url:
-        return lambda: HttpSandbox(settings.url, os.environ.get(TOKEN, ""))
-    limits = Limits(wall_s=settings.wall_s, cpu_s=math.ceil(settings.wall_s), memory_mb=settings.memory_mb)
-    BubblewrapSandbox(tools, limits, isolation=settings.isolation).close()  # raises now, before the first episode
-    return lambda: BubblewrapSandbox(tools, limits, isolation=settings.isolation)
-
-
-class SharedSandbox:
-    """A sandbox that concurrent episodes share: the first episode opens it, and the last one closes it with all its
-    processes. It serves one event loop at a time."""
-
-    def __init__(self, make: Callable[[], Opened]) -> None:
-        self._make = make
-        self._opened: Opened | None = None
-        self._sandbox: Sandbox | None = None
-        self._num_users = 0
-
-    async def enter(self) -> Sandbox:
-        """Return the sandbox for one more episode, which must call `leave`."""
-        if self._sandbox is None:
-            self._opened = self._make()
-            self._sandbox = await self._opened.__aenter__()
-        self._num_users += 1
-        return self._sandbox
-
-    async def leave(self) -> None:
-        """End an episode's use of the sandbox; the last one closes it."""
-        self._num_users -= 1
-        if not self._num_users and self._opened is not None:
-            # Reset before the wait, so that an episode that starts meanwhile opens another sandbox.
-            opened, self._opened, self._sandbox = self._opened, None, None
-            await opened.__aexit__(None, None, None)
-
-
 class CodeFormat:
     """The format with one program per turn: of several programs in a reply only the first is run."""
 
-    def __init__(self, tools: Mapping[str, Tool], max_tokens: int, shared: SharedSandbox, wall_s: float) -> None:
+    def __init__(self, tools: Mapping[str, Tool], max_tokens: int, sandbox: Sandbox, wall_s: float) -> None:
         self._tools = tools
         self._frame = Frame("user", max_tokens, "<output>\n", "\n</output>")
-        self._shared = shared
+        self._sandbox = sandbox
         self._wall_s = wall_s
         self._session_id = uuid.uuid4().hex
-        self._sandbox: Sandbox | None = None
 
     def opening(self, task: str, question: str, what: str = LOOK) -> list[Message]:
         lines = [
@@ -146,8 +108,6 @@ class CodeFormat:
         if program is None:
             error = "there was neither a program in <code> tags nor an answer in <answer> tags."
             return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=error),))
-        if self._sandbox is None:
-            self._sandbox = await self._shared.enter()
         execution = await self._sandbox.run(program_of(reply[slice(*program)]), self._session_id, self._wall_s)
         calls = [CallAttempt(call.tool, (call.argument,), call.error) for call in execution.calls]
         if execution.error and not any(call.error for call in calls):
@@ -159,25 +119,7 @@ class CodeFormat:
         return f"<code>\nprint({python_call(tool, positional, keywords)})\n</code>"
 
     async def close(self) -> None:
-        if self._sandbox is not None:
-            self._sandbox = None
-            await self._shared.leave()
-
-
-def _for_programs(tool: Tool) -> Tool:
-    """Return the tool as a sandbox calls it, with one text; a typed tool takes all arguments as JSON, in a thread."""
-    if not isinstance(tool, TypedTool):
-        return tool
-
-    def call(positional: list[Any], keywords: dict[str, Any]) -> Any:
-        result = tool(**arguments_of({tool.__name__: tool}, tool.__name__, positional, keywords))
-
-        async def wait() -> Any:
-            return await result
-
-        return asyncio.run(wait()) if inspect.isawaitable(result) else result
-
-    return JsonTool(call)
+        await self._sandbox.end_session(self._session_id)
 
 
 def program_of(text: str) -> str:

@@ -25,9 +25,9 @@ _ENVIRONMENT = {"HOME": SCRATCH, "TMPDIR": SCRATCH, "PATH": "/usr/bin", "LANG": 
 # /dev/zero is missing: its pages, mapped shared, belong to no process and no file, and no limit counts them.
 _DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")
 _NAMESPACES = ("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
-# User ids that no account has. Each execution gets its own id, as the kernel counts processes by user id.
-_USERS = range(1_900_000_000, 1_950_000_000)
-_USERS_IN_CONTAINERS = range(60_000, 65_000)
+# User ids that no account has, and that systemd leaves free (https://systemd.io/UIDS-GIDS). Each execution gets its own
+# id, as the kernel counts processes by user id.
+_USERS = range(60_578, 61_184)
 
 UNSAFE: Literal["none"] = "none"
 
@@ -37,12 +37,9 @@ class Bare:
 
     isolated = False
 
-    def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]:
-        """Return the command that starts the runner.
-
-        The numbers are descriptors: `channel` is the socket to the host, `info` the pipe into which bubblewrap writes
-        the id of the first process inside, and `filter_` the file with the seccomp filter.
-        """
+    def command(self, runner: Path, channel: int, filter_: int) -> list[str]:
+        """Return the command that starts the runner, with the descriptors of its socket to the host and of the file
+        with the seccomp filter."""
         return [*_python(), str(runner), str(channel)]
 
 
@@ -65,11 +62,10 @@ class Bubblewrap(Bare):
         self._scratch_bytes = scratch_mb * 2**20
         self._system = _system()
         self._is_root = os.geteuid() == 0
-        self._users = _USERS if _maps(_USERS.stop) else _USERS_IN_CONTAINERS
         # A random start, so that two sandboxes seldom use the same id at the same time.
         self._num_users = itertools.count(int.from_bytes(os.urandom(3), "big"))
 
-    def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]:
+    def command(self, runner: Path, channel: int, filter_: int) -> list[str]:
         return [
             self._binary,
             *_NAMESPACES,
@@ -84,7 +80,7 @@ class Bubblewrap(Bare):
             *("--symlink", SCRATCH.lstrip("/"), "/tmp"),
             # Read-only, because it is a file system in memory without a size limit.
             *("--remount-ro", "/", "--chdir", SCRATCH),
-            *("--seccomp", str(filter_), "--info-fd", str(info)),
+            *("--seccomp", str(filter_)),
             *("--", *self._change_of_user(), *_python(), _RUNNER, str(channel)),
         ]
 
@@ -97,7 +93,7 @@ class Bubblewrap(Bare):
         """Return the command by which root changes its user id and loses all privileges; empty for other users."""
         if not self._is_root:
             return ()
-        user = str(self._users[next(self._num_users) % len(self._users)])
+        user = str(_USERS[next(self._num_users) % len(_USERS)])
         return (_SETPRIV, "--reuid", user, "--regid", user, "--clear-groups", "--inh-caps=-all", "--")
 
 
@@ -147,22 +143,11 @@ def _setting(name: str) -> str:
     return path.read_text().strip() if path.exists() else ""
 
 
-def _maps(user: int) -> bool:
-    """Return True if the user id is mapped in this user namespace; containers may map few ids."""
-    # The first line of uid_map: first id inside, first id outside, number of ids.
-    first, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[0].split())
-    return first + count > user
-
-
-def _python() -> list[str]:
-    """Return the command for the interpreter without site-packages, user settings and environment variables."""
-    return [_interpreter(), "-I", "-S", "-X", "utf8"]
-
-
 @cache
-def _interpreter() -> str:
-    """Return the path of the real interpreter: a virtual environment's is a link that is not mounted inside."""
-    return os.path.realpath(sys.executable)
+def _python() -> tuple[str, ...]:
+    """Return the command for the interpreter without site-packages, user settings and environment variables. A virtual
+    environment's path is a link that is not mounted inside."""
+    return (os.path.realpath(sys.executable), "-I", "-S", "-X", "utf8")
 
 
 def _system() -> list[str]:
@@ -175,7 +160,7 @@ def _system() -> list[str]:
         elif path.is_dir():
             mounts += ["--ro-bind", str(path), str(path)]
     seen = "/usr"
-    for needed in (os.path.realpath(sys.base_prefix), _interpreter()):
+    for needed in (os.path.realpath(sys.base_prefix), _python()[0]):
         if not any(Path(needed).is_relative_to(directory) for directory in ("/usr", seen)):
             # Made here, because bubblewrap would make these directories readable by their owner only.
             for parent in reversed(Path(needed).parents[:-1]):

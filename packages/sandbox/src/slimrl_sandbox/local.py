@@ -1,42 +1,38 @@
 """The module has the sandbox on this machine, which starts a process under bubblewrap for each execution.
 
-    async with BubblewrapSandbox({"shout": str.upper}) as sandbox:
-        print((await sandbox.run("print(shout('hello'))")).stdout)
-
-A process takes some ten milliseconds to start, so a few are started ahead; each is used once.
+async with BubblewrapSandbox({"shout": shout}) as sandbox:  # a function of a text
+    print((await sandbox.run("print(shout('hello'))")).stdout)
 """
 
 import asyncio
 import math
 import os
 import py_compile
+import shutil
 import tempfile
-from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self
 
 from slimrl.errors import UserError
 from slimrl_sandbox import runner
-from slimrl_sandbox.base import Execution, Limits, Tools
-from slimrl_sandbox.cgroup import find_parent
+from slimrl_sandbox.base import Execution, Limits, Tools, check_limits
 from slimrl_sandbox.isolation import UNSAFE, Bare, Bubblewrap
-from slimrl_sandbox.process import DESCRIPTORS, Process, Program
-from slimrl_sandbox.sessions import Keeping, Session, Sessions
+from slimrl_sandbox.process import DESCRIPTORS, Program, execute
 
-T = TypeVar("T")
-NUM_SPARE = 2
+SESSIONS_MB = 512
 _AT_ONCE = 2 * (os.cpu_count() or 1)
+_MIN_SESSION_BYTES = 4096  # that any session counts, so that the number of sessions is bounded too
 
 
 class BubblewrapSandbox:
     """A sandbox that runs at most `num_at_once` executions at a time; further ones queue.
 
-    It belongs to one event loop, whose thread must outlive the executions: bubblewrap's `--die-with-parent` kills a
-    process together with the thread that started it. `num_spare` processes are started ahead.
+    It keeps the files of sessions, packed in memory, up to `sessions_mb`; those unused for longest are deleted first.
+    A program that does not run to its end leaves the files of its session as they were.
 
     Raises:
         UserError: here if bubblewrap is missing, and from `run` if it fails; the message includes the remedy.
@@ -49,23 +45,25 @@ class BubblewrapSandbox:
         *,
         isolation: Literal["bubblewrap", "none"] = "bubblewrap",
         num_at_once: int = _AT_ONCE,
-        num_spare: int = NUM_SPARE,
-        keeping: Keeping = Keeping(),  # noqa: B008  # frozen
+        sessions_mb: int = SESSIONS_MB,
     ) -> None:
+        check_limits(sessions_mb=sessions_mb)
         for name in tools:
             if not name.isidentifier():
                 raise UserError(f"the tool `{name}` cannot be called from code; give it a name that Python takes.")
         self._tools = tools
         self._limits = limits
         self._isolation = Bare() if isolation == UNSAFE else Bubblewrap(limits.scratch_mb)
-        self._groups = find_parent()
         self._num_at_once = num_at_once
-        self._turn = asyncio.Semaphore(num_at_once)
-        self._sessions = Sessions(limits, keeping)
-        self._num_spare = num_spare
-        self._spare: deque[Process] = deque()
-        self._directory = tempfile.TemporaryDirectory(prefix="slimrl-sandbox-")
-        self._runner = Path(self._directory.name, "runner.pyc")
+        # Its threads outlive the executions: `--die-with-parent` kills a process with the thread that started it.
+        self._threads = ThreadPoolExecutor(num_at_once, "slimrl-sandbox")
+        self._running: set[threading.Event] = set()  # setting one kills its execution
+        self._num_bytes = sessions_mb * 2**20
+        self._files: dict[str, bytes] = {}  # packed, by session; the one used last is the last
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        directory = tempfile.mkdtemp(prefix="slimrl-sandbox-")
+        self._delete = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        self._runner = Path(directory, "runner.pyc")
         # Compiled once, because otherwise each process would compile the runner's source again.
         py_compile.compile(
             runner.__file__,
@@ -83,27 +81,30 @@ class BubblewrapSandbox:
         """
         if not timeout_s > 0:
             raise UserError(f"timeout_s = {timeout_s} leaves no time to run anything; set a number above 0.")
-        with self._sessions.open(session_id) as session:
-            # In this order: an execution that waits for its session must not use a slot.
-            async with session.lock, self._turn:
-                return await self._execution(session, Program(code, self._tools, timeout_s))
+        if not session_id:
+            return (await self._execution(Program(code, self._tools, timeout_s)))[0]
+        async with self._locks.setdefault(session_id, asyncio.Lock()):
+            num_bytes = min(self._limits.scratch_mb * 2**20, self._num_bytes)
+            files = self._files.get(session_id, b"")
+            execution, left = await self._execution(Program(code, self._tools, timeout_s, files, num_bytes))
+            self._keep(session_id, files if left is None else left)
+            return execution
+
+    async def end_session(self, session_id: str) -> None:
+        """Delete the files of a session."""
+        self._files.pop(session_id, None)
 
     @property
     def num_descriptors(self) -> int:
         """The maximum number of open files that all executions need together."""
-        return DESCRIPTORS * (self._num_at_once + self._num_spare)
-
-    @property
-    def memory(self) -> str:
-        """The kind of limit on the memory of a program's processes: by cgroup or by polling."""
-        return "by cgroup" if self._groups else "by polling"
+        return DESCRIPTORS * self._num_at_once
 
     def close(self) -> None:
-        """End the spare processes and delete all files."""
-        while self._spare:
-            self._spare.popleft().end()
-        self._sessions.close()
-        self._directory.cleanup()
+        """Kill the running executions and delete all files."""
+        for stop in self._running:
+            stop.set()
+        self._threads.shutdown(cancel_futures=True)
+        self._delete()
 
     async def __aenter__(self) -> Self:
         return self
@@ -113,54 +114,20 @@ class BubblewrapSandbox:
     ) -> None:
         self.close()
 
-    async def _execution(self, session: Session, program: Program) -> Execution:
-        process, scratch = await self._ready()
+    async def _execution(self, program: Program) -> tuple[Execution, bytes | None]:
+        stop = threading.Event()
+        self._running.add(stop)
         try:
-            await _in_thread(session.load, scratch)
-            execution = await process.run(program)
-            is_saved = await _in_thread(session.save, scratch)
+            arguments = self._isolation, self._runner, self._limits, program, stop
+            return await asyncio.get_running_loop().run_in_executor(self._threads, execute, *arguments)
         finally:
-            process.end()
-        self._replace()
-        if not is_saved:
-            note = "the files left in the working directory are too many, too large or too deep, and none were kept"
-        elif not self._sessions.fits(session):
-            note = "all sessions whose files fill sessions_mb are in use, and the files left here were not kept"
-        else:
-            return execution
-        return replace(execution, error=f"{execution.error}\n{note}".strip())
+            stop.set()  # if the caller has been cancelled
+            self._running.discard(stop)
 
-    async def _ready(self) -> tuple[Process, int]:
-        """Return a process that waits for its program, and a descriptor of its working directory. Raises UserError."""
-        while True:
-            is_spare = bool(self._spare)
-            process = self._spare.popleft() if is_spare else self._new()
-            try:
-                return process, await process.begin()
-            except UserError:
-                process.end()
-                if not is_spare:  # a spare process may have been killed since its start, so the next one is tried
-                    raise
-            except asyncio.CancelledError:
-                process.end()
-                raise
-
-    def _new(self) -> Process:
-        return Process(self._isolation, self._runner, self._limits, self._groups)
-
-    def _replace(self) -> None:
-        """Start spare processes until there are `num_spare`; they get ready in the background."""
-        with suppress(UserError):  # the next execution that needs a process raises the error
-            while len(self._spare) < self._num_spare:
-                self._spare.append(self._new())
-
-
-async def _in_thread(work: Callable[[int], T], scratch: int) -> T:
-    """Call `work` on a directory in a thread and return its result. A cancelled caller still waits for the thread,
-    because the descriptor is closed afterwards."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, scratch))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise
+    def _keep(self, session_id: str, files: bytes) -> None:
+        """Keep the files of a session, and delete the oldest sessions until all files fit."""
+        self._files.pop(session_id, None)
+        if files:
+            self._files[session_id] = files
+        while sum(max(len(kept), _MIN_SESSION_BYTES) for kept in self._files.values()) > self._num_bytes:
+            del self._files[next(iter(self._files))]

@@ -14,6 +14,7 @@ import builtins
 import marshal
 import os
 import resource
+import stat
 import sys
 from _json import encode_basestring_ascii as quoted  # `json` itself takes milliseconds to import
 
@@ -26,6 +27,8 @@ FILE = "<code>"
 MAX_FRAMES = 20
 CHANNEL = 3  # the descriptor to which the socket is moved, so that all higher ones can be closed
 MAX_DESCRIPTORS = 2**16
+PAGE_BYTES = 4096  # the memory that the smallest file takes
+NOT_KEPT = "the files left in the working directory are too many or too large, and none were kept"
 
 
 class ToolError(Exception):
@@ -38,14 +41,8 @@ class Channel:
     def __init__(self, descriptor: int) -> None:
         self._socket = _socket.socket(fileno=descriptor)
 
-    def hand_over(self, descriptor: int) -> None:
-        """Send the host a descriptor of an open file."""
-        rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor.to_bytes(4, sys.byteorder))
-        self._socket.sendmsg([b"r"], [rights])
-
-    def send(self, text: str) -> None:
+    def send(self, content: bytes) -> None:
         """Send a message to the host."""
-        content = text.encode()
         self._socket.sendall(len(content).to_bytes(4, "big") + content)
 
     def receive(self) -> "Any":
@@ -53,13 +50,13 @@ class Channel:
         return marshal.loads(self._exactly(int.from_bytes(self._exactly(4), "big")))
 
     def _exactly(self, num_bytes: int) -> bytes:
-        content = b""
+        content = bytearray()
         while len(content) < num_bytes:
             part = self._socket.recv(num_bytes - len(content))
             if not part:
                 os._exit(1)  # the host is gone
             content += part
-        return content
+        return bytes(content)
 
 
 def main() -> None:
@@ -67,42 +64,72 @@ def main() -> None:
     if (descriptor := int(sys.argv[1])) != CHANNEL:
         os.dup2(descriptor, CHANNEL)
     os.closerange(CHANNEL + 1, MAX_DESCRIPTORS)
+    os.write(CHANNEL, b"r")  # ready
     channel = Channel(CHANNEL)
-    scratch = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-    channel.hand_over(scratch)
-    os.close(scratch)
     start = channel.receive()
     for which, limit in start["limits"]:
         resource.setrlimit(which, limit)
-    tools = {name: tool(name, channel) for name in start["tools"]}
-    error = run(start["code"], tools | {name: json_tool(name, channel) for name in start["json_tools"]})
+    home = os.getcwd()
+    unpack(start["files"])
+    error = run(start["code"], {name: tool(name, channel) for name in start["tools"]})
     for stream in (sys.stdout, sys.stderr):
         try:  # noqa: SIM105  # `contextlib` would be one more import
             stream.flush()
         except BaseException:  # the code may have replaced the stream by any object
             pass
-    channel.send(f'{{"done": true, "error": {quoted(error)}}}')
+    num_bytes, num_files = start["pack"]
+    files = b""
+    if num_bytes:
+        try:
+            os.chdir(home)
+            files = pack(num_bytes, num_files)
+        except BaseException:  # too much, no memory left, or spoilt functions
+            error = f"{error}\n{NOT_KEPT}".strip()
+    channel.send(f'{{"done": true, "error": {quoted(error)}}}'.encode())
+    if num_bytes:
+        channel.send(files)
     while True:
         _signal.pause()  # the host kills this process: if it exited by itself, bubblewrap would leave a zombie
 
 
+def pack(num_bytes: int, num_files: int) -> bytes:
+    """Return the regular files and directories below the working directory. Unreadable ones and links are left out.
+    Raises OverflowError for more than the limits."""
+    packed: dict[str, bytes | None] = {}
+    num_left = num_bytes
+    for folder, directories, names in os.walk("."):
+        packed |= {f"{folder}/{name}": None for name in directories if not os.path.islink(f"{folder}/{name}")}
+        for path in (f"{folder}/{name}" for name in names):
+            found = os.lstat(path)
+            num_left -= max(found.st_size, PAGE_BYTES)
+            if num_left < 0 or len(packed) >= num_files:
+                raise OverflowError
+            if stat.S_ISREG(found.st_mode) and os.access(path, os.R_OK):
+                with open(path, "rb") as file:
+                    packed[path] = file.read()
+    content = marshal.dumps(packed) if packed else b""
+    if len(content) > num_bytes or len(packed) > num_files:
+        raise OverflowError
+    return content
+
+
+def unpack(content: bytes) -> None:
+    """Write packed files into the working directory. They come from programs of this session, and may be anything."""
+    if content:
+        for path, text in marshal.loads(content).items():
+            if text is None:
+                os.mkdir(path)
+            else:
+                with open(path, "wb") as file:
+                    file.write(text)
+
+
 def tool(name: str, channel: Channel) -> "Any":
-    """Return the function by which code calls a tool. It takes one text, by position or by any keyword."""
-
-    def call(*args: str, **keywords: str) -> "Any":
-        values = [*args, *keywords.values()]
-        if len(values) != 1 or not isinstance(values[0], str):
-            raise TypeError(f'{name} takes one text, as in {name}("text")')
-        return ask(channel, name, str(values[0]))
-
-    call.__name__ = call.__qualname__ = name
-    return call
-
-
-def json_tool(name: str, channel: Channel) -> "Any":
-    """Return the function by which code calls a tool that takes any JSON arguments."""
+    """Return the function by which code calls a tool. Its arguments must be serialisable as JSON."""
 
     def call(*args: "Any", **keywords: "Any") -> "Any":
+        if len(args) == 1 and not keywords and type(args[0]) is str:
+            return ask(channel, name, f"[[{quoted(args[0])}], {{}}]")
         import json  # late, since it takes milliseconds, and most programs need none
 
         return ask(channel, name, json.dumps([args, keywords], allow_nan=False))
@@ -111,9 +138,9 @@ def json_tool(name: str, channel: Channel) -> "Any":
     return call
 
 
-def ask(channel: Channel, name: str, argument: str) -> "Any":
+def ask(channel: Channel, name: str, arguments: str) -> "Any":
     """Return the host's answer to a tool call. Raises ToolError if the tool failed."""
-    channel.send(f'{{"tool": {quoted(name)}, "argument": {quoted(argument)}}}')
+    channel.send(f'{{"tool": {quoted(name)}, "arguments": {arguments}}}'.encode())
     reply = channel.receive()
     if "error" in reply:
         raise ToolError(reply["error"])

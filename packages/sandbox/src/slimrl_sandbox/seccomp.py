@@ -1,8 +1,9 @@
 """The module makes the seccomp filter: a BPF program that the kernel runs on each system call.
 
 Namespaces hide the host's files, processes and network. But some parts of the kernel belong to no namespace (file
-locks, key rings, huge pages), and some have no limit (memory files, System V shared memory): the filter refuses these.
-It has a list of refused calls, since programs of any kind run in the sandbox. Calls that are newer than the list do not
+locks, key rings, huge pages), and some have no limit (memory files, System V shared memory). The filter refuses these,
+access to other processes, namespaces, notices of files that all can see, and calls that allowed escapes in the past. It
+has a list of refused calls, since programs of any kind run in the sandbox. Calls that are newer than the list do not
 exist in the sandbox.
 """
 
@@ -21,99 +22,32 @@ _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 # x32 ABI could pass a filter by number; its numbers are above the limit as well.
 _FIRST_UNKNOWN = 451
 
-# errno: {name: (x86-64, arm64)}; None if an architecture does not have the call.
-_Calls = dict[str, tuple[int | None, int | None]]
-_OTHERS: _Calls = {  # access to other processes, and namespaces with privileges
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "process_mrelease": (448, 448),
-    "migrate_pages": (256, 238),
-    "move_pages": (279, 239),
-    "kcmp": (312, 272),
-    "pidfd_getfd": (438, 438),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-}
-_UNCOUNTED: _Calls = {  # memory that no limit counts, or that belongs to a pool of the whole machine
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "msgget": (68, 186),
-    "semget": (64, 190),
-    "mq_open": (240, 180),
-    "io_setup": (206, 0),
-    "vmsplice": (278, 75),  # a pipe's slot would hold a huge page
-    "setsockopt": (54, 208),  # larger buffers, and programs in the kernel
-    "landlock_create_ruleset": (444, 444),
-    "seccomp": (317, 277),
-}
-_SHARED: _Calls = {  # files that all can see, such as /usr, would carry signals between sessions and the host
-    "inotify_init": (253, None),
-    "inotify_init1": (294, 26),
-    "fanotify_init": (300, 262),
-    "flock": (73, 32),
-    "mincore": (27, 232),
-}
-_KERNEL: _Calls = {  # programs of this kind never need these calls, and some allowed escapes in the past
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "personality": (135, 92),
-    "modify_ldt": (154, None),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    "uselib": (134, None),
-    "lookup_dcookie": (212, 18),
-    "syslog": (103, 116),
-    "acct": (163, 89),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "adjtimex": (159, 171),
-    "clock_adjtime": (305, 266),
-    "vhangup": (153, 58),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "reboot": (169, 142),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-}
-# Extended attributes use kernel memory beyond the file's size. Copying programs ignore this error.
-_ATTRIBUTES: _Calls = {"setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7)}
-# A program has no peer to connect to, and TCP's buffers count against the whole machine's limit.
-_SOCKETS: _Calls = {"socket": (41, 198)}
-# The flags of `clone3` are in memory, which a filter cannot read. With ENOSYS C libraries fall back to `clone`.
-_UNREADABLE: _Calls = {"clone3": (435, 435)}
+# Refused calls by their error: name, number on x86-64 and on arm64; a dash if an architecture does not have it.
+# Calls that need a privilege are missing: no process inside has one, and none can make a namespace in which it had one.
 _REFUSED = {
-    errno.EPERM: _OTHERS | _UNCOUNTED | _SHARED | _KERNEL,
-    errno.EOPNOTSUPP: _ATTRIBUTES,
-    errno.EAFNOSUPPORT: _SOCKETS,
-    errno.ENOSYS: _UNREADABLE,
+    errno.EPERM: """
+        ptrace 101 117            process_vm_readv 310 270  process_vm_writev 311 271  process_madvise 440 440
+        process_mrelease 448 448  migrate_pages 256 238     move_pages 279 239         kcmp 312 272
+        pidfd_getfd 438 438       unshare 272 97            setns 308 268              open_tree 428 428
+        name_to_handle_at 303 264
+
+        memfd_create 319 279      memfd_secret 447 447      shmget 29 194              msgget 68 186
+        semget 64 190             mq_open 240 180           io_setup 206 0             vmsplice 278 75
+        setsockopt 54 208         seccomp 317 277           landlock_create_ruleset 444 444
+
+        inotify_init 253 -        inotify_init1 294 26      fanotify_init 300 262      flock 73 32
+        mincore 27 232
+
+        bpf 321 280               perf_event_open 298 241   userfaultfd 323 282        io_uring_setup 425 425
+        io_uring_enter 426 426    io_uring_register 427 427 add_key 248 217            request_key 249 218
+        keyctl 250 219            personality 135 92        modify_ldt 154 -           syslog 103 116
+    """,
+    # Extended attributes use kernel memory beyond the file's size. Copying programs ignore this error.
+    errno.EOPNOTSUPP: "setxattr 188 5  lsetxattr 189 6  fsetxattr 190 7",
+    # A program has no peer to connect to, and TCP's buffers count against the whole machine's limit.
+    errno.EAFNOSUPPORT: "socket 41 198",
+    # The flags of `clone3` are in memory, which a filter cannot read. With ENOSYS C libraries fall back to `clone`.
+    errno.ENOSYS: "clone3 435 435",
 }
 
 _NEW_NAMESPACES = 0x7E020000  # the CLONE_NEW* flags
@@ -143,9 +77,9 @@ def program(machine: str) -> bytes:
         _refuse(errno.ENOSYS),
     ]
     for error_number, calls in _REFUSED.items():
-        for numbers in calls.values():
-            if (number := numbers[column]) is not None:
-                code += _if_equal(number, [_refuse(error_number)])
+        for number in calls.split()[1 + column :: 3]:
+            if number != "-":
+                code += _if_equal(int(number), [_refuse(error_number)])
     for numbers, steps in _by_argument():
         code += _if_equal(numbers[column], [*steps, _step(_RETURN, _ALLOW)])
     return b"".join([*code, _step(_RETURN, _ALLOW)])

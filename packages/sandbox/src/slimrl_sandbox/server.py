@@ -3,6 +3,7 @@
 It needs the extra `server`. `python -m slimrl_sandbox` runs it; `make_app` is for tests and other servers.
 """
 
+import asyncio
 import math
 import socket
 from collections.abc import Collection, Coroutine, Mapping
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from slimrl.errors import UserError, install_hint, nearest
 from slimrl.io.urls import is_loopback
 from slimrl_sandbox.base import Sandbox, Tools, check_limits
-from slimrl_sandbox.channel import call, writable
+from slimrl_sandbox.calls import answer_of, in_thread, writable
 from slimrl_sandbox.client import Reply
 
 try:
@@ -56,45 +57,36 @@ class CallBody(BaseModel):
     argument: str
 
 
-class Admission:
-    """A limit on the number of requests: at most `max_queue` may run or wait at the same time."""
-
-    def __init__(self, max_queue: int) -> None:
-        check_limits(max_queue=max_queue)
-        self._max_queue = max_queue
-        self._num_open = 0
-
-    async def run(self, work: Coroutine[Any, Any, T], request: Request) -> T:
-        """Return the result of `work`, which is cancelled if the client leaves. Raises HTTPException if the queue is
-        full or the client has left."""
-        if self._num_open >= self._max_queue:
-            work.close()
-            full = f"The queue is full: {self._num_open} requests run or wait, of at most max_queue. Come back later."
-            raise HTTPException(503, full, {"Retry-After": str(RETRY_AFTER_S)})
-        self._num_open += 1
-        try:
-            return await run_unless_gone(work, request.receive)
-        except ClientGone as error:
-            raise HTTPException(499, "The client closed the connection.") from error
-        finally:
-            self._num_open -= 1
-
-
 def make_app(
     sandbox: Sandbox,
     tools: Tools,
     token: str,
     forwarders: Collection[str] = (),
     max_queue: int = MAX_QUEUE,
-    memory: str = "",
 ) -> FastAPI:
-    """Return the application. Without a token it answers programs of this machine, but no web page. `/health` reports
-    `memory`, the kind of the sandbox's memory limit."""
-    admission = Admission(max_queue)
+    """Return the application. Without a token it answers programs of this machine, but no web page."""
+    check_limits(max_queue=max_queue)
+    num_open = 0
     app = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None)
 
     access = Access(token, "SANDBOX_TOKEN", forwarders)
     app.add_middleware(Guard, access=access, max_body_bytes=MAX_BODY_BYTES, respond=_respond)
+
+    async def admit(work: Coroutine[Any, Any, T], request: Request) -> T:
+        """Return the result of `work`, which is cancelled if the client leaves. Raises HTTPException if `max_queue`
+        requests run or wait, or the client has left."""
+        nonlocal num_open
+        if num_open >= max_queue:
+            work.close()
+            full = f"The queue is full: {num_open} requests run or wait, of at most max_queue. Come back later."
+            raise HTTPException(503, full, {"Retry-After": str(RETRY_AFTER_S)})
+        num_open += 1
+        try:
+            return await run_unless_gone(work, request.receive)
+        except ClientGone as error:
+            raise HTTPException(499, "The client closed the connection.") from error
+        finally:
+            num_open -= 1
 
     @app.exception_handler(HTTPException)
     async def tell(_request: Request, error: HTTPException) -> Response:
@@ -109,13 +101,13 @@ def make_app(
     @app.get("/health")
     async def health() -> Reply:
         """Return the server's status."""
-        return {"status": "ok", "memory": memory}
+        return {"status": "ok"}
 
     @app.post("/execute")
     async def execute(body: ExecuteBody, request: Request) -> Reply:
         """Run code and return the result; errors of the code are part of it."""
         work = sandbox.run(body.code, body.session_id, body.timeout_s or math.inf)
-        return asdict(await admission.run(work, request))
+        return asdict(await admit(work, request))
 
     @app.get("/tools")
     async def list_tools() -> Reply:
@@ -127,7 +119,13 @@ def make_app(
         """Call one tool and return its `result`, or its `error` if it failed."""
         if name not in tools:
             return _error(404, f"There is no tool `{name}`.{nearest(name, tools)}")
-        return JSONResponse(await admission.run(call(tools, name, writable(body.argument)), request))
+        argument = writable(body.argument)
+
+        async def answer() -> Reply:
+            work = in_thread(lambda: answer_of(tools, name, [argument], {}), f"slimrl-tool-{name}")
+            return dict(await asyncio.wrap_future(work))
+
+        return JSONResponse(await admit(answer(), request))
 
     @app.exception_handler(UserError)
     async def tell_what_to_do(_request: Request, error: UserError) -> Response:

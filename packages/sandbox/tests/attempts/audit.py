@@ -40,10 +40,6 @@ class Client(HttpSandbox):
             return False
         return isinstance(found, dict) and found.get("status") == "ok"
 
-    async def memory(self) -> str:
-        """Return how the server limits the memory of all of a program's processes: "by cgroup" or "by polling"."""
-        return str((await self.send("GET", "/health"))["memory"])
-
     async def tools(self) -> list[str]:
         """Return the names of the server's tools."""
         return [tool["name"] for tool in (await self.send("GET", "/tools"))["tools"]]
@@ -67,11 +63,11 @@ def report(title: str, address: str, checks: Callable[[Client], Awaitable[list[C
     """Make the checks, print the table, and return the exit status: 0 if all passed, else 1. Raises UserError if no
     server answers."""
 
-    async def make() -> tuple[list[Check], str]:
+    async def make() -> list[Check]:
         async with Client(address, token) as sandbox:
-            return await checks(sandbox), await sandbox.memory()
+            return await checks(sandbox)
 
-    (found, memory), console = asyncio.run(make()), RunConsole()
+    found, console = asyncio.run(make()), RunConsole()
     table = Table(box=box.ROUNDED if console.is_live else box.ASCII2, title=f"{title}, {address}", title_justify="left")
     for header in ("check", "", "seen"):
         table.add_column(header, overflow="fold")
@@ -81,10 +77,7 @@ def report(title: str, address: str, checks: Callable[[Client], Awaitable[list[C
         )
     console.show(table)
     failed = sum(not check.passed for check in found)
-    console.note(
-        f"{len(found) - failed} of {len(found)} passed; memory of all processes: {memory}",
-        style="red" if failed else "green",
-    )
+    console.note(f"{len(found) - failed} of {len(found)} passed", style="red" if failed else "green")
     return int(failed > 0)
 
 

@@ -184,8 +184,7 @@ def test_a_run_of_processes_leaves_its_plan_to_the_trainer(
         started.append(config.deployment.type)
         return 0
 
-    for module in ("launch.supervision", "commands.supervise"):  # of a run that `rl` places, and of one that is asked
-        monkeypatch.setattr(f"slimrl_cluster.{module}.supervise", start)
+    monkeypatch.setattr("slimrl_cluster.launch.supervision.supervise", start)
     elsewhere = ["--inference.base_url", "http://localhost:1", "--warmup.max_steps", "0"]
     for words in (elsewhere, ["--deployment.type", "processes"]):
         assert run(rl_flags(tiny_dir, tmp_path / "run", *words)) == 0

@@ -25,8 +25,6 @@ def deployment_faults(config: RLConfig) -> Faults:
             yield f"<{name}=> cannot act: <deployment.type=> has no other parts. Remove one of the two."
     if config.inference.base_url:
         yield from _outside_sampler_faults(config)
-    if 0 < deployment.max_samplers < deployment.num_samplers:
-        yield "<deployment.max_samplers=> cannot act beside <deployment.num_samplers=>. Remove it, or raise it."
     if deployment.host in ("0.0.0.0", "::"):
         yield "<deployment.host=> is no address that others can reach: set the one that they shall use."
     yield from _ray_faults(config)
@@ -39,7 +37,7 @@ def _outside_sampler_faults(config: RLConfig) -> Faults:
         config.warmup, "warmup", ["max_steps"], f"{sampler} may have other weights; warm up by `slimrl sft`"
     )
     yield from idle(config, "", ["inference_gpu_ids"], f"{sampler} has the device that it was started with")
-    numbers = ["num_samplers", "max_samplers", "gpus_per_sampler"]
+    numbers = ["num_samplers", "gpus_per_sampler"]
     yield from idle(config.deployment, "deployment", numbers, f"{sampler} is one, by itself")
     if not is_loopback(urlsplit(config.inference.base_url).hostname or ""):
         why = f"a broadcast reaches samplers on this host alone, and not {sampler.removeprefix('the ')}"

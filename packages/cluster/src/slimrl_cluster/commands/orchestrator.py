@@ -24,9 +24,8 @@ from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.types import Metrics
 from slimrl_cluster.launch.agreement import check_agreement, with_announced_date
-from slimrl_cluster.launch.scale import published_load
 from slimrl_cluster.launch.weights import SampledWeights, make_replicas
-from slimrl_cluster.launch.workers import worker_starts
+from slimrl_cluster.rollout.hosts import worker_starts
 from slimrl_cluster.transport.roster import Roster
 from slimrl_cluster.transport.run_files import RunFiles
 
@@ -40,7 +39,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "orchestrator")
     with ExitStack() as held:
         held.enter_context(roster.join("orchestrator", {}, lock_patience_s(resolved.config)))
-        starts = worker_starts(config, files)
+        starts = worker_starts(config.deployment)
         tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s, starts)
         trainer = files.await_part("trainer")  # it has checked the checkpoint from which to continue
         past = read_progress(output_dir) if config.resume else None
@@ -48,8 +47,6 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         check_agreement(trainer, resolved.config, first)
         chat = load_chat(with_announced_date(config.model, trainer))
         client = make_replicas(config, files, chat.stop_ids)
-        if config.deployment.max_samplers:
-            held.enter_context(published_load(output_dir, lambda: client.num_open))
         limits = episode_limits(config.orchestrator, config.seq_len)
         context = RolloutContext(client, chat, limits, concurrent_episodes(config))
         held_out = make_held_out(config, tasksets, context, output_dir, console)

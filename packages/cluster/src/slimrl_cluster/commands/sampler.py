@@ -10,8 +10,8 @@ from slimrl.config.serve import ServeConfig
 from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.placement import device_of, place
 from slimrl.monitor.console import RunConsole
-from slimrl_cluster.launch.vllm import run_vllm
-from slimrl_cluster.services.ports import free_port
+from slimrl_cluster.services.programs import free_port
+from slimrl_cluster.services.vllm_sampler import run_vllm
 from slimrl_cluster.transport.roster import Roster
 from slimrl_cluster.transport.run_files import RunFiles
 from slimrl_serve.signals import until_signal

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slimrl.errors import UserError
-from slimrl_cluster.launch.scale import write_scale
 from slimrl_cluster.launch.status import is_supervised
+from slimrl_cluster.transport.run_files import write_scale
 
 EPILOG = """\
 Samplers are the parts of a run that need no checkpoint: one that comes is given the newest weights and takes part, and
@@ -14,8 +14,8 @@ what one had begun that is ended is sampled anew by the others. `slimrl status R
 
   slimrl scale outputs/reverse_text 4
 
-From then on the number stays so until the run is started again, also where deployment.max_samplers would let the queue
-decide. At max_async_level = 0 it brings more speed, but no more episodes at once than the run began with.
+The number holds until the run is started again. At max_async_level = 0 more samplers bring more speed, but no more
+episodes at once than the run began with.
 Only a run whose samplers `slimrl rl` has started itself can be scaled: --deployment.type processes, or ray.
 """
 

@@ -91,7 +91,7 @@ class Replicas:
         self._directory: Path | None = None  # of the newest weights, if they are files
         self._has_weights = False  # weights were sent or broadcast
         self._tasks: set[asyncio.Task[None]] = set()
-        self.version, self._num_open = 0, 0
+        self.version = 0
         self._thread = LoopThread("samplers")
         self._thread.wait(self._prepare())
         self._following = self._thread.start(self._follow())
@@ -118,11 +118,6 @@ class Replicas:
         """Record that the trainer has broadcast these weights: the samplers in its group have them now."""
         self._thread.wait(self._note_broadcast(version))
 
-    @property
-    def num_open(self) -> int:
-        """The number of sequences that are sampled, or wait for a sampler or for a place at one."""
-        return self._num_open
-
     def close(self) -> None:
         """Close the connections, which stops all sampling."""
         self._thread.close()
@@ -130,13 +125,6 @@ class Replicas:
             member.client.close()
 
     async def _sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        self._num_open += 1
-        try:
-            return await self._sample_anew(prompt, params)
-        finally:
-            self._num_open -= 1
-
-    async def _sample_anew(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Ask samplers, one after the other, until one stays during the request."""
         while True:
             member = await self._choose(prompt)

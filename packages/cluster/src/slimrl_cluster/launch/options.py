@@ -1,6 +1,5 @@
 """The command line of `slimrl launch`: the words of `rl`, and a few of its own. Needs no PyTorch."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ those of `slimrl rl`, and are checked now; put `launch --slurm` in the place of 
 
   --nodes N           nodes of the job; 1 if not given
   --gpus_per_node N   GPUs of each; 0 for nodes without
-  --time TIME         time limit, as sbatch reads it: 90 (minutes), 04:00:00, 2-00:00:00
+  --time TIME         time limit, as sbatch reads it: 90 (minutes), 04:00:00, 2-00:00:00; over five minutes
   --partition NAME    where to run
   --account NAME      who pays
   --setup LINE        a line for the script before anything is started, such as "module load cuda"; again for another
@@ -38,14 +37,11 @@ VALUES = ("--nodes", "--gpus_per_node", "--time", "--partition", "--account", "-
 REPEATED = ("--setup", "--sbatch")
 SWITCHES = ("--slurm", "--force")
 
-# sbatch's forms of a time: minutes, minutes:seconds, hours:minutes:seconds, or days with hours, minutes and seconds.
-TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?", re.ASCII)
-MIN_TIME_S = 300  # a run stops two minutes before its limit, which would leave nothing of a shorter one
-
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """The options of `launch` besides the settings of a run; `output` is empty for the standard output."""
+    """The options of `launch` besides the settings of a run; `output` is empty for the standard output. sbatch checks
+    the values that are its own."""
 
     nodes: int
     gpus_per_node: int
@@ -80,14 +76,16 @@ def read_options(argv: Sequence[str]) -> tuple[list[str], LaunchOptions]:
             "deploy/kubernetes/rayjob.yaml (docs/cluster.md)."
         )
     last = {name: values[-1] for name, values in given.items()}
+    if not last.get("--time"):
+        raise UserError("--time: a time limit is needed, as in `--time 04:00:00`. `sinfo` shows each partition's own.")
     options = LaunchOptions(
         nodes=_number(last, "--nodes", least=1, default="1"),
         gpus_per_node=_number(last, "--gpus_per_node", least=0),
-        time=_time(last.get("--time", "")),
-        partition=_name(last, "--partition"),
-        account=_name(last, "--account"),
+        time=last.get("--time", ""),
+        partition=last.get("--partition", ""),
+        account=last.get("--account", ""),
         setup=tuple(given.get("--setup", ())),
-        sbatch=tuple(_sbatch_option(option) for option in given.get("--sbatch", ())),
+        sbatch=tuple(given.get("--sbatch", ())),
         output=last.get("--output", ""),
         force="--force" in given,
     )
@@ -99,35 +97,3 @@ def _number(given: dict[str, str], name: str, least: int, default: str = "") -> 
     if not (text.isascii() and text.isdigit()) or int(text) < least:
         raise UserError(f"{name}: found {text or 'nothing'}, expected a whole number of {least} or more.")
     return int(text)
-
-
-def _name(given: dict[str, str], name: str) -> str:
-    text = given.get(name, "")
-    if not re.fullmatch(r"[\w.,+-]*", text, re.ASCII):
-        raise UserError(f"{name}: found {text}, expected a name as SLURM has them, without spaces.")
-    return text
-
-
-def _time(text: str) -> str:
-    if not text:
-        raise UserError("--time: a time limit is needed, as in `--time 04:00:00`. `sinfo` shows each partition's own.")
-    if not (found := TIME.fullmatch(text)):
-        raise UserError(f"--time: found {text}, expected minutes, HH:MM:SS or D-HH:MM:SS, as in `--time 04:00:00`.")
-    if _seconds(found) < MIN_TIME_S:
-        raise UserError(
-            f"--time: found {text}, which is under five minutes: a run is ended two minutes before its end."
-        )
-    return text
-
-
-def _seconds(found: re.Match[str]) -> int:
-    first, second, third = (int(found[name] or 0) for name in ("first", "second", "third"))
-    if found["days"] is not None:
-        return ((int(found["days"]) * 24 + first) * 60 + second) * 60 + third
-    return (first * 60 + second) * 60 + third if found["third"] is not None else first * 60 + second
-
-
-def _sbatch_option(text: str) -> str:
-    if not re.match(r"--[a-z]", text):
-        raise UserError(f"--sbatch: found {text}, expected a long option of sbatch, as in `--sbatch --qos=high`.")
-    return text

@@ -14,16 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from slimrl.config.deployment import Part
+from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
+from slimrl.io.last_resort import end_by_itself
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.placement import with_level
-from slimrl_cluster.launch.scale import LoadReader, QueueScale, clear_scale, read_scale
+from slimrl.launch.extensions import begin_hooks
+from slimrl.launch.open_dir import with_pinned_model
+from slimrl.launch.placement import place, with_level
+from slimrl.launch.supervised import without_needless_warm_up
+from slimrl.monitor.console import RunConsole
 from slimrl_cluster.launch.status import write_programs
 from slimrl_cluster.services.children import Children
 from slimrl_cluster.services.programs import ADDRESS, End, Needs, Program, Programs
 from slimrl_cluster.services.ray_programs import RayPrograms
 from slimrl_cluster.transport.roster import Roster
+from slimrl_cluster.transport.run_files import clear_scale, read_scale
 
 POLL_S = 0.1
 LOOK_S = 1.0  # seconds between two checks of the parts, and of the wanted number of samplers
@@ -31,6 +37,16 @@ AFTERWARDS_S = 60.0  # seconds to wait for the cause when a part reports that an
 LAST_LINES = 20
 SLIMRL = [sys.executable, "-m", "slimrl"]
 RESUME = "--resume"
+
+
+def run_supervisor(resolved: Resolved[RLConfig]) -> int:
+    """Run the `rl` command for parts that are processes: start and watch them, without loading a model itself."""
+    end_by_itself()
+    note, resolved = RunConsole().note, with_pinned_model(resolved)
+    config = place(resolved.config, note)
+    # The trainer prints the note about a needless warm-up, and opens the directory.
+    begin_hooks(without_needless_warm_up(config, lambda text: None), None, note)
+    return supervise(config, resolved.argv, note)
 
 
 def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str], None]) -> int:
@@ -56,12 +72,12 @@ def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str]
 
 
 def _with_key(config: RLConfig) -> dict[str, str]:
-    """Return the variable with the key of the run's own samplers and hosts of environments, so that nobody else can
-    send them weights or programs. vLLM's routes for weights have no key. The key of a sampler at an address is passed
-    on, because the nodes of a cluster lack it."""
-    name, deployment = config.inference.api_key_variable, config.deployment
+    """Return the variable with the key of the run's own samplers, so that nobody else can send them weights. vLLM's
+    routes for weights have no key. The key of a sampler at an address is passed on, because the nodes of a cluster lack
+    it."""
+    name = config.inference.api_key_variable
     key = os.environ.get(name, "")
-    if not key and (not config.inference.base_url or deployment.num_workers):
+    if not key and not config.inference.base_url:
         key = secrets.token_urlsafe(32)
     return {name: key} if key else {}
 
@@ -87,13 +103,9 @@ class Supervision:
         self._roster = Roster(Path(config.output_dir))
         self._deaths = _Deaths(config.deployment.restarts, Path(config.output_dir))
         self._samplers: dict[int, Program] = {}
-        deployment = config.deployment
-        self._load = LoadReader(Path(config.output_dir))
-        self._queue = QueueScale(deployment.num_samplers, deployment.max_samplers, config.inference.max_slots)
         gpus = len(config.inference_gpu_ids)
-        self._share = max(1, gpus // deployment.num_samplers)  # GPUs per sampler
+        self._share = max(1, gpus // config.deployment.num_samplers)  # GPUs per sampler
         self._most = gpus // self._share if gpus else sys.maxsize
-        self._workers: dict[int, Program] = {}
         self._pair: tuple[Program, ...] = ()  # trainer and orchestrator
         self._kept: tuple[dict[str, str], int] = ({}, 0)
         self._wanted, self._looked = 0 if config.inference.base_url else config.deployment.num_samplers, 0.0
@@ -102,13 +114,12 @@ class Supervision:
         """Run all parts to their end. Raises UserError with the cause if they cannot continue."""
         clear_scale(Path(self._config.output_dir))
         self._fill_samplers()
-        self._workers = {number: self._start_worker(number) for number in range(self._config.deployment.num_workers)}
         self._pair = self._start_pair([])
         self._note_processes()
         while not all(map(_is_done, self._pair)):
             time.sleep(POLL_S)
             if not self._pair[1].end:
-                self._watch_helpers()
+                self._replace_dead_samplers()
                 if time.monotonic() - self._looked > LOOK_S:
                     self._look()
             # Look first and read afterwards: an ended program has written its last line.
@@ -123,7 +134,7 @@ class Supervision:
         self._note("processes: " + ", ".join(f"{name} {process}" for name, process in self._processes().items()))
 
     def _processes(self) -> dict[str, str]:
-        return {one.name: one.process for one in (*self._pair, *self._samplers.values(), *self._workers.values())}
+        return {one.name: one.process for one in (*self._pair, *self._samplers.values())}
 
     def _keep_processes(self) -> None:
         """Write the processes and their hosts to the run's directory, for `slimrl status`."""
@@ -179,17 +190,12 @@ class Supervision:
         parts: tuple[Part, Part] = ("trainer", "orchestrator")
         return any(self._roster.describe_end(part) for part, one in zip(parts, self._pair, strict=True) if not one.end)
 
-    def _watch_helpers(self) -> None:
-        """Restart dead samplers and hosts of environments, and keep the wanted number of samplers. Raises UserError if
-        they die too often, or refuse their settings."""
-        self._replace_dead("inference", self._samplers, self._start_sampler)
-        self._replace_dead("worker", self._workers, self._start_worker)
-
-    def _replace_dead(self, part: Part, programs: dict[int, Program], start: Callable[[int], Program]) -> None:
-        for number, program in [*programs.items()]:
+    def _replace_dead_samplers(self) -> None:
+        """Restart dead samplers. Raises UserError if they die too often, or refuse their settings."""
+        for number, program in [*self._samplers.items()]:
             if program.end:
-                self._bury(part, program, program.end)
-                programs[number] = new = start(number)
+                self._report_death(program, program.end)
+                self._samplers[number] = new = self._start_sampler(number)
                 self._note(f"started {new.name} again, as {new.process}: {self._deaths.describe()}")
 
     def _look(self) -> None:
@@ -197,35 +203,23 @@ class Supervision:
         self._looked = time.monotonic()
         self._roster.find("trainer")
         self._roster.find("orchestrator")
-        if not self._config.inference.base_url and (wanted := self._num_wanted()) != self._wanted:
+        wanted = min(read_scale(Path(self._config.output_dir)) or self._wanted, self._most)
+        if not self._config.inference.base_url and wanted != self._wanted:
             self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
             self._wanted = wanted
             self._fill_samplers()
 
-    def _num_wanted(self) -> int:
-        """Return the wanted number of samplers: as requested by a user, else by their queue; limited by the named
-        GPUs."""
-        output_dir = Path(self._config.output_dir)
-        if asked := read_scale(output_dir):
-            return min(asked, self._most)
-        if not self._config.deployment.max_samplers or (num_open := self._load.read()) is None:
-            return self._wanted
-        return min(self._queue.num(self._wanted, num_open, time.monotonic()), self._most)
-
-    def _bury(self, part: Part, program: Program, end: End) -> None:
-        """Report a dead program and free its place. Raises UserError if the restart budget is spent."""
+    def _report_death(self, program: Program, end: End) -> None:
+        """Report a dead sampler and free its place. Raises UserError if the restart budget is spent."""
         self._show_last(program)
         program.stop()  # on a cluster this frees its place, which the next one may need
         for host, pid in program.members:  # if the directory is on another machine, its lock may outlive it
-            for name, facts in self._roster.members(part).items():
+            for name, facts in self._roster.members("inference").items():
                 if (facts["host"], facts["pid"]) == (host, str(pid)):
                     self._roster.strike(name)
         if end.has_refused or not self._deaths.allow():
             raise UserError(f"{end.text}.")
         self._note(end.text)
-
-    def _start_worker(self, number: int) -> Program:
-        return self._programs.start(f"worker-{number}", [*SLIMRL, "worker", *self._argv], Needs(self._needs.cpus))
 
     def _fill_samplers(self) -> None:
         for number in range(self._wanted):

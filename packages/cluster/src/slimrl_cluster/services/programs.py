@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,13 @@ class Programs(Protocol):
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs) -> Program:
         """Start `num` programs that connect to each other as torchrun's do. Each needs `needs`."""
+
+
+def free_port(address: str) -> int:
+    """Return a port of an address of this machine on which nothing listens at the moment."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
 
 
 def describe_status(status: int) -> str:

@@ -17,11 +17,11 @@ from pathlib import Path
 from slimrl.environments.find import PACKAGES
 from slimrl.errors import UserError
 from slimrl_cluster.services.children import Child, Children
-from slimrl_cluster.services.ports import free_port
-from slimrl_cluster.services.programs import ADDRESS, End
+from slimrl_cluster.services.programs import ADDRESS, End, free_port
 
 ALIKE = ("torch", "transformers", "tokenizers", "numpy", "safetensors")  # the same versions on all nodes
 THREADS = "OMP_NUM_THREADS"
+RAY_ADDRESS = "RAY_ADDRESS"  # by this variable a program finds the cluster that it runs on
 POLL_S, TICK_S = 1.0, 0.2
 
 
@@ -61,7 +61,7 @@ class ProgramHost:
                 "where the run was started: all nodes must see it under the same path."
             ) from error
         if self._child is None:
-            self._children = Children(self._logs, {**self._environment, **variables})
+            self._children = Children(self._logs, {RAY_ADDRESS: _cluster(), **self._environment, **variables})
             words = [node_address() if word == ADDRESS else word for word in command]
             self._child = self._children.start(name, [sys.executable, *words[1:]])
         return platform.node(), self._child.pid, node_address()
@@ -89,6 +89,13 @@ def node_address() -> str:
     import ray
 
     return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+
+
+def _cluster() -> str:
+    """Return the address of this cluster's head."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
 
 
 @cache

@@ -7,6 +7,7 @@ Each program is an actor with reserved resources (`ray_host.py`). Unless a clust
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ CONNECT_S = 10.0
 STOP_S = 30.0  # seconds for a program to stop by itself
 WITHOUT_NODE_S = 1.0  # seconds for a program that waits for a node, or is about to start
 POLL_S = 0.2
-LOOK_S = 0.3  # seconds between two checks for an answer of a program: each costs the parts on this machine time
+END_S = 5.0  # seconds for the thread of a program whose actor was killed
 SAY_S = 30.0  # seconds of waiting before it is logged
 
 
@@ -43,100 +44,73 @@ def import_ray() -> Any:
 
 
 class RayProgram:
-    """One program on some node, or one rank of several. Its state is polled continuously."""
+    """One program on some node, or one rank of several. A thread follows it until it ends."""
 
     def __init__(
         self, ray: Any, name: str, actor: Any, start: Callable[[], Any], waits_for: str, note: Callable[[str], None]
     ) -> None:
-        self.name, self._ray, self._actor, self._start = name, ray, actor, start
-        self._waits_for, self._note, self._since = waits_for, note, time.monotonic()
-        self._said, self._looked = self._since, 0.0
-        self._asked, self._has_started, self._address = start(), False, ""
-        self._members: list[tuple[str, int]] = []
+        self.name, self._ray, self._actor, self._note = name, ray, actor, note
+        self.end: End | None = None
+        self.members: Sequence[tuple[str, int]] = []
+        self._address = ""
         self._lines: list[str] = []
-        self._end: End | None = None
-
-    @property
-    def end(self) -> End | None:
-        """Its end; None while it runs, or waits for a node."""
-        self._advance()
-        return self._end
-
-    @property
-    def members(self) -> Sequence[tuple[str, int]]:
-        """The host and the process id; empty while it waits for a node."""
-        self._advance()
-        return self._members
+        self._thread = threading.Thread(target=self._follow, args=(start, waits_for), name=name, daemon=True)
+        self._thread.start()
 
     @property
     def process(self) -> str:
         """Its process id and host, if it has started."""
-        self._advance()
-        return self._place()
-
-    def _place(self) -> str:
-        return ", ".join(f"{pid} on {self._address}" for _, pid in self._members) or "waits for a node"
+        return ", ".join(f"{pid} on {self._address}" for _, pid in self.members) or "waits for a node"
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
         """Return the lines since the last call, the last `most` of them."""
-        self._advance()
-        lines, self._lines = self._lines, []
+        lines = self._lines[:]
+        del self._lines[: len(lines)]  # the thread may have added more in the meantime
         return lines[-most:]
 
     def stop(self) -> None:
         """Stop the program, if it is reachable, and free its resources."""
-        self._advance()
-        if self._end is None:
-            patience_s = STOP_S if self._has_started else WITHOUT_NODE_S
+        if self.end is None:
+            patience_s = STOP_S if self.members else WITHOUT_NODE_S
             try:
                 end = self._ray.get(self._actor.stop.remote(), timeout=patience_s)
-                self._end = end or End(None, f"the {self.name} was ended before it had started")
+                self.end = end or End(None, f"the {self.name} was ended before it had started")
             except self._ray.exceptions.RayError as error:
-                self._end = self._loss(error)
+                self.end = self._loss(error)
         self._ray.kill(self._actor)
+        self._thread.join(END_S)  # it must not call Ray after its shutdown
 
-    def _advance(self) -> None:
-        """Process the answers since the last check, and send the next request. Waits for nothing."""
-        if time.monotonic() - self._looked < LOOK_S:
-            return
-        self._looked = time.monotonic()
-        while self._end is None:
-            if not self._ray.wait([self._asked], timeout=0)[0]:
-                self._say_what_it_waits_for()
-                return
-            self._said = time.monotonic()
-            try:
-                answer = self._ray.get(self._asked)
-            except self._ray.exceptions.RayTaskError as error:  # an error of the code on the node
-                self._end = End(REFUSAL, f"the {self.name} cannot be started: {error.cause}")
-                return
-            except self._ray.exceptions.ActorUnavailableError:  # until Ray knows whether its node is lost
-                self._asked = self._actor.poll.remote() if self._has_started else self._start()
-                return
-            except self._ray.exceptions.RayError as error:
-                self._end = self._loss(error)
-                return
-            if self._has_started:
-                self._end, lines = answer
+    def _follow(self, start: Callable[[], Any], waits_for: str) -> None:
+        try:
+            host, pid, self._address = self._ask(start, f"the {self.name} waits for {waits_for}")
+            self.members = [(host, pid)]
+            self._note(f"{self.name} is process {self.process}")
+            silence = f"no word of the {self.name} ({self.process}); Ray looks whether its node is lost"
+            end = None
+            while end is None:
+                end, lines = self._ask(self._actor.poll.remote, silence)
                 self._lines += lines
-            else:
-                host, pid, self._address = answer
-                self._members, self._has_started = [(host, pid)], True
-                self._note(f"{self.name} is process {self._place()}")
-            self._asked = self._actor.poll.remote()
+            self.end = end
+        except self._ray.exceptions.RayTaskError as error:  # an error of the code on the node
+            self.end = End(REFUSAL, f"the {self.name} cannot be started: {error.cause}")
+        except self._ray.exceptions.RayError as error:
+            self.end = self.end or self._loss(error)
 
-    def _say_what_it_waits_for(self) -> None:
-        now = time.monotonic()
-        if now - self._said < SAY_S:
-            return
-        self._said = now
-        if self._has_started:
-            self._note(f"no word of the {self.name} ({self._place()}); Ray looks whether its node is lost")
-        else:
-            self._note(f"the {self.name} waits for {self._waits_for}, for {now - self._since:.0f} s so far")
+    def _ask(self, ask: Callable[[], Any], wait: str) -> Any:
+        """Return the actor's answer, and log a long wait. Raises RayError if the actor is lost."""
+        asked, since = ask(), time.monotonic()
+        while True:
+            if not self._ray.wait([asked], timeout=SAY_S)[0]:
+                self._note(f"{wait}, for {time.monotonic() - since:.0f} s so far")
+                continue
+            try:
+                return self._ray.get(asked)
+            except self._ray.exceptions.ActorUnavailableError:  # until Ray knows whether its node is lost
+                time.sleep(POLL_S)
+                asked = ask()
 
     def _loss(self, error: Exception) -> End:
-        where = f" (process {self._place()})" if self._has_started else ""
+        where = f" (process {self.process})" if self.members else ""
         return End(None, f"the {self.name}{where} was lost, with its node or with Ray's actor: {_first_line(error)}")
 
 

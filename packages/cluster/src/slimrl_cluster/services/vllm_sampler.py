@@ -1,4 +1,4 @@
-"""The command line and environment that start vLLM as the sampler of a run. Starts nothing itself.
+"""Runs vLLM as the sampler of a run: a child process, announced when it answers, and stopped with this one.
 
 vLLM has an environment of its own, with another PyTorch. slimrl's plug-in for it (`vllm_plugin/`) needs no installation
 there: Python's search path gets a directory with links to slimrl and to this package, and with the plug-in's entry
@@ -11,22 +11,82 @@ import json
 import math
 import os
 import shutil
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import slimrl
 import slimrl_cluster
 from slimrl.config.rollout import InferenceConfig
+from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root
+from slimrl.io.http import is_healthy
 from slimrl.io.regular_file import read_json
+from slimrl.models.resolve import resolve
 from slimrl.models.weight_files import VLLM_ENGINE
+from slimrl_cluster.services.children import Child, Children
 
+POLL_S = 0.5
+HEALTH_S = 5.0  # time limit of a request for vLLM's health
+LAST_LINES = 20
+BATCHED_TOKENS = 4096
+FAILED = 1
 MAX_JSON_BYTES = 2**20
 BLOCK = 128  # tokens of a block of vLLM's key-value cache, or a multiple of them
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 METADATA = "Metadata-Version: 2.1\nName: slimrl-vllm\nVersion: 1\n"
 ENTRY_POINTS = "[vllm.general_plugins]\nslimrl = slimrl_cluster.vllm_plugin:register\n"
+
+
+def run_vllm(
+    config: RLConfig,
+    name: str,
+    dtype: str,
+    place: tuple[str, int],
+    stopped: threading.Event,
+    announce: Callable[[str], None],
+) -> int:
+    """Run vLLM as the program `name`, at the host and port of its `place`, until `stopped` is set. Call `announce` with
+    its address when it answers. Return the exit status, which is not 0 if vLLM ended by itself. Raises UserError if it
+    cannot be started."""
+    gpus, address = config.inference_gpu_ids, f"http://{place[0]}:{place[1]}"
+    command = vllm_command(config.inference, resolve(config.model.name), config.seq_len, place, dtype)
+    if not gpus:
+        # On a CPU, vLLM 0.32 fails if the prompt of a request with a seed is computed in parts.
+        most = str(max(BATCHED_TOKENS, config.seq_len))
+        command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", most]
+    environment = vllm_environment()
+    if gpus:
+        command += ["--tensor-parallel-size", str(len(gpus))]
+        # Indices refer to the GPUs that this process sees, which may be some of the machine's.
+        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible[gpu] if visible else str(gpu) for gpu in gpus)
+    with Children(Path(config.output_dir) / "logs") as children:
+        vllm = children.start(name, command, environment=environment)
+        print(f"vLLM: process {vllm.pid}, log {vllm.log}", flush=True)
+        if not _await_answer(vllm, address, stopped):
+            print("\n".join(vllm.new_lines(LAST_LINES)))
+            assert vllm.end
+            raise UserError(f"{vllm.end.text}. It has never answered, so it is not started again.")
+        announce(address)
+        print(f"vLLM answers at {address}", flush=True)
+        while not stopped.wait(POLL_S):
+            if end := vllm.end:
+                print("\n".join([*vllm.new_lines(LAST_LINES), end.text]))
+                return FAILED
+    return 0
+
+
+def _await_answer(vllm: Child, address: str, stopped: threading.Event) -> bool:
+    """Wait until vLLM answers, or for a signal. Return True if it still runs."""
+    while not stopped.wait(POLL_S):
+        if vllm.status is not None:
+            return False
+        if is_healthy(address, HEALTH_S):
+            return True
+    return True
 
 
 def vllm_command(

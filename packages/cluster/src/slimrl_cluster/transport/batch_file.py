@@ -43,6 +43,7 @@ OF_TOKENS = {
     "rewards_T": torch.float64,
 }
 DTYPES = OF_SAMPLES | OF_TOKENS | {"content_N": torch.uint8}
+KINDS = {name: (dtype, 1) for name, dtype in DTYPES.items()}
 ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # numbers that JSON lacks
 
 
@@ -93,7 +94,8 @@ def read_batch(path: Path) -> Batch:
         metadata = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])["__metadata__"]
         if metadata["format"] != FORMAT:
             raise ValueError(f"its format is {metadata['format']:.80}, not {FORMAT}")
-        _check_kinds(tensors)
+        if (found := {name: (one.dtype, one.dim()) for name, one in tensors.items()}) != KINDS:
+            raise ValueError(f"its tensors are {found}, not {', '.join(DTYPES)}")
         content = Content.model_validate_json(tensors.pop("content_N").numpy().tobytes())
         metrics = {name: ODD[value] if isinstance(value, str) else value for name, value in content.metrics.items()}
         return Batch(_samples(tensors), content.temperature, metrics, content.orchestrator_state)
@@ -101,11 +103,6 @@ def read_batch(path: Path) -> Batch:
         raise UserError(f"{path} is no batch: {describe_faults(error)}") from None
     except (SafetensorError, LookupError, ValueError, AssertionError) as error:
         raise UserError(f"{path} is no batch: {type(error).__name__}: {error}.") from None
-
-
-def _check_kinds(tensors: dict[str, Tensor]) -> None:
-    if {name: (one.dtype, one.dim()) for name, one in tensors.items()} != {name: (DTYPES[name], 1) for name in DTYPES}:
-        raise ValueError(f"its tensors are not {', '.join(DTYPES)}")
 
 
 def _samples(tensors: dict[str, Tensor]) -> tuple[Sample, ...]:

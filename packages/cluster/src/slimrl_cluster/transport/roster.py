@@ -24,8 +24,7 @@ from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors, parse_object
 
 Facts = Mapping[str, str]
-# A run may have any number of these, each at a numbered place.
-SEVERAL: frozenset[Part] = frozenset({"inference", "worker"})
+SEVERAL: Part = "inference"  # a run may have any number of these, each at a numbered place
 PATIENCE_S = 1.0  # seconds to wait for the place of a part that a run has only once
 LOOK_S = 0.1  # seconds to wait for one of several places
 POLL_S = 0.01
@@ -73,7 +72,7 @@ class Roster:
 
     def members(self, part: Part) -> dict[str, Facts]:
         """Return the facts of all living and ready parts of this kind, by the name of their place."""
-        paths = sorted(self._directory.glob(f"{part}-*.json"), key=_number) if part in SEVERAL else [self._path(part)]
+        paths = sorted(self._directory.glob(f"{part}-*.json"), key=_number) if part == SEVERAL else [self._path(part)]
         found = ((path.stem, _read_held(path)) for path in paths)
         return {name: facts for name, facts in found if facts}
 
@@ -85,7 +84,7 @@ class Roster:
     def describe_end(self, part: Part) -> str:
         """Describe a part that was there and is gone, even if another has replaced it; empty if it is there, or has not
         started yet. For one of several parts it is empty, too: others replace it."""
-        if part in SEVERAL:
+        if part == SEVERAL:
             return ""
         found, seen = self.find(part), self._seen.get(part)
         if seen is None or (found and describe_member(found) == seen):
@@ -96,15 +95,15 @@ class Roster:
     def _open_place(self, part: Part, patience_s: float) -> Iterator[IO[str]]:
         """Yield the open and locked file of the part, or of the first free place of its kind."""
         for number in count():
-            path = self._path(f"{part}-{number}" if part in SEVERAL else part)
+            path = self._path(f"{part}-{number}" if part == SEVERAL else part)
             with explain_write_errors(path):
                 self._directory.mkdir(parents=True, exist_ok=True)
                 opened = path.open("a", encoding="utf-8")
             with opened as file:
-                if _lock_within(file, LOOK_S if part in SEVERAL else patience_s) and _is_at(file, path):
+                if _lock_within(file, LOOK_S if part == SEVERAL else patience_s) and _is_at(file, path):
                     yield file
                     return
-            if part not in SEVERAL:
+            if part != SEVERAL:
                 raise UserError(
                     f"another process is the {part} of the run in {self.output_dir}. End it, or give `--output_dir` "
                     "another directory."
@@ -116,8 +115,6 @@ class Roster:
 
 def _read_held(path: Path) -> Facts | None:
     """Return the facts that the holder of a file has written; None without a holder, or before it has written them."""
-    if not path.is_file():  # opening a pipe would wait
-        return None
     try:
         file = path.open(encoding="utf-8")
     except FileNotFoundError:
@@ -165,8 +162,7 @@ def describe_member(facts: Facts) -> str:
 
 
 def _number(path: Path) -> int:
-    number = path.stem.rpartition("-")[2]
-    return int(number) if number.isdecimal() else -1
+    return int(path.stem.rpartition("-")[2])
 
 
 def wait_path(output_dir: Path, part: Part) -> Path:

@@ -1,0 +1,180 @@
+"""Worker processes of environments: several on this machine or, under Ray, at hosts on any node.
+
+A host is an actor, which Ray starts again on another node if it is lost. It starts worker programs on its node, and
+reports on them. The run and a program have a TCP connection of their own, which the host accepts only with a key that
+Ray has passed on. A second one, to the host, is silent: when it closes, the host is lost.
+"""
+
+import hmac
+import os
+import secrets
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+from slimrl.config.deployment import DeploymentConfig
+from slimrl.errors import UserError
+from slimrl.rollout.worker.program import CLOSE_S, LOST_STATUS, ChildProgram, Program, Start, start_here
+from slimrl_cluster.services.ray_host import RAY_ADDRESS, node_address
+from slimrl_cluster.services.ray_programs import connect
+
+CONNECT_S = 10.0
+PATIENCE_S = 120.0  # seconds to wait for a host, also for one that replaces a lost one
+SILENT_S = 30.0  # seconds of silence after which a host's programs count as lost
+BEAT_S = 1.0  # seconds between two reports on a program
+POLL_S = 0.5
+MOST_PROGRAMS = 64  # of one host: it reports on each in a thread
+
+
+class EnvironmentHost:
+    """A place for worker programs on one node. Ray calls its methods, several at once."""
+
+    def __init__(self) -> None:
+        self._starting = ThreadPoolExecutor(1)  # Linux kills a program together with the thread that started it
+        self._listening: dict[str, socket.socket] = {}
+        self._programs: dict[int, tuple[ChildProgram, list[str], socket.socket]] = {}
+        self._unused: list[socket.socket] = []
+
+    def listen(self) -> tuple[str, int, str]:
+        """Return an address and a port of this node for two connections, and the key that each has to send."""
+        address, key = node_address(), secrets.token_hex(16)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._listening[key] = socket.create_server((address, 0), family=family)
+        return address, self._listening[key].getsockname()[1], key
+
+    def start(self, key: str, variables: Mapping[str, str]) -> int:
+        """Start a program that answers on the first connection with the key, and return its process id. Raises OSError
+        if there are no such connections, or no process can be started."""
+        with self._listening.pop(key) as listening:
+            listening.settimeout(CONNECT_S)
+            connection, line = (_accept(listening, key) for _ in range(2))
+        while self._unused:
+            self._unused.pop().close()
+        output: list[str] = []
+        program = self._starting.submit(ChildProgram, connection, dict(variables), output.append).result()
+        self._programs[program.pid] = program, output, line
+        return program.pid
+
+    def look(self, pid: int) -> tuple[int | None, int, str]:
+        """Return a program's exit status, or None after `BEAT_S`, its memory in bytes, and its new output."""
+        program, output, line = self._programs[pid]
+        if (status := program.wait(BEAT_S)) is not None:
+            program.close()
+            self._unused.append(line)  # the run may see its end before it has the status
+        return status, program.memory(), "".join(output.pop(0) for _ in range(len(output)))
+
+    def kill(self, pid: int) -> None:
+        """Kill a program with all its descendants."""
+        self._programs[pid][0].kill()
+
+
+class HostedProgram:
+    """A program that a host has started, and reports on. `line` is the silent connection to the host."""
+
+    def __init__(self, ray: Any, host: Any, pid: int, line: socket.socket) -> None:
+        self.pid = pid
+        self._ray, self._host, self._line = ray, host, line
+        self._memory, self._status = 0, LOST_STATUS
+        self._ended = threading.Event()
+        threading.Thread(target=self._follow, name="environment's host", daemon=True).start()
+
+    def is_running(self) -> bool:
+        if not self._ended.is_set():
+            poll = select.poll()
+            poll.register(self._line, select.POLLIN)
+            if poll.poll(0):
+                self._ended.set()
+        return not self._ended.is_set()
+
+    def memory(self) -> int:
+        return self._memory
+
+    def kill(self) -> None:
+        if self.is_running() and self._ray.is_initialized():
+            self._host.kill.remote(self.pid)
+            self._ended.wait(2 * CLOSE_S)
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        return self._status if self._ended.wait(seconds) else None
+
+    def close(self) -> None:
+        """Close the connection to the host. The last output has come with the exit status."""
+        self._line.close()
+
+    def _follow(self) -> None:
+        status = None
+        try:
+            while status is None:
+                status, self._memory, text = self._ray.get(self._host.look.remote(self.pid), timeout=SILENT_S)
+                sys.stderr.write(text)
+            self._status = status
+        except self._ray.exceptions.RayError:  # the host is lost, or silent
+            pass
+        finally:
+            self._ended.set()
+
+
+def worker_starts(deployment: DeploymentConfig) -> list[Start]:
+    """Return a function for each of `num_workers` that starts a worker process: at a host on any node if this process
+    belongs to a Ray cluster, else on this machine. Raises UserError if the cluster does not answer."""
+    address = os.environ.get(RAY_ADDRESS, "") if deployment.type == "ray" else ""
+    if not deployment.num_workers or not address:
+        return [start_here] * deployment.num_workers
+    ray = connect(address)
+    return [_start_at_new_host(ray, deployment.cpus) for _ in range(deployment.num_workers)]
+
+
+def _start_at_new_host(ray: Any, cpus: float) -> Start:
+    """Create a host, and return a function that starts a program there. It raises UserError if the host cannot be used
+    within `PATIENCE_S`."""
+    options = {"num_cpus": cpus, "max_restarts": -1, "max_concurrency": MOST_PROGRAMS, "scheduling_strategy": "SPREAD"}
+    host = ray.remote(EnvironmentHost).options(**options).remote()
+
+    def start(variables: Mapping[str, str]) -> tuple[socket.socket, Program]:
+        deadline, failure = time.monotonic() + PATIENCE_S, ""
+        while (left_s := deadline - time.monotonic()) > 0:
+            try:
+                return _start(ray, host, variables, left_s)
+            except (OSError, ray.exceptions.RayError) as error:
+                failure = str(error).partition("\n")[0]
+            time.sleep(POLL_S)
+        raise UserError(f"a host of environments cannot be used, for {PATIENCE_S:g} s now ({failure}).")
+
+    return start
+
+
+def _start(ray: Any, host: Any, variables: Mapping[str, str], patience_s: float) -> tuple[socket.socket, Program]:
+    """Start a program at a host; return its socket and it. Raises OSError or RayError."""
+    address, port, key = ray.get(host.listen.remote(), timeout=patience_s)
+    starting = host.start.remote(key, dict(variables))
+    with ExitStack() as opened:
+        connections = []
+        for _ in range(2):
+            connections.append(opened.enter_context(socket.create_connection((address, port), CONNECT_S)))
+            connections[-1].sendall(key.encode())
+        pid = ray.get(starting, timeout=CONNECT_S)
+        opened.pop_all()
+    ours, line = map(_without_delay, connections)
+    return ours, HostedProgram(ray, host, pid, line)
+
+
+def _accept(listening: socket.socket, key: str) -> socket.socket:
+    """Accept a connection that sends the key. Raises OSError if it does not."""
+    connection, _ = listening.accept()
+    connection.settimeout(CONNECT_S)
+    if not hmac.compare_digest(connection.recv(len(key), socket.MSG_WAITALL), key.encode()):
+        connection.close()
+        raise OSError("another program has connected")
+    return _without_delay(connection)
+
+
+def _without_delay(connection: socket.socket) -> socket.socket:
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection

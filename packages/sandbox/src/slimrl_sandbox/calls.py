@@ -1,0 +1,157 @@
+"""The module answers the tool calls of a program. It trusts no message of the program's process.
+
+A message that breaks the protocol raises `BrokenChannel`. The execution stops with its text as the error.
+"""
+
+import asyncio
+import errno
+import inspect
+import json
+import marshal
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any
+
+from slimrl.tools.base import arguments_of
+from slimrl_sandbox.base import CALL_CHARS, Call, Tools
+
+MAX_MESSAGE_BYTES = 2**20
+MAX_CALLS = 1024  # running tool calls in this process, including those whose program has been ended
+_places = threading.BoundedSemaphore(MAX_CALLS)
+
+
+class BrokenChannel(Exception):
+    """The process in the sandbox broke the protocol; the message describes the violation."""
+
+
+class Channel:
+    """The host's end of the socket to a process in the sandbox. It answers and records the program's tool calls."""
+
+    def __init__(self, sock: socket.socket, tools: Tools) -> None:
+        self._socket = sock
+        self._tools = tools
+        self.calls: list[Call] = []
+
+    def serve(self, start: dict[str, Any], num_calls: int, max_file_bytes: int) -> tuple[str, bytes]:
+        """Send the program, answer its calls, and return its error, which may be empty, and its packed files, of which
+        there are none with `max_file_bytes` 0.
+
+        Raises:
+            EOFError: if the other end was closed first.
+            BrokenChannel: if a message breaks the protocol, or there are more than `num_calls` calls.
+        """
+        try:
+            self._send(start | {"tools": list(self._tools)})
+            while (message := self._receive()).get("done") is not True:
+                if len(self.calls) == num_calls:
+                    raise BrokenChannel(f"the code called tools more than num_calls = {num_calls} times")
+                self._send(self._answer(message))
+            return text_of(message, "error"), self._frame(max_file_bytes) if max_file_bytes else b""
+        except OSError as error:
+            raise EOFError from error
+
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        name = text_of(message, "tool")
+        match message.get("arguments"):
+            case [list() as positional, dict() as keywords]:
+                pass
+            case _:
+                raise BrokenChannel("a message on the channel of tools has no `arguments`")
+        if name not in self._tools:
+            raise BrokenChannel(f"the code asked for a tool that there is not: {name!r:.80}")
+        answer = answer_of(self._tools, name, positional, keywords)
+        match [*positional, *keywords.values()]:
+            case [str() as argument]:
+                pass
+            case _:
+                argument = json.dumps([positional, keywords])
+        self.calls.append(Call(name, writable(argument)[:CALL_CHARS], answer.get("error", "")[:CALL_CHARS]))
+        return answer
+
+    def _send(self, message: dict[str, Any]) -> None:
+        content = marshal.dumps(message)
+        self._socket.sendall(len(content).to_bytes(4, "big") + content)
+
+    def _receive(self) -> dict[str, Any]:
+        try:
+            message = json.loads(self._frame(MAX_MESSAGE_BYTES).decode())
+        except (ValueError, RecursionError):  # RecursionError: lists nested a thousand deep
+            raise BrokenChannel("a message on the channel of tools is not JSON") from None
+        if not isinstance(message, dict):
+            raise BrokenChannel("a message on the channel of tools is no object")
+        return message
+
+    def _frame(self, max_bytes: int) -> bytes:
+        # The length is checked before anything is read, or a message could claim 4 GiB of the host's memory.
+        num_bytes = int.from_bytes(self._exactly(4), "big")
+        if num_bytes > max_bytes:
+            raise BrokenChannel(f"a message on the channel of tools is larger than {max_bytes // 2**20} MiB")
+        return self._exactly(num_bytes)
+
+    def _exactly(self, num_bytes: int) -> bytes:
+        content = bytearray()
+        while len(content) < num_bytes:
+            part = self._socket.recv(min(num_bytes - len(content), MAX_MESSAGE_BYTES))
+            if not part:
+                raise EOFError
+            content += part
+        return bytes(content)
+
+
+def in_thread(work: Callable[[], Any], name: str) -> Future[Any]:
+    """Return the future result of `work` in a daemon thread, which is never joined: a tool that never returns would
+    fill a pool of threads and keep the process from exiting. Raises OSError if the system allows no more threads."""
+    result: Future[Any] = Future()
+    result.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
+    return result
+
+
+def answer_of(tools: Tools, name: str, positional: list[Any], keywords: dict[str, Any]) -> dict[str, Any]:
+    """Call a tool and return `{"result": ...}`, or `{"error": text}` if it failed. Raises no exception."""
+    if not _places.acquire(blocking=False):
+        return {"error": f"{MAX_CALLS} calls of tools are running, and {name} was not called"}
+    try:
+        result = tools[name](**arguments_of(tools, name, positional, keywords))
+        spelled = json.dumps(asyncio.run(_wait(result)) if inspect.isawaitable(result) else result)
+        if len(spelled) > MAX_MESSAGE_BYTES:
+            return {"error": f"the result of {name} is larger than {MAX_MESSAGE_BYTES // 2**20} MiB"}
+        # Read back, so that only plain types are left: `marshal`, which sends them, refuses subclasses of dict and str.
+        return {"result": json.loads(spelled)}
+    except BaseException as error:  # a tool may raise SystemExit, which has no special effect in this thread
+        try:
+            text = str(error)
+        except BaseException:
+            text = ""
+        return {"error": writable(text or type(error).__name__)[:MAX_MESSAGE_BYTES]}
+    finally:
+        _places.release()
+
+
+async def _wait(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+def text_of(message: dict[str, Any], key: str) -> str:
+    """Return the text under a message's key, as `writable` does. Raises BrokenChannel if the key has no text."""
+    text = message.get(key)
+    if not isinstance(text, str):
+        raise BrokenChannel(f"a message on the channel of tools has no text `{key}`")
+    return writable(text)
+
+
+def writable(text: str) -> str:
+    """Return the text with a question mark for each lone surrogate, which UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode()

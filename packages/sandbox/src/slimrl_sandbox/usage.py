@@ -1,0 +1,97 @@
+"""The module has the limits of an execution: those that the kernel holds, and looks at those that it does not hold.
+
+Between two looks each process is bound by its own limits.
+"""
+
+import errno
+import os
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+from slimrl_sandbox.base import Limits
+
+_MB = 2**20
+# The kernel's maximum for a descriptor of a pipe, since pipes cannot be enlarged in the sandbox.
+_PIPE_BYTES = 2**16
+_SEND_BUFFER = Path("/proc/sys/net/core/wmem_default")
+
+
+def find_excess(limits: Limits, first: int, scratch: int) -> str:
+    """Return an error if a process and its descendants exceed a limit, else an empty text.
+
+    `scratch` is a descriptor of the working directory. With -1 the processes are not isolated, and only their own
+    memory counts.
+    """
+    num_bytes = sum(map(_memory_bytes, _with_descendants(first)))
+    if scratch >= 0:
+        status = os.fstatvfs(scratch)
+        if status.f_files - status.f_ffree - 1 > limits.num_files:  # without the directory itself
+            return f"the code made more than num_files = {limits.num_files} files, and was ended"
+        num_bytes += _socket_bytes(first)
+    if num_bytes > limits.memory_mb * _MB:
+        return f"the code used more than memory_mb = {limits.memory_mb} MB, and was ended"
+    return ""
+
+
+def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
+    """Return the arguments of `setrlimit`: (resource, (soft limit, hard limit)) for each."""
+    same = {
+        resource.RLIMIT_AS: limits.memory_mb * _MB,
+        resource.RLIMIT_NPROC: limits.num_processes,
+        resource.RLIMIT_FSIZE: limits.file_mb * _MB,
+        resource.RLIMIT_NOFILE: limits.num_open_files,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_SIGPENDING: limits.num_processes,  # timers and queued signals
+        resource.RLIMIT_RTPRIO: 0,  # a program with real-time priority would block the host
+        resource.RLIMIT_NICE: 0,
+    }
+    cpu = (limits.cpu_s, limits.cpu_s + 1)  # the soft limit sends SIGXCPU, which code may catch; the hard one kills
+    return [(resource.RLIMIT_CPU, cpu), *((which, (limit, limit)) for which, limit in same.items())]
+
+
+def first_child(process: int) -> int:
+    """Return the id of a process's child. Raises OSError without one, or if the kernel does not list children."""
+    children = Path(f"/proc/{process}/task/{process}/children")
+    if not children.exists():
+        raise FileNotFoundError(errno.ENOENT, f"this kernel has no {children} (CONFIG_PROC_CHILDREN)")
+    found = children.read_text().split()
+    if not found:
+        raise ProcessLookupError(errno.ESRCH, "bubblewrap has ended")
+    return int(found[0])
+
+
+def _with_descendants(first: int) -> list[int]:
+    """Return the ids of a process and its descendants."""
+    found, waiting = [], [first]
+    while waiting:
+        process = waiting.pop()
+        found.append(process)
+        with suppress(OSError):  # the process may exit at any time
+            # A child belongs to the thread that started it, so all threads are read.
+            for thread in os.listdir(f"/proc/{process}/task"):
+                waiting += map(int, Path(f"/proc/{process}/task/{thread}/children").read_text().split())
+    return found
+
+
+def _memory_bytes(process: int) -> int:
+    """Return the memory of a process: anonymous and shared pages and page tables, but no pages of files, and for each
+    descriptor the maximum of a pipe. Memory shared between processes counts for each of them."""
+    num_bytes = 0
+    with suppress(OSError):
+        # The program chooses its own name, which is a line here; the kernel escapes only \n and \\ in it.
+        for line in Path(f"/proc/{process}/status").read_bytes().split(b"\n"):
+            if line.startswith((b"RssAnon:", b"RssShmem:", b"VmPTE:")):
+                num_bytes += int(line.split()[1]) * 1024
+        num_bytes += len(os.listdir(f"/proc/{process}/fd")) * _PIPE_BYTES
+    return num_bytes
+
+
+def _socket_bytes(process: int) -> int:
+    """Return the maximum memory of the sockets in the process's network namespace: one and a half buffers each."""
+    with suppress(OSError):
+        words = Path(f"/proc/{process}/net/sockstat").read_text().split()  # sockets: used 2 TCP: inuse 0 ...
+        return int(words[2]) * int(_SEND_BUFFER.read_text()) * 3 // 2
+    return 0
