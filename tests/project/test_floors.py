@@ -106,7 +106,6 @@ PLUGIN_FLOORS = {
 }
 # The only places where a plug-in imports, or starts, another one: its pyproject.toml and its README say so, too.
 BORROWED = {
-    ("slimrl_cluster.commands.sampler", "slimrl_serve.signals"),
     ("slimrl_cluster.commands.sampler", "slimrl_serve.start"),
     ("slimrl_sandbox.server", "slimrl_serve.http"),
     ("slimrl_search.services.container", "slimrl_sandbox"),

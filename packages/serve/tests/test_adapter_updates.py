@@ -109,15 +109,6 @@ def test_an_adapter_alone_is_an_update_of_its_own(http: httpx.Client, tiny_dir: 
 
 
 @pytest.mark.slow
-def test_no_adapter_alone_is_taken_while_another_is_served(http: httpx.Client, tmp_path: Path):
-    make_adapter(tmp_path, 1)
-    assert http.post("/load_lora_adapter", json={"lora_name": "ada", "lora_path": str(tmp_path)}).status_code == 200
-    refused = http.post("/update_weights", json={"weight_dir": str(tmp_path), "version": 3})
-    assert refused.status_code == 400 and "unload it before an update" in refused.json()["error"]["message"]
-    assert http.post("/unload_lora_adapter", json={"lora_name": "ada"}).status_code == 200
-
-
-@pytest.mark.slow
 def test_an_adapter_of_other_weights_is_refused(tiny_dir: Path, tmp_path: Path):
     other = adapted(tiny_dir)
     with torch.no_grad():

@@ -6,8 +6,6 @@ import pytest
 
 from slimrl_serve.bodies import ChatMessage, Tool
 from slimrl_serve.conversation import PromptWriter
-from slimrl_serve.dialects.response_bodies import ResponseBody
-from slimrl_serve.dialects.responses import _messages as of_items
 from slimrl_serve.errors import ApiError
 from tests.models.chat import hub_templates
 from tests.models.chat.templates import DEFAULT_SYSTEM, TOOLS
@@ -74,16 +72,6 @@ def test_results_without_ids_are_written_in_the_order_of_the_calls_that_they_nam
     results = [{"role": "tool", "name": name, "content": f"of {name}"} for name in "gf"]
     text = writer.write(messages(*asked, *results), [TOOL], GENERATE)
     assert text.index("of f") < text.index("of g")
-
-
-def test_text_between_calls_of_a_response_parts_no_result_from_its_call() -> None:
-    calls = [{"type": "function_call", "call_id": one, "name": one, "arguments": "{}"} for one in "fg"]
-    results = [{"type": "function_call_output", "call_id": one, "output": f"of {one}"} for one in "gf"]
-    said = {"type": "message", "role": "assistant", "content": "And now:"}
-    given = [{"role": "user", "content": "q"}, calls[0], said, calls[1], *results]
-    asked = messages(*of_items(ResponseBody.model_validate({"input": given}).input))
-    text = PromptWriter(tiny_tokenizer(chat_template=WITH_TOOLS)).write(asked, [TOOL], GENERATE)
-    assert "[assistant] And now:CALL f {}CALL g {}[tool] of f[tool] of g[assistant] " in text
 
 
 HEAD = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}[{{ m['role'] }}]"

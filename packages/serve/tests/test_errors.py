@@ -45,13 +45,13 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
         ("/v1/completions", {"prompt": "a", "stop_token_ids": [10_000]}, "stop_token_ids"),
         ("/v1/completions", {"prompt": "a", "min_tokens": 50}, "min_tokens"),
         ("/v1/completions", {"prompt": "a", "frequency_penalty": 2.5}, "frequency_penalty: "),
-        ("/v1/completions", {"prompt": "a", "logit_bias": {"x": 1.0}}, "no token id"),
+        ("/v1/completions", {"prompt": "a", "logit_bias": {"x": 1.0}}, "not a token id"),
         ("/v1/completions", {"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),
         ("/v1/completions", {"prompt": "a", "stream": True, "prompt_logprobs": 1}, "prompt_logprobs"),
         ("/v1/completions", {"prompt": ["a"] * 4, "n": 128}, "at once"),
         ("/v1/chat/completions", {"messages": []}, "messages"),
         ("/v1/chat/completions", {"messages": [{"role": "clown", "content": "x"}]}, "role"),
-        ("/v1/chat/completions", {"messages": IMAGE}, "Only text"),
+        ("/v1/chat/completions", {"messages": IMAGE}, "content.0.type: Input should be 'text'"),
         ("/v1/chat/completions", {"messages": [{"role": "user"}]}, "no content"),
         ("/v1/chat/completions", {"messages": "hello"}, "messages"),
         ("/v1/chat/completions", {"messages": USER, "parallel_tool_calls": 1}, "parallel_tool_calls"),
@@ -59,7 +59,7 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
             ("/v1/chat/completions", {"messages": USER, "chat_template_kwargs": {name: []}}, name)
             for name in ("conversation", "messages")
         ),
-        ("/v1/chat/completions", {"messages": USER, "top_logprobs": 3}, "logprobs to true"),
+        ("/v1/chat/completions", {"messages": USER, "top_logprobs": 3}, "logprobs = true"),
         ("/v1/chat/completions", {"messages": USER, "response_format": {"type": "yaml"}}, "response_format"),
         ("/v1/chat/completions", {"messages": USER, "tool_choice": "required"}, "tool_choice"),
         ("/v1/chat/completions", {"messages": USER, "chat_template_kwargs": {"tokenize": True}}, "tokenize"),
@@ -68,11 +68,6 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
             {"messages": USER, "continue_final_message": True, "add_generation_prompt": True},
             "continue_final_message",
         ),
-        ("/v1/responses", {}, "input"),
-        ("/v1/responses", {"input": "a", "frequency_penalty": 1.0}, "frequency_penalty"),
-        ("/v1/responses", {"input": [{"role": "clown", "content": "x"}]}, "role"),
-        ("/v1/responses", {"input": [{"type": "message" * 99, "role": "user"}]}, "input.0: Input tag"),
-        ("/v1/responses", {"input": "a", "stream": True, "max_output_tokens": 600}, "maximum context length"),
         ("/tokenize", {}, "either prompt or messages"),
         ("/tokenize", {"prompt": []}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": USER}, "either prompt or messages"),
@@ -82,9 +77,8 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
             {"token_ids": [5], "sampling_params": {"repetition_penalty": 1e-30}},
             "repetition_penalty",
         ),
-        ("/update_weights", {"weight_dir": "/nope", "version": 1}, "no directory"),
-        ("/update_weights", {"weight_dir": "a\0b", "version": 1}, "no directory"),
-        ("/load_lora_adapter", {"lora_name": "a", "lora_path": "/nope"}, "adapter_config.json cannot be read"),
+        ("/update_weights", {"weight_dir": "/nope", "version": 1}, "not a directory"),
+        ("/update_weights", {"weight_dir": "a\0b", "version": 1}, "not a directory"),
     ],
 )
 def test_a_mistake_is_named(http: httpx.Client, path: str, body: dict[str, Any], complaint: str) -> None:
@@ -160,32 +154,10 @@ def test_only_utf_8_is_read(http: httpx.Client, encoding: str) -> None:
     assert http.post("/v1/completions", content=content, headers=JSON).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens"])
-def test_the_dialects_are_read_as_strictly_as_chat(http: httpx.Client, path: str) -> None:
-    deep = b"[" * 70 + b"]" * 70
-    for content in (
-        b"",
-        b"[]",
-        b"\xff\xfe",
-        b'{"input": "\\ud800"}',
-        b'{"messages": NaN}',
-        b'{"input": ' + deep + b"}",
-    ):
-        reply = http.post(path, content=content, headers=JSON)
-        error = reply.json()["error"]
-        assert reply.status_code == 400 and error["message"], reply.text
-        assert error["type"] == "invalid_request_error"
-        assert ("type" in reply.json()) == path.startswith("/v1/messages")
-    for headers, status in (({"Host": "example.org"}, 403), ({"Origin": "http://example.org"}, 403)):
-        assert http.post(path, json={}, headers=headers).status_code == status
-    assert http.post(path, content=b" " * (MAX_BODY_BYTES + 1), headers=JSON).status_code == 413
-
-
 def test_a_text_that_cannot_fit_is_refused_without_reading_it(http: httpx.Client) -> None:
     for path, body in (
         ("/v1/completions", {"prompt": "a" * 10_000_000}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 5_000_000}]}),
-        ("/v1/responses", {"input": "a " * 5_000_000}),
     ):
         assert "maximum context length is 512 tokens" in refused(http.post(path, json=body), 400)["message"]
 
@@ -207,7 +179,6 @@ def test_unknown_routes_models_and_methods_have_their_statuses(http: httpx.Clien
         error = refused(http.post(path, json={**body, "model": "gpt"}), 404)
         assert error["code"] == "model_not_found"
         assert "`tiny`" in error["message"]
-    refused(http.post("/unload_lora_adapter", json={"lora_name": "none"}), 404)
 
 
 def test_a_body_that_is_too_large_or_of_unknown_length_is_refused(http: httpx.Client) -> None:
@@ -227,7 +198,6 @@ def test_an_api_key_guards_everything_but_health(tiny_dir: Path) -> None:
             ("GET", "/metrics"),
             ("POST", "/pause"),
             ("GET", "/weight_info"),
-            ("POST", "/weight_checker"),
             ("POST", "/v1/completions"),
         ):
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):

@@ -54,7 +54,7 @@ def test_a_stream_ends_once_even_if_the_engine_finishes_while_it_is_written(serv
         job = one_token(Hasty([5], SamplingParams(1), streams=True, arrived=arrived))
         generation = generation_of(server, [job], arrived)
         body = CompletionBody(prompt=[5], stream=True)
-        reply = Completions(generation, server.service, body, "tiny", echoes=[""])
+        reply = Completions(generation, server.service, body, "tiny", [""])
         chunks = []
         arrived.set()
         async for chunk in reply.chunks():

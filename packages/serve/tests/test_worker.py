@@ -122,11 +122,11 @@ def test_a_failed_admission_costs_those_who_wait_and_not_the_thread(monkeypatch:
 
     async def scenario(thread: EngineThread) -> None:
         monkeypatch.setattr(SlotCache, "copy_prefix", fail_once)
-        await thread.pause()
+        await thread.set_paused(True)
         jobs = [job_of(length) for length in (5, 6, 7)]
         for job in jobs:
             thread.submit(job)
-        await thread.resume()
+        await thread.set_paused(False)
         await end_of(*jobs)
         assert [job.failed for job in jobs] == [True] * 3
         assert await works(thread)

@@ -36,7 +36,6 @@ DEEP_CALL = {"function": {"name": "f", "arguments": '{"a":' * 900 + "1" + "}" * 
         ("/v1/completions", {"prompt": [[5] * 500] * 200, "echo": True, "logprobs": 20}, "log-probabilities"),
         ("/v1/completions", {"prompt": "a", "model": "x" * 10**6}, "does not exist"),
         ("/inference/v1/generate", {"token_ids": [1], "request_id": "x" * 10**6}, "1024"),
-        ("/load_lora_adapter", {"lora_name": "x" * 10**6, "lora_path": "x"}, "1024"),
         ("/update_weights", {"weight_dir": "/dev", "version": 1}, "no model.safetensors"),
         ("/update_weights", {"weight_dir": "a\0b", "version": 1}, "directory"),
         (

@@ -231,14 +231,15 @@ def test_an_adapters_settings_that_cannot_be_are_a_line(tmp_path: Path, config: 
 def test_the_server_answers_400_and_goes_on(server: InferenceServer, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / INDEX).write_text('{"weight_map": {"w": "pipe"}}')
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "adapter_config.json").write_text(json.dumps(CONFIG))
-    os.mkfifo(tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(CONFIG))
+    os.mkfifo(tmp_path / "adapter" / "adapter_model.safetensors")
     asked: list[httpx.Response] = []
     with httpx.Client(base_url=server.address, timeout=10) as http:
 
         def ask() -> None:
-            asked.append(http.post("/update_weights", json={"weight_dir": str(tmp_path), "version": 1}))
-            asked.append(http.post("/load_lora_adapter", json={"lora_name": "a", "lora_path": str(tmp_path)}))
+            for directory in (tmp_path, tmp_path / "adapter"):
+                asked.append(http.post("/update_weights", json={"weight_dir": str(directory), "version": 1}))
 
         thread = threading.Thread(target=ask)
         thread.start()

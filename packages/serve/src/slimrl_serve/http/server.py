@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Collection
 from typing import Any
 
 import uvicorn
@@ -15,14 +16,12 @@ from starlette.types import ASGIApp
 
 from slimrl.errors import UserError
 from slimrl.io.descriptors import allow_descriptors
-from slimrl_serve.http.connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connection, Watch
+from slimrl_serve.http.connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connection
 
-LOG = logging.getLogger("slimrl.server")
 MAX_CONNECTIONS = 4096
 RESERVED_DESCRIPTORS = 64  # for files, pipes and everything else except connections, in any server
 BACKLOG = 2048
 END_S = 2.0  # for cancelled requests to stop
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -55,7 +54,7 @@ class HttpServer:
 
     def __init__(self, app: ASGIApp, listening: socket.socket, grace_s: int, num_reserved: int = 0) -> None:
         reserved = RESERVED_DESCRIPTORS + num_reserved
-        # Between two checks of `Watch` there may be twice as many connections as places.
+        # Twice as many connections as places may have a request under way.
         num_places = min(MAX_CONNECTIONS, max(8, (allow_descriptors(2 * MAX_CONNECTIONS + reserved) - reserved) // 2))
         config = uvicorn.Config(
             app,
@@ -74,10 +73,14 @@ class HttpServer:
             timeout_graceful_shutdown=grace_s,
         )
         self._server = uvicorn.Server(config)
-        self.watch = Watch(self._server.server_state.connections, num_places)
         self._socket, self._grace_s = listening, grace_s
         # A daemon, so that a server that was not stopped does not keep the process alive.
         self._thread = threading.Thread(target=self.run, name="http", daemon=True)
+
+    @property
+    def connections(self) -> Collection[Any]:
+        """The open connections."""
+        return self._server.server_state.connections
 
     @property
     def address(self) -> str:
@@ -106,17 +109,9 @@ class HttpServer:
         return self._thread.is_alive()
 
     async def _serve(self) -> None:
-        asyncio.get_running_loop().set_exception_handler(_log_once)
         for name in ("asyncio", "uvicorn.error"):
             logging.getLogger(name).addFilter(_is_news)
-        self.watch.start()
         await self._server.serve(sockets=[self._socket])
-
-
-def _log_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log asyncio's reports, except a lack of descriptors, about which `Watch` logs a line."""
-    if getattr(context.get("exception"), "errno", None) not in EXHAUSTED:
-        loop.default_exception_handler(context)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
