@@ -223,7 +223,7 @@ def inference_bodies(places: Sequence[Path]) -> dict[str, Sequence[Body]]:
         {"prompt": "a b", **sampling, "logprobs": 2, "echo": True},
         {"prompt": [[1, 2], [3]], **stops, "return_token_ids": True},
         {"prompt": ["a", "b"], "max_tokens": 4, **stream},
-        {"prompt": [1, 2, 3], "max_tokens": 2, "prompt_logprobs": 2, "skip_special_tokens": False},
+        {"prompt": [1, 2, 3], "max_tokens": 2, "echo": True, "logprobs": 2, "skip_special_tokens": False},
     ]
     return {
         "/v1/chat/completions": chat,

@@ -133,17 +133,6 @@ def test_an_echo_scores_the_prompt(http: httpx.Client, direct: Reference, max_to
         assert reply["usage"]["completion_tokens"] == max_tokens
 
 
-def test_prompt_log_probabilities_have_vllms_shape(http: httpx.Client, direct: Reference) -> None:
-    expected = direct.sample(PROMPT, SamplingParams(1), RequestOptions(prompt_logprobs=2))
-    (choice,) = complete(http, prompt=PROMPT, max_tokens=1, prompt_logprobs=2)["choices"]
-    first, *others = choice["prompt_logprobs"]
-    assert first is None
-    for entry, token, score in zip(others, PROMPT[1:], expected.scored, strict=True):
-        assert entry[str(token)]["logprob"] == pytest.approx(score.logprob, abs=1e-4)
-        assert entry[str(token)]["rank"] == score.rank
-        assert len(entry) in (2, 3)
-
-
 def test_a_stop_token_ends_the_text_but_is_among_the_tokens(http: httpx.Client) -> None:
     body = {"prompt": PROMPT, "temperature": 0, "max_tokens": 10, "return_token_ids": True, "logprobs": 0}
     (free,) = complete(http, **body)["choices"]
@@ -174,7 +163,7 @@ def test_a_prompt_may_fill_the_context_but_for_one_token(http: httpx.Client) -> 
 
 
 def test_generate_takes_and_gives_token_ids(http: httpx.Client, direct: Reference) -> None:
-    sampling = {"temperature": 0, "max_tokens": 9, "logprobs": 1, "n": 2, "prompt_logprobs": 0}
+    sampling = {"temperature": 0, "max_tokens": 9, "logprobs": 1, "n": 2}
     sampling |= {"repetition_penalty": 1.0, "skip_special_tokens": False, "stop_token_ids": []}
     body = {"model": "tiny", "token_ids": PROMPT, "sampling_params": sampling, "request_id": "r", "priority": 0}
     reply = http.post("/inference/v1/generate", json=body).json()
@@ -186,7 +175,6 @@ def test_generate_takes_and_gives_token_ids(http: httpx.Client, direct: Referenc
         content = choice["logprobs"]["content"]
         assert [entry["token"] for entry in content] == [f"token_id:{token}" for token in expected.completion_ids]
         assert [entry["logprob"] for entry in content] == pytest.approx(expected.logprobs, abs=1e-4)
-    assert len(reply["prompt_logprobs"]) == len(PROMPT)
 
 
 def test_tokenizer_info_has_the_special_tokens_as_text(http: httpx.Client) -> None:

@@ -47,7 +47,7 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
         ("/v1/completions", {"prompt": "a", "frequency_penalty": 2.5}, "frequency_penalty: "),
         ("/v1/completions", {"prompt": "a", "logit_bias": {"x": 1.0}}, "not a token id"),
         ("/v1/completions", {"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),
-        ("/v1/completions", {"prompt": "a", "stream": True, "prompt_logprobs": 1}, "prompt_logprobs"),
+        ("/v1/completions", {"prompt": "a", "prompt_logprobs": 1}, "prompt_logprobs"),
         ("/v1/completions", {"prompt": ["a"] * 4, "n": 128}, "at once"),
         ("/v1/chat/completions", {"messages": []}, "messages"),
         ("/v1/chat/completions", {"messages": [{"role": "clown", "content": "x"}]}, "role"),

@@ -24,7 +24,7 @@ try:
     from starlette.exceptions import HTTPException
 
     from slimrl.io.http_access import Access, Refusal
-    from slimrl_serve.http.guard import ClientGone, Guard, run_unless_gone
+    from slimrl_serve.http.guard import Guard, run_unless_gone
     from slimrl_serve.http.server import HttpServer, listen
 except ModuleNotFoundError as error:
     raise UserError(
@@ -73,8 +73,6 @@ class Admission:
         self._num_open += 1
         try:
             return await run_unless_gone(work, request.receive)
-        except ClientGone as error:
-            raise HTTPException(499, "The client closed the connection.") from error
         finally:
             self._num_open -= 1
 

@@ -127,7 +127,7 @@ def make_app(service: Service) -> FastAPI:
         ("POST", "/v1/chat/completions", do.chat, CHAT_FIELDS),
         ("POST", "/v1/chat/completions/tokens", do.chat_of_tokens, CHAT_FIELDS),
         ("POST", "/v1/completions", do.completions, CHAT_FIELDS),
-        ("POST", "/inference/v1/generate", do.generate, "request_id choices prompt_logprobs"),
+        ("POST", "/inference/v1/generate", do.generate, "request_id choices"),
         ("POST", "/tokenize", do.tokenize, "count max_model_len tokens token_strs"),
         ("POST", "/detokenize", do.detokenize, "prompt"),
         ("GET", "/tokenizer_info", do.tokenizer_info, TOKENIZER_FIELDS),

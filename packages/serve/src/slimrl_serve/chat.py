@@ -11,7 +11,7 @@ from slimrl_serve import bodies
 from slimrl_serve.bodies import ChatBody, ChatMessage, ChatTokensBody, Rendering, Tool
 from slimrl_serve.errors import bad_request
 from slimrl_serve.generation import Choice, Wanted, start_generation, take_turns
-from slimrl_serve.logprobs import chat_logprobs, prompt_logprobs, sampled_scores
+from slimrl_serve.logprobs import chat_logprobs, sampled_scores
 from slimrl_serve.reply import Reply
 from slimrl_serve.service import Service
 
@@ -43,8 +43,6 @@ class Chat(Reply[ChatBody]):
         reply |= {"choices": await take_turns(self._choice, choices), "usage": self.generation.usage()}
         if self.body.return_token_ids:
             reply["prompt_token_ids"] = self.prompt
-        if self.body.prompt_logprobs is not None:
-            reply["prompt_logprobs"] = prompt_logprobs(self.names, choices[0], self.body.prompt_logprobs)
         return reply
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
@@ -129,7 +127,6 @@ async def open_chat(service: Service, body: ChatBody) -> Chat:
     wanted = Wanted(
         max_tokens=service.check_prompt(prompt, asked),
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        prompt_logprobs=body.prompt_logprobs,
         streams=bool(body.stream),
     )
     in_thoughts = opens_thoughts(service.model.vocabulary.decode(prompt[-TAG_TOKENS:], skip_special=False))
@@ -165,8 +162,6 @@ def check_stream(body: bodies.Generation) -> None:
     """Raise ApiError 400 for fields that contradict `stream`."""
     if body.stream_options is not None and not body.stream:
         raise bad_request("stream_options may only be set together with stream = true.", "stream_options")
-    if body.stream and body.prompt_logprobs is not None:
-        raise bad_request("prompt_logprobs are not sent in a stream; leave out one of the two.", "prompt_logprobs")
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

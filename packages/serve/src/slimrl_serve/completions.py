@@ -10,7 +10,7 @@ from slimrl_serve.bodies import CompletionBody
 from slimrl_serve.chat import check_stream
 from slimrl_serve.errors import bad_request
 from slimrl_serve.generation import Choice, Wanted, start_generation, take_turns
-from slimrl_serve.logprobs import Score, completion_logprobs, prompt_logprobs, prompt_scores, sampled_scores
+from slimrl_serve.logprobs import Score, completion_logprobs, prompt_scores, sampled_scores
 from slimrl_serve.reply import Reply
 from slimrl_serve.service import Service
 
@@ -52,8 +52,6 @@ class Completions(Reply[CompletionBody]):
         text = self._echo(choice) + choice.text_so_far(done=True)
         piece = self._piece(choice, 0, len(choice.token_ids), text)
         piece["finish_reason"] = choice.finish_reason
-        if self.body.prompt_logprobs is not None:
-            piece["prompt_logprobs"] = prompt_logprobs(self.names, choice, self.body.prompt_logprobs)
         return piece
 
     def _piece(self, choice: Choice, start: int, end: int, text: str) -> dict[str, Any]:
@@ -94,14 +92,12 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
     if body.max_tokens == 0 and not body.echo:
         raise bad_request("max_tokens = 0 leaves nothing to answer; it needs echo = true.", "max_tokens")
     prompts, echoes = await _prompts(service, body)
-    # `logprobs` also covers an echoed prompt.
-    scores = [num for num in (body.prompt_logprobs, body.logprobs if body.echo else None) if num is not None]
     wanted = []
     for prompt in prompts:
         room = service.check_prompt(prompt, body.max_tokens)
         asked = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
         # `max_tokens = 0` with an echo scores the prompt only; the engine still samples one token for it.
-        wanted.append(Wanted(asked, body.logprobs, max(scores, default=None), bool(body.stream)))
+        wanted.append(Wanted(asked, body.logprobs, bool(body.echo), bool(body.stream)))
     grammar = await service.formats.grammar_of(body)
     generation = start_generation(service, prompts, body, wanted, f"cmpl-{uuid.uuid4().hex}", grammar)
     return Completions(generation, service, body, name, echoes)

@@ -33,14 +33,15 @@ class Wanted:
     """Requested settings besides the body's sampling fields; they differ from route to route."""
 
     max_tokens: int
-    top_logprobs: int | None = None  # None for no log-probabilities, 0 for the tokens alone; same for the prompt
-    prompt_logprobs: int | None = None
+    top_logprobs: int | None = None  # None for no log-probabilities, 0 for the tokens alone
+    echoes: bool = False  # the prompt has log-probabilities, too
     streams: bool = False
 
     def num_scores(self, prompt_len: int, num_choices: int) -> int:
         """Return the maximum number of log-probabilities in a reply."""
-        sampled = 0 if self.top_logprobs is None else num_choices * self.max_tokens * (self.top_logprobs + 1)
-        return sampled + (0 if self.prompt_logprobs is None else prompt_len * (self.prompt_logprobs + 1))
+        if self.top_logprobs is None:
+            return 0
+        return (num_choices * self.max_tokens + self.echoes * prompt_len) * (self.top_logprobs + 1)
 
 
 @dataclass(slots=True, eq=False)
@@ -265,7 +266,7 @@ def _options(service: Service, body: Sampling, wanted: Wanted, grammar: Grammar 
         ignore_eos=bool(body.ignore_eos),
         min_tokens=min_tokens,
         top_logprobs=wanted.top_logprobs or 0,
-        prompt_logprobs=-1 if wanted.prompt_logprobs is None else wanted.prompt_logprobs,
+        prompt_logprobs=wanted.top_logprobs if wanted.echoes and wanted.top_logprobs is not None else -1,
         shaping=_read_shaping(body, num_tokens, grammar),
     )
 

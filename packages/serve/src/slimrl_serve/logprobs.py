@@ -72,22 +72,3 @@ def _by_name(names: TokenNames, token: int, logprob: float, top: Top) -> dict[st
     for other, theirs in top if any(other == token for other, _ in top) else (*top, (token, logprob)):
         named.setdefault(names.name(other), theirs)
     return named
-
-
-def prompt_logprobs(names: TokenNames, choice: Choice, num_top: int | None) -> list[dict[str, Any] | None] | None:
-    """Return the `prompt_logprobs` in vLLM's format: for each token the scores of itself and of the likeliest, by token
-    id. None if they are not requested."""
-    if num_top is None:
-        return None
-    entries: list[dict[str, Any] | None] = [None]
-    for token, score in zip(choice.request.prompt[1:], choice.prompt_scores, strict=True):
-        # vLLM's order: the prompt's own token first, regardless of its rank, then the likeliest.
-        ranked = [(token, score.logprob, score.rank)]
-        ranked += [(other, value, rank) for rank, (other, value) in enumerate(score.top[:num_top], 1) if other != token]
-        entries.append(
-            {
-                str(other): {"logprob": value, "rank": rank, "decoded_token": names.vocabulary.token_text(other)}
-                for other, value, rank in ranked
-            }
-        )
-    return entries

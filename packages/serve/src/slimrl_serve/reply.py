@@ -113,8 +113,8 @@ async def unless_gone(
     client_left = False
     try:
         return await run_unless_gone(work, request.receive)
-    except ClientGone as error:
+    except ClientGone:
         client_left = True
-        raise ApiError(499, "The client closed the connection.") from error
+        raise
     finally:
         close(client_left)

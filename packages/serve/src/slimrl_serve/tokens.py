@@ -8,7 +8,7 @@ from slimrl_serve.bodies import DetokenizeBody, GenerateBody, GenerateSampling, 
 from slimrl_serve.chat import render
 from slimrl_serve.errors import bad_request
 from slimrl_serve.generation import Choice, Generation, Wanted, start_generation, take_turns
-from slimrl_serve.logprobs import TokenNames, chat_logprobs, prompt_logprobs, sampled_scores
+from slimrl_serve.logprobs import TokenNames, chat_logprobs, sampled_scores
 from slimrl_serve.service import Service
 
 # A body of megabytes would delay the running streams, because most of the work on it holds the GIL.
@@ -78,7 +78,7 @@ async def open_generation(service: Service, body: GenerateBody) -> Generation:
     if least > asked:
         raise bad_request(f"min_tokens = {least} is more than the {asked} at most.", "sampling_params.min_tokens")
     sampling = sampling.model_copy(update={"min_tokens": min(least, room)})
-    wanted = Wanted(min(asked, room), sampling.logprobs, sampling.prompt_logprobs)
+    wanted = Wanted(min(asked, room), sampling.logprobs)
     request_id = body.request_id or f"generate-{uuid.uuid4().hex}"
     grammar = await service.formats.grammar_of(sampling)
     return start_generation(service, [body.token_ids], sampling, [wanted], request_id, grammar)
@@ -104,7 +104,6 @@ async def reply_to(generation: Generation, sampling: GenerateSampling) -> dict[s
     return {
         "request_id": generation.request_id,
         "choices": await take_turns(write, generation.choices),
-        "prompt_logprobs": prompt_logprobs(names, generation.choices[0], sampling.prompt_logprobs),
     }
 
 

@@ -97,8 +97,8 @@ class Small:
 
     def eventually_taken(self, num: int) -> None:
         deadline = time.monotonic() + 10
-        while len(self.http.connections) != num:
-            assert time.monotonic() < deadline, self.http.connections
+        while len(self.http._server.server_state.connections) != num:
+            assert time.monotonic() < deadline, self.http._server.server_state.connections
             time.sleep(0.005)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -103,8 +104,11 @@ _FULL = Refusal(
 )
 
 
-class ClientGone(Exception):
+class ClientGone(HTTPException):
     """The client closed the connection before its answer was ready."""
+
+    def __init__(self) -> None:
+        super().__init__(499, "The client closed the connection.")
 
 
 async def run_unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:

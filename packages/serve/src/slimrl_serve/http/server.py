@@ -8,8 +8,6 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Collection
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -76,11 +74,6 @@ class HttpServer:
         self._socket, self._grace_s = listening, grace_s
         # A daemon, so that a server that was not stopped does not keep the process alive.
         self._thread = threading.Thread(target=self.run, name="http", daemon=True)
-
-    @property
-    def connections(self) -> Collection[Any]:
-        """The open connections."""
-        return self._server.server_state.connections
 
     @property
     def address(self) -> str:
