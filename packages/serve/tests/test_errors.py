@@ -17,6 +17,9 @@ from slimrl_serve.http.server import listen
 
 USER = [{"role": "user", "content": "hi"}]
 IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+MANY_SCORES = {"n": 128, "logprobs": True, "top_logprobs": 20}
+DEEP = {"name": "f", "arguments": '{"a":' * 900 + "1" + "}" * 900}
+DEEP_CALL = {"role": "assistant", "tool_calls": [{"function": DEEP}]}
 JSON = {"Content-Type": "application/json"}
 
 
@@ -78,11 +81,26 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
             "repetition_penalty",
         ),
         ("/update_weights", {"weight_dir": "/nope", "version": 1}, "not a directory"),
+        ("/update_weights", {"weight_dir": "/dev", "version": 1}, "no model.safetensors"),
+        # Bodies that ask for more than the server should spend.
+        ("/v1/completions", b'{"user":' + b"[" * 65 + b"]" * 65 + b"}", "64 deep"),
+        ("/v1/completions", b'{"user":' + b"[" * 60_000 + b"]" * 60_000 + b"}", "64 deep"),
+        ("/v1/completions", b'{"user":[' + b"{}," * 70_000 + b"1]}", "braces and brackets"),
+        ("/v1/completions", b'{"prompt":[' + b"1," * 2**21 + b"1,1]}", "commas"),
+        ("/v1/completions", {"prompt": [[5] * 500] * 200, "echo": True, "logprobs": 20}, "log-probabilities"),
+        ("/v1/chat/completions", {"messages": USER, **MANY_SCORES}, "log-probabilities"),
+        ("/v1/chat/completions", {"messages": [*USER, DEEP_CALL]}, "context length"),
+        ("/inference/v1/generate", {"token_ids": [1], "request_id": "x" * 10**6}, "1024"),
         ("/update_weights", {"weight_dir": "a\0b", "version": 1}, "not a directory"),
     ],
 )
-def test_a_mistake_is_named(http: httpx.Client, path: str, body: dict[str, Any], complaint: str) -> None:
-    assert complaint in refused(http.post(path, json=body), 400)["message"]
+def test_a_mistake_is_named_in_few_words(
+    http: httpx.Client, path: str, body: dict[str, Any] | bytes, complaint: str
+) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    reply = http.post(path, content=content, headers=JSON)
+    assert complaint in refused(reply, 400)["message"]
+    assert len(reply.content) < 1000
 
 
 @pytest.mark.parametrize(
@@ -176,7 +194,8 @@ def test_unknown_routes_models_and_methods_have_their_statuses(http: httpx.Clien
     assert http.get("/v1/completions").headers["allow"] == "POST"
     refused(http.get("/v1/completions"), 405)
     for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/chat/completions", {"messages": USER})):
-        error = refused(http.post(path, json={**body, "model": "gpt"}), 404)
+        error = refused(http.post(path, json={**body, "model": "gpt" * 10**5}), 404)
+        assert len(error["message"]) < 200
         assert error["code"] == "model_not_found"
         assert "`tiny`" in error["message"]
 

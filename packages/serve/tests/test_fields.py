@@ -5,10 +5,13 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from packages.serve.tests.conftest import CONTEXT_LEN, serving
+from slimrl_serve.bodies import Body, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 
 USER = [{"role": "user", "content": "hi"}]
+MANY = [None] * 1000
 # The smallest request to each route that samples, and to those that do not.
 SAMPLING = {
     "/v1/completions": {"prompt": "a", "max_tokens": 1},
@@ -160,3 +163,26 @@ def test_a_model_is_found_by_its_name(tiny_dir: Path, name: str) -> None:
             error = reply.json()["error"]
             assert (error["code"], error["type"], error["param"]) == ("model_not_found", "not_found_error", "model")
             assert f"`{unknown}` does not exist" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (CompletionBody, {"prompt": MANY}),
+        (CompletionBody, {"prompt": [MANY]}),
+        (CompletionBody, {"prompt": [[1, None]] * 1000}),
+        (CompletionBody, {"prompt": "a", "stop": MANY}),
+        (CompletionBody, {"prompt": "a", "stop_token_ids": MANY}),
+        (CompletionBody, {"prompt": "a", "logit_bias": {str(index): None for index in range(1000)}}),
+        (ChatBody, {"messages": MANY}),
+        (ChatBody, {"messages": [{"role": "user", "content": MANY}]}),
+        (ChatBody, {"messages": [{**USER[0], "tool_calls": MANY}]}),
+        (ChatBody, {"messages": USER, "tools": MANY}),
+        (TokenizeBody, {"messages": MANY}),
+        (DetokenizeBody, {"tokens": MANY}),
+    ],
+)
+def test_a_list_of_mistakes_is_a_few_errors(kind: type[Body], fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate(fields)
+    assert caught.value.error_count() <= 5
