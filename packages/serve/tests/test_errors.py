@@ -201,12 +201,8 @@ def test_unknown_routes_models_and_methods_have_their_statuses(http: httpx.Clien
 
 
 def test_a_body_that_is_too_large_or_of_unknown_length_is_refused(http: httpx.Client) -> None:
-    def pieces():
-        for _ in range(MAX_BODY_BYTES // 2**20 + 1):
-            yield b" " * 2**20
-
     refused(http.post("/v1/completions", content=b" " * (MAX_BODY_BYTES + 1), headers=JSON), 413)
-    refused(http.post("/v1/completions", content=pieces(), headers=JSON), 411)
+    refused(http.post("/v1/completions", content=iter([b"{}"]), headers=JSON), 411)
 
 
 def test_an_api_key_guards_everything_but_health(tiny_dir: Path) -> None:
@@ -279,9 +275,9 @@ def test_an_address_that_others_reach_needs_a_key() -> None:
 def test_a_taken_port_is_a_message_that_names_the_flag() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"port {port} is taken by another program"):
+        with pytest.raises(UserError, match=f"127.0.0.1:{port}: Address already in use.*another --host or --port"):
             listen("127.0.0.1", port)
-    with pytest.raises(UserError, match=r"host = 203\.0\.113\.1 is no address of this machine"):
+    with pytest.raises(UserError, match=r"203\.0\.113\.1:0: Cannot assign requested address"):
         listen("203.0.113.1", 0)
 
 

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from slimrl.inference.grammar import Grammar
@@ -212,7 +213,7 @@ def start_generation(
         for _ in range(num):
             # Every choice has its own seed: the choices of a prompt differ, and repeat with the request's seed.
             params = _params(body, want, (seed + len(choices) * SEED_STEP) % 2**64)
-            decode = service.model.vocabulary.decoder(body.skip_special_tokens is not False)
+            decode = partial(service.model.vocabulary.decode, skip_special=body.skip_special_tokens is not False)
             text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output), options.min_tokens)
             job = Job(prompt, params, options, streams=want.streams, arrived=arrived)
             # Without stop strings the text is not decoded after each token, but only when a reply needs it.

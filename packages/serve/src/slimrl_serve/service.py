@@ -7,7 +7,9 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
 
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
@@ -94,8 +96,7 @@ class Service:
         return "default" if version == NOT_GIVEN else str(version)
 
     def card(self) -> dict[str, Any]:
-        """Describe the served model for OpenAI's clients. Raises ApiError 503 as `check_ready` does."""
-        self.check_ready()
+        """Describe the served model for OpenAI's clients."""
         return {
             "id": self.name,
             "object": "model",
@@ -168,6 +169,16 @@ class Service:
                 code="queue_full",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
+
+
+def ready_service(request: Request) -> Service:
+    """Return the service of a request's app. Raises ApiError 503 as `check_ready` does."""
+    service: Service = request.app.state.service
+    service.check_ready()
+    return service
+
+
+Served = Annotated[Service, Depends(ready_service)]
 
 
 def _reserve(engine: Engine, config: ServeConfig) -> None:

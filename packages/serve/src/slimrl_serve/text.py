@@ -43,10 +43,6 @@ class Vocabulary:
         )
         return cast(str, text)
 
-    def decoder(self, skip_special: bool) -> Callable[[Sequence[int]], str]:
-        """Return the function `decode` with a fixed `skip_special`."""
-        return lambda token_ids: self.decode(token_ids, skip_special)
-
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes of a token; they may be only a part of a character."""
         if token not in self._bytes:

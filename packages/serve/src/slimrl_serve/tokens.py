@@ -4,19 +4,21 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from fastapi.responses import JSONResponse
+
 from slimrl_serve.bodies import DetokenizeBody, GenerateBody, GenerateSampling, TokenizeBody
 from slimrl_serve.chat import render
 from slimrl_serve.errors import bad_request
 from slimrl_serve.generation import Choice, Generation, Wanted, start_generation, take_turns
 from slimrl_serve.logprobs import TokenNames, chat_logprobs, sampled_scores
-from slimrl_serve.service import Service
+from slimrl_serve.service import Served, Service
 
 # A body of megabytes would delay the running streams, because most of the work on it holds the GIL.
 MOST_CONTEXTS = 64  # a request may convert this many times `context_len` tokens
 CHARACTERS = 4  # characters that are counted as one token
 
 
-async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
+async def tokenize(service: Served, body: TokenizeBody) -> JSONResponse:
     """Return the token ids of a prompt, or of messages as the chat template renders them, in vLLM's format."""
     service.check_model(body.model)
     if (body.prompt is None) == (body.messages is None):
@@ -34,15 +36,11 @@ async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
         raise bad_request(f"The text has {len(text)} characters; send at most {most} at once.", "prompt")
     token_ids = await service.encode(text, add_special)
     names = [service.model.vocabulary.token_text(token) for token in token_ids] if body.return_token_strs else None
-    return {
-        "count": len(token_ids),
-        "max_model_len": service.config.context_len,
-        "tokens": token_ids,
-        "token_strs": names,
-    }
+    content = {"count": len(token_ids), "max_model_len": service.config.context_len, "tokens": token_ids}
+    return JSONResponse({**content, "token_strs": names})
 
 
-def detokenize(service: Service, body: DetokenizeBody) -> dict[str, Any]:
+async def detokenize(service: Served, body: DetokenizeBody) -> dict[str, Any]:
     """Return the text of token ids, including special tokens."""
     service.check_model(body.model)
     vocabulary = service.model.vocabulary
@@ -53,7 +51,7 @@ def detokenize(service: Service, body: DetokenizeBody) -> dict[str, Any]:
     return {"prompt": vocabulary.decode(body.tokens, skip_special=False)}
 
 
-def tokenizer_info(service: Service) -> dict[str, Any]:
+async def tokenizer_info(service: Served) -> dict[str, Any]:
     """Return the special tokens and the chat template, in vLLM's format."""
     tokenizer: Any = service.model.policy.tokenizer
     return {

@@ -57,21 +57,18 @@ class WeightTransfer:
 
     async def init_weight_transfer_engine(self, body: InitTransferBody, request: Request) -> Plain:
         """Join the process group of a trainer that broadcasts weights, until it leaves; directories need `{}`."""
-        self._service.check_ready()
         if isinstance(body.init_info, JoinInfo):
             await unless_gone(request, self._join(body.init_info))
         return {"message": "Weight transfer initialized"}
 
     async def start_weight_update(self) -> Plain:
         """Start an update in several calls. An unfinished one is discarded."""
-        self._service.check_ready()
         async with self._changing:
             self._staged = {}
         return {"message": "Weight update started"}
 
     async def update_weights(self, body: UpdateBody, request: Request) -> Plain:
         """Replace the weights; running sequences continue with the new ones. With `update_info` only at finish."""
-        self._service.check_ready()
         if body.update_info:
             await unless_gone(request, self._stage(body.update_info), self._break_off)
             return {"status": "received", "version": self._service.engine.version}
@@ -84,7 +81,6 @@ class WeightTransfer:
 
     async def finish_weight_update(self, body: FinishBody | None = None) -> Plain:
         """Sample from the received weights from now on, as `weight_version`; without it the version stays."""
-        self._service.check_ready()
         version = self._service.engine.version if body is None or body.weight_version is None else body.weight_version
         async with self._changing:
             staged, self._staged = self._staged, None
@@ -99,7 +95,6 @@ class WeightTransfer:
 
     async def weight_info(self) -> Plain:
         """Return the version of the weights, `default` for the initial ones."""
-        self._service.check_ready()
         return {"weight_version": self._service.version_name(self._service.engine.version)}
 
     async def weight_checker(self, body: CheckBody) -> Plain:

@@ -3,9 +3,7 @@ served application. Needs the extra `server`.
 """
 
 import asyncio
-import errno
 import logging
-import os
 import socket
 import threading
 
@@ -25,25 +23,11 @@ END_S = 2.0  # for cancelled requests to stop
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 chooses a free port. Raises UserError if the address cannot be used."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((host, address[1]), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise UserError(f"host = {host} is no address of this machine: {error.strerror}. Set another --host.") from None
-    try:
-        # A restarted server may take the port while old connections are in TIME_WAIT.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        known = {
-            errno.EADDRINUSE: f"port {port} is taken by another program. Set another --port, or 0 for a free one",
-            errno.EACCES: f"port {port} needs privileges. Set --port to one above 1023",
-            errno.EADDRNOTAVAIL: f"host = {host} is no address of this machine. Set another --host",
-        }
-        why = known.get(error.errno or 0, os.strerror(error.errno or 0))
-        raise UserError(f"Cannot listen on {host}:{port}: {why}.") from None
-    return listening
+        why = error.strerror or error
+        raise UserError(f"Cannot listen on {host}:{port}: {why}. Set another --host or --port.") from None
 
 
 class HttpServer:
