@@ -118,7 +118,7 @@ BUDGETS = {
     "slimrl_envs": 8_450,
     "slimrl_sandbox": 2_450,
     "slimrl_search": 4_500,
-    "slimrl_serve": 5_300,
+    "slimrl_serve": 3_650,
     "slimrl_tools": 9_450,
     "slimrl_view": 2_450,
 }

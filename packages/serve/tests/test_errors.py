@@ -60,12 +60,11 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
         ("/v1/chat/completions", {"messages": USER, "parallel_tool_calls": 1}, "parallel_tool_calls"),
         *(
             ("/v1/chat/completions", {"messages": USER, "chat_template_kwargs": {name: []}}, name)
-            for name in ("conversation", "messages")
+            for name in ("conversation", "messages", "chat_template", "tokenize")
         ),
         ("/v1/chat/completions", {"messages": USER, "top_logprobs": 3}, "logprobs = true"),
         ("/v1/chat/completions", {"messages": USER, "response_format": {"type": "yaml"}}, "response_format"),
         ("/v1/chat/completions", {"messages": USER, "tool_choice": "required"}, "tool_choice"),
-        ("/v1/chat/completions", {"messages": USER, "chat_template_kwargs": {"tokenize": True}}, "tokenize"),
         (
             "/v1/chat/completions",
             {"messages": USER, "continue_final_message": True, "add_generation_prompt": True},

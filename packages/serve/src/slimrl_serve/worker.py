@@ -10,7 +10,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -100,19 +100,18 @@ class EngineThread:
     def submit(self, job: Job) -> None:
         """Queue a job; `job.arrived` reports its progress."""
         self._counted.add(job)
-        self._put(lambda engine: self._submit(engine, job)).add_done_callback(lambda done: self._check(done, job))
+        self._put_for(job, self._submit)
 
     def close(self, job: Job) -> None:
         """Close a job, as every job needs. If it is still running, its slot is free after the present step."""
         self._counted.discard(job)
         # It may finish before the command runs; the command then does nothing.
         if not job.is_done:
-            self._put(lambda engine: self._cancel(engine, job)).add_done_callback(lambda done: self._check(done, job))
+            self._put_for(job, self._cancel)
 
     async def call(self, function: Callable[[Engine], T]) -> T:
         """Run a function on the thread, between two steps, and return its result or raise its exception."""
-        result: Awaitable[T] = asyncio.wrap_future(self._put(function))
-        return await result
+        return await asyncio.wrap_future(self._put(function))
 
     async def set_paused(self, paused: bool) -> None:
         """Stop sampling, or continue. Running and new requests wait meanwhile."""
@@ -132,12 +131,16 @@ class EngineThread:
         future.set_exception(RuntimeError(ENDED))
         return future
 
-    def _check(self, done: "Future[None]", job: Job) -> None:
-        """Fail a job that could not be submitted or cancelled."""
-        if error := done.exception():
-            if not self.ended:
-                LOG.error("the engine failed at a request", exc_info=error)
-            self._lose([job])
+    def _put_for(self, job: Job, function: Callable[[Engine, Job], None]) -> None:
+        """Run a function of a job as `_put` does. The job fails if the function does."""
+
+        def check(done: "Future[None]") -> None:
+            if error := done.exception():
+                if not self.ended:
+                    LOG.error("the engine failed at a request", exc_info=error)
+                self._lose([job])
+
+        self._put(lambda engine: function(engine, job)).add_done_callback(check)
 
     def _run(self) -> None:
         try:
@@ -217,6 +220,7 @@ class EngineThread:
             engine.cancel(request)
 
     def _end(self) -> None:
+        """Fail all open jobs and waiting commands, and every later one at once."""
         with self._ending:
             self.ended = True
         self._lose(list(self._open.values()))
