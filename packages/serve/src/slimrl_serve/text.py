@@ -28,7 +28,7 @@ class Vocabulary:
         self._byte_of = byte_alphabet()
         self._strings: dict[int, str] = {}
         self._bytes: dict[int, bytes] = {}
-        self._special = frozenset(tokenizer.all_special_ids)
+        self._special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
         self.num_tokens = num_tokens
         self.longest_token = max(map(len, tokenizer.get_vocab()))  # in characters: no token covers more of a text
 

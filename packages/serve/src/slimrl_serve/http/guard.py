@@ -71,7 +71,7 @@ class Guard:
 
     async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the whole body, and then let the application answer."""
-        body, more = bytearray(), True
+        body, held, more = bytearray(), 0, True
         try:
             while more:
                 message = await receive()
@@ -79,20 +79,22 @@ class Guard:
                     return
                 part = message.get("body", b"")
                 body += part
+                held += len(part)
                 self._num_held += len(part)
                 # Small bodies always pass, because others could fill the room for large ones.
-                if self._num_held > MAX_BODIES_BYTES and len(body) > SMALL_BODY_BYTES:
+                if self._num_held > MAX_BODIES_BYTES and held > SMALL_BODY_BYTES:
                     await self._respond(_FULL)(scope, receive, send)
                     return
                 more = message.get("more_body", False)
             first: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+            body.clear()
 
             async def receive_next() -> Message:
                 return first.pop() if first else await receive()
 
             await self._app(scope, receive_next, send)
         finally:
-            self._num_held -= len(body)
+            self._num_held -= held
 
 
 _FULL = Refusal(

@@ -24,7 +24,8 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 chooses a free port. Raises UserError if the address cannot be used."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server((host, address[1]), family=family, backlog=BACKLOG)
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # `::` also serves IPv4
+        return socket.create_server((host, address[1]), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         why = error.strerror or error
         raise UserError(f"Cannot listen on {host}:{port}: {why}. Set another --host or --port.") from None
