@@ -223,10 +223,9 @@ def inference_bodies(places: Sequence[Path]) -> dict[str, Sequence[Body]]:
         {"prompt": "a b", **sampling, "logprobs": 2, "echo": True},
         {"prompt": [[1, 2], [3]], **stops, "return_token_ids": True},
         {"prompt": ["a", "b"], "max_tokens": 4, **stream},
-        {"prompt": [1, 2, 3], "max_tokens": 2, "prompt_logprobs": 2, "skip_special_tokens": False},
+        {"prompt": [1, 2, 3], "max_tokens": 2, "echo": True, "logprobs": 2, "skip_special_tokens": False},
     ]
     return {
-        **dialect_bodies(),
         "/v1/chat/completions": chat,
         "/v1/chat/completions/tokens": [{"tokens": [1, 2], **body} for body in chat],
         "/v1/completions": completions,
@@ -238,38 +237,7 @@ def inference_bodies(places: Sequence[Path]) -> dict[str, Sequence[Body]]:
         "/detokenize": [{"tokens": [1, 2, 3]}],
         "/inference/v1/generate": [{"token_ids": [1, 2], "sampling_params": {**stops, "logprobs": 1, "seed": 3}}],
         "/update_weights": [{"weight_dir": str(place), "version": 1} for place in places],
-        "/load_lora_adapter": [{"lora_name": "tiny-a", "lora_path": str(place)} for place in places],
-        "/unload_lora_adapter": [{"lora_name": "tiny-a"}],
         "/resume": [{}],
-    }
-
-
-def dialect_bodies() -> dict[str, Sequence[Body]]:
-    """Valid bodies of the routes of Responses and of Messages."""
-    function = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}}
-    called = {"type": "function_call", "call_id": "1", "name": "f", "arguments": '{"a": 1}'}
-    result = {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "2"}]}
-    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}
-    sampling = {"temperature": 1.0, "top_p": 0.9, "top_k": 5, "seed": 1}
-    user = {"role": "user", "content": "a b"}
-    tool = {"name": "f", "description": "d", "input_schema": {"type": "object"}}
-    use = {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {"a": 1}}]}
-    used = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "2"}]}
-    messages = [
-        {"messages": [user], "max_tokens": 3, "system": [{"type": "text", "text": "a"}], **sampling},
-        {"messages": [user, use, used], "tools": [tool], "tool_choice": {"type": "auto"}, "max_tokens": 3},
-        {"messages": [user, {"role": "assistant", "content": "a"}], "max_tokens": 4, "stream": True},
-        {"messages": [user], "max_tokens": 8, "stop_sequences": ["a", "bc"], "model": "tiny"},
-    ]
-    return {
-        "/v1/responses": [
-            {"input": "a b", "instructions": "c", "max_output_tokens": 3, "store": False, **sampling},
-            {"input": [user, called, result], "tools": [function], "tool_choice": "auto", "max_output_tokens": 3},
-            {"input": [user, said, user], "max_output_tokens": 4, "stream": True, "top_logprobs": 2},
-            {"input": "a", "previous_response_id": "resp_1", "text": {"format": {"type": "text"}}},
-        ],
-        "/v1/messages": messages,
-        "/v1/messages/count_tokens": [{"messages": [user], "tools": [tool], "system": "a"}],
     }
 
 

@@ -1,6 +1,7 @@
 """Adapters as PEFT saves them are merged as PEFT merges them, and what cannot be merged is named."""
 
 import json
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -82,3 +83,73 @@ def test_half_a_pair_is_refused(tmp_path: Path) -> None:
     save_file({other: tensors[other] for other in others}, tmp_path / WEIGHTS)
     with pytest.raises(UserError, match="does not have one pair of matrices"):
         read_adapter(tmp_path, tiny_module("llama"))
+
+
+def change_config(directory: Path, **settings: Any) -> None:
+    path = directory / CONFIG
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"use_dora": True},
+        {"bias": "all"},
+        {"rank_pattern": {"q_proj": 2}},
+        {"kasa_config": {}},
+        *(
+            {"init_lora_weights": name}
+            for name in ("pissa", "pissa_niter_4", "olora", "corda", "loftq", "lora_ga")  # they change the base
+        ),
+        *({"lora_alpha": value} for value in (math.nan, math.inf, -1, 0, True, 10**400, "6")),
+        {"r": 10**8},
+    ],
+    ids=lambda settings: str(settings)[:40],
+)
+def test_settings_that_cannot_be_merged_are_refused_by_name(tmp_path: Path, settings: dict[str, Any]) -> None:
+    save(tmp_path, "llama", target_modules=["q_proj"])
+    change_config(tmp_path, **settings)
+    numbers = {"lora_alpha": "both must be positive", "r": "r at most"}
+    ((name, _),) = settings.items()
+    with pytest.raises(UserError, match=numbers.get(name, f"has {name} = ")):
+        read_adapter(tmp_path, tiny_module("llama"))
+
+
+@pytest.mark.parametrize("init", [True, False, None, "gaussian", "eva", "orthogonal", "mica"])
+def test_an_initialisation_that_keeps_the_base_is_taken(tmp_path: Path, init: Any) -> None:
+    save(tmp_path, "llama", target_modules=["q_proj"])
+    change_config(tmp_path, init_lora_weights=init)
+    assert read_adapter(tmp_path, tiny_module("llama")).scale == 2.0
+
+
+def pair(directory: Path, dtype: torch.dtype, shape: tuple[int, int] = (2, 4)) -> Path:
+    """Save an adapter of rank 2 for a linear layer of 4 x 4, whose first matrix has this dtype and shape."""
+    (directory / CONFIG).write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4}))
+    a, b = (f"base_model.model.0.lora_{part}.weight" for part in "AB")
+    save_file({a: torch.ones(shape).to(dtype), b: torch.ones(4, 2)}, directory / WEIGHTS)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "complaint"),
+    [
+        *((dtype, (2, 4), "quantised") for dtype in (torch.complex64, torch.int8, torch.bool, torch.float8_e4m3fn)),
+        (torch.float32, (200, 400), "does not fit"),
+    ],
+)
+def test_pairs_of_other_numbers_or_sizes_are_refused(
+    tmp_path: Path, dtype: torch.dtype, shape: tuple[int, int], complaint: str
+) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False))
+    assert read_adapter(pair(tmp_path, torch.float16), module).pairs
+    with pytest.raises(UserError, match=complaint):
+        read_adapter(pair(tmp_path, dtype, shape), module)
+
+
+@pytest.mark.parametrize(
+    "config", ["[" * 100_000, '{"peft_type": "LORA", "r": ' + "9" * 10_000 + "}", " " * 2**21, "\xff"], ids=range(4)
+)
+def test_a_damaged_config_is_a_line(tmp_path: Path, config: str) -> None:
+    (tmp_path / CONFIG).write_bytes(config.encode("latin-1"))
+    with pytest.raises(UserError, match=r"adapter_config\.json"):
+        read_adapter(tmp_path, torch.nn.Sequential(torch.nn.Linear(4, 4)))

@@ -105,7 +105,6 @@ PLUGIN_FLOORS = {
 }
 # The only places where a plug-in imports, or starts, another one: its pyproject.toml and its README say so, too.
 BORROWED = {
-    ("slimrl_cluster.commands.sampler", "slimrl_serve.signals"),
     ("slimrl_cluster.commands.sampler", "slimrl_serve.start"),
     ("slimrl_sandbox.server", "slimrl_serve.http"),
     ("slimrl_search.services.container", "slimrl_sandbox"),
@@ -118,7 +117,7 @@ BUDGETS = {
     "slimrl_envs": 8_450,
     "slimrl_sandbox": 1_800,
     "slimrl_search": 4_500,
-    "slimrl_serve": 5_300,
+    "slimrl_serve": 3_650,
     "slimrl_tools": 9_450,
     "slimrl_view": 2_450,
 }

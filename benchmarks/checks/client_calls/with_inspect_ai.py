@@ -1,4 +1,4 @@
-"""The package inspect_ai, by two of its providers."""
+"""The package inspect_ai."""
 
 import asyncio
 
@@ -8,7 +8,6 @@ from inspect_ai.util import json_schema
 from outcome import ADDRESS, FUNCTION, MODEL, QUESTION, report
 from pydantic import BaseModel
 
-URLS = {"openai": f"{ADDRESS}/v1", "openai-api/local": f"{ADDRESS}/v1"}
 PROPERTIES = {name: {"type": "integer"} for name in FUNCTION["parameters"]["properties"]}
 ADD = ToolInfo(
     name="add", description=FUNCTION["description"], parameters=ToolParams(properties=PROPERTIES, required=["a", "b"])
@@ -19,25 +18,21 @@ class Sum(BaseModel):
     sum: int
 
 
-def generate(provider, tools=(), more=None, **config):
-    model = get_model(f"{provider}/{MODEL}", base_url=URLS[provider], api_key="none", memoize=False, **(more or {}))
+def generate(tools=(), **config):
+    model = get_model(f"openai-api/local/{MODEL}", base_url=f"{ADDRESS}/v1", api_key="none", memoize=False)
     settings = GenerateConfig(max_tokens=100, max_retries=0, **config)
     output = asyncio.run(model.generate(QUESTION, tools=list(tools), config=settings))
     calls = output.message.tool_calls or []
     return [call.arguments for call in calls] or output.completion
 
 
-RESPONSES = {"responses_api": True}
 SCHEMA = ResponseSchema(name="sum", json_schema=json_schema(Sum))
 report(
     {
-        "chat": lambda: generate("openai-api/local", temperature=0),
-        "chat, tools": lambda: generate("openai-api/local", [ADD], temperature=0),
-        "chat, logprobs": lambda: generate("openai-api/local", logprobs=True, top_logprobs=2),
-        "chat, seed, stop": lambda: generate("openai-api/local", seed=1, stop_seqs=["42"]),
-        "structured output, chat": lambda: generate("openai-api/local", response_schema=SCHEMA),
-        "responses": lambda: generate("openai", more=RESPONSES, temperature=0),
-        "responses, tools": lambda: generate("openai", [ADD], RESPONSES, temperature=0),
-        "structured output, responses": lambda: generate("openai", more=RESPONSES, response_schema=SCHEMA),
+        "chat": lambda: generate(temperature=0),
+        "chat, tools": lambda: generate([ADD], temperature=0),
+        "chat, logprobs": lambda: generate(logprobs=True, top_logprobs=2),
+        "chat, seed, stop": lambda: generate(seed=1, stop_seqs=["42"]),
+        "structured output, chat": lambda: generate(response_schema=SCHEMA),
     }
 )

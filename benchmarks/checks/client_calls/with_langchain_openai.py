@@ -7,7 +7,6 @@ from pydantic import BaseModel
 
 HERE = {"base_url": f"{ADDRESS}/v1", "api_key": "none", "model": MODEL, "temperature": 0, "max_retries": 0}
 CHAT = ChatOpenAI(**HERE)
-RESPONSES = ChatOpenAI(**HERE, use_responses_api=True)
 
 
 class Sum(BaseModel):
@@ -31,8 +30,5 @@ report(
         "structured output, chat, by a tool": lambda: CHAT.with_structured_output(
             Sum, method="function_calling"
         ).invoke(QUESTION),
-        "responses": lambda: RESPONSES.invoke(QUESTION).content,
-        "responses, stream": lambda: sum(1 for _ in RESPONSES.stream(QUESTION)),
-        "responses, tools": lambda: RESPONSES.bind_tools([TOOL]).invoke(QUESTION).tool_calls[0]["args"],
     }
 )

@@ -1,7 +1,7 @@
-"""The package litellm: its own form of a call, translated to chat and to Responses."""
+"""The package litellm: its own form of a call, translated to chat."""
 
 import litellm
-from outcome import ADDRESS, MESSAGES, MODEL, QUESTION, TOOL, report
+from outcome import ADDRESS, MESSAGES, MODEL, TOOL, report
 
 HERE = {"model": f"openai/{MODEL}", "api_base": f"{ADDRESS}/v1", "api_key": "none", "num_retries": 0}
 CHAT = {**HERE, "messages": MESSAGES, "temperature": 0}
@@ -25,6 +25,5 @@ report(
         "structured output, chat": lambda: (
             litellm.completion(**CHAT, response_format=FORMAT).choices[0].message.content
         ),
-        "responses": lambda: litellm.responses(**HERE, input=QUESTION, temperature=0).output[0].content[0].text,
     }
 )

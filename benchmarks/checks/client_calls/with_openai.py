@@ -1,12 +1,11 @@
 """The package openai."""
 
 from openai import OpenAI
-from outcome import ADDRESS, FUNCTION, MESSAGES, MODEL, QUESTION, TOOL, report
+from outcome import ADDRESS, MESSAGES, MODEL, TOOL, report
 from pydantic import BaseModel
 
 CLIENT = OpenAI(base_url=f"{ADDRESS}/v1", api_key="none", max_retries=0)
 CHAT = {"model": MODEL, "messages": MESSAGES, "temperature": 0}
-RESPONSE = {"model": MODEL, "input": QUESTION, "temperature": 0}
 
 
 class Sum(BaseModel):
@@ -21,11 +20,6 @@ def streamed(**extra):
     with CLIENT.chat.completions.stream(**CHAT, **extra) as stream:
         stream.until_done()
         return stream.get_final_completion().choices[0].message.content
-
-
-def streamed_response(**extra):
-    with CLIENT.responses.stream(**RESPONSE, **extra) as stream:
-        return stream.until_done().get_final_response().output_text
 
 
 report(
@@ -43,16 +37,6 @@ report(
         "structured output, chat": lambda: (
             CLIENT.chat.completions.parse(**CHAT, response_format=Sum).choices[0].message.parsed
         ),
-        "responses": lambda: CLIENT.responses.create(**RESPONSE).output_text,
-        "responses, stream": streamed_response,
-        "responses, tools": lambda: (
-            CLIENT.responses.create(**RESPONSE, tools=[{"type": "function", **FUNCTION}]).output[0].arguments
-        ),
-        "responses, previous_response_id": lambda: (
-            CLIENT.responses.create(**RESPONSE, previous_response_id=CLIENT.responses.create(**RESPONSE).id).status
-        ),
-        "responses, web_search": lambda: CLIENT.responses.create(**RESPONSE, tools=[{"type": "web_search"}]).status,
-        "structured output, responses": lambda: CLIENT.responses.parse(**RESPONSE, text_format=Sum).output_parsed,
         "models list": lambda: [model.id for model in CLIENT.models.list()],
         "models retrieve": lambda: CLIENT.models.retrieve(MODEL).id,
     }

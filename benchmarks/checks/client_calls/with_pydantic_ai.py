@@ -5,7 +5,7 @@ import asyncio
 from outcome import ADDRESS, FUNCTION, MODEL, QUESTION, report
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput, Tool
-from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 
@@ -20,27 +20,22 @@ def add(a: int, b: int) -> int:
 ADD = Tool.from_schema(add, FUNCTION["name"], FUNCTION["description"], FUNCTION["parameters"])
 
 
-def agent(kind, **settings):
-    model = kind(MODEL, provider=OpenAIProvider(base_url=f"{ADDRESS}/v1", api_key="none"))
+def agent(**settings):
+    model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=f"{ADDRESS}/v1", api_key="none"))
     return Agent(model, model_settings={"temperature": 0}, retries=0, **settings)
 
 
-async def streamed(kind):
-    async with agent(kind).run_stream(QUESTION) as run:
+async def streamed():
+    async with agent().run_stream(QUESTION) as run:
         return await run.get_output()
 
 
 report(
     {
-        "chat": lambda: agent(OpenAIChatModel).run_sync(QUESTION).output,
-        "chat, stream": lambda: asyncio.run(streamed(OpenAIChatModel)),
-        "chat, tools": lambda: agent(OpenAIChatModel, tools=[ADD]).run_sync(QUESTION).output,
-        "structured output, by a tool": lambda: agent(OpenAIChatModel, output_type=Sum).run_sync(QUESTION).output,
-        "structured output, chat": lambda: (
-            agent(OpenAIChatModel, output_type=NativeOutput(Sum)).run_sync(QUESTION).output
-        ),
-        "responses": lambda: agent(OpenAIResponsesModel).run_sync(QUESTION).output,
-        "responses, stream": lambda: asyncio.run(streamed(OpenAIResponsesModel)),
-        "responses, tools": lambda: agent(OpenAIResponsesModel, tools=[ADD]).run_sync(QUESTION).output,
+        "chat": lambda: agent().run_sync(QUESTION).output,
+        "chat, stream": lambda: asyncio.run(streamed()),
+        "chat, tools": lambda: agent(tools=[ADD]).run_sync(QUESTION).output,
+        "structured output, by a tool": lambda: agent(output_type=Sum).run_sync(QUESTION).output,
+        "structured output, chat": lambda: agent(output_type=NativeOutput(Sum)).run_sync(QUESTION).output,
     }
 )

@@ -199,7 +199,10 @@ def test_others_are_not_served_without_a_token() -> None:
 
 
 def test_a_port_that_is_taken_is_told() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening, pytest.raises(UserError, match="another --port"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        pytest.raises(UserError, match="another --host or --port"),
+    ):
         serve(make_app(HttpSandbox("http://127.0.0.1:9"), {}, ""), "127.0.0.1", listening.getsockname()[1], "")
 
 

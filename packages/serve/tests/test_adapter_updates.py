@@ -1,24 +1,54 @@
 """A trainer's adapter alone as new weights: merged by the server, it is bit for bit what the trainer computes with."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
+import peft
 import pytest
 import torch
 
 from packages.serve.tests.conftest import InferenceServer, config_of, serving
-from packages.serve.tests.test_adapters import assert_equal, make_adapter
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.errors import UserError
+from slimrl.inference.engine import Engine
 from slimrl.models.load import Policy, load_policy, save_weights
 from slimrl.models.lora import AdapterForm, adapter_form, adapter_tensors, merge_parameters
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.server_link import SamplerAddress
 from slimrl_cluster.inference.weight_sender import WeightSender
+from tests.inference.naive import naive_greedy
+from tests.tiny import tiny_module
 
 CPU = torch.device("cpu")
+PROMPT = list(range(10, 30))
+GREEDY = {"temperature": 0, "max_tokens": 12, "logprobs": 0, "return_token_ids": True, "ignore_eos": True}
+
+
+def make_adapter(directory: Path, seed: int, family: str = "llama", **settings: Any) -> torch.nn.Module:
+    """Saves an adapter whose matrices are both random; returns the base model with the adapter merged."""
+    config = peft.LoraConfig(
+        **{"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "down_proj"], "task_type": "CAUSAL_LM", **settings}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        adapted = peft.get_peft_model(tiny_module(family), config)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, parameter in adapted.named_parameters():
+                if "lora_" in name:
+                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+        adapted.save_pretrained(directory)
+        merged = adapted.merge_and_unload().eval()
+    merged.set_attn_implementation("eager")
+    return merged
+
+
+def assert_equal(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
+    assert all(torch.equal(tensor, others[name]) for name, tensor in weights.items())
 
 
 def adapted(model: Path, dtype: str = "float32", **settings: object) -> Policy:
@@ -51,6 +81,20 @@ def client_of(server: InferenceServer) -> Iterator[RemoteClient]:
 def http(tiny_dir: Path) -> Iterator[httpx.Client]:
     with serving(tiny_dir) as server, httpx.Client(base_url=server.address, timeout=30) as client:
         yield client
+
+
+@pytest.mark.slow
+def test_an_adapter_answers_as_peft_does(tiny_dir: Path, tmp_path: Path) -> None:
+    adapters = [make_adapter(tmp_path / f"{version}", version, use_rslora=version == 1) for version in range(2)]
+    with serving(tiny_dir) as server, httpx.Client(base_url=server.address, timeout=30) as http:
+        for version, merged in enumerate(adapters):
+            body = {"weight_dir": str(tmp_path / f"{version}"), "version": version}
+            assert http.post("/update_weights", json=body).status_code == 200
+            choice = http.post("/v1/completions", json={"prompt": PROMPT, **GREEDY}).json()["choices"][0]
+            assert set(choice["token_versions"]) == {version}
+            tokens, logprobs = naive_greedy(merged, PROMPT, [0] * 12, {0: merged.state_dict()})
+            assert choice["token_ids"] == tokens
+            assert choice["logprobs"]["token_logprobs"] == pytest.approx(logprobs, abs=1e-3)
 
 
 @pytest.mark.slow
@@ -109,15 +153,6 @@ def test_an_adapter_alone_is_an_update_of_its_own(http: httpx.Client, tiny_dir: 
 
 
 @pytest.mark.slow
-def test_no_adapter_alone_is_taken_while_another_is_served(http: httpx.Client, tmp_path: Path):
-    make_adapter(tmp_path, 1)
-    assert http.post("/load_lora_adapter", json={"lora_name": "ada", "lora_path": str(tmp_path)}).status_code == 200
-    refused = http.post("/update_weights", json={"weight_dir": str(tmp_path), "version": 3})
-    assert refused.status_code == 400 and "unload it before an update" in refused.json()["error"]["message"]
-    assert http.post("/unload_lora_adapter", json={"lora_name": "ada"}).status_code == 200
-
-
-@pytest.mark.slow
 def test_an_adapter_of_other_weights_is_refused(tiny_dir: Path, tmp_path: Path):
     other = adapted(tiny_dir)
     with torch.no_grad():
@@ -149,6 +184,30 @@ def test_an_adapter_that_gives_no_finite_numbers_leaves_the_one_before(tiny_dir:
             client.update_weights(tmp_path / "bad", 2)
         assert_equal(served(server), good)
         assert server.service.engine.version == 1
+
+
+@pytest.mark.slow
+def test_an_adapter_that_cannot_be_put_in_place_leaves_the_one_before(
+    tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    publish = Engine.publish
+
+    def fail_once(engine: Engine, version: int) -> None:
+        monkeypatch.setattr(Engine, "publish", publish)
+        raise MemoryError
+
+    single_use = httpx.Limits(max_keepalive_connections=0)  # an error of the server ends the connection
+    with serving(tiny_dir) as server, httpx.Client(base_url=server.address, limits=single_use) as http:
+        for version in range(2):
+            before = {name: tensor.clone() for name, tensor in served(server).items()}
+            make_adapter(tmp_path / f"{version}", version)
+            body = {"weight_dir": str(tmp_path / f"{version}"), "version": version}
+            monkeypatch.setattr(Engine, "publish", fail_once)
+            assert http.post("/update_weights", json=body).status_code == 500
+            assert_equal(served(server), before)
+            assert server.service.engine.version == version - 1
+            assert http.post("/update_weights", json=body).status_code == 200
+            assert server.service.engine.version == version
 
 
 @pytest.mark.slow

@@ -65,9 +65,9 @@ def reply_to(text: str, step: int, in_thoughts: bool) -> tuple[str, list[str], s
     """The content, the queries of the calls and the finish reason; `step` 0 is a reply in one piece."""
     body = ChatBody.model_validate({"messages": MESSAGES, "tools": TOOLS})
     sampling = cast(Any, Sampling(SampledText(text), step))
-    asked = Chat(sampling, cast(Any, None), body, "tiny", in_thoughts=in_thoughts)
+    asked = Chat(sampling, cast(Any, None), body, "tiny", in_thoughts)
     if not step:
-        (choice,) = asyncio.run(asked.reply())["choices"]
+        (choice,) = asyncio.run(asked.whole())["choices"]
         message = choice["message"]
         pieces, reason = [{"content": message["content"], "tool_calls": message.get("tool_calls", [])}], choice
     else:

@@ -13,8 +13,11 @@ from packages.serve.tests.clients.serving import Reference
 from packages.serve.tests.conftest import CONTEXT_LEN
 from slimrl.inference.scheduler import RequestOptions
 from slimrl.types import SamplingParams
+from slimrl_serve.text import Vocabulary
+from tests.tiny import END, tiny_tokenizer
 
 PROMPT = list(range(10, 30))
+TEXT = "Ünïcode: 你好, 🙂🙃! The quick brown fox"
 
 
 @pytest.fixture(scope="module")
@@ -133,17 +136,6 @@ def test_an_echo_scores_the_prompt(http: httpx.Client, direct: Reference, max_to
         assert reply["usage"]["completion_tokens"] == max_tokens
 
 
-def test_prompt_log_probabilities_have_vllms_shape(http: httpx.Client, direct: Reference) -> None:
-    expected = direct.sample(PROMPT, SamplingParams(1), RequestOptions(prompt_logprobs=2))
-    (choice,) = complete(http, prompt=PROMPT, max_tokens=1, prompt_logprobs=2)["choices"]
-    first, *others = choice["prompt_logprobs"]
-    assert first is None
-    for entry, token, score in zip(others, PROMPT[1:], expected.scored, strict=True):
-        assert entry[str(token)]["logprob"] == pytest.approx(score.logprob, abs=1e-4)
-        assert entry[str(token)]["rank"] == score.rank
-        assert len(entry) in (2, 3)
-
-
 def test_a_stop_token_ends_the_text_but_is_among_the_tokens(http: httpx.Client) -> None:
     body = {"prompt": PROMPT, "temperature": 0, "max_tokens": 10, "return_token_ids": True, "logprobs": 0}
     (free,) = complete(http, **body)["choices"]
@@ -174,7 +166,7 @@ def test_a_prompt_may_fill_the_context_but_for_one_token(http: httpx.Client) -> 
 
 
 def test_generate_takes_and_gives_token_ids(http: httpx.Client, direct: Reference) -> None:
-    sampling = {"temperature": 0, "max_tokens": 9, "logprobs": 1, "n": 2, "prompt_logprobs": 0}
+    sampling = {"temperature": 0, "max_tokens": 9, "logprobs": 1, "n": 2}
     sampling |= {"repetition_penalty": 1.0, "skip_special_tokens": False, "stop_token_ids": []}
     body = {"model": "tiny", "token_ids": PROMPT, "sampling_params": sampling, "request_id": "r", "priority": 0}
     reply = http.post("/inference/v1/generate", json=body).json()
@@ -186,7 +178,6 @@ def test_generate_takes_and_gives_token_ids(http: httpx.Client, direct: Referenc
         content = choice["logprobs"]["content"]
         assert [entry["token"] for entry in content] == [f"token_id:{token}" for token in expected.completion_ids]
         assert [entry["logprob"] for entry in content] == pytest.approx(expected.logprobs, abs=1e-4)
-    assert len(reply["prompt_logprobs"]) == len(PROMPT)
 
 
 def test_tokenizer_info_has_the_special_tokens_as_text(http: httpx.Client) -> None:
@@ -197,3 +188,17 @@ def test_tokenizer_info_has_the_special_tokens_as_text(http: httpx.Client) -> No
     ]
     assert http.post("/tokenize", json={"prompt": "", "add_special_tokens": False}).json()["tokens"] == []
     assert "im_start" in info["chat_template"]
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_an_echoed_text_is_pointed_into(http: httpx.Client, skips: bool) -> None:
+    prompt = f"{TEXT}{END}then"
+    for given in (prompt, Vocabulary(tiny_tokenizer(), 300).encode(prompt, add_special=False)):
+        body = {"prompt": given, "echo": True, "max_tokens": 0, "logprobs": 0, "skip_special_tokens": skips}
+        (choice,) = http.post("/v1/completions", json=body).json()["choices"]
+        assert choice["text"] == (prompt if given is prompt or not skips else prompt.replace(END, ""))
+        offsets = choice["logprobs"]["text_offset"]
+        assert offsets == sorted(offsets) and offsets[0] == 0
+        for name, offset in zip(choice["logprobs"]["tokens"], offsets, strict=True):
+            left_out = name == END and END not in choice["text"]
+            assert name.startswith("bytes:") or left_out or choice["text"][offset:].startswith(name)

@@ -6,8 +6,6 @@ import pytest
 
 from slimrl_serve.bodies import ChatMessage, Tool
 from slimrl_serve.conversation import PromptWriter
-from slimrl_serve.dialects.response_bodies import ResponseBody
-from slimrl_serve.dialects.responses import _messages as of_items
 from slimrl_serve.errors import ApiError
 from tests.models.chat import hub_templates
 from tests.models.chat.templates import DEFAULT_SYSTEM, TOOLS
@@ -68,22 +66,11 @@ def test_results_are_written_in_the_order_of_their_calls(template: str | None) -
 
 
 def test_results_without_ids_are_written_in_the_order_of_the_calls_that_they_name() -> None:
-    writer = PromptWriter(tiny_tokenizer(chat_template=WITH_TOOLS))
     calls = [{"type": "function", "function": {"name": name, "arguments": "{}"}} for name in "fg"]
     asked = [{"role": "user", "content": "q"}, {"role": "assistant", "content": None, "tool_calls": calls}]
     results = [{"role": "tool", "name": name, "content": f"of {name}"} for name in "gf"]
-    text = writer.write(messages(*asked, *results), [TOOL], GENERATE)
+    text = PromptWriter(tiny_tokenizer(chat_template=WITH_TOOLS)).write(messages(*asked, *results), [TOOL], GENERATE)
     assert text.index("of f") < text.index("of g")
-
-
-def test_text_between_calls_of_a_response_parts_no_result_from_its_call() -> None:
-    calls = [{"type": "function_call", "call_id": one, "name": one, "arguments": "{}"} for one in "fg"]
-    results = [{"type": "function_call_output", "call_id": one, "output": f"of {one}"} for one in "gf"]
-    said = {"type": "message", "role": "assistant", "content": "And now:"}
-    given = [{"role": "user", "content": "q"}, calls[0], said, calls[1], *results]
-    asked = messages(*of_items(ResponseBody.model_validate({"input": given}).input))
-    text = PromptWriter(tiny_tokenizer(chat_template=WITH_TOOLS)).write(asked, [TOOL], GENERATE)
-    assert "[assistant] And now:CALL f {}CALL g {}[tool] of f[tool] of g[assistant] " in text
 
 
 HEAD = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}[{{ m['role'] }}]"
@@ -130,19 +117,30 @@ def test_a_template_that_leaves_out_a_message_is_refused(role: str, kept: str) -
             writer.write(given, [], GENERATE)
 
 
-def test_a_template_may_change_what_a_message_says() -> None:
-    shorter = "{% for m in messages %}[{{ m['content'].split('</think>')[-1] }}]{% endfor %}"
-    given = messages({"role": "user", "content": "q"}, {"role": "assistant", "content": "<think>hm</think>A"})
-    assert PromptWriter(tiny_tokenizer(chat_template=shorter)).write(given, [], GENERATE) == "[q][A]"
-
-
-def test_a_template_may_leave_out_the_text_beside_calls() -> None:
-    calls_alone = WITH_TOOLS.replace("{{ m['content'] }}", "{{ '' if m['tool_calls'] else m['content'] }}")
-    question = {"role": "user", "content": "q"}
-    beside = {"role": "assistant", "content": "I look it up.", "tool_calls": [CALL]}
-    given = messages(question, beside, {"role": "tool", "content": "2", "tool_call_id": "c1"})
-    text = PromptWriter(tiny_tokenizer(chat_template=calls_alone)).write(given, [TOOL], GENERATE)
-    assert '[assistant] CALL add {"a": 1}' in text and "look it up" not in text
+@pytest.mark.parametrize(
+    ("template", "message", "kept", "dropped"),
+    [
+        (
+            "{% for m in messages %}[{{ m['content'].split('</think>')[-1] }}]{% endfor %}",
+            {"role": "assistant", "content": "<think>hm</think>A"},
+            "[q][A]",
+            "hm",
+        ),
+        (
+            WITH_TOOLS.replace("{{ m['content'] }}", "{{ '' if m['tool_calls'] else m['content'] }}"),
+            {"role": "assistant", "content": "I look it up.", "tool_calls": [CALL]},
+            '[assistant] CALL add {"a": 1}',
+            "look it up",
+        ),
+    ],
+    ids=["thoughts", "text beside calls"],
+)
+def test_a_template_may_leave_out_thoughts_and_the_text_beside_calls(
+    template: str, message: dict[str, object], kept: str, dropped: str
+) -> None:
+    given = messages({"role": "user", "content": "q"}, message)
+    text = PromptWriter(tiny_tokenizer(chat_template=template)).write(given, [], {})
+    assert kept in text and dropped not in text
 
 
 def test_tools_join_the_system_message_that_is_there() -> None:
@@ -181,11 +179,6 @@ def test_what_the_template_refuses_is_the_clients_mistake(
     with pytest.raises(ApiError, match=complaint) as caught:
         PromptWriter(tiny_tokenizer(chat_template=template)).write(messages(given), [], GENERATE)
     assert caught.value.status_code == 400
-
-
-def test_settings_that_are_not_the_templates_are_refused() -> None:
-    with pytest.raises(ApiError, match="chat_template_kwargs cannot set chat_template"):
-        PromptWriter(tiny_tokenizer()).check_settings({"chat_template": "x"})
 
 
 @pytest.mark.parametrize("template", [WITH_TOOLS, None])

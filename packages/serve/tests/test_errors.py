@@ -17,6 +17,9 @@ from slimrl_serve.http.server import listen
 
 USER = [{"role": "user", "content": "hi"}]
 IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+MANY_SCORES = {"n": 128, "logprobs": True, "top_logprobs": 20}
+DEEP = {"name": "f", "arguments": '{"a":' * 900 + "1" + "}" * 900}
+DEEP_CALL = {"role": "assistant", "tool_calls": [{"function": DEEP}]}
 JSON = {"Content-Type": "application/json"}
 
 
@@ -45,34 +48,28 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
         ("/v1/completions", {"prompt": "a", "stop_token_ids": [10_000]}, "stop_token_ids"),
         ("/v1/completions", {"prompt": "a", "min_tokens": 50}, "min_tokens"),
         ("/v1/completions", {"prompt": "a", "frequency_penalty": 2.5}, "frequency_penalty: "),
-        ("/v1/completions", {"prompt": "a", "logit_bias": {"x": 1.0}}, "no token id"),
+        ("/v1/completions", {"prompt": "a", "logit_bias": {"x": 1.0}}, "not a token id"),
         ("/v1/completions", {"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),
-        ("/v1/completions", {"prompt": "a", "stream": True, "prompt_logprobs": 1}, "prompt_logprobs"),
+        ("/v1/completions", {"prompt": "a", "prompt_logprobs": 1}, "prompt_logprobs"),
         ("/v1/completions", {"prompt": ["a"] * 4, "n": 128}, "at once"),
         ("/v1/chat/completions", {"messages": []}, "messages"),
         ("/v1/chat/completions", {"messages": [{"role": "clown", "content": "x"}]}, "role"),
-        ("/v1/chat/completions", {"messages": IMAGE}, "Only text"),
+        ("/v1/chat/completions", {"messages": IMAGE}, "content.0.type: Input should be 'text'"),
         ("/v1/chat/completions", {"messages": [{"role": "user"}]}, "no content"),
         ("/v1/chat/completions", {"messages": "hello"}, "messages"),
         ("/v1/chat/completions", {"messages": USER, "parallel_tool_calls": 1}, "parallel_tool_calls"),
         *(
             ("/v1/chat/completions", {"messages": USER, "chat_template_kwargs": {name: []}}, name)
-            for name in ("conversation", "messages")
+            for name in ("conversation", "messages", "chat_template", "tokenize")
         ),
-        ("/v1/chat/completions", {"messages": USER, "top_logprobs": 3}, "logprobs to true"),
+        ("/v1/chat/completions", {"messages": USER, "top_logprobs": 3}, "logprobs = true"),
         ("/v1/chat/completions", {"messages": USER, "response_format": {"type": "yaml"}}, "response_format"),
         ("/v1/chat/completions", {"messages": USER, "tool_choice": "required"}, "tool_choice"),
-        ("/v1/chat/completions", {"messages": USER, "chat_template_kwargs": {"tokenize": True}}, "tokenize"),
         (
             "/v1/chat/completions",
             {"messages": USER, "continue_final_message": True, "add_generation_prompt": True},
             "continue_final_message",
         ),
-        ("/v1/responses", {}, "input"),
-        ("/v1/responses", {"input": "a", "frequency_penalty": 1.0}, "frequency_penalty"),
-        ("/v1/responses", {"input": [{"role": "clown", "content": "x"}]}, "role"),
-        ("/v1/responses", {"input": [{"type": "message" * 99, "role": "user"}]}, "input.0: Input tag"),
-        ("/v1/responses", {"input": "a", "stream": True, "max_output_tokens": 600}, "maximum context length"),
         ("/tokenize", {}, "either prompt or messages"),
         ("/tokenize", {"prompt": []}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": USER}, "either prompt or messages"),
@@ -82,13 +79,27 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
             {"token_ids": [5], "sampling_params": {"repetition_penalty": 1e-30}},
             "repetition_penalty",
         ),
-        ("/update_weights", {"weight_dir": "/nope", "version": 1}, "no directory"),
-        ("/update_weights", {"weight_dir": "a\0b", "version": 1}, "no directory"),
-        ("/load_lora_adapter", {"lora_name": "a", "lora_path": "/nope"}, "adapter_config.json cannot be read"),
+        ("/update_weights", {"weight_dir": "/nope", "version": 1}, "not a directory"),
+        ("/update_weights", {"weight_dir": "/dev", "version": 1}, "no model.safetensors"),
+        # Bodies that ask for more than the server should spend.
+        ("/v1/completions", b'{"user":' + b"[" * 65 + b"]" * 65 + b"}", "64 deep"),
+        ("/v1/completions", b'{"user":' + b"[" * 60_000 + b"]" * 60_000 + b"}", "64 deep"),
+        ("/v1/completions", b'{"user":[' + b"{}," * 70_000 + b"1]}", "braces and brackets"),
+        ("/v1/completions", b'{"prompt":[' + b"1," * 2**21 + b"1,1]}", "commas"),
+        ("/v1/completions", {"prompt": [[5] * 500] * 200, "echo": True, "logprobs": 20}, "log-probabilities"),
+        ("/v1/chat/completions", {"messages": USER, **MANY_SCORES}, "log-probabilities"),
+        ("/v1/chat/completions", {"messages": [*USER, DEEP_CALL]}, "context length"),
+        ("/inference/v1/generate", {"token_ids": [1], "request_id": "x" * 10**6}, "1024"),
+        ("/update_weights", {"weight_dir": "a\0b", "version": 1}, "not a directory"),
     ],
 )
-def test_a_mistake_is_named(http: httpx.Client, path: str, body: dict[str, Any], complaint: str) -> None:
-    assert complaint in refused(http.post(path, json=body), 400)["message"]
+def test_a_mistake_is_named_in_few_words(
+    http: httpx.Client, path: str, body: dict[str, Any] | bytes, complaint: str
+) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    reply = http.post(path, content=content, headers=JSON)
+    assert complaint in refused(reply, 400)["message"]
+    assert len(reply.content) < 1000
 
 
 @pytest.mark.parametrize(
@@ -160,32 +171,10 @@ def test_only_utf_8_is_read(http: httpx.Client, encoding: str) -> None:
     assert http.post("/v1/completions", content=content, headers=JSON).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens"])
-def test_the_dialects_are_read_as_strictly_as_chat(http: httpx.Client, path: str) -> None:
-    deep = b"[" * 70 + b"]" * 70
-    for content in (
-        b"",
-        b"[]",
-        b"\xff\xfe",
-        b'{"input": "\\ud800"}',
-        b'{"messages": NaN}',
-        b'{"input": ' + deep + b"}",
-    ):
-        reply = http.post(path, content=content, headers=JSON)
-        error = reply.json()["error"]
-        assert reply.status_code == 400 and error["message"], reply.text
-        assert error["type"] == "invalid_request_error"
-        assert ("type" in reply.json()) == path.startswith("/v1/messages")
-    for headers, status in (({"Host": "example.org"}, 403), ({"Origin": "http://example.org"}, 403)):
-        assert http.post(path, json={}, headers=headers).status_code == status
-    assert http.post(path, content=b" " * (MAX_BODY_BYTES + 1), headers=JSON).status_code == 413
-
-
 def test_a_text_that_cannot_fit_is_refused_without_reading_it(http: httpx.Client) -> None:
     for path, body in (
         ("/v1/completions", {"prompt": "a" * 10_000_000}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 5_000_000}]}),
-        ("/v1/responses", {"input": "a " * 5_000_000}),
     ):
         assert "maximum context length is 512 tokens" in refused(http.post(path, json=body), 400)["message"]
 
@@ -204,19 +193,15 @@ def test_unknown_routes_models_and_methods_have_their_statuses(http: httpx.Clien
     assert http.get("/v1/completions").headers["allow"] == "POST"
     refused(http.get("/v1/completions"), 405)
     for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/chat/completions", {"messages": USER})):
-        error = refused(http.post(path, json={**body, "model": "gpt"}), 404)
+        error = refused(http.post(path, json={**body, "model": "gpt" * 10**5}), 404)
+        assert len(error["message"]) < 200
         assert error["code"] == "model_not_found"
         assert "`tiny`" in error["message"]
-    refused(http.post("/unload_lora_adapter", json={"lora_name": "none"}), 404)
 
 
 def test_a_body_that_is_too_large_or_of_unknown_length_is_refused(http: httpx.Client) -> None:
-    def pieces():
-        for _ in range(MAX_BODY_BYTES // 2**20 + 1):
-            yield b" " * 2**20
-
     refused(http.post("/v1/completions", content=b" " * (MAX_BODY_BYTES + 1), headers=JSON), 413)
-    refused(http.post("/v1/completions", content=pieces(), headers=JSON), 411)
+    refused(http.post("/v1/completions", content=iter([b"{}"]), headers=JSON), 411)
 
 
 def test_an_api_key_guards_everything_but_health(tiny_dir: Path) -> None:
@@ -227,7 +212,6 @@ def test_an_api_key_guards_everything_but_health(tiny_dir: Path) -> None:
             ("GET", "/metrics"),
             ("POST", "/pause"),
             ("GET", "/weight_info"),
-            ("POST", "/weight_checker"),
             ("POST", "/v1/completions"),
         ):
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
@@ -290,9 +274,9 @@ def test_an_address_that_others_reach_needs_a_key() -> None:
 def test_a_taken_port_is_a_message_that_names_the_flag() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"port {port} is taken by another program"):
+        with pytest.raises(UserError, match=f"127.0.0.1:{port}: Address already in use.*another --host or --port"):
             listen("127.0.0.1", port)
-    with pytest.raises(UserError, match=r"host = 203\.0\.113\.1 is no address of this machine"):
+    with pytest.raises(UserError, match=r"203\.0\.113\.1:0: Cannot assign requested address"):
         listen("203.0.113.1", 0)
 
 

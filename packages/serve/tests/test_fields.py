@@ -5,10 +5,13 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from packages.serve.tests.conftest import CONTEXT_LEN, serving
+from slimrl_serve.bodies import Body, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 
 USER = [{"role": "user", "content": "hi"}]
+MANY = [None] * 1000
 # The smallest request to each route that samples, and to those that do not.
 SAMPLING = {
     "/v1/completions": {"prompt": "a", "max_tokens": 1},
@@ -19,14 +22,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "/tokenize": {"prompt": "a"},
     "/detokenize": {"tokens": [5]},
     "/inference/v1/generate": {"token_ids": [5], "sampling_params": {"max_tokens": 1}},
-    "/load_lora_adapter": {"lora_name": "a", "lora_path": "/nope"},
-    "/unload_lora_adapter": {"lora_name": "a"},
     "/update_weights": {"weight_dir": "/nope", "version": 1},
     "/init_weight_transfer_engine": {"init_info": {}},
     "/finish_weight_update": {"weight_version": "1"},
-    "/update_weight_version": {"new_version": "1"},
     "/weight_checker": {"action": "checksum"},
-    "/inference/v1/abort_requests": {"request_ids": []},
 }
 CONSTRAINTS: dict[str, Any] = {
     "guided_whitespace_pattern": " ",
@@ -82,7 +81,7 @@ def test_sampling_parameters_of_generate_are_refused_by_name(http: httpx.Client)
 @pytest.mark.parametrize("route", OTHERS)
 def test_no_route_passes_over_a_field(http: httpx.Client, route: str) -> None:
     message, param = refusal(http.post(route, json={**OTHERS[route], "a_field_of_tomorrow": 1}))
-    assert message.startswith("a_field_of_tomorrow is not known here")
+    assert message.startswith("a_field_of_tomorrow is not supported here")
     assert param == "a_field_of_tomorrow"
 
 
@@ -164,3 +163,26 @@ def test_a_model_is_found_by_its_name(tiny_dir: Path, name: str) -> None:
             error = reply.json()["error"]
             assert (error["code"], error["type"], error["param"]) == ("model_not_found", "not_found_error", "model")
             assert f"`{unknown}` does not exist" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (CompletionBody, {"prompt": MANY}),
+        (CompletionBody, {"prompt": [MANY]}),
+        (CompletionBody, {"prompt": [[1, None]] * 1000}),
+        (CompletionBody, {"prompt": "a", "stop": MANY}),
+        (CompletionBody, {"prompt": "a", "stop_token_ids": MANY}),
+        (CompletionBody, {"prompt": "a", "logit_bias": {str(index): None for index in range(1000)}}),
+        (ChatBody, {"messages": MANY}),
+        (ChatBody, {"messages": [{"role": "user", "content": MANY}]}),
+        (ChatBody, {"messages": [{**USER[0], "tool_calls": MANY}]}),
+        (ChatBody, {"messages": USER, "tools": MANY}),
+        (TokenizeBody, {"messages": MANY}),
+        (DetokenizeBody, {"tokens": MANY}),
+    ],
+)
+def test_a_list_of_mistakes_is_a_few_errors(kind: type[Body], fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate(fields)
+    assert caught.value.error_count() <= 5

@@ -13,10 +13,6 @@ from pydantic import BaseModel
 
 from slimrl_serve.bodies import CompletionBody
 from slimrl_serve.command import InferenceServer
-from slimrl_serve.dialects.message_bodies import MessagesBody
-from slimrl_serve.dialects.messages import _chat_body as of_message
-from slimrl_serve.dialects.response_bodies import ResponseBody
-from slimrl_serve.dialects.responses import _chat_body as of_response
 from slimrl_serve.formats import Formats, source_of
 from slimrl_serve.grammar_trial import is_costly
 
@@ -31,6 +27,7 @@ TRIP = {
     "required": ["city", "days"],
     "additionalProperties": False,
 }
+LETTER = {"regex": "a"}
 COUNT = {"type": "object", "properties": {"by": {"enum": [1, 2]}}, "required": ["by"], "additionalProperties": False}
 
 
@@ -104,7 +101,7 @@ def test_a_grammar_that_takes_too_long_to_compile_holds_up_nobody_else(
     [
         {"response_format": form(TRIP, strict=True)},
         {"response_format": form(TRIP)},
-        {"guided_json": TRIP},
+        {"structured_outputs": {"json": TRIP}},
         {"structured_outputs": {"json": json.dumps(TRIP)}},
     ],
     ids=str,
@@ -131,10 +128,10 @@ def test_choices_patterns_grammars_and_objects(http: httpx.Client) -> None:
         text: str = ask(http, **fields)["message"]["content"]
         return text
 
-    assert said(guided_choice=["yes", "no"]) in ("yes", "no")
+    assert said(structured_outputs={"choice": ["yes", "no"]}) in ("yes", "no")
     assert said(structured_outputs={"choice": ['"/\\é']}) == '"/\\é'
-    assert said(guided_regex="[0-9]{3}-[ab]")[3:] in ("-a", "-b")
-    assert said(guided_grammar='root ::= "x" ("1" | "2")') in ("x1", "x2")
+    assert said(structured_outputs={"regex": "[0-9]{3}-[ab]"})[3:] in ("-a", "-b")
+    assert said(structured_outputs={"grammar": 'root ::= "x" ("1" | "2")'}) in ("x1", "x2")
     started = ask(http, response_format={"type": "json_object"}, max_tokens=4)
     assert started["message"]["content"].startswith("{")
     for route, prompt in (("/v1/completions", {"prompt": "a"}), ("/inference/v1/generate", {"token_ids": [5]})):
@@ -145,7 +142,7 @@ def test_choices_patterns_grammars_and_objects(http: httpx.Client) -> None:
 
 
 def test_a_format_is_cut_off_by_its_length(http: httpx.Client) -> None:
-    assert ask(http, guided_regex="a{50}", max_tokens=3)["finish_reason"] == "length"
+    assert ask(http, structured_outputs={"regex": "a{50}"}, max_tokens=3)["finish_reason"] == "length"
 
 
 @pytest.mark.slow
@@ -188,17 +185,17 @@ def test_behind_the_tag_of_a_strict_tool_only_its_call_can_follow(http: httpx.Cl
 def test_what_cannot_be_obeyed_is_refused_in_a_line(http: httpx.Client) -> None:
     odd = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}}
     assert 'response_format cannot be obeyed: Unimplemented keys: ["not"]' in refusal(http, response_format=form(odd))
-    assert "guided_regex cannot be obeyed" in refusal(http, guided_regex="(?=a)b")
+    assert "structured_outputs cannot be obeyed" in refusal(http, structured_outputs={"regex": "(?=a)b"})
     assert "needs its json_schema" in refusal(http, response_format={"type": "json_schema"})
     assert "no tools" in refusal(http, tool_choice="required")
     named = {"type": "function", "function": {"name": "nope"}}
     assert "'nope'" in refusal(http, tools=TOOLS, tool_choice=named)
-    assert "both say" in refusal(http, guided_regex="a", guided_choice=["a"])
-    assert "both say" in refusal(http, guided_regex="a", tools=TOOLS, tool_choice="required")
-    assert "ignore_eos" in refusal(http, guided_regex="a", ignore_eos=True)
-    assert "min_tokens" in refusal(http, guided_regex="a", min_tokens=3)
+    assert "both say" in refusal(http, structured_outputs={"regex": "a", "choice": ["a"]})
+    assert "both say" in refusal(http, structured_outputs=LETTER, tools=TOOLS, tool_choice="required")
+    assert "ignore_eos" in refusal(http, structured_outputs=LETTER, ignore_eos=True)
+    assert "min_tokens" in refusal(http, structured_outputs=LETTER, min_tokens=3)
     assert "an object's schema" in refusal(http, tools=[tool("f", {"type": "array"})], tool_choice="required")
-    assert "the most" in refusal(http, guided_json={"enum": ["x" * 200_000]})
+    assert "the most" in refusal(http, structured_outputs={"json": {"enum": ["x" * 200_000]}})
     assert "needs one of" in refusal(http, structured_outputs={})
     assert "logit_bias" in refusal(http, logit_bias={"300": 1})
 
@@ -224,9 +221,9 @@ def test_hostile_schemas_leave_the_server_alive(http: httpx.Client) -> None:
         {"type": "array", "minItems": 10**9, "items": {}},
         {"x-guidance": {"whitespace_pattern": "("}, "type": "object"},
     ):
-        reply = http.post(CHAT, json={"messages": USER, "guided_json": schema, "max_tokens": 20})
+        reply = http.post(CHAT, json={"messages": USER, "structured_outputs": {"json": schema}, "max_tokens": 20})
         assert reply.status_code in (200, 400), reply.text[:300]
-    assert ask(http, guided_choice=["yes"])["message"]["content"] == "yes"
+    assert ask(http, structured_outputs={"choice": ["yes"]})["message"]["content"] == "yes"
 
 
 @pytest.mark.slow
@@ -269,19 +266,6 @@ def test_the_parse_helper_of_openai(server: InferenceServer) -> None:
             pass
 
 
-@pytest.mark.parametrize("strict", [True, None])
-def test_a_strict_tool_constrains_in_every_form(strict: bool | None) -> None:
-    said = {"name": "count", **({} if strict is None else {"strict": strict})}
-    responses = ResponseBody.model_validate(
-        {"input": "hi", "tools": [{"type": "function", "parameters": COUNT, **said}]}
-    )
-    messages = MessagesBody.model_validate(
-        {"max_tokens": 5, "messages": USER, "tools": [{"input_schema": COUNT, **said}]}
-    )
-    for body in (of_response(responses, [*USER]), of_message(messages)):
-        assert bool(source_of(body, in_thoughts=False)[1]) == bool(strict)
-
-
 def test_equal_grammars_at_once_are_compiled_once() -> None:
     compiled = []
 
@@ -292,7 +276,7 @@ def test_equal_grammars_at_once_are_compiled_once() -> None:
             return f"grammar of {source}"
 
     async def both(formats: Formats) -> list[object]:
-        body = CompletionBody(prompt="a", guided_regex="[ab]")
+        body = CompletionBody.model_validate({"prompt": "a", "structured_outputs": {"regex": "[ab]"}})
         return await asyncio.gather(*(formats.grammar_of(body) for _ in range(6)))
 
     found = asyncio.run(both(Formats(Slow)))

@@ -54,7 +54,7 @@ def test_a_stream_ends_once_even_if_the_engine_finishes_while_it_is_written(serv
         job = one_token(Hasty([5], SamplingParams(1), streams=True, arrived=arrived))
         generation = generation_of(server, [job], arrived)
         body = CompletionBody(prompt=[5], stream=True)
-        reply = Completions(generation, server.service, body, "tiny", echoes=[""])
+        reply = Completions(generation, server.service, body, "tiny", [""])
         chunks = []
         arrived.set()
         async for chunk in reply.chunks():
@@ -87,14 +87,12 @@ def test_no_choice_is_told_before_its_prompt_is_scored(server: InferenceServer) 
 
 def test_choices_of_one_prompt_score_it_once(server: InferenceServer, http: httpx.Client) -> None:
     before = server.service.engine.counters.prefilled
-    body = {"prompt": PROMPT, "n": 3, "max_tokens": 2, "prompt_logprobs": 1, "echo": True, "logprobs": 1}
+    body = {"prompt": PROMPT, "n": 3, "max_tokens": 2, "echo": True, "logprobs": 1}
     reply = http.post("/v1/completions", json=body)
     assert reply.status_code == 200, reply.text
     assert server.service.engine.counters.prefilled - before == len(PROMPT) - 1
     first, *others = reply.json()["choices"]
-    assert len(first["prompt_logprobs"]) == len(PROMPT)
     for choice in others:
-        assert choice["prompt_logprobs"] == first["prompt_logprobs"]
         for key in ("tokens", "token_logprobs", "top_logprobs"):
             assert choice["logprobs"][key][: len(PROMPT)] == first["logprobs"][key][: len(PROMPT)]
 

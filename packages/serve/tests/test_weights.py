@@ -1,24 +1,46 @@
-"""New weights must match the served model in every tensor, or they are refused."""
+"""New weights must match the served model in every tensor, in regular files that do not change, or they are refused."""
 
+import json
+import os
+import struct
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from slimrl.errors import UserError
+from slimrl.io.checksums import SUMS, seal
 from slimrl_serve.weights import read_weights
 from tests.models.test_resolve import LEFT_BEHIND
 from tests.tiny import tiny_module
 
 EMBEDDING, HEAD, BUFFER = "model.embed_tokens.weight", "lm_head.weight", "model.rotary_emb.inv_freq"
+NAME, INDEX = "model.safetensors", "model.safetensors.index.json"
+SIZE = 1000
+
+
+class Layer(nn.Module):
+    """A model of one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(SIZE), requires_grad=False)
+
+
+def layer_saved(directory: Path, tensor: torch.Tensor) -> Path:
+    save_file({"w": tensor}, directory / NAME)
+    return directory
 
 
 def saved(directory: Path, **changes: torch.Tensor) -> Path:
     """The weights of a module whose head is its embedding, with some of them replaced or added."""
     module = tiny_module("qwen3")
     tensors = dict(module.named_parameters()) | dict(changes)
-    save_file({name: tensor.detach().clone() for name, tensor in tensors.items()}, directory / "model.safetensors")
+    save_file({name: tensor.detach().clone() for name, tensor in tensors.items()}, directory / NAME)
     return directory
 
 
@@ -31,12 +53,24 @@ def test_the_second_name_of_a_weight_may_be_there_or_not(tmp_path: Path) -> None
     read = read_weights(saved(tmp_path, **{EMBEDDING: new, HEAD: new}), module)
     assert set(read) == names
     assert torch.equal(read[EMBEDDING], new)
+    assert BUFFER not in read_weights(saved(tmp_path, **{BUFFER: module.get_buffer(BUFFER)}), module)
 
 
-def test_the_second_name_of_a_weight_cannot_hold_other_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [HEAD, BUFFER])
+def test_a_second_name_or_a_buffer_cannot_hold_other_numbers(tmp_path: Path, name: str) -> None:
     module = tiny_module("qwen3")
-    with pytest.raises(UserError, match=f"{HEAD} .* differs"):
-        read_weights(saved(tmp_path, **{HEAD: module.get_parameter(EMBEDDING) + 1}), module)
+    other = module.get_buffer(BUFFER) * 2 if name == BUFFER else module.get_parameter(EMBEDDING) + 1
+    with pytest.raises(UserError, match=f"{name} .* differs"):
+        read_weights(saved(tmp_path, **{name: other}), module)
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, number: float) -> None:
+    module = tiny_module("qwen3")
+    broken = module.get_parameter(EMBEDDING).detach().clone()
+    broken[3, 5] = number
+    with pytest.raises(UserError, match=f"{EMBEDDING} .* NaN or infinite"):
+        read_weights(saved(tmp_path, **{EMBEDDING: broken}), module)
 
 
 @pytest.mark.slow
@@ -47,18 +81,113 @@ def test_an_index_that_was_left_behind_does_not_count(tmp_path: Path, index: str
     assert len(read_weights(tmp_path, module)) == len(list(module.parameters()))
 
 
-def test_a_buffer_must_be_the_modules_own(tmp_path: Path) -> None:
-    module = tiny_module("qwen3")
-    buffer = module.get_buffer(BUFFER)
-    assert BUFFER not in read_weights(saved(tmp_path, **{BUFFER: buffer}), module)
-    with pytest.raises(UserError, match=f"{BUFFER} .* differs"):
-        read_weights(saved(tmp_path, **{BUFFER: buffer * 2}), module)
+@pytest.mark.parametrize("change", ["truncate", "overwrite", "replace"])
+def test_numbers_that_were_checked_stay_whatever_becomes_of_the_file(tmp_path: Path, change: str) -> None:
+    read = read_weights(layer_saved(tmp_path, torch.ones(SIZE)), Layer())
+    match change:
+        case "truncate":
+            os.truncate(tmp_path / NAME, 10)
+        case "overwrite":
+            (tmp_path / NAME).write_bytes(b"\xff" * (tmp_path / NAME).stat().st_size)
+        case "replace":
+            layer_saved(tmp_path, torch.full((SIZE,), torch.nan))
+    assert torch.equal(read["w"], torch.ones(SIZE))
 
 
-@pytest.mark.parametrize("number", [torch.nan, torch.inf])
-def test_numbers_that_are_none_are_refused(tmp_path: Path, number: float) -> None:
-    module = tiny_module("qwen3")
-    broken = module.get_parameter(EMBEDDING).detach().clone()
-    broken[3, 5] = number
-    with pytest.raises(UserError, match=f"{EMBEDDING} .* NaN or infinite"):
-        read_weights(saved(tmp_path, **{EMBEDDING: broken}), module)
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "directory", "link to a pipe", "missing"])
+def test_what_is_not_a_regular_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    (tmp_path / INDEX).write_text('{"weight_map": {"w": "part.safetensors"}}')
+    part = tmp_path / "part.safetensors"
+    match kind:
+        case "pipe":
+            os.mkfifo(part)
+        case "socket":
+            os.mknod(part, 0o140600)
+        case "device":
+            part.symlink_to("/dev/zero")
+        case "directory":
+            part.mkdir()
+        case "link to a pipe":
+            os.mkfifo(tmp_path / "pipe")
+            part.symlink_to(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"part\.safetensors cannot be read"):
+        read_weights(tmp_path, Layer())
+
+
+def test_a_link_to_a_file_is_followed_as_caches_of_models_need(tmp_path: Path) -> None:
+    layer_saved(tmp_path, torch.ones(SIZE))
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / NAME).symlink_to(tmp_path / NAME)
+    assert torch.equal(read_weights(tmp_path / "snapshot", Layer())["w"], torch.ones(SIZE))
+
+
+def header_of(**said: Any) -> bytes:
+    """A file of safetensors whose header says this about its tensor."""
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **said}}).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(4 * SIZE if said.get("data_offsets", [0, 8])[1] > 8 else 8)
+
+
+INDICES: list[Any] = [
+    {"weight_map": {"a": 1, "b": "x"}},
+    {"weight_map": {"a": ["x"]}},
+    {"weight_map": {"w": "../model.safetensors"}},
+    {"weight_map": {"w": "/dev/zero"}},
+    {"weight_map": {"w": "a\0b"}},
+    {"weight_map": {"a": "a", "b": "b", "c": "c"}},
+]
+NO_FILE, OTHER_KIND = "no whole safetensors file", r"served model's has|served model is"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        *((INDEX, json.dumps(index).encode(), None) for index in INDICES),
+        *((INDEX, content, None) for content in (b"[" * 100_000, b"[]", b"1" * 10_000, b"\xff")),
+        *((NAME, header_of(shape=shape), NO_FILE) for shape in ([3], [-1, -2], [True, 2])),
+        (NAME, header_of(shape=[2**40, 2**40], data_offsets=[0, 2**82]), NO_FILE),
+        (NAME, header_of(data_offsets=[-8, 0]), NO_FILE),
+        (NAME, header_of(shape=[1], data_offsets=[0, 4]), NO_FILE),
+        (NAME, struct.pack("<Q", 9) + b'{"w": []}' + bytes(8), NO_FILE),
+        (NAME, header_of(dtype="C64", shape=[SIZE // 2], data_offsets=[0, 4 * SIZE]), OTHER_KIND),
+        (NAME, header_of(dtype="F8_E4M3", shape=[4 * SIZE], data_offsets=[0, 4 * SIZE]), OTHER_KIND),
+        (NAME, header_of(shape=[1] * 1000 + [SIZE], data_offsets=[0, 4 * SIZE]), OTHER_KIND),
+    ],
+    ids=range(20),
+)
+def test_impossible_files_are_refused_in_a_line(
+    tmp_path: Path, name: str, content: bytes, complaint: str | None
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=complaint):
+        read_weights(tmp_path, Layer())
+
+
+def test_weights_with_checksums_are_compared_with_them(tmp_path: Path) -> None:
+    seal(layer_saved(tmp_path, torch.ones(SIZE)))
+    assert torch.equal(read_weights(tmp_path, Layer())["w"], torch.ones(SIZE))
+    layer_saved(tmp_path, torch.full((SIZE,), 2.0))
+    with pytest.raises(UserError, match=r"model\.safetensors is not as written"):
+        read_weights(tmp_path, Layer())
+    (tmp_path / SUMS).unlink()
+    os.mkfifo(tmp_path / SUMS)
+    with pytest.raises(UserError, match=r"its SHA256SUMS is missing or damaged"):  # and nobody is waited for
+        read_weights(tmp_path, Layer())
+
+
+def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
+    for name in ("a.safetensors", "b.safetensors"):
+        save_file({"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}, tmp_path / name)
+    (tmp_path / INDEX).write_text('{"weight_map": {"weight": "a.safetensors", "bias": "b.safetensors"}}')
+    with pytest.raises(UserError, match="in several files"):
+        read_weights(tmp_path, nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("kind", ["weights", "adapter"])
+def test_the_server_waits_for_no_pipe(http: httpx.Client, tmp_path: Path, kind: str) -> None:
+    if kind == "weights":
+        (tmp_path / INDEX).write_text('{"weight_map": {"w": "pipe"}}')
+        os.mkfifo(tmp_path / "pipe")
+    else:
+        (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2, "lora_alpha": 4}')
+        os.mkfifo(tmp_path / "adapter_model.safetensors")
+    assert http.post("/update_weights", json={"weight_dir": str(tmp_path), "version": 1}).status_code == 400

@@ -88,26 +88,16 @@ def test_a_job_that_is_finished_is_not_open_even_if_nobody_reads_it() -> None:
     play(scenario)
 
 
-def test_a_job_that_the_engine_refuses_fails_and_the_next_succeeds() -> None:
+def panic(sampled: list[int]) -> bool:
+    raise Panic
+
+
+@pytest.mark.parametrize("failing", [job_of(CAPACITY), job_of(finished=panic)], ids=["refused", "panic of a decoder"])
+def test_a_job_that_fails_costs_neither_the_thread_nor_the_next_job(failing: Job) -> None:
     async def scenario(thread: EngineThread) -> None:
-        refused = job_of(CAPACITY)
-        thread.submit(refused)
-        await end_of(refused)
-        assert refused.failed
-        assert await works(thread)
-
-    play(scenario)
-
-
-def test_a_panic_while_text_is_decoded_costs_its_requests_and_not_the_thread() -> None:
-    def panic(sampled: list[int]) -> bool:
-        raise Panic
-
-    async def scenario(thread: EngineThread) -> None:
-        job = job_of(finished=panic)
-        thread.submit(job)
-        await end_of(job)
-        assert job.failed
+        thread.submit(failing)
+        await end_of(failing)
+        assert failing.failed
         assert await works(thread)
 
     play(scenario)
@@ -122,11 +112,11 @@ def test_a_failed_admission_costs_those_who_wait_and_not_the_thread(monkeypatch:
 
     async def scenario(thread: EngineThread) -> None:
         monkeypatch.setattr(SlotCache, "copy_prefix", fail_once)
-        await thread.pause()
+        await thread.set_paused(True)
         jobs = [job_of(length) for length in (5, 6, 7)]
         for job in jobs:
             thread.submit(job)
-        await thread.resume()
+        await thread.set_paused(False)
         await end_of(*jobs)
         assert [job.failed for job in jobs] == [True] * 3
         assert await works(thread)

@@ -26,13 +26,11 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Access:
     """The permitted clients: with a key, set by the environment variable `variable`, all who send it; without one, the
-    programs of this machine, including the addresses in `forwarders`. If `key_header` is set, the key may also be in
-    that header."""
+    programs of this machine, including the addresses in `forwarders`."""
 
     key: str
     variable: str
     forwarders: Collection[str] = ()
-    key_header: str = ""
 
     def refusal(self, sender: str, headers: Mapping[str, str]) -> Refusal | None:
         """Return why a request from the address `sender` is refused; None if it is answered. The names of headers are
@@ -40,9 +38,7 @@ class Access:
         if not self.key:
             return self._page_refusal(sender, headers)
         # In constant time, so that the time of an answer reveals nothing about the key.
-        given = [(headers.get("authorization", ""), f"Bearer {self.key}")]
-        given += [(headers.get(self.key_header, ""), self.key)] if self.key_header else []
-        if any(hmac.compare_digest(found.encode(), wanted.encode()) for found, wanted in given):
+        if hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self.key}".encode()):
             return None
         why = (
             f"The header `Authorization: Bearer KEY` is needed, with the key that {self.variable} sets where the "

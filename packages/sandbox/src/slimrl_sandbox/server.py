@@ -25,8 +25,7 @@ try:
     from starlette.exceptions import HTTPException
 
     from slimrl.io.http_access import Access, Refusal
-    from slimrl_serve.http.guard import Guard
-    from slimrl_serve.http.leaving import ClientGone, run_unless_gone
+    from slimrl_serve.http.guard import Guard, run_unless_gone
     from slimrl_serve.http.server import HttpServer, listen
 except ModuleNotFoundError as error:
     raise UserError(
@@ -83,8 +82,6 @@ def make_app(
         num_open += 1
         try:
             return await run_unless_gone(work, request.receive)
-        except ClientGone as error:
-            raise HTTPException(499, "The client closed the connection.") from error
         finally:
             num_open -= 1
 
@@ -161,7 +158,7 @@ def serve(app: FastAPI, host: str, port: int, token: str, published: bool = Fals
         server.run()
 
 
-def _respond(refusal: Refusal, _path: str) -> Response:
+def _respond(refusal: Refusal) -> Response:
     return _error(refusal.status, refusal.message, refusal.headers)
 
 

@@ -1,33 +1,58 @@
 """Defines and validates the bodies of all routes, with the bounds that `/openapi.json` documents.
 
 Types are strict (the text "3" is not accepted as a number). An unknown field of a request is refused by its name, since
-it may be meant to constrain the reply; within messages and tools unknown fields are ignored. Some fields of OpenAI and
-vLLM are not supported here: they only accept the value that switches them off. Fields that do not change the reply are
-listed with the type `Ignored`.
+it may be meant to constrain the reply; within messages and tools unknown fields are ignored.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
+from slimrl.errors import nearest
 from slimrl.models.adapter import MAX_ALPHA, MAX_RANK
-from slimrl_serve.body import Body, Ignored, Items, OnlyFalse, OnlyTrue, Request, Some
-from slimrl_serve.format_bodies import Guided, ResponseFormat, ToolChoice
 
+LONGEST_NAME = 64  # characters of an unknown name that an error repeats
 MAX_CHOICES = 128
 MAX_TOP = 20
 MAX_BIASES, MAX_BIAS = 1024, 100
 INT64 = 2**63
+# Fields of OpenAI and vLLM without support here, with the value that switches them off.
+OFF = {
+    "allowed_token_ids": [],
+    "bad_words": [],
+    "disable_additional_properties": False,
+    "disable_any_whitespace": False,
+    "flat_logprobs": False,
+    "length_penalty": 1,
+    "packed": False,
+    "stream": False,
+    "use_beam_search": False,
+}
+# Fields of OpenAI and vLLM on which no reply depends.
+IGNORED = {
+    *("metadata", "prediction", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier"),
+    *("cache_salt", "detokenize", "disable_fallback", "include_obfuscation", "output_kind", "priority", "request_id"),
+    *("packed_buffer_size_bytes", "packed_num_buffers", "skip_clone", "skip_reading_prefix_cache", "store", "user"),
+    "spaces_between_special_tokens",
+}
 
+T = TypeVar("T")
+# Validation stops at the first bad item, because millions of bad items would give millions of errors, in gigabytes.
+Items = Annotated[list[T], Field(fail_fast=True)]
+Some = Annotated[Items[T], Field(min_length=1)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 TokenIds = Some[TokenId]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+AtLeastOne = Annotated[int, Field(ge=1, lt=2**31)]
+Text = Annotated[str, Field(min_length=1)]
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
-One = Annotated[float, Field(ge=1, le=1)]
 Top = Annotated[int, Field(ge=0, le=MAX_TOP)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-
-Nothing = Annotated[list[Any], Field(max_length=0)]
+Pattern = Annotated[str, Field(min_length=1, max_length=2**16)]
+Alternatives = Annotated[Some[Annotated[str, Field(min_length=1, max_length=2**12)]], Field(max_length=2**12)]
+Version = Annotated[str, Field(pattern=r"^\d{1,18}$")]
 
 
 def _in_bounds(biases: dict[str, Any]) -> dict[str, Any]:
@@ -38,49 +63,98 @@ def _in_bounds(biases: dict[str, Any]) -> dict[str, Any]:
     return biases
 
 
-_BIASES = {
-    "type": "object",
-    "additionalProperties": {"type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS},
-    "maxProperties": MAX_BIASES,
-}
-Biases = Annotated[dict[str, Any], Field(max_length=MAX_BIASES), AfterValidator(_in_bounds), WithJsonSchema(_BIASES)]
+Biases = Annotated[dict[str, Any], Field(max_length=MAX_BIASES), AfterValidator(_in_bounds)]
+
+
+class Body(BaseModel):
+    """A JSON object; unknown fields are ignored."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=(), frozen=True)
+
+
+class Request(Body):
+    """The body of a request, or its sampling parameters: unknown fields are refused, unless they are null."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": {"type": "null"}})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, content: Any) -> Any:
+        if not isinstance(content, Mapping):
+            return content
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        for key, value in content.items():
+            if key in known or key in IGNORED or value is None or (key in OFF and value == OFF[key]):
+                continue
+            name = str(key)[:LONGEST_NAME]
+            similar, _, _ = nearest(name, known).partition(" Known:")
+            raise PydanticCustomError(
+                "unknown_field",
+                "{name} is not supported here, so the reply would be as if it were not there.{similar} Leave it out.",
+                {"name": name, "similar": similar},
+            )
+        return content
+
+
+class JsonSchema(Request):
+    """The JSON schema of a reply. It is obeyed even without `strict`; without a schema any object is allowed."""
+
+    name: str | None = None
+    description: Any = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Request):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(Request):
+    """vLLM's constraints: one of these fields."""
+
+    json_: dict[str, Any] | str | None = Field(default=None, alias="json")
+    json_object: bool | None = None
+    regex: Pattern | None = None
+    choice: Alternatives | None = None
+    grammar: Pattern | None = None
+
+
+class FunctionName(Body):
+    name: str
+
+
+class NamedTool(Request):
+    """The `tool_choice` of one function."""
+
+    type: Literal["function"]
+    function: FunctionName
 
 
 class StreamOptions(Request):
     include_usage: bool | None = None
-    include_obfuscation: Ignored = None
 
 
-class Draws(Request):
-    """The fields that decide how a token is drawn, in every form of a request."""
+class Sampling(Request):
+    """The sampling fields of all routes that sample."""
 
+    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, lt=2**31)
     min_p: float | None = Field(default=None, ge=0, lt=1)
     seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
-
-
-class Sampling(Guided, Draws):
-    """The sampling fields of all routes that sample."""
-
-    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     stop: Stop | Annotated[Items[Stop], Field(max_length=128)] | None = None
     stop_token_ids: Annotated[Items[TokenId], Field(max_length=128)] | None = None
-    min_tokens: int | None = Field(default=None, ge=0, lt=2**31)
+    min_tokens: Count | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
-    prompt_logprobs: Top | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
-    length_penalty: One | None = None
-    use_beam_search: OnlyFalse | None = None
     logit_bias: Biases | None = None
-    bad_words: Nothing | None = None
-    allowed_token_ids: Nothing | None = None
-    spaces_between_special_tokens: Ignored = None
+    structured_outputs: StructuredOutputs | None = None
 
 
 class Generation(Sampling):
@@ -91,30 +165,18 @@ class Generation(Sampling):
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
-    user: Ignored = None
-    metadata: Ignored = None
-    store: Ignored = None
-    service_tier: Ignored = None
-    safety_identifier: Ignored = None
-    prompt_cache_key: Ignored = None
-    prompt_cache_retention: Ignored = None
-    prediction: Ignored = None
-    priority: Ignored = None
-    request_id: Ignored = None
-    cache_salt: Ignored = None
+    response_format: ResponseFormat | None = None
 
 
 class CompletionBody(Generation):
     """`POST /v1/completions`."""
 
     prompt: str | TokenIds | Some[str] | Some[TokenIds]
-    max_tokens: int | None = Field(default=None, ge=0, lt=2**31)
+    max_tokens: Count | None = None
     logprobs: Top | None = None
     echo: bool | None = None
     best_of: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     add_special_tokens: bool | None = None
-    suffix: None = None
-    response_format: ResponseFormat | None = None
 
 
 class TextPart(Body):
@@ -146,7 +208,7 @@ class ChatMessage(Body):
 
 
 class FunctionSpec(Body):
-    name: str = Field(min_length=1)
+    name: Text
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -167,22 +229,16 @@ class Rendering(Request):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-class Conversation(Rendering):
-    """A conversation to render."""
-
-    messages: Some[ChatMessage]
-
-
-class ChatBody(Generation, Conversation):
+class ChatBody(Generation, Rendering):
     """`POST /v1/chat/completions`."""
 
-    max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
-    max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    messages: Some[ChatMessage]
+    max_tokens: AtLeastOne | None = None
+    max_completion_tokens: AtLeastOne | None = None
     logprobs: bool | None = None
     top_logprobs: Top | None = None
-    tool_choice: ToolChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
-    response_format: ResponseFormat | None = None
 
 
 class ChatTokensBody(ChatBody):
@@ -208,13 +264,8 @@ class DetokenizeBody(Request):
 
 
 class GenerateSampling(Sampling):
-    max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    max_tokens: AtLeastOne | None = None
     logprobs: Top | None = None
-    flat_logprobs: OnlyFalse | None = None
-    detokenize: Ignored = None
-    output_kind: Ignored = None
-    skip_clone: Ignored = None
-    skip_reading_prefix_cache: Ignored = None
 
 
 class GenerateBody(Request):
@@ -224,29 +275,6 @@ class GenerateBody(Request):
     request_id: str | None = Field(default=None, max_length=1024)
     token_ids: TokenIds
     sampling_params: GenerateSampling = GenerateSampling()
-    stream: OnlyFalse | None = None
-    priority: Ignored = None
-    cache_salt: Ignored = None
-
-
-class UpdateBody(Request):
-    """`POST /update_weights`: a directory of safetensors in Hugging Face format, or of an adapter alone in PEFT's
-    format, and the version of its weights."""
-
-    weight_dir: str = Field(min_length=1)
-    version: int = Field(ge=0, lt=INT64)
-
-
-def _keys(value: Any) -> Collection[Any]:
-    """Return the fields that distinguish several kinds of objects. Their tags are in brackets, so that `explain` in
-    `errors.py` skips them."""
-    return value if isinstance(value, Mapping) else ()
-
-
-class DirectoryInfo(Request):
-    """An update from a directory of safetensors in Hugging Face format, or of an adapter alone in PEFT's format."""
-
-    weight_dir: str = Field(min_length=1)
 
 
 class AdapterInfo(Request):
@@ -257,30 +285,43 @@ class AdapterInfo(Request):
     base: str = Field(default="", max_length=64)
 
 
-class BroadcastInfo(Request):
-    """An update, or a part of one, by a broadcast: the tensors that the trainer sends, in this order. With an `adapter`
-    they are its pairs, by PEFT's names, for the server's initial weights."""
+class UpdateInfo(Request):
+    """An update, or a part of one: a directory as in `UpdateBody`, or a broadcast.
 
-    names: Items[str]
-    dtype_names: Items[str]
-    shapes: Items[Annotated[Items[TokenId], Field(max_length=8)]]
+    A broadcast is described by the tensors that the trainer sends, in this order. With an `adapter` they are its pairs,
+    by PEFT's names, for the server's initial weights.
+    """
+
+    weight_dir: Text | None = None
+    names: Items[str] = []
+    dtype_names: Items[str] = []
+    shapes: Items[Annotated[Items[TokenId], Field(max_length=8)]] = []
     adapter: AdapterInfo | None = None
 
+    @model_validator(mode="after")
+    def _check(self) -> "UpdateInfo":
+        if (self.weight_dir is None) != bool(self.names):
+            raise ValueError("give either weight_dir or names")
+        if not len(self.names) == len(self.dtype_names) == len(self.shapes):
+            raise ValueError("names, dtype_names and shapes must have the same length")
+        return self
 
-class TransferBody(Request):
-    """`POST /update_weights` between `/start_weight_update` and `/finish_weight_update`."""
 
-    update_info: Annotated[
-        Annotated[DirectoryInfo, Tag("(directory)")] | Annotated[BroadcastInfo, Tag("(broadcast)")],
-        Discriminator(lambda info: "(broadcast)" if "names" in _keys(info) else "(directory)"),
-    ]
+class UpdateBody(Request):
+    """`POST /update_weights`: a directory of safetensors in Hugging Face format, or of an adapter alone in PEFT's
+    format, and the version of its weights; or `update_info` after `/start_weight_update`."""
 
+    weight_dir: Text | None = None
+    version: int = Field(default=0, ge=0, lt=INT64)
+    update_info: UpdateInfo | None = None
 
-# A complete update in one call, or one of several calls.
-AnyUpdateBody = Annotated[
-    Annotated[UpdateBody, Tag("(whole)")] | Annotated[TransferBody, Tag("(part)")],
-    Discriminator(lambda body: "(part)" if "update_info" in _keys(body) else "(whole)"),
-]
+    @model_validator(mode="after")
+    def _check(self) -> "UpdateBody":
+        if (self.weight_dir is None) == (self.update_info is None):
+            raise ValueError("give either weight_dir with a version, or update_info")
+        if self.weight_dir is not None and "version" not in self.model_fields_set:
+            raise ValueError("weight_dir needs a version")
+        return self
 
 
 class JoinInfo(Request):
@@ -290,9 +331,6 @@ class JoinInfo(Request):
     master_port: int = Field(ge=1, le=65535)
     rank_offset: int = Field(ge=1, lt=2**16)
     world_size: int = Field(ge=2, le=2**16)
-    packed: OnlyFalse | None = None
-    packed_buffer_size_bytes: Ignored = None
-    packed_num_buffers: Ignored = None
 
 
 class NoInfo(Request):
@@ -302,13 +340,7 @@ class NoInfo(Request):
 class InitTransferBody(Request):
     """`POST /init_weight_transfer_engine`."""
 
-    init_info: Annotated[
-        Annotated[JoinInfo, Tag("(join)")] | Annotated[NoInfo, Tag("(nothing)")],
-        Discriminator(lambda info: "(join)" if _keys(info) else "(nothing)"),
-    ]
-
-
-Version = Annotated[str, Field(pattern=r"^\d{1,18}$")]
+    init_info: JoinInfo | NoInfo
 
 
 class FinishBody(Request):
@@ -317,38 +349,7 @@ class FinishBody(Request):
     weight_version: Version | None = None
 
 
-class NewVersionBody(Request):
-    """`POST /update_weight_version`."""
-
-    new_version: Version
-
-
 class CheckBody(Request):
-    """`POST /weight_checker`: compute the SHA-256 of every tensor, compare with a `baseline` of such digests, or set
-    all weights to zero."""
+    """`POST /weight_checker`: compute the SHA-256 of every tensor."""
 
-    action: Literal["checksum", "reset", "compare"]
-    baseline: dict[str, str] | None = None
-
-
-class AbortBody(Request):
-    """`POST /inference/v1/abort_requests`: the values of `request_id` or `id` in replies."""
-
-    request_ids: Items[str]
-
-
-class LoadAdapterBody(Request):
-    """`POST /load_lora_adapter`: a directory in PEFT's format. Without `version` the next number is used."""
-
-    lora_name: str = Field(min_length=1, max_length=1024)
-    lora_path: str = Field(min_length=1)
-    load_inplace: OnlyTrue | None = None
-    version: int | None = Field(default=None, ge=0, lt=INT64)
-
-
-class UnloadAdapterBody(Request):
-    """`POST /unload_lora_adapter`."""
-
-    lora_name: str = Field(min_length=1, max_length=1024)
-    lora_int_id: Ignored = None
-    version: int | None = Field(default=None, ge=0, lt=INT64)
+    action: Literal["checksum"]

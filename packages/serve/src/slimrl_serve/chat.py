@@ -7,11 +7,12 @@ from typing import Any
 
 from slimrl.models.chat.thoughts import opens_thoughts
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
-from slimrl_serve.bodies import ChatBody, ChatMessage, ChatTokensBody, Generation, Rendering, Tool
+from slimrl_serve import bodies
+from slimrl_serve.bodies import ChatBody, ChatMessage, ChatTokensBody, Rendering, Tool
 from slimrl_serve.errors import bad_request
-from slimrl_serve.generation import Choice, Wanted, prepare, take_turns
-from slimrl_serve.logprobs import chat_logprobs, prompt_logprobs, sampled_scores
-from slimrl_serve.opened import OpenedPrompts
+from slimrl_serve.generation import Choice, Wanted, start_generation, take_turns
+from slimrl_serve.logprobs import chat_logprobs, sampled_scores
+from slimrl_serve.reply import Reply
 from slimrl_serve.service import Service
 
 CHUNK = "chat.completion.chunk"
@@ -19,10 +20,9 @@ TAG_TOKENS = 16  # last tokens of a prompt to check; in all tokenizers the openi
 
 
 @dataclass(slots=True, eq=False)
-class Chat(OpenedPrompts):
+class Chat(Reply[ChatBody]):
     """One chat request. `in_thoughts` means that the opening tag of the thoughts is the last part of its prompt."""
 
-    body: ChatBody
     in_thoughts: bool = False
 
     @property
@@ -35,7 +35,7 @@ class Chat(OpenedPrompts):
         """True if tool calls are parsed from the replies."""
         return bool(self.body.tools) and self.body.tool_choice != "none"
 
-    async def reply(self) -> dict[str, Any]:
+    async def whole(self) -> dict[str, Any]:
         """Return the whole reply."""
         await self.generation.finish()
         choices = self.generation.choices
@@ -43,8 +43,6 @@ class Chat(OpenedPrompts):
         reply |= {"choices": await take_turns(self._choice, choices), "usage": self.generation.usage()}
         if self.body.return_token_ids:
             reply["prompt_token_ids"] = self.prompt
-        if self.body.prompt_logprobs is not None:
-            reply["prompt_logprobs"] = prompt_logprobs(self.names, choices[0], self.body.prompt_logprobs)
         return reply
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
@@ -119,23 +117,22 @@ class Chat(OpenedPrompts):
 
 
 async def open_chat(service: Service, body: ChatBody) -> Chat:
-    """Check and tokenize a request; its choices are not queued yet. Raises ApiError if it is invalid."""
+    """Check, tokenize and queue a request. Raises ApiError if it is invalid, or the queue is full."""
     name = service.check_model(body.model)
     if body.top_logprobs is not None and not body.logprobs:
-        raise bad_request("top_logprobs is told with the log-probabilities; set logprobs to true.", "top_logprobs")
+        raise bad_request("top_logprobs needs logprobs = true.", "top_logprobs")
     check_stream(body)
     prompt = body.tokens if isinstance(body, ChatTokensBody) else await _prompt(service, body)
     asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     wanted = Wanted(
         max_tokens=service.check_prompt(prompt, asked),
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        prompt_logprobs=body.prompt_logprobs,
         streams=bool(body.stream),
     )
     in_thoughts = opens_thoughts(service.model.vocabulary.decode(prompt[-TAG_TOKENS:], skip_special=False))
     grammar = await service.formats.grammar_of(body, in_thoughts)
-    generation = prepare(service, [prompt], body, [wanted], f"chatcmpl-{uuid.uuid4().hex}", grammar)
-    return Chat(generation, service, body, name, in_thoughts=in_thoughts)
+    generation = start_generation(service, [prompt], body, [wanted], f"chatcmpl-{uuid.uuid4().hex}", grammar)
+    return Chat(generation, service, body, name, in_thoughts)
 
 
 async def _prompt(service: Service, body: ChatBody) -> list[int]:
@@ -153,20 +150,18 @@ def render(service: Service, body: Rendering, messages: Sequence[ChatMessage], t
     generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
     if continues and generates:
         raise bad_request(
-            "continue_final_message goes on with the last message and add_generation_prompt begins a new one; set only "
-            "one of them to true.",
+            "continue_final_message continues the last message, add_generation_prompt starts a new one: set only one "
+            "of them.",
             "continue_final_message",
         )
     settings = {"add_generation_prompt": generates, "continue_final_message": continues, **own}
     return writer.write(messages, tools, settings)
 
 
-def check_stream(body: Generation) -> None:
+def check_stream(body: bodies.Generation) -> None:
     """Raise ApiError 400 for fields that contradict `stream`."""
     if body.stream_options is not None and not body.stream:
         raise bad_request("stream_options may only be set together with stream = true.", "stream_options")
-    if body.stream and body.prompt_logprobs is not None:
-        raise bad_request("prompt_logprobs are not told in a stream; leave out one of the two.", "prompt_logprobs")
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

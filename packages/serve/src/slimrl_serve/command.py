@@ -14,7 +14,7 @@ from slimrl.models.native.build import why_slow
 from slimrl_serve.app import make_app
 from slimrl_serve.http.server import HttpServer, listen
 from slimrl_serve.service import Service
-from slimrl_serve.signals import until_signal
+from slimrl_serve.start import until_signal
 
 # The longest time that a thread keeps the interpreter's lock while others wait. The engine requests the lock after each
 # of its hundreds of operations per step. With Python's default of 5 ms, a busy event loop would often delay it.

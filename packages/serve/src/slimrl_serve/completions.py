@@ -2,22 +2,16 @@
 
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from slimrl_serve.bodies import CompletionBody
 from slimrl_serve.chat import check_stream
 from slimrl_serve.errors import bad_request
-from slimrl_serve.generation import Choice, Wanted, prepare, take_turns
-from slimrl_serve.logprobs import (
-    Score,
-    TextOffsets,
-    completion_logprobs,
-    prompt_logprobs,
-    prompt_scores,
-    sampled_scores,
-)
-from slimrl_serve.opened import OpenedPrompts
+from slimrl_serve.generation import Choice, Wanted, start_generation, take_turns
+from slimrl_serve.logprobs import Score, completion_logprobs, prompt_scores, sampled_scores
+from slimrl_serve.reply import Reply
 from slimrl_serve.service import Service
 
 KIND = "text_completion"
@@ -25,15 +19,12 @@ DEFAULT_MAX_TOKENS = 16  # as in OpenAI's API
 
 
 @dataclass(slots=True, eq=False)
-class Completions(OpenedPrompts):
-    """One completions request; its choices are `n` for each prompt in order. `echoes` are the texts of the prompts, and
-    `offsets` count the text offsets of each choice if log-probabilities are requested."""
+class Completions(Reply[CompletionBody]):
+    """One completions request; its choices are `n` for each prompt in order. `echoes` are the texts of the prompts."""
 
-    body: CompletionBody
-    echoes: list[str] = field(default_factory=list)
-    offsets: list[TextOffsets] = field(default_factory=list)
+    echoes: list[str]
 
-    async def reply(self) -> dict[str, Any]:
+    async def whole(self) -> dict[str, Any]:
         """Return the whole reply."""
         await self.generation.finish()
         reply = self.head(KIND) | {"choices": await take_turns(self._choice, self.generation.choices)}
@@ -61,8 +52,6 @@ class Completions(OpenedPrompts):
         text = self._echo(choice) + choice.text_so_far(done=True)
         piece = self._piece(choice, 0, len(choice.token_ids), text)
         piece["finish_reason"] = choice.finish_reason
-        if self.body.prompt_logprobs is not None:
-            piece["prompt_logprobs"] = prompt_logprobs(self.names, choice, self.body.prompt_logprobs)
         return piece
 
     def _piece(self, choice: Choice, start: int, end: int, text: str) -> dict[str, Any]:
@@ -75,20 +64,27 @@ class Completions(OpenedPrompts):
         return piece | self.token_ids(choice, start, end)
 
     def _logprobs(self, choice: Choice, start: int, end: int, num_top: int) -> dict[str, Any]:
+        count, skips = self.service.model.vocabulary.num_characters, self.body.skip_special_tokens is not False
         tokens = choice.token_ids[start:end]
+        lengths = [count(token, skips) for token in tokens]
         scores: list[Score | None] = [*sampled_scores(choice, start, end, num_top)]
-        offsets = self.offsets[choice.index].take(tokens)
         if self.body.echo and start == 0:
-            tokens = [*choice.request.prompt, *tokens]
+            prompt = choice.request.prompt
+            is_text = isinstance(self.body.prompt, str) or isinstance(self.body.prompt[0], str)
+            before = [count(token, skips and not is_text) for token in prompt]
+            # Negative if the tokenizer puts special tokens before the echoed text.
+            choice.offset = len(self._echo(choice)) - sum(before)
+            tokens, lengths = [*prompt, *tokens], [*before, *lengths]
             scores = [None, *prompt_scores(choice, num_top), *scores]
-        return completion_logprobs(self.names, tokens, scores, num_top, offsets)
+        *offsets, choice.offset = accumulate(lengths, initial=choice.offset)
+        return completion_logprobs(self.names, tokens, scores, num_top, [max(0, offset) for offset in offsets])
 
     def _echo(self, choice: Choice) -> str:
         return self.echoes[choice.index // (self.body.n or 1)] if self.body.echo else ""
 
 
 async def open_completions(service: Service, body: CompletionBody) -> Completions:
-    """Check and tokenize a request; its choices are not queued yet. Raises ApiError if it is invalid."""
+    """Check, tokenize and queue a request. Raises ApiError if it is invalid, or the queue is full."""
     name = service.check_model(body.model)
     check_stream(body)
     if body.best_of is not None and body.best_of != (body.n or 1):
@@ -96,35 +92,15 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
     if body.max_tokens == 0 and not body.echo:
         raise bad_request("max_tokens = 0 leaves nothing to answer; it needs echo = true.", "max_tokens")
     prompts, echoes = await _prompts(service, body)
-    # `logprobs` also covers an echoed prompt.
-    scores = [num for num in (body.prompt_logprobs, body.logprobs if body.echo else None) if num is not None]
     wanted = []
     for prompt in prompts:
         room = service.check_prompt(prompt, body.max_tokens)
         asked = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
         # `max_tokens = 0` with an echo scores the prompt only; the engine still samples one token for it.
-        wanted.append(Wanted(asked, body.logprobs, max(scores, default=None), bool(body.stream)))
+        wanted.append(Wanted(asked, body.logprobs, bool(body.echo), bool(body.stream)))
     grammar = await service.formats.grammar_of(body)
-    generation = prepare(service, prompts, body, wanted, f"cmpl-{uuid.uuid4().hex}", grammar)
-    offsets = [] if body.logprobs is None else _offsets(service, body, prompts, echoes)
-    return Completions(generation, service, body, name, echoes=echoes, offsets=offsets)
-
-
-def _offsets(service: Service, body: CompletionBody, prompts: list[list[int]], echoes: list[str]) -> list[TextOffsets]:
-    """Return the text offsets of every choice's tokens."""
-    vocabulary, skips = service.model.vocabulary, body.skip_special_tokens is not False
-    is_text = isinstance(body.prompt, str) or isinstance(body.prompt[0], str)
-    decode_prompt, decode = vocabulary.decoder(skips and not is_text), vocabulary.decoder(skips)
-    offsets: list[TextOffsets] = []
-    for prompt, echo in zip(prompts, echoes, strict=True):
-        start, before = 0, list[int]()
-        if body.echo:
-            # If the tokenizer puts special tokens before the echoed text, decoding the prompt gives a longer text. Then
-            # offsets start below 0, which `TextOffsets` reports as 0.
-            start = len(echo)
-            before = TextOffsets(decode_prompt, start - len(decode_prompt(prompt))).take(prompt)
-        offsets += [TextOffsets(decode, start, before) for _ in range(body.n or 1)]
-    return offsets
+    generation = start_generation(service, prompts, body, wanted, f"cmpl-{uuid.uuid4().hex}", grammar)
+    return Completions(generation, service, body, name, echoes)
 
 
 async def _prompts(service: Service, body: CompletionBody) -> tuple[list[list[int]], list[str]]:

@@ -1,7 +1,7 @@
 """Makes the grammar that a request's reply must obey: a format, a tool call, or none.
 
 A grammar's source is a text of limited length. It is compiled off the event loop within a limited time. The latest
-grammars are kept, since clients often send the same tools again.
+grammars are kept, since clients send the same schema or tools with each request.
 """
 
 import asyncio
@@ -20,9 +20,16 @@ from slimrl.inference.grammar import (
     regex_source,
 )
 from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
-from slimrl_serve.bodies import ChatBody, CompletionBody, FunctionSpec, Sampling
+from slimrl_serve.bodies import (
+    ChatBody,
+    FunctionSpec,
+    Generation,
+    NamedTool,
+    ResponseFormat,
+    Sampling,
+    StructuredOutputs,
+)
 from slimrl_serve.errors import ApiError, bad_request
-from slimrl_serve.format_bodies import NamedTool, ResponseFormat, StructuredOutputs
 from slimrl_serve.grammar_trial import TrialError, is_costly, try_to_compile
 
 MAX_SOURCE = 2**17  # characters
@@ -45,10 +52,9 @@ class Formats:
     def __init__(self, make_compiler: Callable[[], GrammarCompiler]) -> None:
         self._make_compiler = make_compiler
         self._compiler: GrammarCompiler | None = None
-        self._making, self._lock = asyncio.Lock(), asyncio.Lock()
+        self._lock = asyncio.Lock()  # one thread compiles at a time; the others wait without one
         self._trials = asyncio.Semaphore(NUM_TRIALS)
-        self._kept: OrderedDict[str, Grammar] = OrderedDict()
-        self._compiling: dict[str, asyncio.Task[Grammar]] = {}
+        self._tasks: OrderedDict[str, asyncio.Task[Grammar]] = OrderedDict()  # by source
 
     async def grammar_of(self, body: Sampling, in_thoughts: bool = False) -> Grammar | None:
         """Return the grammar of a body's reply; None without constraints. `in_thoughts` means that the prompt has
@@ -65,47 +71,33 @@ class Formats:
             )
         try:
             async with asyncio.timeout(COMPILE_S):
-                return await self._compile(await self._find_compiler(), source)
+                # Requests with the same source share a task. It continues if they give up, as does its thread.
+                return await asyncio.shield(self._task_of(source))
         except (GrammarError, TrialError) as error:
             raise bad_request(f"{param} cannot be obeyed: {error}.", param) from error
         except TimeoutError as error:
             raise ApiError(503, f"{param} was not compiled within {COMPILE_S:g} s.", param=param) from error
 
-    async def _find_compiler(self) -> GrammarCompiler:
-        # Reading the vocabulary takes a second or two, so it is read once, at the first request with a format.
-        async with self._making:
-            if self._compiler is None:
-                self._compiler = await asyncio.to_thread(self._make_compiler)
-        return self._compiler
+    def _task_of(self, source: str) -> "asyncio.Task[Grammar]":
+        task = self._tasks.get(source)
+        if task is None or (task.done() and (task.cancelled() or task.exception())):
+            task = self._tasks[source] = asyncio.create_task(self._compile(source))
+        self._tasks.move_to_end(source)
+        if len(self._tasks) > NUM_KEPT:
+            self._tasks.popitem(last=False)
+        return task
 
-    async def _compile(self, compiler: GrammarCompiler, source: str) -> Grammar:
-        # Clients send the same schema with each request, and compiling takes up to a second.
-        if source in self._kept:
-            self._kept.move_to_end(source)
-            return self._kept[source]
-        # Requests with the same source wait for the same task. It continues if they give up, as does its thread.
-        if source not in self._compiling:
-            task = asyncio.create_task(self._compile_alone(compiler, source))
-            self._compiling[source] = task
-            task.add_done_callback(lambda done: self._forget(source, done))
-        return await asyncio.shield(self._compiling[source])
-
-    async def _compile_alone(self, compiler: GrammarCompiler, source: str) -> Grammar:
+    async def _compile(self, source: str) -> Grammar:
         if is_costly(source.replace(PLAIN, "").replace(json.dumps(SPACES["whitespace_pattern"]), "")):
             async with self._trials:
                 await try_to_compile(source)
-        # One at a time: others wait for the lock, and do not occupy a thread each.
         async with self._lock:
-            grammar = await asyncio.to_thread(compiler.compile, source)
-        self._kept[source] = grammar
-        if len(self._kept) > NUM_KEPT:
-            self._kept.popitem(last=False)
-        return grammar
+            return await asyncio.to_thread(self._compile_now, source)
 
-    def _forget(self, source: str, done: "asyncio.Task[Grammar]") -> None:
-        del self._compiling[source]
-        if not done.cancelled():
-            done.exception()  # raised in the tasks that still wait
+    def _compile_now(self, source: str) -> Grammar:
+        if self._compiler is None:  # reading the vocabulary takes a second or two
+            self._compiler = self._make_compiler()
+        return self._compiler.compile(source)
 
 
 def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
@@ -126,15 +118,10 @@ def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:
 def _formats(body: Sampling) -> list[tuple[str, Any]]:
     """Return the names of the fields that request a format, each with its JSON schema or its grammar's source."""
     found: list[tuple[str, Any]] = []
-    if isinstance(body, ChatBody | CompletionBody) and body.response_format and body.response_format.type != "text":
+    if isinstance(body, Generation) and body.response_format and body.response_format.type != "text":
         found.append(("response_format", _schema_of(body.response_format)))
-    given = {"structured_outputs": body.structured_outputs}
-    for kind in ("json", "regex", "choice", "grammar"):  # vLLM's older names
-        if (old := getattr(body, f"guided_{kind}")) is not None:
-            given[f"guided_{kind}"] = StructuredOutputs(**{kind: old})
-    for name, outputs in given.items():
-        if outputs is not None:
-            found += [(name, form) for form in _of_structured_outputs(outputs, name)]
+    if body.structured_outputs is not None:
+        found += [("structured_outputs", form) for form in _of_structured_outputs(body.structured_outputs)]
     return found
 
 
@@ -145,11 +132,17 @@ def _schema_of(given: ResponseFormat) -> dict[str, Any]:
     return ANY_OBJECT if schema is None else schema
 
 
-def _of_structured_outputs(given: StructuredOutputs, name: str) -> list[Any]:
-    found: list[Any] = []
+def _of_structured_outputs(given: StructuredOutputs) -> list[Any]:
+    name, found = "structured_outputs", list[Any]()
     if given.json_ is not None:
-        found.append(_read_schema(given.json_, name))
-    if given.json_object is not None:
+        try:
+            schema = json.loads(given.json_) if isinstance(given.json_, str) else given.json_
+        except (ValueError, RecursionError) as error:
+            raise bad_request(f"{name}: the schema is not JSON: {error}.", name) from None
+        if not isinstance(schema, dict):
+            raise bad_request(f"{name}: a schema must be a JSON object.", name)
+        found.append(schema)
+    if given.json_object:
         found.append(ANY_OBJECT)
     if given.regex is not None:
         found.append(regex_source(given.regex))
@@ -158,18 +151,8 @@ def _of_structured_outputs(given: StructuredOutputs, name: str) -> list[Any]:
     if given.grammar is not None:
         found.append(given.grammar)
     if not found:
-        raise bad_request("structured_outputs needs one of json, json_object, regex, choice and grammar.", name)
+        raise bad_request(f"{name} needs one of json, json_object, regex, choice and grammar.", name)
     return found
-
-
-def _read_schema(given: Mapping[str, Any] | str, name: str) -> dict[str, Any]:
-    try:
-        schema = json.loads(given) if isinstance(given, str) else given
-    except (ValueError, RecursionError) as error:
-        raise bad_request(f"{name}: the schema is not JSON: {error}.", name) from None
-    if not isinstance(schema, dict):
-        raise bad_request(f"{name}: a schema must be a JSON object.", name)
-    return schema
 
 
 def _with_spaces(schema: Mapping[str, Any]) -> dict[str, Any]:

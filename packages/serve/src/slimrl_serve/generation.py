@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from slimrl.inference.grammar import Grammar
@@ -15,8 +16,7 @@ from slimrl.inference.sampling import ScoredToken
 from slimrl.inference.scheduler import Request, RequestOptions
 from slimrl.inference.shaping import Shaping
 from slimrl.types import SamplingParams
-from slimrl_serve.bodies import MAX_TOP, Sampling
-from slimrl_serve.body import LONGEST_NAME
+from slimrl_serve.bodies import LONGEST_NAME, MAX_TOP, Sampling
 from slimrl_serve.errors import ApiError, bad_request
 from slimrl_serve.service import Service
 from slimrl_serve.text import GrowingText
@@ -34,19 +34,21 @@ class Wanted:
     """Requested settings besides the body's sampling fields; they differ from route to route."""
 
     max_tokens: int
-    top_logprobs: int | None = None  # None for no log-probabilities, 0 for the tokens alone; same for the prompt
-    prompt_logprobs: int | None = None
+    top_logprobs: int | None = None  # None for no log-probabilities, 0 for the tokens alone
+    echoes: bool = False  # the prompt has log-probabilities, too
     streams: bool = False
 
     def num_scores(self, prompt_len: int, num_choices: int) -> int:
         """Return the maximum number of log-probabilities in a reply."""
-        sampled = 0 if self.top_logprobs is None else num_choices * self.max_tokens * (self.top_logprobs + 1)
-        return sampled + (0 if self.prompt_logprobs is None else prompt_len * (self.prompt_logprobs + 1))
+        if self.top_logprobs is None:
+            return 0
+        return (num_choices * self.max_tokens + self.echoes * prompt_len) * (self.top_logprobs + 1)
 
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """One completion. Its first `told` tokens and `shown` characters have already been sent.
+    """One completion. Its first `told` tokens and `shown` characters have already been sent; the next token starts at
+    `offset` in the text.
 
     `first` is the job of the first choice with the same prompt. Only this job scores the prompt, if requested.
     """
@@ -58,6 +60,7 @@ class Choice:
     max_tokens: int
     told: int = 0
     shown: int = 0
+    offset: int = 0
 
     @property
     def request(self) -> Request:
@@ -75,15 +78,9 @@ class Choice:
 
     @property
     def finish_reason(self) -> str:
-        """The reason why the completion stopped: "length" if no token was requested, "abort" after an abort request."""
+        """The reason why the completion stopped: "length" if no token was requested."""
         assert self.request.finish_reason is not None
         return self.request.finish_reason if self.max_tokens else "length"
-
-    @property
-    def is_aborted(self) -> bool:
-        """True if an administrator aborted the completion, or the choice that scores its prompt."""
-        requests = (self.job.request, self.first.request)
-        return any(request is not None and request.finish_reason == "abort" for request in requests)
 
     @property
     def failure(self) -> str:
@@ -114,7 +111,7 @@ class Choice:
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """The completions of one HTTP request. After `start`, `close` must be called: it frees their slots."""
+    """The completions of one HTTP request. `close` must be called in the end: it frees their slots."""
 
     service: Service
     choices: list[Choice]
@@ -122,12 +119,6 @@ class Generation:
     request_id: str
     began: float = field(default_factory=time.monotonic)
     closed: bool = False
-
-    def start(self) -> None:
-        """Queue all choices. Raises ApiError 429 when the queue is full."""
-        self.service.check_room(len(self.choices))
-        for choice in self.choices:
-            self.service.thread.submit(choice.job)
 
     async def finish(self) -> None:
         """Wait for all choices."""
@@ -151,8 +142,6 @@ class Generation:
                 if choice.failure:
                     raise bad_request(f"The reply could not obey what it must: {choice.failure}.")
                 if not choice.prompt_is_scored:
-                    if choice.is_aborted:
-                        raise ApiError(503, "The request was aborted before its prompt was scored.")
                     continue  # the first choice will wake this loop when the prompt is scored
                 if done:
                     running.remove(choice)
@@ -202,7 +191,7 @@ async def take_turns(write: Callable[[Choice], T], choices: Sequence[Choice]) ->
     return written
 
 
-def prepare(
+def start_generation(
     service: Service,
     prompts: Sequence[list[int]],
     body: Sampling,
@@ -210,8 +199,8 @@ def prepare(
     request_id: str,
     grammar: Grammar | None = None,
 ) -> Generation:
-    """Return the choices of a body, `n` per prompt in order, which obey the grammar, if any. They are not queued yet.
-    Raises ApiError 400 for invalid settings."""
+    """Queue the choices of a body, `n` per prompt in order, which obey the grammar, if any. Raises ApiError 400 for
+    invalid settings, and 429 if the queue is full."""
     arrived = asyncio.Event()
     seed = random.getrandbits(63) if body.seed is None else body.seed
     num = body.n or 1
@@ -224,9 +213,9 @@ def prepare(
         for _ in range(num):
             # Every choice has its own seed: the choices of a prompt differ, and repeat with the request's seed.
             params = _params(body, want, (seed + len(choices) * SEED_STEP) % 2**64)
-            decode = service.model.vocabulary.decoder(body.skip_special_tokens is not False)
+            decode = partial(service.model.vocabulary.decode, skip_special=body.skip_special_tokens is not False)
             text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output), options.min_tokens)
-            job = Job(prompt, params, options, streams=want.streams, arrived=arrived, request_id=request_id)
+            job = Job(prompt, params, options, streams=want.streams, arrived=arrived)
             # Without stop strings the text is not decoded after each token, but only when a reply needs it.
             if params.stop:
                 job.finished = text.is_finished
@@ -234,6 +223,8 @@ def prepare(
             choices.append(Choice(len(choices), job, first, text, want.max_tokens))
             # One choice scores the prompt; the others find it in the cache.
             options = replace(options, prompt_logprobs=-1)
+    for choice in choices:
+        service.thread.submit(choice.job)
     return Generation(service, choices, arrived, request_id)
 
 
@@ -243,7 +234,7 @@ def _check_scores(service: Service, prompts: Sequence[list[int]], num: int, want
     most = max(MAX_SCORES, service.config.context_len * (MAX_TOP + 1))
     if asked > most:
         raise bad_request(
-            f"The reply could have {asked} log-probabilities, and at most {most} are told at once. Ask for fewer "
+            f"The reply could have {asked} log-probabilities, and a reply has at most {most}. Ask for fewer "
             "completions, tokens (max_tokens) or top_logprobs, or send several requests.",
             "logprobs",
         )
@@ -276,7 +267,7 @@ def _options(service: Service, body: Sampling, wanted: Wanted, grammar: Grammar 
         ignore_eos=bool(body.ignore_eos),
         min_tokens=min_tokens,
         top_logprobs=wanted.top_logprobs or 0,
-        prompt_logprobs=-1 if wanted.prompt_logprobs is None else wanted.prompt_logprobs,
+        prompt_logprobs=wanted.top_logprobs if wanted.echoes and wanted.top_logprobs is not None else -1,
         shaping=_read_shaping(body, num_tokens, grammar),
     )
 
@@ -286,7 +277,8 @@ def _read_shaping(body: Sampling, num_tokens: int, grammar: Grammar | None) -> S
     for key in bias:
         if not (key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < num_tokens):
             raise bad_request(
-                f"logit_bias: {key[:LONGEST_NAME]!r} is no token id of the model's 0 to {num_tokens - 1}.", "logit_bias"
+                f"logit_bias: {key[:LONGEST_NAME]!r} is not a token id from 0 to {num_tokens - 1}.",
+                "logit_bias",
             )
     return Shaping(
         frequency=body.frequency_penalty or 0.0,

@@ -17,9 +17,9 @@ MAX_BODY_BYTES = 16 * 2**20
 MAX_VALUES, MAX_CONTAINERS = 2**21, 2**16
 
 
-def refuse(refusal: Refusal, path: str) -> JSONResponse:
+def refuse(refusal: Refusal) -> JSONResponse:
     """Return the response to a request that is refused before it reaches a route."""
-    return respond(path, ApiError(refusal.status, refusal.message, code=refusal.code, headers=refusal.headers))
+    return respond(ApiError(refusal.status, refusal.message, code=refusal.code, headers=refusal.headers))
 
 
 class TextRoute(APIRoute):

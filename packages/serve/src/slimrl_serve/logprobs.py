@@ -1,12 +1,12 @@
 """Formats log-probabilities for OpenAI's routes and for vLLM's `prompt_logprobs`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slimrl.inference.sampling import Top
 from slimrl_serve.generation import Choice
-from slimrl_serve.text import GrowingText, Vocabulary
+from slimrl_serve.text import Vocabulary
 
 Score = tuple[int, float, Top]  # a token, its log-probability, and the likeliest tokens in its place
 
@@ -72,46 +72,3 @@ def _by_name(names: TokenNames, token: int, logprob: float, top: Top) -> dict[st
     for other, theirs in top if any(other == token for other, _ in top) else (*top, (token, logprob)):
         named.setdefault(names.name(other), theirs)
     return named
-
-
-def prompt_logprobs(names: TokenNames, choice: Choice, num_top: int | None) -> list[dict[str, Any] | None] | None:
-    """Return the `prompt_logprobs` in vLLM's format: for each token the scores of itself and of the likeliest, by token
-    id. None if they are not requested."""
-    if num_top is None:
-        return None
-    entries: list[dict[str, Any] | None] = [None]
-    for token, score in zip(choice.request.prompt[1:], choice.prompt_scores, strict=True):
-        # vLLM's order: the prompt's own token first, regardless of its rank, then the likeliest.
-        ranked = [(token, score.logprob, score.rank)]
-        ranked += [(other, value, rank) for rank, (other, value) in enumerate(score.top[:num_top], 1) if other != token]
-        entries.append(
-            {
-                str(other): {"logprob": value, "rank": rank, "decoded_token": names.vocabulary.token_text(other)}
-                for other, value, rank in ranked
-            }
-        )
-    return entries
-
-
-class TextOffsets:
-    """Computes the start of each token of a growing sequence in its text.
-
-    `before` has the offsets of an echoed prompt; the sequence's own text starts at `start`. A token that completes no
-    character has length 0, as does a token without text.
-    """
-
-    def __init__(self, decode: Callable[[Sequence[int]], str], start: int, before: Sequence[int] = ()) -> None:
-        self._text = GrowingText(decode)
-        self._tokens: list[int] = []
-        self._start = start
-        self._before = before
-
-    def take(self, tokens: Sequence[int]) -> list[int]:
-        """Return the offsets of the next tokens; the first call also returns the prompt's."""
-        offsets, self._before = list(self._before), ()
-        for token in tokens:
-            # Before the token: it starts after the text that was settled until then.
-            offsets.append(max(0, self._start + len(self._text.settled)))
-            self._tokens.append(token)
-            self._text.grow(self._tokens)
-        return offsets

@@ -19,82 +19,52 @@ SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300)
 RATE_WINDOW_S = 10.0  # tokens per second are averaged over at least this long
 
 
-class ServerMetrics:
+class ServerMetrics(Collector):
     """The counters and histograms of requests, and the engine's gauges. Names are vLLM's with another prefix."""
-
-    def __init__(self, thread: EngineThread, model: str) -> None:
-        self.registry = CollectorRegistry()
-        self.registry.register(_EngineCollector(thread, model))
-        self.rejected = Counter(
-            "slimrl:requests_rejected", "Requests refused because the queue was full.", registry=self.registry
-        )
-        self.disconnects = Counter(
-            "slimrl:disconnects", "Completions given up because the client went away.", registry=self.registry
-        )
-        self.finished = Counter(
-            "slimrl:request_success", "Completions that ended, by reason.", ["finished_reason"], registry=self.registry
-        )
-        self.latency = Histogram(
-            "slimrl:e2e_request_latency_seconds",
-            "From arrival to the last token of a completion.",
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self.first_token = Histogram(
-            "slimrl:time_to_first_token_seconds",
-            "From arrival to the first token of a completion.",
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-
-
-class _EngineCollector(Collector):
-    """Reads the engine's metrics when they are collected."""
 
     def __init__(self, thread: EngineThread, model: str) -> None:
         self._thread = thread
         self._model = model
-        self._samples: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+        self._samples = deque([(time.monotonic(), 0)])
+        self.registry = registry = CollectorRegistry()
+        registry.register(self)
+        full = "Requests refused because the queue was full."
+        self.rejected = Counter("slimrl:requests_rejected", full, registry=registry)
+        left = "Completions given up because the client went away."
+        self.disconnects = Counter("slimrl:disconnects", left, registry=registry)
+        ended = "Completions that ended, by reason."
+        self.finished = Counter("slimrl:request_success", ended, ["finished_reason"], registry=registry)
+        whole = "slimrl:e2e_request_latency_seconds", "From arrival to the last token of a completion."
+        self.latency = Histogram(*whole, buckets=SECONDS, registry=registry)
+        first = "slimrl:time_to_first_token_seconds", "From arrival to the first token of a completion."
+        self.first_token = Histogram(*first, buckets=SECONDS, registry=registry)
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        load, counters = self._thread.load, self._counters()
-        prompt = counters.prefilled + counters.cached
-        gauges = (
-            ("num_requests_running", "Completions that have a slot.", load.running),
-            ("num_requests_waiting", "Completions that wait for a slot.", load.waiting),
-            ("kv_cache_usage_perc", "Share of the key-value cache in use by running completions.", load.kv_use),
-            ("prefix_cache_hit_rate", "Share of prompt tokens taken from the cache.", counters.cached / max(1, prompt)),
-            ("generation_tokens_per_second", "Sampled tokens, over the last seconds.", self._rate(counters.sampled)),
-            ("weight_version", "Number of the weights that are served.", self._version()),
-            ("paused", "Whether sampling is paused.", float(self._thread.paused)),
-        )
-        for name, meaning, value in gauges:
-            gauge = GaugeMetricFamily(f"slimrl:{name}", meaning, labels=["model_name"])
-            gauge.add_metric([self._model], value)
-            yield gauge
-        totals = (
-            ("prompt_tokens", "Prompt tokens of completions, computed or cached.", prompt),
-            ("prefill_tokens", "Prompt tokens that were computed.", counters.prefilled),
-            ("prefix_cache_queries", "Prompt tokens looked for in the cache.", prompt),
-            ("prefix_cache_hits", "Prompt tokens taken from the cache.", counters.cached),
-            ("generation_tokens", "Tokens sampled.", counters.sampled),
-            ("guessed_tokens", "Tokens guessed ahead by looking them up.", counters.guessed),
-            ("guessed_tokens_right", "Guesses that were sampled.", counters.guessed_right),
-        )
-        for name, meaning, total in totals:
-            counter = CounterMetricFamily(f"slimrl:{name}", meaning, labels=["model_name"])
-            counter.add_metric([self._model], total)
-            yield counter
-
-    def _counters(self) -> EngineCounters:
-        # Metrics are also requested while the model is loading; then they are zero.
-        return self._thread.loaded.result().counters if self._is_loaded() else EngineCounters()
-
-    def _version(self) -> int:
-        return self._thread.loaded.result().version if self._is_loaded() else 0
-
-    def _is_loaded(self) -> bool:
-        return self._thread.loaded.done() and self._thread.loaded.exception() is None
+        """Yield the engine's metrics; they are zero while the model is loading."""
+        loaded = self._thread.loaded
+        engine = loaded.result() if loaded.done() and loaded.exception() is None else None
+        load, counters = self._thread.load, engine.counters if engine else EngineCounters()
+        prompt, gauge, counter = counters.prefilled + counters.cached, GaugeMetricFamily, CounterMetricFamily
+        hit_rate, rate = counters.cached / max(1, prompt), self._rate(counters.sampled)
+        for kind, name, meaning, value in (
+            (gauge, "num_requests_running", "Completions that have a slot.", load.running),
+            (gauge, "num_requests_waiting", "Completions that wait for a slot.", load.waiting),
+            (gauge, "kv_cache_usage_perc", "Share of the key-value cache in use by running completions.", load.kv_use),
+            (gauge, "prefix_cache_hit_rate", "Share of prompt tokens taken from the cache.", hit_rate),
+            (gauge, "generation_tokens_per_second", "Sampled tokens, over the last seconds.", rate),
+            (gauge, "weight_version", "Number of the served weights.", engine.version if engine else 0),
+            (gauge, "paused", "1 while sampling is paused.", float(self._thread.paused)),
+            (counter, "prompt_tokens", "Prompt tokens of completions, computed or cached.", prompt),
+            (counter, "prefill_tokens", "Prompt tokens that were computed.", counters.prefilled),
+            (counter, "prefix_cache_queries", "Prompt tokens looked for in the cache.", prompt),
+            (counter, "prefix_cache_hits", "Prompt tokens taken from the cache.", counters.cached),
+            (counter, "generation_tokens", "Tokens sampled.", counters.sampled),
+            (counter, "guessed_tokens", "Tokens guessed ahead by looking them up.", counters.guessed),
+            (counter, "guessed_tokens_right", "Guesses that were sampled.", counters.guessed_right),
+        ):
+            metric = kind(f"slimrl:{name}", meaning, labels=["model_name"])
+            metric.add_metric([self._model], value)
+            yield metric
 
     def _rate(self, sampled: int) -> float:
         """Return tokens per second since the latest collection that is at least the window old, or the oldest one."""

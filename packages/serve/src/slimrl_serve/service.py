@@ -7,14 +7,16 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
 
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
 from slimrl.inference.grammar import GrammarCompiler
 from slimrl.models.load import Policy, date_of, load_policy
-from slimrl_serve.body import LONGEST_NAME
+from slimrl_serve.bodies import LONGEST_NAME
 from slimrl_serve.conversation import PromptWriter
 from slimrl_serve.errors import ApiError, bad_request, too_long
 from slimrl_serve.formats import Formats
@@ -41,12 +43,10 @@ class Service:
 
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
-        self.base_name = config.served_model_name or config.model.name
-        self.changing = asyncio.Lock()  # held while the weights or their name change
-        self.adapter = ""  # the name of the adapter that is merged into the weights, if any
+        self.name = config.served_model_name or config.model.name
         self.created = int(time.time())
         self.thread = EngineThread(self._load)
-        self.metrics = ServerMetrics(self.thread, self.base_name)
+        self.metrics = ServerMetrics(self.thread, self.name)
         self.formats = Formats(self._grammar_compiler)
         self._model: ServedModel | None = None
 
@@ -95,21 +95,15 @@ class Service:
         """Return the name of a weight version in vLLM's routes: its number, or `default` for the initial weights."""
         return "default" if version == NOT_GIVEN else str(version)
 
-    @property
-    def name(self) -> str:
-        """The served name: the adapter's while one is merged into the weights, else the base model's."""
-        return self.adapter or self.base_name
-
     def card(self) -> dict[str, Any]:
-        """Describe the served model for OpenAI's clients. Raises ApiError 503 as `check_ready` does."""
-        self.check_ready()
+        """Describe the served model for OpenAI's clients."""
         return {
             "id": self.name,
             "object": "model",
             "created": self.created,
             "owned_by": "slimrl",
-            "root": self.base_name,
-            "parent": self.base_name if self.adapter else None,
+            "root": self.name,
+            "parent": None,
             "max_model_len": self.config.context_len,
         }
 
@@ -117,14 +111,7 @@ class Service:
         """Return the served name. Raises ApiError 404 for any other name but None."""
         if name is None or name == self.name:
             return self.name
-        # The base name is not served while an adapter is merged, because the adapter would answer.
-        if name == self.base_name:
-            why = (
-                f"The adapter `{self.adapter}` is merged into the weights of `{name}`, so only the adapter is served. "
-                "Ask for it by its name, or unload it."
-            )
-        else:
-            why = f"The model `{name[:LONGEST_NAME]}` does not exist. This server has `{self.name}`."
+        why = f"The model `{name[:LONGEST_NAME]}` does not exist. This server has `{self.name}`."
         raise ApiError(404, why, param="model", code="model_not_found")
 
     async def encode_prompt(self, text: str, add_special: bool) -> list[int]:
@@ -182,6 +169,16 @@ class Service:
                 code="queue_full",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
+
+
+def ready_service(request: Request) -> Service:
+    """Return the service of a request's app. Raises ApiError 503 as `check_ready` does."""
+    service: Service = request.app.state.service
+    service.check_ready()
+    return service
+
+
+Served = Annotated[Service, Depends(ready_service)]
 
 
 def _reserve(engine: Engine, config: ServeConfig) -> None:

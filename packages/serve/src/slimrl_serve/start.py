@@ -1,6 +1,9 @@
 """Starts the server if its required packages are installed. Imports none of them itself."""
 
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.serve import ServeConfig
@@ -26,3 +29,21 @@ def check_packages() -> None:
     """Raise UserError if the extra `server` is missing."""
     for module in NEEDED:
         require(module, "server", "The inference server")
+
+
+@contextmanager
+def until_signal() -> Iterator[threading.Event]:
+    """Yield an event that the first SIGTERM or SIGINT sets. A second signal raises KeyboardInterrupt at once."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
+    earlier = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

@@ -28,6 +28,7 @@ class Vocabulary:
         self._byte_of = byte_alphabet()
         self._strings: dict[int, str] = {}
         self._bytes: dict[int, bytes] = {}
+        self._special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
         self.num_tokens = num_tokens
         self.longest_token = max(map(len, tokenizer.get_vocab()))  # in characters: no token covers more of a text
 
@@ -41,10 +42,6 @@ class Vocabulary:
             list(token_ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
         )
         return cast(str, text)
-
-    def decoder(self, skip_special: bool) -> Callable[[Sequence[int]], str]:
-        """Return the function `decode` with a fixed `skip_special`."""
-        return lambda token_ids: self.decode(token_ids, skip_special)
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes of a token; they may be only a part of a character."""
@@ -61,6 +58,12 @@ class Vocabulary:
             except UnicodeDecodeError:
                 self._strings[token] = "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
         return self._strings[token]
+
+    def num_characters(self, token: int, skips_special: bool) -> int:
+        """Return the number of characters that begin in a token; 0 for a special token that the text leaves out."""
+        if skips_special and token in self._special:
+            return 0
+        return sum(byte & 0xC0 != 0x80 for byte in self.token_bytes(token))  # all but the continuations in UTF-8
 
     def _find_bytes(self, token: int) -> bytes:
         text = self.decode([token], skip_special=False)

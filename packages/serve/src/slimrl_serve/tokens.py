@@ -2,24 +2,23 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
+
+from fastapi.responses import JSONResponse
 
 from slimrl_serve.bodies import DetokenizeBody, GenerateBody, GenerateSampling, TokenizeBody
 from slimrl_serve.chat import render
 from slimrl_serve.errors import bad_request
-from slimrl_serve.generation import Choice, Wanted, prepare, take_turns
-from slimrl_serve.logprobs import TokenNames, chat_logprobs, prompt_logprobs, sampled_scores
-from slimrl_serve.opened import Opened
-from slimrl_serve.service import Service
+from slimrl_serve.generation import Choice, Generation, Wanted, start_generation, take_turns
+from slimrl_serve.logprobs import TokenNames, chat_logprobs, sampled_scores
+from slimrl_serve.service import Served, Service
 
 # A body of megabytes would delay the running streams, because most of the work on it holds the GIL.
 MOST_CONTEXTS = 64  # a request may convert this many times `context_len` tokens
 CHARACTERS = 4  # characters that are counted as one token
 
 
-async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
+async def tokenize(service: Served, body: TokenizeBody) -> JSONResponse:
     """Return the token ids of a prompt, or of messages as the chat template renders them, in vLLM's format."""
     service.check_model(body.model)
     if (body.prompt is None) == (body.messages is None):
@@ -37,26 +36,22 @@ async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
         raise bad_request(f"The text has {len(text)} characters; send at most {most} at once.", "prompt")
     token_ids = await service.encode(text, add_special)
     names = [service.model.vocabulary.token_text(token) for token in token_ids] if body.return_token_strs else None
-    return {
-        "count": len(token_ids),
-        "max_model_len": service.config.context_len,
-        "tokens": token_ids,
-        "token_strs": names,
-    }
+    content = {"count": len(token_ids), "max_model_len": service.config.context_len, "tokens": token_ids}
+    return JSONResponse({**content, "token_strs": names})
 
 
-def detokenize(service: Service, body: DetokenizeBody) -> dict[str, Any]:
+async def detokenize(service: Served, body: DetokenizeBody) -> dict[str, Any]:
     """Return the text of token ids, including special tokens."""
     service.check_model(body.model)
     vocabulary = service.model.vocabulary
     if len(body.tokens) > (most := MOST_CONTEXTS * service.config.context_len):
         raise bad_request(f"These are {len(body.tokens)} tokens; send at most {most} at once.", "tokens")
     if body.tokens and (highest := max(body.tokens)) >= vocabulary.num_tokens:
-        raise bad_request(f"The token id {highest} is none of the model's 0 to {vocabulary.num_tokens - 1}.", "tokens")
+        raise bad_request(f"The token id {highest} is not from 0 to {vocabulary.num_tokens - 1}.", "tokens")
     return {"prompt": vocabulary.decode(body.tokens, skip_special=False)}
 
 
-def tokenizer_info(service: Service) -> dict[str, Any]:
+async def tokenizer_info(service: Served) -> dict[str, Any]:
     """Return the special tokens and the chat template, in vLLM's format."""
     tokenizer: Any = service.model.policy.tokenizer
     return {
@@ -68,38 +63,8 @@ def tokenizer_info(service: Service) -> dict[str, Any]:
     }
 
 
-@dataclass(slots=True, eq=False)
-class OpenedTokens(Opened):
-    """One request of `/inference/v1/generate`: token ids and their log-probabilities, without text."""
-
-    service: Service
-    sampling: GenerateSampling
-
-    async def reply(self) -> dict[str, Any]:
-        """Return the whole reply."""
-        await self.generation.finish()
-        choices, names = self.generation.choices, TokenNames(self.service.model.vocabulary, as_ids=True)
-        return {
-            "request_id": self.generation.request_id,
-            "choices": await take_turns(partial(self._choice, names), choices),
-            "prompt_logprobs": prompt_logprobs(names, choices[0], self.sampling.prompt_logprobs),
-        }
-
-    def _choice(self, names: TokenNames, choice: Choice) -> dict[str, Any]:
-        token_ids, num_top = choice.token_ids, self.sampling.logprobs
-        scores = [] if num_top is None else sampled_scores(choice, 0, len(token_ids), num_top)
-        return {
-            "index": choice.index,
-            "token_ids": token_ids,
-            "token_versions": choice.request.versions,
-            "weight_versions": version_spans(self.service, choice.request.versions),
-            "finish_reason": choice.finish_reason,
-            "logprobs": None if num_top is None else chat_logprobs(names, scores),
-        }
-
-
-async def open_generation(service: Service, body: GenerateBody) -> OpenedTokens:
-    """Check a request of `/inference/v1/generate`; its choices are not queued yet.
+async def open_generation(service: Service, body: GenerateBody) -> Generation:
+    """Check and queue a request of `/inference/v1/generate`.
 
     As in vLLM, `max_tokens` may exceed the context: then sampling stops at its limit, by "length".
     """
@@ -111,13 +76,36 @@ async def open_generation(service: Service, body: GenerateBody) -> OpenedTokens:
     if least > asked:
         raise bad_request(f"min_tokens = {least} is more than the {asked} at most.", "sampling_params.min_tokens")
     sampling = sampling.model_copy(update={"min_tokens": min(least, room)})
-    wanted = Wanted(min(asked, room), sampling.logprobs, sampling.prompt_logprobs)
+    wanted = Wanted(min(asked, room), sampling.logprobs)
     request_id = body.request_id or f"generate-{uuid.uuid4().hex}"
     grammar = await service.formats.grammar_of(sampling)
-    return OpenedTokens(prepare(service, [body.token_ids], sampling, [wanted], request_id, grammar), service, sampling)
+    return start_generation(service, [body.token_ids], sampling, [wanted], request_id, grammar)
 
 
-def version_spans(service: Service, versions: Sequence[int]) -> list[dict[str, Any]]:
+async def reply_to(generation: Generation, sampling: GenerateSampling) -> dict[str, Any]:
+    """Return the reply of `/inference/v1/generate`: token ids and their log-probabilities, without text."""
+    await generation.finish()
+    names = TokenNames(generation.service.model.vocabulary, as_ids=True)
+
+    def write(choice: Choice) -> dict[str, Any]:
+        token_ids, num_top = choice.token_ids, sampling.logprobs
+        scores = [] if num_top is None else sampled_scores(choice, 0, len(token_ids), num_top)
+        return {
+            "index": choice.index,
+            "token_ids": token_ids,
+            "token_versions": choice.request.versions,
+            "weight_versions": _version_spans(generation.service, choice.request.versions),
+            "finish_reason": choice.finish_reason,
+            "logprobs": None if num_top is None else chat_logprobs(names, scores),
+        }
+
+    return {
+        "request_id": generation.request_id,
+        "choices": await take_turns(write, generation.choices),
+    }
+
+
+def _version_spans(service: Service, versions: Sequence[int]) -> list[dict[str, Any]]:
     """Return the spans of tokens, from `start` to `end`, by the sampling version: the `weight_versions` of vLLM."""
     spans: list[dict[str, Any]] = []
     for index, version in enumerate(versions):

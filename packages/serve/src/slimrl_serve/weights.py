@@ -30,18 +30,16 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
     only their headers are read.
     """
     files = _files(directory, most=len(_tensors_of(module)))
-    said = [name for file in files for name in file.kinds]
-    if twice := [name for name, times in Counter(said).items() if times > 1]:
+    if twice := [name for name, times in Counter(n for file in files for n in file.kinds).items() if times > 1]:
         raise UserError(f"{directory} has the tensor {twice[0]} in several files.")
-    kinds = {name: kind for file in files for name, kind in file.kinds.items()}
-    check_kinds(directory, kinds, module)
+    check_whole(directory, {name: kind for file in files for name, kind in file.kinds.items()}, module)
     found = {name: tensor for file in files for name, tensor in file.read()}
     # Checked after reading: a file that was overwritten in between no longer matches its checksum.
     check_sums(directory, [file.path.relative_to(directory).as_posix() for file in files])
     return check_numbers(directory, found, module)
 
 
-def check_kinds(source: Source, kinds: Kinds, module: nn.Module) -> None:
+def check_whole(source: Source, kinds: Kinds, module: nn.Module) -> None:
     """Raise UserError unless these are the names, shapes and dtypes of the module's tensors."""
     check_part(source, kinds, module)
     if missing := sorted(set(dict(module.named_parameters())) - set(kinds)):
@@ -54,26 +52,35 @@ def check_part(source: Source, kinds: Kinds, module: nn.Module) -> None:
     if unknown := sorted(set(kinds) - set(own)):
         raise UserError(f"{source} has the tensor {unknown[0]}, which the served model has not.")
     for name, (shape, dtype) in kinds.items():
-        _check_same_kind(source, name, (shape, dtype), own[name])
+        if shape != tuple(own[name].shape):
+            raise UserError(
+                f"{name} in {source} has the shape {list(shape)}, but the served model's has {list(own[name].shape)}."
+            )
+        if dtype != own[name].dtype:
+            theirs, ours = dtype_name(dtype), dtype_name(own[name].dtype)
+            raise UserError(
+                f"{name} in {source} is {theirs}, but the served model is {ours}. Save the weights as {ours}, or start "
+                f"the server with --model.dtype {theirs}."
+            )
 
 
 def check_numbers(source: Source, found: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
     """Return the tensors to copy into the module, from tensors of the right kinds. Raises UserError for numbers that
     are not finite, and for a tensor that differs from its tied one."""
-    # Tied parameters have several names: `known` has all names, `unique` the first, which holds the tensor.
-    known = dict(module.named_parameters(remove_duplicate=False))
-    unique = dict(module.named_parameters())
-    own = _tensors_of(module)
+    # Tied parameters have several names: `unique` has the first, which holds the tensor.
+    unique, own = dict(module.named_parameters()), _tensors_of(module)
     first_names = {id(parameter): name for name, parameter in unique.items()}
     for name, tensor in found.items():
         # Keys and values with NaNs would outlive the weights: even masked, they spoil every sequence that reads them.
         if not torch.isfinite(tensor).all():
             raise UserError(f"{name} in {source} has numbers that are NaN or infinite.")
         # Tensors that are not copied must be equal already: buffers, and the further names of tied parameters.
-        if name not in known:
-            _check_same_numbers(source, name, tensor, own[name])
-        elif name not in unique:
-            _check_same_numbers(source, name, tensor, found[first_names[id(known[name])]])
+        other = found[first_names[id(own[name])]] if id(own[name]) in first_names else own[name]
+        if name not in unique and not torch.equal(tensor.to(other.device), other):
+            raise UserError(
+                f"{name} in {source} differs from what it is in the served model: a buffer that never changes, or the "
+                "same weights as those of another name. Leave it out, or save the model whose weights it belongs to."
+            )
     return {name: tensor for name, tensor in found.items() if name in unique}
 
 
@@ -101,32 +108,10 @@ def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
 
 def _files(directory: Path, most: int) -> list[TensorFile]:
     if not directory.is_dir():
-        raise UserError(f"{directory} is no directory on the server's machine.")
+        raise UserError(f"{directory} is not a directory on the server's machine.")
     paths = weight_files(directory)
     if not paths or any(path.suffix != ".safetensors" for path in paths):
         raise UserError(f"{directory} holds no model.safetensors, nor several with model.safetensors.index.json.")
     if len(paths) > most:
         raise UserError(f"{directory} has {len(paths)} files of weights, but the served model has {most} tensors.")
     return [TensorFile(path) for path in paths]
-
-
-def _check_same_kind(source: Source, name: str, kind: tuple[tuple[int, ...], torch.dtype], own: Tensor) -> None:
-    shape, dtype = kind
-    if shape != tuple(own.shape):
-        raise UserError(
-            f"{name} in {source} has the shape {list(shape)}, but the served model's has {list(own.shape)}."
-        )
-    if dtype != own.dtype:
-        theirs, ours = dtype_name(dtype), dtype_name(own.dtype)
-        raise UserError(
-            f"{name} in {source} is {theirs}, but the served model is {ours}. Save the weights as {ours}, or start "
-            f"the server with --model.dtype {theirs}."
-        )
-
-
-def _check_same_numbers(source: Source, name: str, tensor: Tensor, other: Tensor) -> None:
-    if not torch.equal(tensor.to(other.device), other):
-        raise UserError(
-            f"{name} in {source} differs from what it is in the served model: a buffer that never changes, or the "
-            "same weights as those of another name. Leave it out, or save the model whose weights it belongs to."
-        )

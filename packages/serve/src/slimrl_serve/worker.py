@@ -10,19 +10,17 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from slimrl.inference.engine import Engine, EngineLoad
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions
 from slimrl.types import SamplingParams
 
 LOG = logging.getLogger("slimrl.server")
-PauseMode = Literal["keep", "wait", "abort"]
 STEP_S = 1.0  # for the present step, when the thread must stop
-DRAIN_S = 0.02  # between two checks for running requests
 MAX_PREFILL = 1024  # tokens per step, so that a long prompt does not delay the running streams
 ENDED = "the engine's thread has ended"
 T = TypeVar("T")
@@ -43,7 +41,6 @@ class Job:
     streams: bool = False
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     request: Request | None = None
-    request_id: str = ""
     failed: bool = False
     seen: int = 0
     first_token_at: float = 0.0
@@ -58,8 +55,7 @@ class Job:
 class EngineThread:
     """Runs the engine that `make_engine` returns. All public methods must be called on the event loop.
 
-    While it is `holding`, new jobs wait outside of the engine. It has `ended` after `stop`, or if the recovery from a
-    failure failed too. Then every new job fails at once.
+    It has `ended` after `stop`, or if the recovery from a failure failed too. Then every new job fails at once.
     """
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
@@ -68,13 +64,11 @@ class EngineThread:
         self._ending = threading.Lock()  # so that no command is left in the queue without an answer
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._open: dict[Request, Job] = {}
-        self._held: list[Job] = []
         self._counted: set[Job] = set()  # running and waiting jobs; only the event loop uses it
         self._stopping = False
         self.loaded: Future[Engine] = Future()
         self.ended = False
         self.paused = False
-        self.holding = False
         self.load = EngineLoad()
 
     @property
@@ -93,7 +87,8 @@ class EngineThread:
         Loading and a step cannot be interrupted. This does not wait for loading, and at most `STEP_S` for a step; the
         daemon thread stops with the process.
         """
-        self._put(self._stop)
+        self._stopping = True
+        self._put(lambda engine: None)  # wakes it
         if self.loaded.done():
             self._thread.join(STEP_S)
 
@@ -105,39 +100,26 @@ class EngineThread:
     def submit(self, job: Job) -> None:
         """Queue a job; `job.arrived` reports its progress."""
         self._counted.add(job)
-        self._put(lambda engine: self._submit(engine, job)).add_done_callback(lambda done: self._check(done, job))
+        self._put_for(job, self._submit)
 
     def close(self, job: Job) -> None:
         """Close a job, as every job needs. If it is still running, its slot is free after the present step."""
         self._counted.discard(job)
         # It may finish before the command runs; the command then does nothing.
         if not job.is_done:
-            self._put(lambda engine: self._cancel(engine, job)).add_done_callback(lambda done: self._check(done, job))
+            self._put_for(job, self._cancel)
 
     async def call(self, function: Callable[[Engine], T]) -> T:
         """Run a function on the thread, between two steps, and return its result or raise its exception."""
-        result: Awaitable[T] = asyncio.wrap_future(self._put(function))
-        return await result
+        return await asyncio.wrap_future(self._put(function))
 
-    async def pause(self, mode: PauseMode = "keep") -> None:
-        """Stop sampling until `resume`. Running requests wait, run to completion first, or stop with their tokens."""
-        if mode == "wait":
-            await self.call(self._hold)
-            while self.holding and self._open and not self.ended:
-                await asyncio.sleep(DRAIN_S)
-            if not self.holding:
-                return  # resumed meanwhile
-        if mode == "abort":
-            await self.call(lambda engine: self._abort(engine, lambda job: True))
-        await self.call(lambda engine: self._set_paused(engine, True))
+    async def set_paused(self, paused: bool) -> None:
+        """Stop sampling, or continue. Running and new requests wait meanwhile."""
 
-    async def resume(self) -> None:
-        """Continue sampling."""
-        await self.call(lambda engine: self._set_paused(engine, False))
+        def apply(engine: Engine) -> None:
+            self.paused = paused
 
-    async def abort(self, chosen: Callable[[Job], bool]) -> int:
-        """Stop the chosen jobs with their present tokens, and return their number."""
-        return await self.call(lambda engine: self._abort(engine, chosen))
+        await self.call(apply)
 
     def _put(self, function: Callable[[Engine], T]) -> "Future[T]":
         """Run a function on the thread, between two steps, and return the future of its result."""
@@ -149,12 +131,16 @@ class EngineThread:
         future.set_exception(RuntimeError(ENDED))
         return future
 
-    def _check(self, done: "Future[None]", job: Job) -> None:
-        """Fail a job that could not be submitted or cancelled."""
-        if error := done.exception():
-            if not self.ended:
-                LOG.error("the engine failed at a request", exc_info=error)
-            self._lose([job])
+    def _put_for(self, job: Job, function: Callable[[Engine, Job], None]) -> None:
+        """Run a function of a job as `_put` does. The job fails if the function does."""
+
+        def check(done: "Future[None]") -> None:
+            if error := done.exception():
+                if not self.ended:
+                    LOG.error("the engine failed at a request", exc_info=error)
+                self._lose([job])
+
+        self._put(lambda engine: function(engine, job)).add_done_callback(check)
 
     def _run(self) -> None:
         try:
@@ -218,32 +204,26 @@ class EngineThread:
         self._wake(awake)
 
     def _submit(self, engine: Engine, job: Job) -> None:
-        if self.holding:
-            self._held.append(job)
-            return
         job.request = engine.submit(job.prompt, job.params, job.finished, job.options)
         self._open[job.request] = job
 
     def _cancel(self, engine: Engine, job: Job) -> None:
-        if job in self._held:
-            self._held.remove(job)
         if job.request in self._open:
             engine.cancel(job.request)
             del self._open[job.request]
 
     def _fail(self, engine: Engine) -> None:
         """Fail all open jobs, and remove their requests. The jobs are first, because the engine may fail again."""
-        requests, jobs = list(self._open), [*self._open.values(), *self._held]
-        self._open.clear()
-        self._held.clear()
-        self._lose(jobs)
-        for request in requests:
+        lost, self._open = self._open, {}
+        self._lose(list(lost.values()))
+        for request in lost:
             engine.cancel(request)
 
     def _end(self) -> None:
+        """Fail all open jobs and waiting commands, and every later one at once."""
         with self._ending:
             self.ended = True
-        self._lose([*self._open.values(), *self._held])
+        self._lose(list(self._open.values()))
         while not self._commands.empty():
             _, future = self._commands.get()
             if future.set_running_or_notify_cancel():
@@ -256,36 +236,10 @@ class EngineThread:
 
     def _wake(self, jobs: list[Job]) -> None:
         if jobs:
-            self._loop.call_soon_threadsafe(self._tell, jobs)
+            self._loop.call_soon_threadsafe(self._report, jobs)
 
-    def _tell(self, jobs: list[Job]) -> None:
+    def _report(self, jobs: list[Job]) -> None:
         for job in jobs:
             if job.is_done:
                 self._counted.discard(job)
             job.arrived.set()
-
-    def _hold(self, engine: Engine) -> None:
-        self.holding, self.paused = True, False
-
-    def _set_paused(self, engine: Engine, paused: bool) -> None:
-        self.holding, self.paused = False, paused
-        held, self._held = self._held, []
-        for job in held:
-            self._submit(engine, job)
-
-    def _abort(self, engine: Engine, chosen: Callable[[Job], bool]) -> int:
-        jobs = [job for job in (*self._open.values(), *self._held) if chosen(job)]
-        for job in jobs:
-            if job in self._held:  # it is submitted, so that it stops there without a token
-                self._held.remove(job)
-                job.request = engine.submit(job.prompt, job.params, job.finished, job.options)
-            assert job.request is not None
-            self._open.pop(job.request, None)
-            engine.cancel(job.request)
-            job.request.finish_reason = "abort"
-            job.finished_at = time.monotonic()
-        self._wake(jobs)
-        return len(jobs)
-
-    def _stop(self, engine: Engine) -> None:
-        self._stopping = True

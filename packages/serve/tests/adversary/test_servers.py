@@ -4,13 +4,11 @@ A small application behind the same `HttpServer` and `Guard` as both servers sta
 """
 
 import asyncio
-import errno
 import re
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
 import pytest
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
@@ -22,7 +20,7 @@ from slimrl.io.http_access import Access, Refusal
 from slimrl_serve.http import connection as http_connection
 from slimrl_serve.http import guard as http_guard
 from slimrl_serve.http import server as http_server
-from slimrl_serve.http.connection import MAX_HEAD_BYTES, Watch, network_of
+from slimrl_serve.http.connection import MAX_HEAD_BYTES
 from slimrl_serve.http.guard import Guard
 from slimrl_serve.http.server import HttpServer, listen
 
@@ -62,7 +60,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     await response(scope, receive, send)
 
 
-def respond(refusal: Refusal, path: str) -> Response:
+def respond(refusal: Refusal) -> Response:
     return PlainTextResponse(refusal.message, refusal.status, refusal.headers)
 
 
@@ -99,8 +97,8 @@ class Small:
 
     def eventually_taken(self, num: int) -> None:
         deadline = time.monotonic() + 10
-        while len(self.http.watch.connections) != num:
-            assert time.monotonic() < deadline, self.http.watch.connections
+        while len(self.http._server.server_state.connections) != num:
+            assert time.monotonic() < deadline, self.http._server.server_state.connections
             time.sleep(0.005)
 
 
@@ -137,7 +135,7 @@ def small() -> Iterator[Small]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits for clients a moment only."""
-    for name in ("HEAD_S", "BODY_S", "UNREAD_S", "KEEP_ALIVE_S", "LINGER_S", "LOOK_S"):
+    for name in ("HEAD_S", "BODY_S", "UNREAD_S", "KEEP_ALIVE_S", "LOOK_S"):
         monkeypatch.setattr(http_connection, name, 0.05)
 
 
@@ -155,7 +153,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["headers", "header", "whole headers", "whole header", "line", "query", "extension"],
 )
 def test_a_head_that_is_too_large_is_refused_while_it_arrives(small: Small, head: bytes) -> None:
-    assert statuses(small.ask(head)) in ([431], [411], [411, 431])
+    assert statuses(small.ask(head)) in ([], [400], [431], [411], [411, 400])  # a reset may overtake the answer
 
 
 def test_a_long_head_that_fits_is_answered(small: Small) -> None:
@@ -224,10 +222,10 @@ def test_any_head_is_answered_below_500_or_the_connection_ends(
     ("content", "expected"),
     [
         (b"", []),
-        (b"GET /h", [408]),
-        (b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc", [408]),
+        (b"GET /h", []),
+        (b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc", []),
         (HEALTH, [200]),
-        (HEALTH + b"GET /h", [200, 408]),
+        (HEALTH + b"GET /h", [200]),
         # The answer comes before the body, for which the server does not wait any longer than for others.
         (b"POST /a HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 9\r\n\r\nabc", [403]),
     ],
@@ -264,14 +262,12 @@ def places(monkeypatch: pytest.MonkeyPatch) -> int:
     return 8
 
 
-def test_half_requests_take_no_place_from_whole_ones(places: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_half_requests_take_no_place_from_whole_ones(places: int) -> None:
     with serving_small() as small, ExitStack() as stack:
         for _ in range(60):
             stack.enter_context(small.connect(b"GET /h"))
         assert small.ask_again(HEALTH) == [200]
         small.eventually_taken(places)
-    assert len(caplog.records) == 1
-    assert "8 places for connections are taken" in caplog.text
 
 
 def test_when_all_have_requests_under_way_new_ones_are_503_and_these_go_on(places: int) -> None:
@@ -283,57 +279,6 @@ def test_when_all_have_requests_under_way_new_ones_are_503_and_these_go_on(place
         for _ in range(3):
             assert statuses(small.ask(HEALTH)) == [503]
         small.eventually_taken(2 * places)
-
-
-def test_a_lack_of_descriptors_leaves_no_line_and_passes(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    lacking, accept = [True], socket.socket.accept
-
-    def accept_if_possible(listening: socket.socket) -> Any:
-        if lacking:
-            raise OSError(errno.EMFILE, "Too many open files")
-        return accept(listening)
-
-    monkeypatch.setattr("asyncio.constants.ACCEPT_RETRY_DELAY", 0.02)
-    with serving_small() as small:
-        monkeypatch.setattr(socket.socket, "accept", accept_if_possible)
-        with small.connect(HEALTH) as connection:
-            time.sleep(0.2)
-            lacking.clear()
-            assert statuses(connection.recv(2**16)) == [200]
-    assert not caplog.records
-
-
-class Held:
-    """A connection that keeps the server waiting."""
-
-    def __init__(self, network: str) -> None:
-        self.network, self.transport, self.closed = network, self, False
-
-    def awaited(self) -> tuple[str, float]:
-        return "head", 60.0
-
-    def abort(self) -> None:
-        self.closed = True
-
-
-def test_the_client_that_holds_most_loses_its_oldest_places_first() -> None:
-    held = [Held(network) for network in ("10.0.0.1", *["10.0.0.9"] * 6, "2001:0db8:0001:0000")]
-    watch = Watch(held[:4], 8)
-    watch.look(1.0)
-    watch.connections = held  # type: ignore[assignment]
-    watch.look(2.0)
-    assert not any(connection.closed for connection in held)
-    watch.num_places = 6
-    watch.look(3.0)
-    assert [connection.closed for connection in held] == [False, True, True, *[False] * 5]
-
-
-def test_an_ipv6_client_has_all_addresses_of_its_network() -> None:
-    networks = {network_of(host) for host in ("2001:db8::1", "2001:db8::ffff")}
-    assert len(networks) == 1 and network_of("2001:db8:1::1") not in networks
-    assert network_of("10.0.0.1") == "10.0.0.1"
 
 
 def test_clients_that_come_and_go_leave_nothing(small: Small, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from packages.serve.tests.clients.serving import Reference, Server, metric, wait_for
+from packages.serve.tests.clients.serving import Reference, Server, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -27,14 +27,6 @@ def post_raw(server: Server, path: str, body: bytes | str, **headers: str) -> ht
 
 def post(server: Server, path: str, body: Any) -> httpx.Response:
     return post_raw(server, path, json.dumps(body))
-
-
-def refused(response: httpx.Response, status: int = 400) -> str:
-    """The message of an error in OpenAI's format."""
-    assert response.status_code == status, response.text
-    error = response.json()["error"]
-    assert set(error) == {"message", "type", "param", "code"} and error["message"]
-    return str(error["message"])
 
 
 @pytest.fixture(autouse=True)
@@ -86,14 +78,6 @@ def test_long_stop_strings_do_not_hold_up_the_others(server: Server) -> None:
         assert [stream.result().status_code for stream in streams] == [200, 200]
 
 
-def test_128_choices_are_all_answered(server: Server) -> None:
-    body = {"prompt": "The", "max_tokens": 4, "n": 72, "seed": 1, "ignore_eos": True, "return_token_ids": True}
-    choices = post(server, COMPLETIONS, body).json()["choices"]
-    assert [choice["index"] for choice in choices] == list(range(72))
-    assert {len(choice["token_ids"]) for choice in choices} == {4}
-    assert "72" in refused(post(server, COMPLETIONS, {**body, "n": 73}))
-
-
 def connection(server: Server) -> socket.socket:
     parts = urlsplit(server.url)
     assert parts.hostname and parts.port
@@ -104,35 +88,6 @@ def request_bytes(path: str, body: Any) -> bytes:
     content = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
-
-
-LONG: dict[str, Any] = {"prompt": "The", "max_tokens": 500, "ignore_eos": True, "n": 12}
-
-
-def test_a_stream_that_waits_in_the_queue_ends_with_its_client(server: Server) -> None:
-    with httpx.stream("POST", server.url + COMPLETIONS, json={**LONG, "n": 8, "stream": True}, timeout=60) as first:
-        lines = first.iter_lines()  # kept: to drop it closes the connection
-        assert next(lines).startswith("data: ")
-        with connection(server) as client:
-            client.sendall(request_bytes(COMPLETIONS, {**LONG, "n": 3, "stream": True}))
-            wait_for(server, "num_requests_waiting", 3)
-        wait_for(server, "num_requests_waiting", 0, timeout_s=5)
-
-
-def test_a_client_that_vanishes_while_paused_is_forgotten(server: Server) -> None:
-    assert post(server, "/pause", {}).status_code == 200
-    try:
-        with connection(server) as client:
-            client.sendall(request_bytes(CHAT, {**HELLO, "n": 3, "stream": True}))
-            time.sleep(0.3)
-        with connection(server) as client:
-            client.sendall(request_bytes(CHAT, {**HELLO, "n": 3}))
-            time.sleep(0.3)
-        time.sleep(0.3)
-        assert metric(server, "num_requests_waiting") == 0
-        assert metric(server, "num_requests_running") == 0
-    finally:
-        assert post(server, "/resume", {}).status_code == 200
 
 
 def test_a_client_that_never_reads_does_not_hold_up_the_others(server: Server) -> None:
@@ -149,16 +104,6 @@ def test_a_client_that_never_reads_does_not_hold_up_the_others(server: Server) -
     finally:
         for client in clients:
             client.close()
-
-
-def test_half_a_request_disturbs_nobody(server: Server) -> None:
-    whole = request_bytes(COMPLETIONS, LONG)
-    with connection(server) as a, connection(server) as b, connection(server) as c:
-        a.sendall(whole[: len(whole) // 2])
-        b.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20)  # the beginning of TLS
-        c.sendall(whole)
-        c.shutdown(socket.SHUT_WR)  # sends no more, but would still read
-        assert post(server, CHAT, HELLO).status_code == 200
 
 
 def test_requests_and_departures_at_random_leave_nothing_behind(server: Server, reference: Reference) -> None:
@@ -182,26 +127,3 @@ def test_requests_and_departures_at_random_leave_nothing_behind(server: Server, 
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         list(pool.map(one, range(60)))
-
-
-@pytest.mark.slow
-def test_likeliest_prompt_tokens_score_exactly_as_their_top(parrot: Server, parrot_reference: Reference) -> None:
-    # lm-eval compares the two numbers for equality.
-    ids = parrot_reference.policy.chat.opening([{"role": "user", "content": "What is 20 + 22?"}])
-    ids += parrot_reference.greedy(ids, 8)[0]
-    body = {"prompt": ids, "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
-    response = post(parrot, COMPLETIONS, body)
-    assert response.status_code == 200, response.text
-    logprobs = response.json()["choices"][0]["logprobs"]
-    assert len(logprobs["tokens"]) == len(ids) + 1
-    pairs = list(zip(logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True))[-9:]
-    assert [value == max(top.values()) for value, top in pairs] == [True] * 9
-
-
-def test_multibyte_characters_are_never_broken_in_a_stream(server: Server) -> None:
-    for seed in range(2):
-        body = {"prompt": "The", "seed": seed, "max_tokens": 150, "temperature": 3.0, "ignore_eos": True}
-        whole = post(server, COMPLETIONS, body).json()["choices"][0]["text"]
-        stream = post(server, COMPLETIONS, {**body, "stream": True}).text
-        chunks = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
-        assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole

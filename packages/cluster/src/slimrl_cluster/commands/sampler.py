@@ -14,8 +14,7 @@ from slimrl_cluster.services.programs import free_port
 from slimrl_cluster.services.vllm_sampler import run_vllm
 from slimrl_cluster.transport.roster import Roster
 from slimrl_cluster.transport.run_files import RunFiles
-from slimrl_serve.signals import until_signal
-from slimrl_serve.start import check_packages, serve
+from slimrl_serve.start import check_packages, serve, until_signal
 
 MAX_QUEUE = 65536  # a run's only client sends no more requests than its episodes need
 

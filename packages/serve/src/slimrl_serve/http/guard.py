@@ -1,16 +1,20 @@
-"""Checks every request before it reaches a route: its sender (`slimrl.io.http_access`) and its size.
+"""Checks every request before it reaches a route: its sender (`slimrl.io.http_access`) and its size. Cancels the work
+for a client that has left.
 
 Needs the extra `server`.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slimrl.io.http_access import Access, Refusal
-from slimrl_serve.http.connection import MAX_HEAD_BYTES, TEXTS
+from slimrl_serve.http.connection import MAX_HEAD_BYTES
 
 OPEN_TO_ALL = {"/health"}
 HEADER_BYTES = 32  # the overhead of a header besides its text, as in HTTP/2
@@ -19,13 +23,14 @@ MAX_BODIES_BYTES = 64 * 2**20  # of all running requests; beyond it only small b
 RETRY_AFTER_S = 1
 CLOSE = {"Connection": "close"}
 
+T = TypeVar("T")
+
 
 class Guard:
-    """ASGI middleware. It answers refused requests by `respond`, called with their path, and passes on the others with
-    their whole bodies."""
+    """ASGI middleware. It answers refused requests by `respond`, and passes on the others with their whole bodies."""
 
     def __init__(
-        self, app: ASGIApp, access: Access, max_body_bytes: int, respond: Callable[[Refusal, str], Response]
+        self, app: ASGIApp, access: Access, max_body_bytes: int, respond: Callable[[Refusal], Response]
     ) -> None:
         self._app = app
         self._access = access
@@ -39,7 +44,7 @@ class Guard:
             return
         headers = Headers(scope=scope)
         if refusal := self._refusal(scope, headers):
-            await self._respond(refusal, scope["path"])(scope, receive, send)
+            await self._respond(refusal)(scope, receive, send)
         elif headers.get("content-length", "0") == "0":
             await self._app(scope, receive, send)
         else:
@@ -50,7 +55,8 @@ class Guard:
         size = len(scope["raw_path"]) + len(scope["query_string"])
         size += sum(len(name) + len(value) + HEADER_BYTES for name, value in scope["headers"])
         if size > MAX_HEAD_BYTES:
-            return Refusal(431, TEXTS[431], "head_too_large", CLOSE)
+            why = f"The head of the request is larger than {MAX_HEAD_BYTES // 2**10} KiB."
+            return Refusal(431, why, "head_too_large", CLOSE)
         sender = scope["client"][0] if scope["client"] else ""
         if scope["path"] not in OPEN_TO_ALL and (refusal := self._access.refusal(sender, headers)):
             return refusal
@@ -65,25 +71,30 @@ class Guard:
 
     async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the whole body, and then let the application answer."""
-        parts, num_bytes, more = list[bytes](), 0, True
+        body, held, more = bytearray(), 0, True
         try:
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     return
-                parts.append(message.get("body", b""))
-                num_bytes += len(parts[-1])
-                self._num_held += len(parts[-1])
+                part = message.get("body", b"")
+                body += part
+                held += len(part)
+                self._num_held += len(part)
                 # Small bodies always pass, because others could fill the room for large ones.
-                if self._num_held > MAX_BODIES_BYTES and num_bytes > SMALL_BODY_BYTES:
-                    await self._respond(_FULL, scope["path"])(scope, receive, send)
+                if self._num_held > MAX_BODIES_BYTES and held > SMALL_BODY_BYTES:
+                    await self._respond(_FULL)(scope, receive, send)
                     return
                 more = message.get("more_body", False)
-            body = b"".join(parts)
-            parts.clear()
-            await self._app(scope, _receive_after(body, receive), send)
+            first: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+            body.clear()
+
+            async def receive_next() -> Message:
+                return first.pop() if first else await receive()
+
+            await self._app(scope, receive_next, send)
         finally:
-            self._num_held -= num_bytes
+            self._num_held -= held
 
 
 _FULL = Refusal(
@@ -95,11 +106,29 @@ _FULL = Refusal(
 )
 
 
-def _receive_after(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that starts with the whole body."""
-    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+class ClientGone(HTTPException):
+    """The client closed the connection before its answer was ready."""
 
-    async def receive_next() -> Message:
-        return first.pop() if first else await receive()
+    def __init__(self) -> None:
+        super().__init__(499, "The client closed the connection.")
 
-    return receive_next
+
+async def run_unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """Return the result of `work`. If the client leaves first, cancel it, wait for it and raise ClientGone. `receive`
+    is the request's ASGI function; the body must already be read."""
+    task, gone = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    # The body has already been read, so only the disconnect can still arrive.
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -3,50 +3,32 @@ served application. Needs the extra `server`.
 """
 
 import asyncio
-import errno
 import logging
-import os
 import socket
 import threading
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from slimrl.errors import UserError
 from slimrl.io.descriptors import allow_descriptors
-from slimrl_serve.http.connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connection, Watch
+from slimrl_serve.http.connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connection
 
-LOG = logging.getLogger("slimrl.server")
 MAX_CONNECTIONS = 4096
 RESERVED_DESCRIPTORS = 64  # for files, pipes and everything else except connections, in any server
 BACKLOG = 2048
 END_S = 2.0  # for cancelled requests to stop
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 chooses a free port. Raises UserError if the address cannot be used."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # `::` also serves IPv4
+        return socket.create_server((host, address[1]), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
-        raise UserError(f"host = {host} is no address of this machine: {error.strerror}. Set another --host.") from None
-    try:
-        # A restarted server may take the port while old connections are in TIME_WAIT.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        known = {
-            errno.EADDRINUSE: f"port {port} is taken by another program. Set another --port, or 0 for a free one",
-            errno.EACCES: f"port {port} needs privileges. Set --port to one above 1023",
-            errno.EADDRNOTAVAIL: f"host = {host} is no address of this machine. Set another --host",
-        }
-        why = known.get(error.errno or 0, os.strerror(error.errno or 0))
-        raise UserError(f"Cannot listen on {host}:{port}: {why}.") from None
-    return listening
+        why = error.strerror or error
+        raise UserError(f"Cannot listen on {host}:{port}: {why}. Set another --host or --port.") from None
 
 
 class HttpServer:
@@ -55,7 +37,7 @@ class HttpServer:
 
     def __init__(self, app: ASGIApp, listening: socket.socket, grace_s: int, num_reserved: int = 0) -> None:
         reserved = RESERVED_DESCRIPTORS + num_reserved
-        # Between two checks of `Watch` there may be twice as many connections as places.
+        # Twice as many connections as places may have a request under way.
         num_places = min(MAX_CONNECTIONS, max(8, (allow_descriptors(2 * MAX_CONNECTIONS + reserved) - reserved) // 2))
         config = uvicorn.Config(
             app,
@@ -74,7 +56,6 @@ class HttpServer:
             timeout_graceful_shutdown=grace_s,
         )
         self._server = uvicorn.Server(config)
-        self.watch = Watch(self._server.server_state.connections, num_places)
         self._socket, self._grace_s = listening, grace_s
         # A daemon, so that a server that was not stopped does not keep the process alive.
         self._thread = threading.Thread(target=self.run, name="http", daemon=True)
@@ -106,17 +87,9 @@ class HttpServer:
         return self._thread.is_alive()
 
     async def _serve(self) -> None:
-        asyncio.get_running_loop().set_exception_handler(_log_once)
         for name in ("asyncio", "uvicorn.error"):
             logging.getLogger(name).addFilter(_is_news)
-        self.watch.start()
         await self._server.serve(sockets=[self._socket])
-
-
-def _log_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log asyncio's reports, except a lack of descriptors, about which `Watch` logs a line."""
-    if getattr(context.get("exception"), "errno", None) not in EXHAUSTED:
-        loop.default_exception_handler(context)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
