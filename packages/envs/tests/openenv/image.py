@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from packages.envs.tests.openenv.players import PYTHON
-from slimrl_envs.openenv.containers import engine_of
+from slimrl_envs.openenv.server import engine_of
 
 IMAGE = "localhost/slimrl-test-openenv:latest"
 HERE = Path(__file__).parent

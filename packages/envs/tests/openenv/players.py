@@ -1,5 +1,6 @@
 """What the tests of OpenEnv servers share: where its Python is, and episodes with given replies."""
 
+import asyncio
 import os
 import subprocess
 from pathlib import Path
@@ -24,6 +25,8 @@ def own(monkeypatch, name, **args):
 
 async def play(taskset, replies, task=None):
     """The opening messages, and the turns of an episode with these replies, up to its end."""
+    if taskset._description is None:
+        await asyncio.to_thread(taskset.prepare)
     episode = taskset.environment(task or taskset.tasks("train")[0])
     try:
         opening = await episode.start()

@@ -8,7 +8,7 @@ import pytest
 from packages.envs.tests.openenv.image import IMAGE, make_image
 from packages.envs.tests.openenv.players import needs_openenv, numbered, play
 from slimrl.errors import RolloutError, UserError
-from slimrl_envs.openenv.containers import engine_of, start_container
+from slimrl_envs.openenv.server import engine_of, start_container
 from slimrl_envs.openenv.taskset import OpenEnv
 
 pytestmark = [needs_openenv, pytest.mark.slow]

@@ -158,6 +158,7 @@ def test_episodes_wait_for_the_few_sessions_of_a_server(monkeypatch, name, args)
 
 def test_a_session_that_is_not_free_in_time_is_named(monkeypatch):
     taskset = own(monkeypatch, "Alone", connect_timeout_s=0.5)
+    taskset.prepare()
 
     async def two():
         first, second = (taskset.environment(numbered(1)) for _ in range(2))

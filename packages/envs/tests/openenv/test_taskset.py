@@ -11,10 +11,8 @@ from slimrl.environments.find import load_taskset
 from slimrl.environments.splits import shared_tasks
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Task
-from slimrl_envs.openenv.actions import act_tool, is_tool_schema, reader_of
-from slimrl_envs.openenv.containers import engine_of, start_container
-from slimrl_envs.openenv.episode import text_of
-from slimrl_envs.openenv.server import Server
+from slimrl_envs.openenv.actions import act_tool, is_tool_schema, reader_of, text_of
+from slimrl_envs.openenv.server import Server, engine_of
 from slimrl_envs.openenv.taskset import OpenEnv
 
 
@@ -97,7 +95,7 @@ port) echo 127.0.0.1:{base.rpartition(":")[2]};; esac
         taskset = OpenEnv("docker/echo-env:latest")
         taskset.prepare()
         taskset.close()
-        container = Server("container", lambda: start_container("echo-env:latest"))
+        container = Server("docker/echo-env:latest")
         for runs in ("true", "true", "false"):
             (tmp_path / "runs").write_text(runs)
             container.url()
