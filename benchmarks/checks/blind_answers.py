@@ -7,7 +7,7 @@ replaced, which knows its form alone. In TextArena the first variant of each kin
 at every turn of 6 games, beside players at random and the game's script. After half a minute of a game no further reply
 is tried; `replies` counts those that were. A game that takes two minutes, as one does whose step never ends, is given
 up. What earns more than 0.3 is in `reasoning_gym/part.py` or
-`textarena/rewards.py`.
+`textarena/taskset.py`.
 """
 
 import argparse

@@ -11,9 +11,8 @@ import pytest
 from packages.envs.tests.textarena.playing import games, play, played
 from slimrl.environments.find import prepare_taskset
 from slimrl.errors import RolloutError, UserError
-from slimrl_envs.textarena.game import Game
+from slimrl_envs.textarena.game import load_game
 from slimrl_envs.textarena.players import answer_connect_four, play_kuhn_poker
-from slimrl_envs.textarena.registry import load_game
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +89,7 @@ def test_giving_up_by_an_invalid_move_earns_nothing(name):
 def test_a_good_guess_is_not_cashed_by_an_invalid_move():
     taskset = games("GuessTheNumber-v0")
     task = taskset.tasks("train")[0]
-    game = Game(taskset._blueprint, task.data["seed"], 1)
+    game = taskset._game.start(task.data["seed"], 1)
     near = game.inner.game_number + (1 if game.inner.game_number < 20 else -1)
     turns = asyncio.run(play(taskset.environment(task), [f"[{near}]", "no", "no"]))[1]
     assert game.inner.game_number != near and turns[-1].done and turns[-1].reward == 0.0
@@ -110,7 +109,7 @@ def test_an_error_of_the_game_at_a_reply_loses():
 
 def test_an_invalid_move_of_a_bot_drops_the_game():
     taskset = games("Nim-v0")
-    taskset._bot = lambda task, place, opponent: lambda game, seen: "nonsense"
+    taskset._bot = lambda task, place: lambda game, seen: "nonsense"
     with pytest.raises(RolloutError, match="opponent_invalid"):
         asyncio.run(play(taskset.environment(taskset.tasks("train")[0]), ["[0 1]"]))
 
@@ -148,9 +147,9 @@ def test_scripted_players_make_valid_moves():
     rng = random.Random(0)
     for name, script in (("ConnectFour-v0", answer_connect_four), ("KuhnPoker-v0", play_kuhn_poker)):
         for seed in range(10):
-            game = Game(load_game(name, {}), seed, 2)
+            game = load_game(name, {}).start(seed, 2)
             while not game.is_over:
-                assert not game.play(script(game, rng)).is_invalid
+                assert game.play(script(game, rng))
 
 
 def test_both_places_are_played():
