@@ -11,10 +11,11 @@ A message has the form of OpenAI's API: the arguments of its tool calls are JSON
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from slimrl.errors import RolloutError
-from slimrl.models.chat.results import id_text, in_order_of_calls
+from slimrl.models.chat.results import in_order_of_calls
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.types import Message, Turn
 
@@ -122,14 +123,13 @@ def read_reply(reply: str, has_tools: bool, number: int) -> Message:
     message: Message = {"role": "assistant", "content": reply}
     parts = ToolReader().read(reply, closed=True) if has_tools else []
     calls = [part for part in parts if isinstance(part, ToolCall)]
-    if not has_tools or any(_nests_too_deeply(call.arguments) for call in calls):
+    if not calls or any(_nests_too_deeply(call.arguments) for call in calls):
         return message
     message["content"] = "".join(part for part in parts if isinstance(part, str))
-    if calls:
-        message["tool_calls"] = [
-            {"id": f"call_{number}_{place}", "function": {"name": call.name, "arguments": call.arguments}}
-            for place, call in enumerate(calls)
-        ]
+    message["tool_calls"] = [
+        {"id": f"call_{number}_{place}", "function": {"name": call.name, "arguments": call.arguments}}
+        for place, call in enumerate(calls)
+    ]
     return message
 
 
@@ -138,21 +138,6 @@ def opening(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Messag
     found = [_visible(one) for one in _in_order(messages)]
     if found and tools:
         found[0]["tools"] = list(tools)
-    return found
-
-
-def message_of(message: Any) -> Message:
-    """Convert a message of verifiers."""
-    fields = vars(message)
-    found: Message = {"role": fields["role"], "content": text_of(fields["content"])}
-    if name := fields.get("name"):
-        found["name"] = name
-    if call_id := id_text(fields.get("tool_call_id")):
-        found["tool_call_id"] = call_id
-    if calls := fields.get("tool_calls"):
-        found["tool_calls"] = [
-            {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}} for call in calls
-        ]
     return found
 
 
@@ -181,8 +166,9 @@ def _in_order(messages: Sequence[Message]) -> Sequence[Message]:
 
 def _visible(message: Message) -> Message:
     """The message as chat templates take it: without ids, and with the arguments of calls as objects."""
-    shown = message.copy()
-    shown.pop("tool_call_id", None)
+    shown: Message = {"role": message["role"], "content": message["content"]}
+    if name := message.get("name"):
+        shown["name"] = name
     if calls := message.get("tool_calls"):
         shown["tool_calls"] = [
             {"type": "function", "function": {"name": name, "arguments": arguments}}
@@ -198,19 +184,23 @@ def _key(message: Message) -> tuple[object, ...]:
 
 
 def _call_of(call: dict[str, Any]) -> tuple[str, object]:
-    """The name and the arguments of a call; arguments that are not JSON stay text."""
-    function = call["function"]
+    return call["function"]["name"], parse_arguments(call["function"]["arguments"])
+
+
+def parse_arguments(text: str) -> object:
+    """Return the arguments of a call, or their text where they are no JSON, or hold nan or infinity."""
     try:
-        return function["name"], json.loads(function["arguments"])
+        value = json.loads(text)
+        json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
-        return function["name"], function["arguments"]
+        return text
+    return value
 
 
 def _nests_too_deeply(arguments: str) -> bool:
     try:
-        json.loads(arguments)
+        with suppress(ValueError):
+            json.loads(arguments)
     except RecursionError:
         return True
-    except ValueError:
-        pass
     return False
