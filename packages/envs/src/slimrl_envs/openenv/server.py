@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slimrl.errors import RolloutError, UserError, visible
+from slimrl.errors import UserError, visible
 from slimrl.io.http import HttpError, Peer, ask_once, is_healthy
 from slimrl.io.urls import fault_of_base_url, is_http_url
 
@@ -31,7 +31,6 @@ FORMS = (
     "`openenv:http://HOST:PORT` or `openenv:ws://HOST:PORT` for a server that runs, `openenv:package.module:factory` "
     "for an environment class, a function that makes one or an app, `openenv:docker/IMAGE` for a container"
 )
-MAX_STARTS = 16  # in a row, without a session that was answered
 PAGE_S = 20.0
 PROGRAM = Path(__file__).with_name("serve.py")
 START_S = 120.0  # for a server to import its environment
@@ -60,7 +59,6 @@ class Server:
         self._starting = threading.Lock()
         self._running: Running | None = None
         self._end: Callable[[], object] = lambda: None
-        self._num_starts = 0
 
     @property
     def sessions(self) -> int:
@@ -68,24 +66,13 @@ class Server:
         return self._running.sessions if self._running else 0
 
     def url(self) -> str:
-        """Return the server's address, and start it if it does not run.
-
-        Raise UserError if it cannot be started, and RolloutError after too many restarts.
-        """
+        """Return the server's address, and start it if it does not run. Raise UserError if it cannot be started."""
         with self._starting:
             if self._running is None or not self._running.is_alive():
-                if self._num_starts == MAX_STARTS:
-                    said = f"its server has ended {MAX_STARTS} times in a row without answering a session"
-                    raise RolloutError("environment_died", said)
-                self._num_starts += 1
                 self.close()
                 self._running = self._start()
                 self._end = weakref.finalize(self, self._running.end)  # also at the exit of this process
             return self._running.url
-
-    def note_answer(self) -> None:
-        """Reset the count of starts: the server has answered a session."""
-        self._num_starts = 0
 
     def close(self) -> None:
         """End the server if it was started here; a later `url` starts it again."""

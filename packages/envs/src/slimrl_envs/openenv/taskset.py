@@ -153,7 +153,6 @@ class OpenEnv(Taskset):
         try:
             await session.close()
         finally:
-            self._server.note_answer()
             self._places_here().release()
 
     async def _try_open(self, arguments: dict[str, Any]) -> tuple[Session, Observed, Reader]:
