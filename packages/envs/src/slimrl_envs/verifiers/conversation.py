@@ -12,7 +12,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from slimrl.errors import RolloutError
 from slimrl.models.chat.results import in_order_of_calls
@@ -24,7 +24,6 @@ Ask = Callable[[Sequence[Message], Sequence[Schema]], Awaitable[Message]]
 """Asks the policy: takes the whole conversation and the schemas of the tools, and returns the reply."""
 Program = Callable[[Ask], Coroutine[Any, Any, Turn]]
 """Plays an episode by asking the policy, and returns the last turn, with the reward."""
-Question = asyncio.Future[list[Message]]
 
 
 class Conversation:
@@ -33,7 +32,7 @@ class Conversation:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._task: asyncio.Task[Turn] | None = None
-        self._question: Question | None = None
+        self._question: asyncio.Future[list[Message]] | None = None
         self._answer: asyncio.Future[Message] | None = None
         self._failure: RolloutError | None = None
         self._messages: list[Message] = []
@@ -52,8 +51,9 @@ class Conversation:
         assert self._answer is not None, "step() comes after start()"
         message = read_reply(reply, bool(self._tools), len(self._messages))
         self._messages.append(message)
-        answer, self._answer, self._question = self._answer, None, None
-        answer.set_result(message)
+        answer, self._answer = self._answer, None
+        if not answer.done():  # it is cancelled where a limit of the program's own has passed
+            answer.set_result(message)
         return await self._next()
 
     async def close(self) -> None:
@@ -78,42 +78,42 @@ class Conversation:
         return self._task.result()
 
     async def _ask(self, messages: Sequence[Message], tools: Sequence[Schema]) -> Message:
-        question = self._question
-        if question is None or question.done():
-            self._fail("the policy was asked again before it had answered: two conversations at once")
-        fresh = self._continuation(list(messages), list(tools), question)
+        question, self._question = self._question, None
+        try:
+            if question is None:
+                raise _branched("the policy was asked again before it had answered: two conversations at once")
+            fresh = self._continuation(list(messages), list(tools))
+        except RolloutError as error:  # it fails the episode, also if the program handles it
+            self._failure = self._failure or error
+            if question is not None:
+                question.set_result([])  # wakes `_next`
+            raise
         self._answer = asyncio.get_running_loop().create_future()
         question.set_result(fresh)
         return await self._answer
 
-    def _continuation(self, messages: list[Message], tools: list[Schema], question: Question) -> list[Message]:
-        """The messages of a conversation that the policy has not read yet."""
+    def _continuation(self, messages: list[Message], tools: list[Schema]) -> list[Message]:
+        """The messages of a conversation that the policy has not read yet. Raise RolloutError for another one."""
         if not self._messages:
             self._messages, self._tools = messages, tools
             return opening(messages, tools)
         known = len(self._messages)
         fresh = messages[known:]
-        for is_wrong, detail in (
-            (
-                [*map(_key, messages[:known])] != [*map(_key, self._messages)],
-                "the policy was asked to go on with another conversation than it had",
-            ),
-            (tools != self._tools, "the tools of the policy changed during the episode"),
-            (not fresh, "the policy was asked for a second reply in a row"),
-            (any(one["role"] == "assistant" for one in fresh), "a reply was put into the policy's mouth"),
-        ):
-            if is_wrong:
-                self._fail(detail, question)
+        if [*map(_key, messages[:known])] != [*map(_key, self._messages)]:
+            raise _branched("the policy was asked to go on with another conversation than it had")
+        if tools != self._tools:
+            raise _branched("the tools of the policy changed during the episode")
+        if not fresh:
+            raise _branched("the policy was asked for a second reply in a row")
+        if any(one["role"] == "assistant" for one in fresh):
+            raise _branched("a reply was put into the policy's mouth")
         self._messages = messages
         # The results stand behind the reply, in any order.
         return [_visible(one) for one in _in_order(messages[known - 1 :])[1:]]
 
-    def _fail(self, detail: str, question: Question | None = None) -> NoReturn:
-        """Fail the episode, also if the program handles the error."""
-        self._failure = self._failure or RolloutError("branched", detail)
-        if question is not None and not question.done():
-            question.set_result([])  # wakes `_next`
-        raise self._failure
+
+def _branched(detail: str) -> RolloutError:
+    return RolloutError("branched", detail)
 
 
 def read_reply(reply: str, has_tools: bool, number: int) -> Message:

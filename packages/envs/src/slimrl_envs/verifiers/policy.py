@@ -45,7 +45,7 @@ class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for 
             raise RolloutError("environment_error", f"the harness speaks {type(dialect).__name__}, and not chat")
         request = turn if turn is not None else dialect.parse_request(body)
         messages = request.prompt if turn is not None else request.messages
-        wired = [{**message_to_wire(message), "content": text_of(message.content)} for message in messages]
+        wired: list[Any] = [{**message_to_wire(message), "content": text_of(message.content)} for message in messages]
         reply = await self.asks[session_id or ""](wired, [tool_to_wire(tool) for tool in request.tools or ()])
         calls = [ToolCall(id=call["id"], **call["function"]) for call in reply.get("tool_calls", ())]
         response = Response(

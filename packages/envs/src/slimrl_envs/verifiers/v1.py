@@ -81,11 +81,15 @@ class Served:
             return agent
 
         agents = Agents(self.env.config, seat)
-        async with asyncio.timeout(self.env.config.timeout.episode):
-            await self.env.setup(agents)
-            await self.env.run(task, agents)
-        async with asyncio.timeout(self.env.config.timeout.finalize):
-            await self.env.finalize(task, episode)
+        try:
+            async with asyncio.timeout(self.env.config.timeout.episode):
+                await self.env.setup(agents)
+                await self.env.run(task, agents)
+            async with asyncio.timeout(self.env.config.timeout.finalize):
+                await self.env.finalize(task, episode)
+        except TimeoutError as error:
+            said = "the env's time is over (`timeout.episode`, `timeout.finalize`, or a limit of its own)"
+            raise RolloutError("environment_error", said) from error
         return self._turn(episode)
 
     def _turn(self, episode: Any) -> Turn:
