@@ -18,7 +18,7 @@ from typing import Any
 
 
 def make_app(place: str, num_sessions: int) -> tuple[Any, int]:
-    """Return the app that serves what is found at `module:name`, and the number of sessions that it allows."""
+    """Return the app that serves the object at `module:name`, and the number of sessions that it allows."""
     module, _, name = place.partition(":")
     found = getattr(importlib.import_module(module), name)
     made = found if inspect.isclass(found) or hasattr(found, "router") else found()

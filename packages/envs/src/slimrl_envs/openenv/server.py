@@ -81,7 +81,7 @@ class Server:
 
 
 def _starter(name: str, python: str, num_sessions: int) -> Callable[[], Running]:
-    """Return the function that starts what the name means."""
+    """Return the function that starts the server of this name."""
     if URL.match(name):
         running = Running(base_url(name))
         return lambda: running
@@ -160,7 +160,7 @@ def start_process(place: str, python: str, num_sessions: int) -> Running:
 
 
 def _failure(place: str, python: str, ready: dict[str, Any]) -> UserError:
-    """The error of a program that wrote this line instead of a port, or none."""
+    """Return the error of a program whose first line has no port; it is empty if the program wrote none."""
     said = f"it ended before it was ready, or was not ready within {START_S:g} s; it may have said why"
     error = visible(str(ready.get("error", said)), 1000)
     if str(ready.get("missing")).partition(".")[0] not in NEEDED:

@@ -165,12 +165,12 @@ class Session:
 
 
 def passing(said: str) -> HttpError:
-    """The failure of a request that may succeed later: the server starts, or all its sessions are taken."""
+    """Return the failure of a request that may succeed later: the server starts, or all its sessions are taken."""
     return HttpError(PEER, "", said, "unreachable")
 
 
 def _read(kind: type[M], value: object, what: str) -> M:
-    """Validate a part of an answer. Raise RolloutError, with `what` the server gave, if it is invalid."""
+    """Validate a part of an answer. Raise RolloutError, with the description `what`, if it is invalid."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -180,7 +180,7 @@ def _read(kind: type[M], value: object, what: str) -> M:
 
 
 def _failure(error: _Error) -> Exception:
-    """The exception of an answer that is an error."""
+    """Return the exception of an answer of the type `error`."""
     text = visible(error.message, 1000)
     if error.code == WRONG_ACTION:
         faults = (f"{'.'.join(map(str, one.loc))}: {visible(one.msg, 100)}" for one in error.errors[:MAX_FAULTS])

@@ -159,7 +159,7 @@ class Part:
         return float(score >= 1.0) if self.name in EXACT_ONLY else min(max(score, 0.0), 1.0)
 
     def _make_entry(self, seed: int) -> Entry:
-        """The item with this seed. Raise UserError where the package fails to make it."""
+        """Make the item with this seed. Raise UserError where the package fails to make it."""
         split = self._split_of(seed)
         index = seed - self._first_seed_of(split)
         # Some tasks draw from Python's own generator besides the one that their seed makes.
@@ -210,7 +210,7 @@ class Part:
                 raise UserError(f"reasoning-gym: {self.name} has no setting `{key}`.{nearest(key, self._known)}")
 
     def _settings_of_level(self, level: int | None) -> dict[str, Any]:
-        """The settings that the curriculum of the task has at a level; none without a level."""
+        """Return the settings that the curriculum of the task has at a level; none without a level."""
         curricula = _factory().CURRICULA
         if level is None:
             return {}
@@ -231,5 +231,5 @@ def task_names() -> list[str]:
 
 
 def _factory() -> Any:
-    """The package's registry of tasks, which its import fills."""
+    """Return the package's registry of tasks."""
     return require("reasoning_gym", "reasoning-gym", "`reasoning-gym:NAME`").factory

@@ -90,8 +90,8 @@ class ReasoningGym(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The expert gives the package's own answer, and `random` that to another question, which is right where many
-        questions have the same one. There is neither where the package gives no answers to a task of the mixture."""
+        """The expert gives the package's own answer, and `random` the answer to another question, which is right where
+        many questions have the same one. Both are missing where a task of the mixture has no answers."""
         if not all(item["answer"] for part in self._parts.values() for item in part.some_items()):
             return {}
         return {"expert": self._solve, "random": self._answer_another}
@@ -116,11 +116,11 @@ class ReasoningGymEpisode:
         self._part, self._task, self._format, self._is_mixed = part, task, answer_format, is_mixed
 
     async def start(self) -> list[Message]:
-        """The messages that the policy reads first."""
+        """Return the messages that the policy reads first."""
         return opening(self._task, self._format)
 
     async def step(self, reply: str) -> Turn:
-        """The package's score of the answer. A reply in which none is found, or an empty one, earns nothing."""
+        """Return the package's score of the answer. A reply without an answer, or with an empty one, earns nothing."""
         answer = read_answer(reply, FORMS[self._format]).text
         reward = self._part.score(answer, self._task.data) if answer else 0.0
         metrics = {"exact": float(reward >= SUCCESS), "answered": float(bool(answer))}
@@ -130,7 +130,7 @@ class ReasoningGymEpisode:
 
 
 def opening(task: Task, answer_format: str) -> list[Message]:
-    """The instruction and the question."""
+    """Return the instruction and the question."""
     return [
         {"role": "system", "content": INSTRUCTIONS[answer_format]},
         {"role": "user", "content": task.data["question"]},
@@ -138,7 +138,7 @@ def opening(task: Task, answer_format: str) -> list[Message]:
 
 
 def _configs(names: Sequence[str], config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The settings of each task: all of them for a single one, and those under its name in a mixture."""
+    """Return the settings of each task: all of them for a single one, and those under its name in a mixture."""
     if len(names) == 1:
         return {names[0]: config}
     for name, settings in config.items():
@@ -153,7 +153,7 @@ def _configs(names: Sequence[str], config: Mapping[str, Any]) -> dict[str, Mappi
 
 
 def _shares(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """The share of each task; they add up to 1."""
+    """Return the share of each task; they add up to 1."""
     for name, weight in weights.items():
         if name not in names:
             raise UserError(
@@ -166,7 +166,7 @@ def _shares(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, flo
 
 
 def _split_size(size: int, shares: Mapping[str, float]) -> dict[str, int]:
-    """The number of tasks of each part, which add up to the size of the split."""
+    """Return the number of tasks of each part; they add up to the size of the split."""
     edges, total = [0], 0.0
     for share in shares.values():
         total += share

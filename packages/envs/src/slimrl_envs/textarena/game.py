@@ -165,7 +165,7 @@ def _set_states(states: tuple[Any, Any]) -> None:
 
 
 def _read_observation(sender: object, text: object, kind: object, player: int) -> Seen:
-    """An observation. Some games for one player log a move with its parts in another order: it is the player's own."""
+    """Read an observation. Some games for one player log a move with its parts in another order."""
     if not isinstance(sender, int) or not isinstance(kind, Enum):
         return Seen(player, str(text), ACTION)
     return Seen(sender, str(text).strip("\n"), kind.name)
@@ -228,7 +228,7 @@ def _import(module: str) -> Any:
 
 
 def _explain(name: str, error: UserError) -> UserError:
-    """The error with a remedy, where one is known."""
+    """Return the error with a remedy, where one is known."""
     cause = error.__cause__
     if isinstance(cause, LookupError) and "NLTK" in str(cause):
         return UserError(

@@ -52,8 +52,8 @@ class RandomPlayer:
         return None
 
     def _candidates(self, listed: list[str]) -> Iterator[str]:
-        """The listed moves, then variants of the examples in the rules, then all numbers in forms that have one or
-        two of them."""
+        """Yield the listed moves, then variants of the examples in the rules, then all numbers in forms that have one
+        or two of them."""
         yield from self._rng.sample(listed, len(listed))
         forms = self._rules or [*PLAIN]
         for _ in range(NUM_GUESSES):
@@ -66,7 +66,7 @@ class RandomPlayer:
                 yield from self._rng.sample(filled, len(filled))
 
     def _vary(self, form: str) -> str:
-        """The form with other numbers, and other letters where they stand alone, as in `[b2 c3]`."""
+        """Return the form with other numbers, and other letters where they stand alone, as in `[b2 c3]`."""
         if not NUMBER.search(form):
             return form
         text = NUMBER.sub(lambda _: str(self._rng.randint(0, self._range)), form)
@@ -79,7 +79,7 @@ def bot_of(player: Player, rng: random.Random) -> Bot:
 
 
 def guess_number(game: Game, rng: random.Random) -> str:
-    """Halves the numbers that the hints have left."""
+    """Halve the numbers that the hints have left."""
     low, high = game.inner.min_number, game.inner.max_number
     for number, hint in game.inner.state.game_state["guess_history"]:
         low, high = (number + 1, high) if hint == "higher" else (low, number - 1)
@@ -87,7 +87,7 @@ def guess_number(game: Game, rng: random.Random) -> str:
 
 
 def guess_word(game: Game, rng: random.Random) -> str:
-    """A secret that could have given all hints, with many letters that are common among these."""
+    """Guess a word that fits all hints, with many letters that are common among these words."""
     inner = game.inner
     hints = inner.state.game_state["guess_history"]
     left = sorted(
@@ -101,7 +101,7 @@ def guess_word(game: Game, rng: random.Random) -> str:
 
 
 def _hint(guess: str, secret: str) -> str:
-    """The letters G, Y and X that the game answers, by its rule for letters that occur twice."""
+    """Return the letters G, Y and X that the game answers, by its rule for letters that occur twice."""
     hint = ["G" if letter == right else "X" for letter, right in zip(guess, secret, strict=True)]
     left = [right for right, mark in zip(secret, hint, strict=True) if mark == "X"]
     for place, letter in enumerate(guess):
@@ -112,14 +112,14 @@ def _hint(guess: str, secret: str) -> str:
 
 
 def _cells(game: Game) -> tuple[str, str, str]:
-    """The nine cells with `.` for a free one, the mark of the player to move, and the other's."""
+    """Return the nine cells with `.` for a free one, the mark of the player to move, and the other mark."""
     rows = game.inner.state.game_state["board"]
     mark, other = "XO" if game.player == 1 else "OX"
     return "".join(cell or "." for row in rows for cell in row), mark, other
 
 
 def _moves(cells: str, mark: str) -> dict[int, str]:
-    """The position after each move."""
+    """Return the position after each move."""
     return {cell: cells[:cell] + mark + cells[cell + 1 :] for cell, owner in enumerate(cells) if owner == "."}
 
 
@@ -129,8 +129,8 @@ def _has_line(cells: str, mark: str) -> bool:
 
 @functools.cache
 def _value(cells: str, mark: str, other: str) -> float:
-    """The worth of the position to `mark`, who is to move: 1 won, 0 lost. Against perfect play all draws are alike, so
-    the mean over the other's moves counts a little."""
+    """Return the worth of the position to `mark`, who is to move: 1 won, 0 lost. Against perfect play all draws are
+    alike, so the mean over the other's moves counts a little."""
     if _has_line(cells, other):
         return 0.0
     values = [1 - _value(after, other, mark) for after in _moves(cells, mark).values()]
@@ -138,7 +138,7 @@ def _value(cells: str, mark: str, other: str) -> float:
 
 
 def play_tictactoe(game: Game, rng: random.Random) -> str:
-    """Never loses, and sets traps."""
+    """Play without ever losing, and set traps."""
     cells, mark, other = _cells(game)
     values = {cell: 1 - _value(after, other, mark) for cell, after in _moves(cells, mark).items()}
     best = max(values.values())
@@ -146,7 +146,7 @@ def play_tictactoe(game: Game, rng: random.Random) -> str:
 
 
 def answer_tictactoe(game: Game, rng: random.Random) -> str:
-    """Completes its line, blocks the other's, and else moves at random."""
+    """Complete a line, block the other's, and else move at random."""
     cells, *marks = _cells(game)
     for mark in marks:
         for cell, after in _moves(cells, mark).items():
@@ -156,7 +156,7 @@ def answer_tictactoe(game: Game, rng: random.Random) -> str:
 
 
 def play_nim(game: Game, rng: random.Random) -> str:
-    """Leaves piles whose exclusive or is 0, where that can be done."""
+    """Leave piles with an exclusive or of 0, where that can be done."""
     piles: Sequence[int] = game.inner.state.game_state["piles"]
     total = functools.reduce(lambda a, b: a ^ b, piles)
     good = [(pile, size - (size ^ total)) for pile, size in enumerate(piles) if size ^ total < size]
@@ -166,7 +166,7 @@ def play_nim(game: Game, rng: random.Random) -> str:
 
 
 def answer_nim(game: Game, rng: random.Random) -> str:
-    """Plays well, but for a share of random moves."""
+    """Play well, but for a share of random moves."""
     piles = game.inner.state.game_state["piles"]
     if rng.random() >= SLIPS:
         return play_nim(game, rng)
@@ -175,7 +175,7 @@ def answer_nim(game: Game, rng: random.Random) -> str:
 
 
 def answer_connect_four(game: Game, rng: random.Random) -> str:
-    """Completes its four, blocks the other's, and else prefers the middle."""
+    """Complete four discs, block the other's, and else prefer the middle."""
     inner: Any = game.inner
     board = inner.state.game_state["board"]
     free = [column for column in range(inner.num_cols) if board[0][column] == "."]
@@ -192,8 +192,8 @@ def answer_connect_four(game: Game, rng: random.Random) -> str:
 
 
 def play_kuhn_poker(game: Game, rng: random.Random) -> str:
-    """An equilibrium of the game of one round: the king bets, the jack bluffs one time in three, and the queen calls
-    one time in three."""
+    """Play an equilibrium of the game of one round: the king bets, and one time in three the jack bluffs and the queen
+    calls."""
     state = game.inner.state.game_state
     card = state["player_cards"][game.player]  # 0, 1 and 2 are jack, queen and king
     if "check" in state["current_legal_action_tree"]:

@@ -133,7 +133,7 @@ class TextArena(Taskset):
         return Task(f"{split}/{number}", {"seed": seed, "player": place})
 
     def _match(self, task: Task, places: Sequence[int]) -> Match:
-        """A game with the policy in some places and bots in the others."""
+        """Start a game with the policy in some places and bots in the others."""
         game = self._game.start(task.data["seed"], self._size)
         bots = {place: self._bot(task, place) for place in range(self._size) if place not in places}
         return Match(game, bots, self.max_invalid_moves)

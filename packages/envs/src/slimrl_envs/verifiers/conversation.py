@@ -93,7 +93,7 @@ class Conversation:
         return await self._answer
 
     def _continuation(self, messages: list[Message], tools: list[Schema]) -> list[Message]:
-        """The messages of a conversation that the policy has not read yet. Raise RolloutError for another one."""
+        """Return the messages that the policy has not read yet. Raise RolloutError for another conversation."""
         if not self._messages:
             self._messages, self._tools = messages, tools
             return opening(messages, tools)
@@ -134,7 +134,7 @@ def read_reply(reply: str, has_tools: bool, number: int) -> Message:
 
 
 def opening(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Message]:
-    """The first messages as the policy reads them; the first one lists the tools."""
+    """Return the first messages as the policy reads them; the first one lists the tools."""
     found = [_visible(one) for one in _in_order(messages)]
     if found and tools:
         found[0]["tools"] = list(tools)
@@ -142,7 +142,7 @@ def opening(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Messag
 
 
 def text_of(content: object) -> str:
-    """The text of a message's content, a text or a list of parts. Raises RolloutError for an image or sound, as
+    """Return the text of a message's content, a text or a list of parts. Raise RolloutError for an image or sound, as
     policies read text alone."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -157,7 +157,7 @@ def text_of(content: object) -> str:
 
 
 def _in_order(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages with results in the order of their calls. Results that fit no calls keep their places."""
+    """Return the messages with results in the order of their calls. Results that fit no calls keep their places."""
     try:
         return in_order_of_calls(messages)
     except ValueError:
@@ -165,7 +165,7 @@ def _in_order(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _visible(message: Message) -> Message:
-    """The message as chat templates take it: without ids, and with the arguments of calls as objects."""
+    """Return the message as chat templates take it: without ids, and with the arguments of calls as objects."""
     shown: Message = {"role": message["role"], "content": message["content"]}
     if name := message.get("name"):
         shown["name"] = name
@@ -178,7 +178,7 @@ def _visible(message: Message) -> Message:
 
 
 def _key(message: Message) -> tuple[object, ...]:
-    """The parts of a message that two copies of it have in common."""
+    """Return the parts of a message that two copies of it have in common."""
     calls = [(name, json.dumps(arguments)) for name, arguments in map(_call_of, message.get("tool_calls", ()))]
     return message["role"], message["content"], calls
 
