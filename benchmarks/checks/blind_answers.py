@@ -7,7 +7,7 @@ replaced, which knows its form alone. In TextArena the first variant of each kin
 at every turn of 6 games, beside players at random and the game's script. After half a minute of a game no further reply
 is tried; `replies` counts those that were. A game that takes two minutes, as one does whose step never ends, is given
 up. What earns more than 0.3 is in `reasoning_gym/part.py` or
-`textarena/rewards.py`.
+`textarena/taskset.py`.
 """
 
 import argparse
@@ -49,21 +49,21 @@ def _always(text: str) -> Blind:
 
 BLIND: dict[str, Blind] = {
     **{repr(text): _always(text) for text in CONSTANTS},
-    "the question": lambda item, items: item.question,
-    "its first number": lambda item, items: (re.findall(r"-?\d+", item.question) or ["0"])[0],
-    "its last number": lambda item, items: (re.findall(r"-?\d+", item.question) or ["0"])[-1],
-    "its largest number": lambda item, items: max(re.findall(r"\d+", item.question) or ["0"], key=int),
-    "its first word": lambda item, items: (WORD.findall(item.question) or [""])[0],
-    "its last word": lambda item, items: (WORD.findall(item.question) or [""])[-1],
-    "its last line": lambda item, items: item.question.strip().rpartition("\n")[2],
-    "the commonest answer": lambda item, items: Counter(one.answer for one in items).most_common(1)[0][0],
-    "another's answer": lambda item, items: items[(items.index(item) + 1) % len(items)].answer,
-    "the first one's answer": lambda item, items: items[0].answer,
-    "0 for each digit": lambda item, items: _mask(item.answer, r"\d", "0"),
-    "1 for each digit": lambda item, items: _mask(item.answer, r"\d", "1"),
-    "0 for each number": lambda item, items: _mask(item.answer, r"\d+", "0"),
-    "a for each letter": lambda item, items: _mask(item.answer, r"[A-Za-z]", "a"),
-    "the commonest character": lambda item, items: _mask(item.answer, r"\w", _commonest(items)),
+    "the question": lambda item, items: item["question"],
+    "its first number": lambda item, items: (re.findall(r"-?\d+", item["question"]) or ["0"])[0],
+    "its last number": lambda item, items: (re.findall(r"-?\d+", item["question"]) or ["0"])[-1],
+    "its largest number": lambda item, items: max(re.findall(r"\d+", item["question"]) or ["0"], key=int),
+    "its first word": lambda item, items: (WORD.findall(item["question"]) or [""])[0],
+    "its last word": lambda item, items: (WORD.findall(item["question"]) or [""])[-1],
+    "its last line": lambda item, items: item["question"].strip().rpartition("\n")[2],
+    "the commonest answer": lambda item, items: Counter(one["answer"] for one in items).most_common(1)[0][0],
+    "another's answer": lambda item, items: items[(items.index(item) + 1) % len(items)]["answer"],
+    "the first one's answer": lambda item, items: items[0]["answer"],
+    "0 for each digit": lambda item, items: _mask(item["answer"], r"\d", "0"),
+    "1 for each digit": lambda item, items: _mask(item["answer"], r"\d", "1"),
+    "0 for each number": lambda item, items: _mask(item["answer"], r"\d+", "0"),
+    "a for each letter": lambda item, items: _mask(item["answer"], r"[A-Za-z]", "a"),
+    "the commonest character": lambda item, items: _mask(item["answer"], r"\w", _commonest(items)),
 }
 REPLIES = ("[0]", "[1]", "[2]", "[4]", "[0 0]", "[1 1]", "[A]", "[B]", "[a]", "[pass]", "[accept]", "[deny]",
            "[defect]", "[cooperate]", "[submit]", "[done]", "[up]", "[right]", "[crane]", "[call]", "[fold]",
@@ -78,7 +78,7 @@ def _mask(answer: str, pattern: str, instead: str) -> str:
 
 
 def _commonest(items: list[Item]) -> str:
-    text = re.sub(r"\W", "", "".join(item.answer for item in items)) or "0"
+    text = re.sub(r"\W", "", "".join(item["answer"] for item in items)) or "0"
     return max(set(text), key=text.count)
 
 

@@ -9,7 +9,7 @@ import pytest
 from slimrl.inference.client import Completion
 from slimrl.types import SamplingParams
 from slimrl_envs.matching_game.llm_partner import LLMPartners, PartnerServer
-from slimrl_envs.openenv.pages import schema_of
+from slimrl_envs.openenv.server import schema_of
 from slimrl_envs.sglang import Router
 from tests.io.http_contract import CASES, KEY, Client
 from tests.io.replying import Answer, completion
@@ -33,7 +33,7 @@ def ask_router(root: str, limit_s: float) -> Completion:
 
 def ask_schema(root: str, limit_s: float) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("slimrl_envs.openenv.pages.PAGE_S", limit_s)
+        patch.setattr("slimrl_envs.openenv.server.PAGE_S", limit_s)
         return schema_of(root)
 
 

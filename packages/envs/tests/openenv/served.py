@@ -21,18 +21,13 @@ class Guess(Environment[Word, Heard, State]):
     """Guess the number from 0 to 9."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._number, self._state = 0, State()
+    state = State()
 
     def reset(self, seed=None, episode_id=None, number=None, **kwargs) -> Heard:
         self._number = random.Random(seed).randrange(10) if number is None else number
-        self._state = State(episode_id=episode_id)
         return Heard(text=f"Guess a number from 0 to 9. Hint: {self._number * 7 % 10}")
 
     def step(self, action: Word, timeout_s=None, **kwargs) -> Heard:
-        self._state.step_count += 1
         if action.message == "die":
             os._exit(3)
         if action.message == "fail":
@@ -41,10 +36,6 @@ class Guess(Environment[Word, Heard, State]):
             return Heard(text="x" * 100_000)
         right = action.message == str(self._number)
         return Heard(text="no", reward=1.0 if right else -0.25, done=right)
-
-    @property
-    def state(self) -> State:
-        return self._state
 
 
 class Alone(Guess):
@@ -58,36 +49,30 @@ class Move(Action):
 
 class Place(Observation):
     x: int = 0
-    goal: int = 0
+    goal: int = 3
 
 
 class Line(Environment[Move, Place, State]):
     """Walk to the goal."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._x, self._goal = 0, 3
+    state = State()
 
     def reset(self, seed=None, episode_id=None, **kwargs) -> Place:
-        self._x = 0
-        return Place(x=0, goal=self._goal)
+        self._place = Place()
+        return self._place
 
     def step(self, action: Move, timeout_s=None, **kwargs) -> Place:
-        self._x += action.steps if action.direction == "right" else -action.steps
-        there = self._x == self._goal
-        return Place(x=self._x, goal=self._goal, reward=float(there), done=there)
-
-    @property
-    def state(self) -> State:
-        return State()
+        x = self._place.x + (action.steps if action.direction == "right" else -action.steps)
+        self._place = Place(x=x, reward=float(x == 3), done=x == 3)
+        return self._place
 
 
 class Tools(MCPEnvironment):
     """Add with a tool."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
+    state = State()
 
     def __init__(self) -> None:
         from fastmcp import FastMCP
@@ -107,9 +92,9 @@ class Tools(MCPEnvironment):
     def _step_impl(self, action, timeout_s=None, **kwargs) -> Observation:
         return Observation(done=True)
 
-    @property
-    def state(self) -> State:
-        return State()
-
 
 app = create_app(Guess, Word, Heard, max_concurrent_envs=2)
+
+
+def make_guess() -> Guess:
+    return Guess()

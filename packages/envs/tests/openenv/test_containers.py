@@ -1,67 +1,93 @@
-"""Episodes with OpenEnv's server in a container, by the engine that answers here."""
+"""Episodes with OpenEnv's server in a container, by the engine that answers here.
 
-import asyncio
+The image is made of this machine's own files, so that no registry is asked.
+"""
+
+import json
 import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from packages.envs.tests.openenv.image import IMAGE, make_image
-from packages.envs.tests.openenv.players import needs_openenv, numbered, play
+from packages.envs.tests.openenv.players import PYTHON, needs_openenv, played
 from slimrl.errors import RolloutError, UserError
-from slimrl_envs.openenv.containers import engine_of, start_container
+from slimrl_envs.openenv.server import engine_of
 from slimrl_envs.openenv.taskset import OpenEnv
 
 pytestmark = [needs_openenv, pytest.mark.slow]
+IMAGE = "localhost/slimrl-test-openenv:latest"
+PREFIXES = "import json, sys, sysconfig; print(json.dumps([sys.base_prefix, sys.prefix, sysconfig.get_path('stdlib')]))"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def image(tmp_path_factory):
+def output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """`IMAGE`, whose command is OpenEnv's server of `served.py` at port 8000."""
     if not engine_of():  # asked here, since every collection would ask above
         pytest.skip("neither Docker nor Podman answers here")
-    make_image(tmp_path_factory.mktemp("image"))
+    base, prefix, stdlib = (Path(path) for path in json.loads(output(PYTHON, "-c", PREFIXES)))
+    directory = tmp_path_factory.mktemp("image")
+    with tarfile.open(directory / "image.tar", "w") as tar:
+        tar.add(Path(__file__).with_name("served.py"), "app/served.py")
+        for library in libraries(base, prefix):
+            tar.add(library.resolve(), library)
+        for tree in (base / "bin", base / "lib", prefix):
+            tar.add(tree, filter=lambda member: None if is_idle(member.name, stdlib) else member)
+        (directory / "tmp").mkdir()
+        tar.add(directory / "tmp", "tmp")
+    command = [f"{prefix}/bin/python", "-m", "uvicorn", "served:app", "--host", "0.0.0.0", "--port", "8000"]
+    changes = ["--change", f"CMD {json.dumps(command)}", "--change", "ENV PYTHONPATH=/app"]
+    output(engine_of(), "import", *changes, str(directory / "image.tar"), IMAGE)
 
 
-def running():
+def is_idle(name: str, stdlib: Path) -> bool:
+    """Whether a file is none that the server loads: tests, and what is installed beside OpenEnv's environment."""
+    idle = ("site-packages", "test", "config-")
+    inside = name.removeprefix(str(stdlib).removeprefix("/") + "/")
+    return (inside != name and inside.startswith(idle)) or name.endswith((".a", ".pyc"))
+
+
+def libraries(base: Path, prefix: Path) -> Iterator[Path]:
+    """The shared libraries of the system that OpenEnv's Python is linked with, and the program that loads them."""
+    modules = [one for one in base.rglob("*.so") if "site-packages" not in str(one)]
+    found = set[Path]()
+    for linked in (Path(PYTHON).resolve(), *modules, *prefix.rglob("*.so")):
+        said = subprocess.run(["ldd", str(linked)], capture_output=True, text=True, check=False).stdout
+        words = (word.rstrip(":") for line in said.splitlines() for word in line.split() if word.startswith("/"))
+        found |= {Path(word) for word in words if Path(word).exists()}
+    yield from sorted(path for path in found if not any(path.is_relative_to(tree) for tree in (base, prefix)))
+
+
+def running() -> list[str]:
     """The ids of this image's containers."""
-    command = [engine_of(), "ps", "--quiet", "--filter", f"ancestor={IMAGE}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return output(engine_of(), "ps", "--quiet", "--filter", f"ancestor={IMAGE}").split()
 
 
-def test_episodes_are_played_in_a_container_which_ends_with_the_taskset():
-    taskset = OpenEnv(f"docker/{IMAGE}")
-    taskset.prepare()
-    assert len(running()) == 1
-    opening, turns = asyncio.run(play(taskset, ["3", "7"], numbered(7)))
-    assert opening[-1]["content"].startswith("Guess a number from 0 to 9.")
-    assert [(turn.reward, turn.done) for turn in turns] == [(-0.25, False), (1.0, True)]
-    taskset.close()
-    assert not running()
-
-
-def test_a_container_that_dies_costs_its_episode_and_is_started_again():
+@pytest.mark.usefixtures("image")
+def test_a_container_is_restarted_when_it_dies_and_ends_with_the_taskset():
     taskset = OpenEnv(f"docker/{IMAGE}")
     taskset.prepare()
     (before,) = running()
+    ports = output(engine_of(), "port", before)
+    assert ports.split()[-1].startswith("127.0.0.1:")  # open to this machine alone
+    opening, turns = played(taskset, "3", "7", number=7)
+    assert opening[-1]["content"].startswith("Guess a number from 0 to 9.")
+    assert [(turn.reward, turn.done) for turn in turns] == [(-0.25, False), (1.0, True)]
     with pytest.raises(RolloutError):
-        asyncio.run(play(taskset, ["die"], numbered(7)))
-    _, turns = asyncio.run(play(taskset, ["7"], numbered(7)))
-    assert turns[-1].reward == 1.0
+        played(taskset, "die", number=7)
+    assert played(taskset, "7", number=7)[1][-1].reward == 1.0
     (after,) = running()
     assert after != before
     taskset.close()
     assert not running()
 
 
-def test_the_port_is_open_to_this_machine_alone():
-    container = start_container(IMAGE)
-    try:
-        assert container.url.startswith("http://127.0.0.1:")
-        ports = subprocess.run([engine_of(), "port", *running()], capture_output=True, text=True, check=True).stdout
-        assert ports.split()[-1].startswith("127.0.0.1:")
-    finally:
-        container.end()
-
-
+@pytest.mark.usefixtures("image")
 def test_an_image_that_is_not_there_is_named():
     with pytest.raises(UserError, match="localhost/no-such-image"):
         OpenEnv("docker/localhost/no-such-image:1").prepare()

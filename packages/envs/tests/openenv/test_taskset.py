@@ -1,27 +1,26 @@
 """What the args of `openenv:` mean, without a server."""
 
+import asyncio
 import json
 import os
 import stat
 
 import pytest
 
-from packages.envs.tests.openenv.fake_server import observation, serving
+from packages.envs.tests.openenv.players import observation, serving
 from slimrl.environments.find import load_taskset
 from slimrl.environments.splits import shared_tasks
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Task
-from slimrl_envs.openenv.actions import act_tool, is_tool_schema, reader_of
-from slimrl_envs.openenv.containers import engine_of, start_container
-from slimrl_envs.openenv.episode import text_of
-from slimrl_envs.openenv.server import Server
+from slimrl_envs.openenv.actions import act_tool, is_tool_schema, reader_of, text_of
+from slimrl_envs.openenv.server import Server, engine_of
 from slimrl_envs.openenv.taskset import OpenEnv
+
+HERE = "http://127.0.0.1:1"  # where nobody listens
 
 
 def test_splits_have_seeds_of_their_own():
-    taskset = load_taskset(
-        "openenv:http://127.0.0.1:1", {"num_train": 50, "num_validation": 5, "num_test": 5, "seed": 7}
-    )
+    taskset = load_taskset(f"openenv:{HERE}", {"num_train": 50, "num_validation": 5, "num_test": 5, "seed": 7})
     splits = [taskset.tasks(split) for split in ("train", "validation", "test")]
     assert [len(tasks) for tasks in splits] == [50, 5, 5]
     seeds = [task.data["seed"] for tasks in splits for task in tasks]
@@ -30,15 +29,15 @@ def test_splits_have_seeds_of_their_own():
 
 
 def test_tasks_of_a_file_are_the_arguments_of_reset(tmp_path):
-    rows = [{"game": number} for number in range(100)]
-    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    taskset = OpenEnv("http://127.0.0.1:1", task_file=str(tmp_path / "tasks.jsonl"), reset_args={"level": 2})
+    rows, bad = tmp_path / "tasks.jsonl", tmp_path / "bad.jsonl"
+    rows.write_text("\n".join(json.dumps({"game": number}) for number in range(100)))
+    taskset = OpenEnv(HERE, task_file=str(rows), reset_args={"level": 2})
     train, test = taskset.tasks("train"), taskset.tasks("test")
     assert sorted(task.data["game"] for task in (*train, *test)) == list(range(100))
     assert 5 < len(test) < 40 and all(task.data["level"] == 2 for task in train)
-    (tmp_path / "bad.jsonl").write_text("[1]\n")
+    bad.write_text("[1]\n")
     with pytest.raises(UserError, match=r"bad\.jsonl:1 is no JSON object"):
-        OpenEnv("http://127.0.0.1:1", task_file=str(tmp_path / "bad.jsonl")).tasks("train")
+        OpenEnv(HERE, task_file=str(rows), test_file=str(bad)).tasks("test")
 
 
 @pytest.mark.parametrize(
@@ -50,13 +49,13 @@ def test_tasks_of_a_file_are_the_arguments_of_reset(tmp_path):
         ("http://me:secret@host", {}, "a user or a password"),
         ("ws://host/ws?token=1", {}, "a query"),
         ("http://", {}, "no URL with a host"),
-        ("http://127.0.0.1:1", {"format": "jsn"}, "Did you mean `json`"),
-        ("http://127.0.0.1:1", {"tag": "<a>"}, "is no name of a tag"),
-        ("http://127.0.0.1:1", {"python": "python3"}, "its own"),
-        ("http://127.0.0.1:1", {"num_train": -1}, "`num_train` must be from 0"),
-        ("http://127.0.0.1:1", {"test_file": "x"}, "needs `task_file`"),
-        ("http://127.0.0.1:1", {"task_file": "x", "num_train": 5}, "`num_train` has no effect"),
-        ("http://127.0.0.1:1", {"format": "json", "text_field": "x"}, "`text_field` has no effect"),
+        (HERE, {"format": "jsn"}, "Did you mean `json`"),
+        (HERE, {"tag": "<a>"}, "is no name of a tag"),
+        (HERE, {"python": "python3"}, "its own"),
+        (HERE, {"num_train": -1}, "`num_train` must be from 0"),
+        (HERE, {"test_file": "x"}, "needs `task_file`"),
+        (HERE, {"task_file": "x", "num_train": 5}, "`num_train` has no effect"),
+        (HERE, {"format": "json", "text_field": "x"}, "`text_field` has no effect"),
     ],
 )
 def test_what_cannot_work_is_said_at_once(name, args, said):
@@ -64,40 +63,30 @@ def test_what_cannot_work_is_said_at_once(name, args, said):
         load_taskset(f"openenv:{name}", args)
 
 
-def test_a_python_without_openenv_is_told_what_to_do():
-    with pytest.raises(UserError, match="envs/openenv/bin/python"):
-        OpenEnv("json:JSONDecoder").prepare()
-
-
-def test_an_image_needs_an_engine(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("json:JSONDecoder", "envs/openenv/bin/python"), ("docker/echo-env:latest", "needs Docker or Podman")],
+)
+def test_what_a_server_lacks_is_told_what_to_do(monkeypatch, tmp_path, name, said):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="needs Docker or Podman"):
-        OpenEnv("docker/echo-env:latest").prepare()
+    with pytest.raises(UserError, match=said):
+        OpenEnv(name).prepare()
 
 
-def test_an_engine_that_does_not_answer_is_none(monkeypatch, tmp_path):
-    for engine, status in (("docker", 1), ("podman", 0)):
-        (tmp_path / engine).write_text(f"#!/bin/sh\necho $0\nexit {status}\n")
-        os.chmod(tmp_path / engine, stat.S_IRWXU)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert engine_of() == "podman"
-
-
-def test_the_commands_of_an_engine(monkeypatch, tmp_path):
-    """A program in the place of an engine notes what it is asked."""
+def test_the_commands_of_the_engine_that_answers(monkeypatch, tmp_path):
+    """Programs in the place of the engines: Docker's service is missing, and Podman notes what it is asked."""
     with serving(observation(done=True)) as base:
-        script = f"""#!/bin/sh
-echo "$@" >> {tmp_path}/asked
+        podman = f"""echo "$@" >> {tmp_path}/asked
 case "$1" in info) echo well;; run) echo pulled; echo c0ffee;; inspect) cat {tmp_path}/runs;;
 port) echo 127.0.0.1:{base.rpartition(":")[2]};; esac
 """
-        (tmp_path / "docker").write_text(script)
-        os.chmod(tmp_path / "docker", stat.S_IRWXU)
+        for engine, script in (("docker", "exit 1"), ("podman", podman)):
+            (tmp_path / engine).write_text(f"#!/bin/sh\n{script}\n")
+            os.chmod(tmp_path / engine, stat.S_IRWXU)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-        taskset = OpenEnv("docker/echo-env:latest")
-        taskset.prepare()
-        taskset.close()
-        container = Server("container", lambda: start_container("echo-env:latest"))
+        assert engine_of() == "podman"
+        container = Server("docker/echo-env:latest")
+        container.url()
         for runs in ("true", "true", "false"):
             (tmp_path / "runs").write_text(runs)
             container.url()
@@ -105,7 +94,7 @@ port) echo 127.0.0.1:{base.rpartition(":")[2]};; esac
     start = ["info", "run --detach --rm --publish 127.0.0.1::8000 echo-env:latest", "port c0ffee 8000/tcp"]
     inspect, end = "inspect --format {{.State.Running}} c0ffee", "rm --force c0ffee"
     asked = (tmp_path / "asked").read_text().splitlines()
-    assert asked == [*start, end, *start, inspect, inspect, end, *start, end]
+    assert asked == ["info", *start, inspect, inspect, inspect, end, *start, end]
 
 
 TEXT = act_tool({"properties": {"code": {"type": "string"}, "metadata": {"type": "object"}}})
@@ -127,28 +116,37 @@ def test_the_form_of_an_action_follows_its_schema(tool, tag, field, reply, actio
 
 def test_a_form_that_the_schema_does_not_have_is_refused():
     assert is_tool_schema({"properties": {"metadata": {}}})
-    with pytest.raises(UserError, match="no text `lines`"):
-        reader_of(BOTH, "auto", "", "lines")
-    with pytest.raises(UserError, match="needs an action with one text"):
-        reader_of(BOTH, "text", "", "")
+    for format, field, said in (("auto", "lines", "no text `lines`"), ("text", "", "needs an action with one text")):
+        with pytest.raises(UserError, match=said):
+            reader_of(BOTH, format, "", field)
 
 
-def test_observations_become_texts():
-    called = {"tool_name": "add", "result": {"content": [{"type": "text", "text": "6"}]}, "error": None, "metadata": {}}
-    assert text_of(called, ()) == "6"
-    silent = [{"type": "text", "text": " \n"}, {"type": "resource", "resource": {"uri": "file:///a", "blob": "aGk="}}]
-    assert text_of({**called, "result": {"content": silent}}, ()) == " \n\n[resource file:///a]"
-    for key in ("structured_content", "structuredContent"):
-        shown = text_of({**called, "result": {"content": silent, key: {"t": 21.5}}}, ())
-        assert shown == '[resource file:///a]\n{"t": 21.5}'
-    assert text_of({**called, "error": {"message": "no"}}, ()) == "Error: no"
-    assert text_of({"a": "x", "b": [1], "c": None}, ["b"]) == "b: [1]"
-    assert text_of({}, ()) == "(nothing to see)"
+CALLED = {"tool_name": "add", "result": {"content": [{"type": "text", "text": "6"}]}, "error": None, "metadata": {}}
+SILENT = [{"type": "text", "text": " \n"}, {"type": "resource", "resource": {"uri": "file:///a", "blob": "aGk="}}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "names", "text"),
+    [
+        (CALLED, (), "6"),
+        ({**CALLED, "result": {"content": SILENT}}, (), " \n\n[resource file:///a]"),
+        *(
+            ({**CALLED, "result": {"content": SILENT, key: {"t": 21.5}}}, (), '[resource file:///a]\n{"t": 21.5}')
+            for key in ("structured_content", "structuredContent")
+        ),
+        ({**CALLED, "error": {"message": "no"}}, (), "Error: no"),
+        ({"a": "x", "b": [1], "c": None}, ["b"], "b: [1]"),
+        ({}, (), "(nothing to see)"),
+    ],
+)
+def test_observations_become_texts(fields, names, text):
+    assert text_of(fields, names) == text
+
+
+def test_a_field_that_is_missing_drops_the_episode():
     with pytest.raises(RolloutError, match="no field `z`"):
         text_of({"a": "x"}, ["z"])
 
 
 def test_an_episode_is_closed_also_if_it_never_began():
-    import asyncio
-
-    asyncio.run(OpenEnv("http://127.0.0.1:1").environment(Task("a", {})).close())
+    asyncio.run(OpenEnv(HERE).environment(Task("a", {})).close())

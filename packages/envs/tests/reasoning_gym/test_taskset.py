@@ -13,7 +13,7 @@ from slimrl_envs.reasoning_gym.part import EXACT_ONLY
 pytest.importorskip("reasoning_gym", reason="needs the extra [reasoning-gym]")
 pytest.importorskip("drawsvg", reason="needs the extra [reasoning-gym]: drawsvg")
 
-SPLITS = ("train", "validation", "test")
+FORMATS = ("tag", "lenient", "plain")
 SMALL = {"num_train": 40, "num_validation": 10, "num_test": 10}
 MIXTURE = "reasoning-gym:chain_sum+leg_counting"
 HOSTILE = [
@@ -50,7 +50,7 @@ def test_another_seed_gives_other_tasks():
     assert not {task.data["question"] for task in first} & {task.data["question"] for task in second}
 
 
-@pytest.mark.parametrize("answer_format", ["tag", "lenient", "plain"])
+@pytest.mark.parametrize("answer_format", FORMATS)
 def test_the_expert_earns_everything_and_another_answer_less(answer_format):
     found = taskset("chain_sum", answer_format=answer_format)
     for task in tasks_of(found, "test"):
@@ -68,7 +68,7 @@ def test_an_answer_without_tags_earns_nothing():
 
 
 @pytest.mark.parametrize("name", ["chain_sum", "countdown", "spiral_matrix", "simple_integration", "string_insertion"])
-@pytest.mark.parametrize("answer_format", ["tag", "lenient", "plain"])
+@pytest.mark.parametrize("answer_format", FORMATS)
 def test_hostile_replies_break_nothing_and_earn_next_to_nothing(name, answer_format):
     found = taskset(name, answer_format=answer_format, num_train=0, num_validation=0, num_test=1)
     task = tasks_of(found, "test")[0]
@@ -161,15 +161,11 @@ def test_a_task_of_another_release_is_dropped():
 
 
 @pytest.mark.parametrize(
-    ("answer_format", "right"), [("tag", "<answer>{}</answer>"), ("lenient", "{}"), ("plain", "{}")]
+    ("answer_format", "form"), [("tag", "<answer>{}</answer>"), ("lenient", "{}"), ("plain", "{}")]
 )
-def test_thoughts_are_no_answer(answer_format, right):
-    taskset = load_taskset("reasoning-gym:chain_sum", {"answer_format": answer_format, "num_train": 3, "num_test": 1})
-    task = taskset.tasks("train")[0]
-    said = right.format(task.data["answer"])
-
-    def reward(reply):
-        return asyncio.run(taskset.environment(task).step(reply)).reward
-
-    assert reward(f"<think>Or {right.format(10**6)}?</think>{said}") == 1.0
-    assert reward(f"<think>{said}</think>I do not know.") < 0.1
+def test_thoughts_are_no_answer(answer_format, form):
+    found = taskset("chain_sum", answer_format=answer_format)
+    task = tasks_of(found, "test")[0]
+    right, wrong = form.format(task.data["answer"]), form.format(10**6)
+    assert answered(found, task, f"<think>Or {wrong}?</think>{right}").reward == 1.0
+    assert answered(found, task, f"<think>{right}</think>I do not know.").reward < 0.1

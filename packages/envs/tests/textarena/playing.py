@@ -13,15 +13,22 @@ def games(name: str, **args):
 
 async def play(episode: Environment, replies: Iterable[str]) -> tuple[list[Message], list[Turn]]:
     """The opening of an episode and its turns, to the end of the replies or of the game."""
-    opening, turns = await episode.start(), []
-    for reply in replies:
-        turns.append(await episode.step(reply))
-        if turns[-1].done:
-            break
-    return opening, turns
+    try:
+        opening, turns = await episode.start(), []
+        for reply in replies:
+            turns.append(await episode.step(reply))
+            if turns[-1].done:
+                break
+        return opening, turns
+    finally:
+        await episode.close()
 
 
-def played(name: str, *replies: str, task: int = 0, **args) -> list[Turn]:
-    """The turns of the policy's in a game of training."""
+def played_in(taskset, task, replies: Iterable[str]) -> tuple[list[Message], list[Turn]]:
+    return asyncio.run(play(taskset.environment(task), replies))
+
+
+def played(name: str, *replies: str, **args) -> list[Turn]:
+    """The turns of the policy's in the first game of training."""
     taskset = games(name, **args)
-    return asyncio.run(play(taskset.environment(taskset.tasks("train")[task]), replies))[1]
+    return played_in(taskset, taskset.tasks("train")[0], replies)[1]

@@ -8,25 +8,23 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from packages.envs.tests.textarena.playing import games, play, played
+from packages.envs.tests.textarena.playing import games, play, played, played_in
 from slimrl.environments.find import prepare_taskset
 from slimrl.errors import RolloutError, UserError
-from slimrl_envs.textarena.game import Game
+from slimrl_envs.textarena.game import load_game
 from slimrl_envs.textarena.players import answer_connect_four, play_kuhn_poker
-from slimrl_envs.textarena.registry import load_game
 
 pytestmark = pytest.mark.slow
 
 
-def result_of(taskset, task, messages):
-    """The last turn of an episode with the replies of a conversation."""
-    replies = [message["content"] for message in messages if message["role"] == "assistant"]
-    return asyncio.run(play(taskset.environment(task), replies))[1][-1]
+def replies_of(messages) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "assistant"]
 
 
 def mean_reward(taskset, script: str, count: int = 20) -> float:
     tasks = taskset.tasks("train")[:count]
-    return statistics.mean(result_of(taskset, task, taskset.scripts[script](task, 0)).reward for task in tasks)
+    scripts = [replies_of(taskset.scripts[script](task, 0)) for task in tasks]
+    return statistics.mean(played_in(taskset, *one)[1][-1].reward for one in zip(tasks, scripts, strict=True))
 
 
 def test_the_splits_share_no_seed():
@@ -39,7 +37,7 @@ def test_the_splits_share_no_seed():
 
 def test_the_rules_are_read_once_and_then_only_news():
     taskset = games("TicTacToe-v0")
-    opening, turns = asyncio.run(play(taskset.environment(taskset.tasks("train")[0]), ["[4]"]))
+    opening, turns = played_in(taskset, taskset.tasks("train")[0], ["[4]"])
     assert [message["role"] for message in opening] == ["system", "user"]
     assert "three in a row" in opening[0]["content"]
     (news,) = turns[0].messages
@@ -47,28 +45,25 @@ def test_the_rules_are_read_once_and_then_only_news():
     assert news["content"].count("Current Board") == 1  # not also the one before the opponent's move
 
 
-def test_a_reply_without_brackets_is_read_as_textarena_reads_it():
-    assert played("TicTacToe-v0", "4")[0].metrics["invalid_moves"] == 0
-    assert played("TicTacToe-v0-raw", "4")[0].metrics["invalid_moves"] == 1
-
-
-def test_thoughts_are_no_part_of_a_move():
-    (turn,) = played("TicTacToe-v0", "<think>[0] or [9]?</think>[4]")
-    assert "cell 4" in turn.messages[0]["content"] and turn.metrics["invalid_moves"] == 0
+@pytest.mark.parametrize(
+    ("name", "reply", "num_invalid"),
+    [
+        ("TicTacToe-v0", "4", 0),  # brackets are added as textarena adds them
+        ("TicTacToe-v0-raw", "4", 1),
+        ("TicTacToe-v0", "<think>[0] or [9]?</think>[4]", 0),
+    ],
+)
+def test_a_reply_is_read_without_thoughts_and_in_brackets(name, reply, num_invalid):
+    (turn,) = played(name, reply)
+    assert turn.metrics["invalid_moves"] == num_invalid
+    assert ("cell 4" in turn.messages[0]["content"]) == (not num_invalid)
 
 
 def test_two_invalid_moves_lose():
     turns = played("TicTacToe-v0", "hello", "hello")
-    assert [turn.done for turn in turns] == [False, True]
-    assert turns[-1].reward == 0.0
-    assert turns[-1].metrics == {
-        "won": 0,
-        "drawn": 0,
-        "invalid_moves": 2,
-        "ended_by_invalid": 1,
-        "other_invalid": 0,
-        "turns": 2,
-    }
+    assert [(turn.done, turn.reward) for turn in turns] == [(False, 0.0), (True, 0.0)]
+    ends = {"won": 0, "drawn": 0, "invalid_moves": 2, "ended_by_invalid": 1, "other_invalid": 0, "turns": 2}
+    assert turns[-1].metrics == ends
 
 
 def test_a_game_without_end_is_lost_by_invalid_moves():
@@ -77,10 +72,7 @@ def test_a_game_without_end_is_lost_by_invalid_moves():
     assert turns[-1].done and turns[-1].reward == 0.0
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["2048-v0", "PegJump-v0", "Countdown-v0", "Slitherlink-v0", pytest.param("RushHour-v0", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("name", ["2048-v0", "PegJump-v0", "Countdown-v0", "Slitherlink-v0", "RushHour-v0"])
 def test_giving_up_by_an_invalid_move_earns_nothing(name):
     """textarena gives some of these a share, and others a text as the reward."""
     turns = played(name, "hello", "hello", "hello")
@@ -90,29 +82,36 @@ def test_giving_up_by_an_invalid_move_earns_nothing(name):
 def test_a_good_guess_is_not_cashed_by_an_invalid_move():
     taskset = games("GuessTheNumber-v0")
     task = taskset.tasks("train")[0]
-    game = Game(taskset._blueprint, task.data["seed"], 1)
-    near = game.inner.game_number + (1 if game.inner.game_number < 20 else -1)
-    turns = asyncio.run(play(taskset.environment(task), [f"[{near}]", "no", "no"]))[1]
-    assert game.inner.game_number != near and turns[-1].done and turns[-1].reward == 0.0
+    number = taskset._game.start(task.data["seed"], 1).inner.game_number
+    _, turns = played_in(taskset, task, [f"[{number + (1 if number < 20 else -1)}]", "no", "no"])
+    assert turns[-1].done and turns[-1].reward == 0.0
+
+
+async def played_with(taskset, choose, number=0):
+    """The last turn of a game whose moves are chosen by its state, and the state."""
+    episode = taskset.environment(taskset.tasks("train")[number])
+    await episode.start()
+    for _ in range(60):
+        inner = episode._match.game.inner
+        turn = await episode.step(choose(inner))
+        if turn.done:
+            return turn, inner.state.game_state
+    raise AssertionError("the game did not end")
 
 
 def test_an_error_of_the_game_at_a_reply_loses():
-    taskset = games("Nim-v0")
+    def breaks(inner):
+        inner.step = lambda text: 1 / 0
+        return "[0 1]"
 
-    async def broken() -> float:
-        episode = taskset.environment(taskset.tasks("train")[0])
-        await episode.start()
-        episode._match.game.inner.step = lambda text: 1 / 0
-        return (await episode.step("[0 1]")).reward
-
-    assert asyncio.run(broken()) == 0.0
+    assert asyncio.run(played_with(games("Nim-v0"), breaks))[0].reward == 0.0
 
 
 def test_an_invalid_move_of_a_bot_drops_the_game():
     taskset = games("Nim-v0")
-    taskset._bot = lambda task, place, opponent: lambda game, seen: "nonsense"
+    taskset._bot = lambda task, place: lambda game, seen: "nonsense"
     with pytest.raises(RolloutError, match="opponent_invalid"):
-        asyncio.run(play(taskset.environment(taskset.tasks("train")[0]), ["[0 1]"]))
+        played_in(taskset, taskset.tasks("train")[0], ["[0 1]"])
 
 
 def test_a_random_opponent_listens_to_nobody():
@@ -148,52 +147,46 @@ def test_scripted_players_make_valid_moves():
     rng = random.Random(0)
     for name, script in (("ConnectFour-v0", answer_connect_four), ("KuhnPoker-v0", play_kuhn_poker)):
         for seed in range(10):
-            game = Game(load_game(name, {}), seed, 2)
+            game = load_game(name, {}).start(seed, 2)
             while not game.is_over:
-                assert not game.play(script(game, rng)).is_invalid
+                assert game.play(script(game, rng))
 
 
 def test_both_places_are_played():
     taskset = games("TicTacToe-v0", player="both")
-    places = [task.data["player"] for task in taskset.tasks("train")[:4]]
-    assert places == [0, 1, 0, 1]
-    opening, _ = asyncio.run(play(taskset.environment(taskset.tasks("train")[1]), []))
+    tasks = taskset.tasks("train")[:4]
+    assert [task.data["player"] for task in tasks] == [0, 1, 0, 1]
+    opening, _ = played_in(taskset, tasks[1], [])
     assert "You are Player 1" in opening[0]["content"]
     assert "Player 0: [" in opening[1]["content"]  # who began
 
 
-async def self_played(taskset, replies):
-    """The last turns of all sides of a game in self-play."""
-    episodes = taskset.self_play(taskset.tasks("train")[0])
+def self_played(*replies):
+    """What comes of both sides of a game of TicTacToe in self-play: the last turn, or an error."""
 
-    async def side(episode, moves):
-        try:
-            return (await play(episode, moves))[1]
-        finally:
-            await episode.close()
+    async def both():
+        taskset = games("TicTacToe-v0", opponent="self")
+        assert taskset.roles == ["player 0", "player 1"]
+        episodes = taskset.self_play(taskset.tasks("train")[0])
+        sides = (play(*one) for one in zip(episodes, replies, strict=True))
+        return await asyncio.gather(*sides, return_exceptions=True)
 
-    return await asyncio.gather(*(side(*one) for one in zip(episodes, replies, strict=True)), return_exceptions=True)
+    return [one if isinstance(one, BaseException) else one[1][-1] for one in asyncio.run(both())]
 
 
 def test_self_play_gives_one_side_what_the_other_loses():
-    taskset = games("TicTacToe-v0", opponent="self")
-    assert taskset.roles == ["player 0", "player 1"]
-    first, second = asyncio.run(self_played(taskset, [["[0]", "[1]", "[2]"], ["[3]", "[4]", "[5]"]]))
-    assert (first[-1].reward, second[-1].reward) == (1.0, 0.0)
-    assert first[-1].done and second[-1].done
+    first, second = self_played(["[0]", "[1]", "[2]"], ["[3]", "[4]", "[5]"])
+    assert (first.reward, second.reward, first.done, second.done) == (1.0, 0.0, True, True)
 
 
 def test_an_invalid_move_is_no_win_for_the_other_side():
-    taskset = games("TicTacToe-v0", opponent="self")
-    first, second = asyncio.run(self_played(taskset, [["[0]", "no", "no"], ["[3]", "[4]"]]))
-    assert (first[-1].reward, second[-1].reward) == (0.0, 0.5)
-    assert second[-1].metrics["won"] == 0 and second[-1].metrics["other_invalid"] == 1
+    first, second = self_played(["[0]", "no", "no"], ["[3]", "[4]"])
+    assert (first.reward, second.reward) == (0.0, 0.5)
+    assert second.metrics["won"] == 0 and second.metrics["other_invalid"] == 1
 
 
 def test_who_waits_for_a_side_that_has_left_is_told():
-    taskset = games("TicTacToe-v0", opponent="self")
-    first, second = asyncio.run(self_played(taskset, [["[0]"], ["[3]", "[4]"]]))
-    assert len(first) == 1 or isinstance(first, RolloutError)
+    _, second = self_played(["[0]"], ["[3]", "[4]"])
     assert isinstance(second, RolloutError) and second.reason == "partner_left"
 
 
@@ -260,44 +253,28 @@ def test_what_cannot_be_played_is_refused(name, args, said):
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_the_best_button_earns_everything_and_the_worst_nothing(number):
-    taskset = games("Bandit-v0", num_train=4)
+@pytest.mark.parametrize(("place", "least", "most"), [(0, 0.0, 0.0), (2, 0.01, 0.99), (-1, 1.0, 1.0)])
+def test_the_best_button_earns_everything_and_the_worst_nothing(number, place, least, most):
+    def press(inner):
+        chances = inner.state.game_state["ground_truth"]
+        return f"[{sorted(chances, key=chances.get)[place]}]"
 
-    async def reward(pick) -> float:
-        episode = taskset.environment(taskset.tasks("train")[number])
-        await episode.start()
-        while True:
-            chances = episode._match.game.inner.state.game_state["ground_truth"]
-            turn = await episode.step(f"[{pick(chances, key=chances.get)}]")
-            if turn.done:
-                assert turn.metrics["won"] == float(pick is max)
-                return turn.reward
-
-    assert asyncio.run(reward(max)) == 1.0 and asyncio.run(reward(min)) == 0.0
-    assert 0 < asyncio.run(reward(lambda chances, key: sorted(chances, key=key)[2])) < 1
+    turn, _ = asyncio.run(played_with(games("Bandit-v0"), press, number))
+    assert least <= turn.reward <= most and turn.metrics["won"] == float(place == -1)
 
 
 def test_a_set_earns_its_share_of_the_turns():
     from textarena.envs.Set.env import _is_set  # of a package that may be missing
 
-    taskset = games("Set-v0", num_train=1)
+    def choose(inner):
+        state = inner.state.game_state
+        threes = list(combinations(range(len(state["board"])), 3))
+        sets = [three for three in threes if _is_set([state["board"][card] for card in three])]
+        chosen = sets if sets and not state["score"] else [three for three in threes if three not in sets]
+        return str([card + 1 for card in chosen[0]])
 
-    async def play() -> float:
-        episode = taskset.environment(taskset.tasks("train")[0])
-        await episode.start()
-        for _ in range(30):
-            state = episode._match.game.inner.state.game_state
-            threes = list(combinations(range(len(state["board"])), 3))
-            sets = [three for three in threes if _is_set([state["board"][card] for card in three])]
-            others = [three for three in threes if three not in sets]
-            chosen = sets[0] if sets and not state["score"] else others[0]
-            turn = await episode.step(str([card + 1 for card in chosen]))
-            if turn.done:
-                assert state["score"] == 1
-                return turn.reward
-        raise AssertionError("the game did not end")
-
-    assert asyncio.run(play()) == 1 / 20
+    turn, state = asyncio.run(played_with(games("Set-v0"), choose))
+    assert (turn.reward, state["score"]) == (1 / 20, 1)
 
 
 FILLED = ["[S 9]", "[E 5]", "[N 6]", "[D 7]", "[M 1]", "[O 0]", "[R 8]"]

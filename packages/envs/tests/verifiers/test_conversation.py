@@ -20,16 +20,19 @@ def said(role, text, calls=(), **more):
 
 USER = said("user", "question")
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+TOOLS = [{"type": "function", "function": {"name": "add"}}]
 
 
-def run(program, replies):
+def run(program, *replies):
+    """The first messages and the turns of an episode; the program may end without a turn."""
+
+    async def play(ask):
+        return await program(ask) or Turn(done=True)
+
     async def episode():
-        conversation = Conversation(program)
+        conversation = Conversation(play)
         try:
-            found = [await conversation.start()]
-            for reply in replies:
-                found.append(await conversation.step(reply))
-            return found
+            return [await conversation.start(), *[await conversation.step(reply) for reply in replies]]
         finally:
             await conversation.close()
 
@@ -43,22 +46,21 @@ def test_each_question_is_a_turn():
             chat = [*chat, await ask(chat, []), said("user", "and?")]
         return Turn(done=True, reward=float(len(chat[3]["content"])))
 
-    opening, second, last = run(program, ["a", "bcd"])
-    assert opening == [{"role": "user", "content": "question"}]
-    assert second == Turn(done=False, messages=[{"role": "user", "content": "and?"}])
-    assert last == Turn(done=True, reward=3.0)
+    assert run(program, "a", "bcd") == [
+        [USER],
+        Turn(done=False, messages=[{"role": "user", "content": "and?"}]),
+        Turn(done=True, reward=3.0),
+    ]
 
 
 def test_calls_are_read_where_there_are_tools():
     async def program(ask):
-        tools = [{"type": "function", "function": {"name": "add"}}]
-        reply = await ask([USER], tools)
+        reply = await ask([USER], TOOLS)
         assert reply["tool_calls"] == [{"id": "call_1_0", "function": {"name": "add", "arguments": '{"a": 1}'}}]
-        await ask([USER, reply, said("tool", "2", name="add")], tools)
-        return Turn(done=True)
+        await ask([USER, reply, said("tool", "2", name="add")], TOOLS)
 
-    opening, second, _ = run(program, [f"I add. {CALL}", "2"])
-    assert opening[0]["tools"] == [{"type": "function", "function": {"name": "add"}}]
+    opening, second, _ = run(program, f"I add. {CALL}", "2")
+    assert opening[0]["tools"] == TOOLS
     assert second.messages == [{"role": "tool", "content": "2", "name": "add"}]
     assert read_reply(CALL, has_tools=False, number=1)["content"] == CALL
 
@@ -73,84 +75,71 @@ def test_results_are_read_in_the_order_of_their_calls(ids):
             said("tool", "2", tool_call_id="a"),
             USER,
         ]
-        tools = [{"type": "function", "function": {"name": "add"}}]
-        reply = await ask(shots, tools)
+        reply = await ask(shots, TOOLS)
         pairs = zip("62", ("mul", "add"), ids, strict=True)
         results = [said("tool", text, name=name, tool_call_id=one) for text, name, one in pairs]
-        reply = await ask(shots := [*shots, reply, *results, USER], tools)
-        await ask([*shots, reply, USER], tools)
-        return Turn(done=True)
+        reply = await ask(shots := [*shots, reply, *results, USER], TOOLS)
+        await ask([*shots, reply, USER], TOOLS)
 
-    opening, second, third, _ = run(program, [CALL + CALL.replace("add", "mul"), "b", "c"])
+    opening, second, third, _ = run(program, CALL + CALL.replace("add", "mul"), "b", "c")
     assert [one["content"] for one in opening[2:4]] == ["2", "6"]
     # An unknown id is for the program to explain: then the results stay as they are.
     texts = ["6", "2", "question"] if "other" in ids else ["2", "6", "question"]
     assert [one["content"] for one in second.messages] == texts
-    assert third.messages == [{"role": "user", "content": "question"}]
+    assert third.messages == [USER]
 
 
-def test_a_call_that_nobody_could_read_is_text():
-    for arguments in ('"' + "[" * 100_000 + '"', '{"a":' * 100_000 + "1" + "}" * 100_000):
-        reply = f'<tool_call>\n{{"name": "add", "arguments": {arguments}}}\n</tool_call>'
-        assert read_reply(reply, has_tools=True, number=1) == said("assistant", reply)
+@pytest.mark.parametrize("arguments", ['"' + "[" * 100_000 + '"', '{"a":' * 100_000 + "1" + "}" * 100_000])
+def test_a_call_that_nobody_could_read_is_text(arguments):
+    reply = f'<tool_call>\n{{"name": "add", "arguments": {arguments}}}\n</tool_call>'
+    assert read_reply(reply, has_tools=True, number=1) == said("assistant", reply)
 
 
 @pytest.mark.parametrize(
-    ("second", "reason"),
+    ("second", "tools", "reason"),
     [
-        (lambda reply: [said("user", "a summary"), reply, USER], "another conversation"),
-        (lambda reply: [USER, said("assistant", "not what it said"), USER], "another conversation"),
-        (lambda reply: [USER], "another conversation"),
-        (lambda reply: [USER, reply], "second reply in a row"),
-        (lambda reply: [USER, reply, USER, said("assistant", "yes"), USER], "policy's mouth"),
+        (lambda reply: [said("user", "a summary"), reply, USER], [], "another conversation"),
+        (lambda reply: [USER, said("assistant", "not what it said"), USER], [], "another conversation"),
+        (lambda reply: [USER], [], "another conversation"),
+        (lambda reply: [USER, reply], [], "second reply in a row"),
+        (lambda reply: [USER, reply, USER, said("assistant", "yes"), USER], [], "policy's mouth"),
+        (lambda reply: [USER, reply, USER], TOOLS, "the tools of the policy changed"),
     ],
 )
-def test_a_conversation_that_does_not_go_on_is_branched(second, reason):
+def test_a_conversation_that_does_not_go_on_is_branched(second, tools, reason):
     async def program(ask):
         reply = await ask([USER], [])
         with contextlib.suppress(RolloutError):  # as verifiers does, which writes it down and goes on
-            await ask(second(reply), [])
-        return Turn(done=True, reward=1.0)
+            await ask(second(reply), tools)
 
-    with pytest.raises(RolloutError, match=reason) as caught:
-        run(program, ["a"])
-    assert caught.value.reason == "branched"
+    with pytest.raises(RolloutError, match=f"branched: .*{reason}"):
+        run(program, "a")
 
 
-def test_two_conversations_at_once_are_branched():
-    async def program(ask):
-        await asyncio.gather(ask([USER], []), ask([said("user", "another")], []), return_exceptions=True)
-        return Turn(done=True, reward=1.0)
-
-    with pytest.raises(RolloutError, match="two conversations at once"):
-        run(program, ["a"])
+async def asks_twice_at_once(ask):
+    await asyncio.gather(ask([USER], []), ask([said("user", "another")], []), return_exceptions=True)
 
 
-def test_other_tools_are_branched():
-    async def program(ask):
-        reply = await ask([USER], [])
-        await ask([USER, reply, USER], [{"type": "function", "function": {"name": "new"}}])
-        return Turn(done=True)
-
-    with pytest.raises(RolloutError, match="tools"):
-        run(program, ["a"])
+async def asks_nothing(ask):
+    pass
 
 
-def test_a_program_without_a_question_is_no_episode():
-    async def program(ask):
-        return Turn(done=True, reward=1.0)
-
-    with pytest.raises(RolloutError, match="ended before it asked"):
-        run(program, [])
+async def fails(ask):
+    await ask([USER], [])
+    raise ZeroDivisionError("own")
 
 
-def test_its_errors_are_the_episodes():
-    async def program(ask):
-        await ask([USER], [])
-        raise ZeroDivisionError("own")
-
-    with pytest.raises(ZeroDivisionError, match="own"):
-        run(program, ["a"])
+@pytest.mark.parametrize(
+    ("program", "kind", "reason"),
+    [
+        (asks_twice_at_once, RolloutError, "branched: .*two conversations at once"),
+        (asks_nothing, RolloutError, "ended before it asked"),
+        (fails, ZeroDivisionError, "own"),
+    ],
+)
+def test_a_program_that_is_no_episode_fails(program, kind, reason):
+    with pytest.raises(kind, match=reason):
+        run(program, "a")
 
 
 def test_closing_ends_the_program():
@@ -161,9 +150,8 @@ def test_closing_ends_the_program():
             await ask([USER], [])
         finally:
             ended.append(True)
-        return Turn(done=True)
 
-    assert len(run(program, [])) == 1
+    assert len(run(program)) == 1
     assert ended == [True]
 
 

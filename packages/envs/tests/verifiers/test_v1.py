@@ -26,16 +26,11 @@ def test_rewards_are_those_of_the_native_environment():
     for task in tasks_of(own, "train")[:5]:
         text = task.data["text"]
         for answer in (text[::-1], text, text[:2], ""):
-            for reply in (
-                f"<reversed_text>{answer}</reversed_text>",
-                answer,
-                f"<reversed_text> {answer} </reversed_text>x",
-            ):
-                opening, (turn,) = play(own, task, [reply])
-                expected_opening, (expected,) = play(native, by_text[text], [reply])
+            for form in ("<reversed_text>{}</reversed_text>", "{}", "<reversed_text> {} </reversed_text>x"):
+                opening, (turn,) = play(own, task, [form.format(answer)])
+                expected_opening, (expected,) = play(native, by_text[text], [form.format(answer)])
                 assert opening == expected_opening
-                assert turn.reward == expected.reward
-                assert turn.metrics["tagged"] == expected.metrics["tagged"]
+                assert (turn.reward, turn.metrics["tagged"]) == (expected.reward, expected.metrics["tagged"])
 
 
 def test_splits_are_apart():
@@ -45,13 +40,10 @@ def test_splits_are_apart():
     own = load_taskset("verifiers:slim-reverse-v1", {"test": {"taskset": {"split": "test", "size": 5}}})
     held_out = tasks_of(own, "test")
     assert (len(tasks_of(own, "train")), len(held_out), tasks_of(own, "validation")) == (40, 5, [])
-    assert {task.data["text"] for task in held_out} == {
-        task.data["text"] for task in ReverseText(num_test=5).tasks("test")
-    }
-    assert (
-        play(own, held_out[0], [f"<reversed_text>{held_out[0].data['text'][::-1]}</reversed_text>"])[1][-1].reward
-        == 1.0
-    )
+    texts = [task.data["text"] for task in held_out]
+    assert {*texts} == {task.data["text"] for task in ReverseText(num_test=5).tasks("test")}
+    _, turns = play(own, held_out[0], [f"<reversed_text>{texts[0][::-1]}</reversed_text>"])
+    assert turns[-1].reward == 1.0
 
 
 def test_an_env_is_the_user_of_several_turns():
@@ -92,18 +84,23 @@ def test_a_harness_of_the_taskset_is_reached_by_http():
     assert turns[-1].reward == 1.0
 
 
-def test_a_harness_that_rewrites_its_context_is_branched():
-    taskset = load_taskset("verifiers:slim-http-v1", {"agent": {"harness": {"id": "slim-http-v1", "rewrites": True}}})
-    with pytest.raises(RolloutError) as caught:
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("slim-http-v1", {"agent": {"harness": {"id": "slim-http-v1", "rewrites": True}}}),
+        ("slim-guess-v1", {"num_tasks": 20, "twice": True}),
+    ],
+)
+def test_a_rollout_that_is_more_than_one_conversation_is_branched(name, args):
+    taskset = load_taskset(f"verifiers:{name}", args)
+    with pytest.raises(RolloutError, match="branched"):
         play(taskset, tasks_of(taskset, "train")[0], ["one", "two"])
-    assert caught.value.reason == "branched"
 
 
-def test_attempts_beside_each_other_are_branched():
-    taskset = load_taskset("verifiers:slim-branch-v1", {})
-    with pytest.raises(RolloutError) as caught:
-        play(taskset, tasks_of(taskset, "train")[0], ["one", "two"])
-    assert caught.value.reason == "branched"
+def test_the_time_limit_of_the_env_is_kept():
+    taskset = load_taskset("verifiers:slim-guess-v1", {"num_tasks": 20, "timeout": {"episode": 1e-9}})
+    with pytest.raises(RolloutError, match=r"timeout\.episode"):
+        play(taskset, tasks_of(taskset, "train")[0], ["I give up"])
 
 
 def test_many_episodes_at_once_do_not_meet():
@@ -115,18 +112,22 @@ def test_many_episodes_at_once_do_not_meet():
     assert [opening[0]["content"] for opening, _ in results] == [task.data["prompt"] for task in tasks]
 
 
-def test_what_cannot_work_is_said():
-    with pytest.raises(UserError, match="num_tasks = 1000"):
-        load_taskset("verifiers:slim-guess-v1", {})
-    with pytest.raises(UserError, match="max_output_tokens` cannot act"):
-        load_taskset("verifiers:slim-guess-v1", {"num_tasks": 5, "player": {"max_output_tokens": 5}})
-    with pytest.raises(UserError, match="no_such_field"):
-        load_taskset("verifiers:slim-reverse-v1", {"taskset": {"no_such_field": 1}})
-    with pytest.raises(UserError, match="no-such-taskset"):
-        load_taskset("verifiers:no-such-taskset", {})
-    endpoint = {"client": {"type": "eval", "base_url": "http://127.0.0.1:9/v1"}, "model": "m"}
-    with pytest.raises(UserError, match="0 of its seats"):
-        load_taskset("verifiers:slim-reverse-v1", {"agent": endpoint})
+ENDPOINT = {"client": {"type": "eval", "base_url": "http://127.0.0.1:9/v1"}, "model": "m"}
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "said"),
+    [
+        ("slim-guess-v1", {}, "num_tasks = 1000"),
+        ("slim-guess-v1", {"num_tasks": 5, "player": {"max_output_tokens": 5}}, "max_output_tokens` cannot act"),
+        ("slim-reverse-v1", {"taskset": {"no_such_field": 1}}, "no_such_field"),
+        ("no-such-taskset", {}, "no-such-taskset"),
+        ("slim-reverse-v1", {"agent": ENDPOINT}, "0 of its seats"),
+    ],
+)
+def test_what_cannot_work_is_said(name, args, said):
+    with pytest.raises(UserError, match=said):
+        load_taskset(f"verifiers:{name}", args)
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,27 @@
-"""Turns replies of the policy into actions of an OpenEnv server, by the JSON schemas that the server gives.
+"""Turns replies of the policy into actions of an OpenEnv server, by its JSON schemas, and its observations into texts.
 
 Each kind of action is a tool of the core, whose call makes the action. A reply without a valid action raises
 `ToolError`, whose text is for the policy to read.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from slimrl.errors import UserError, nearest
+from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.text import is_too_deep, spans_between
 from slimrl.models.chat.tags import OPEN
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.tools.base import ToolError, TypedTool, arguments_of, schema_of
+from slimrl.tools.formats import as_json
+from slimrl.tools.mcp_result import read_content
 
 FORMATS = ("auto", "text", "json", "native")
 ACT = "act"  # the name of the tool whose arguments are the fields of an action
 CALL_KEYS = {"tool_name", "arguments"}  # of an action that calls a tool of MCP
+RESULT = {"tool_name", "result", "error"}  # the fields of the result of a tool's call
+NOTHING = "(nothing to see)"
 
 Schema = dict[str, Any]
 
@@ -42,11 +46,11 @@ class Reader:
         return "tool" if self.format == "native" else "user"
 
     def functions(self) -> list[dict[str, Any]]:
-        """The functions that the chat template shows."""
+        """Return the functions that the chat template shows."""
         return [schema_of(tool) for tool in self.tools.values()] if self.format == "native" else []
 
     def instructions(self) -> str:
-        """How to act, for the policy to read; empty where there is nothing to explain."""
+        """Explain to the policy how to act; empty where there is nothing to explain."""
         if self.format == "native":
             return "Make one call at a time."
         if self.format == "json":
@@ -58,29 +62,30 @@ class Reader:
         return f"Your whole answer is the {self.field}{one_of}." if one_of else ""
 
     def read(self, reply: str) -> dict[str, Any]:
-        """Return the action of a reply that has no thoughts. Raises ToolError if there is none."""
+        """Return the action of a reply that has no thoughts. Raise ToolError if there is none."""
+        name, arguments = self._read_call(reply)
+        checked = arguments_of(self.tools, name, (), arguments)
+        action: dict[str, Any] = self.tools[name].call(**checked)
+        return action
+
+    def _read_call(self, reply: str) -> tuple[str, dict[str, Any]]:
         if self.format == "native":
             parts = ToolReader().read(reply, closed=True)
             call = next((part for part in parts if isinstance(part, ToolCall)), None)
             if call is None:
                 begun = "the call is not well-formed" if OPEN in reply else "there is no call"
                 raise ToolError(f'{begun}. Write <tool_call>{{"name": "...", "arguments": {{...}}}}</tool_call>.')
-            return self._make(call.name, read_object(call.arguments))
+            return call.name, read_object(call.arguments)
         text = in_tag(reply, self.tag) if self.tag else reply.strip()
         if self.format == "text":
-            return self._make(ACT, {self.field: text})
+            return ACT, {self.field: text}
         value = read_object(text)
         if not self.calls_tools:
-            return self._make(ACT, value)
+            return ACT, value
         name, arguments = value.get("name"), value.get("arguments", {})
         if not isinstance(name, str) or not isinstance(arguments, dict) or value.keys() - {"name", "arguments"}:
             raise ToolError('the JSON object must be {"name": "tool", "arguments": {...}}.')
-        return self._make(name, arguments)
-
-    def _make(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        checked = arguments_of(self.tools, name, (), arguments)
-        action: dict[str, Any] = self.tools[name].call(**checked)
-        return action
+        return name, arguments
 
     def _describe_object(self) -> str:
         if not self.calls_tools:
@@ -96,7 +101,7 @@ def is_tool_schema(schema: Schema) -> bool:
 
 
 def act_tool(schema: Schema) -> TypedTool:
-    """The tool `ACT` of actions with this schema, without the field for notes that no policy fills."""
+    """Return the tool `ACT` of actions with this schema, without the field for notes that no policy fills."""
     properties = {name: field for name, field in schema["properties"].items() if name != "metadata"}
     required = [name for name in schema.get("required", ()) if name != "metadata"]
     own = {**schema, "type": "object", "properties": properties, "required": required, "additionalProperties": False}
@@ -104,14 +109,14 @@ def act_tool(schema: Schema) -> TypedTool:
 
 
 def mcp_tool(name: str, description: str, schema: Schema) -> TypedTool:
-    """The tool of an MCP environment, whose action names the tool."""
+    """Return the tool of an MCP environment, whose action names the tool."""
     kind = {"type": "call_tool", "tool_name": name}
     return TypedTool(name, description, schema, lambda **arguments: {**kind, "arguments": arguments})
 
 
 def reader_of(tool: TypedTool, format: str, tag: str, field: str) -> Reader:
-    """The reader of replies that fill the fields of `ACT`. Raises UserError for a format or a field that does not fit
-    the schema."""
+    """Return the reader of replies that fill the fields of `ACT`. Raise UserError for a format or a field that does not
+    fit the schema."""
     names = [*tool.parameters]
     if field and not _is_text(tool.parameters.get(field)):
         raise UserError(f"openenv: an action has no text `{field}`.{nearest(field, names)}")
@@ -128,14 +133,12 @@ def reader_of(tool: TypedTool, format: str, tag: str, field: str) -> Reader:
 
 
 def mcp_reader_of(tools: Mapping[str, TypedTool], format: str, tag: str) -> Reader:
-    """The reader of replies that call tools."""
-    if format == "json":
-        return Reader(tools, "json", tag or "action", calls_tools=True)
-    return Reader(tools, "native", calls_tools=True)
+    """Return the reader of replies that call tools."""
+    return Reader(tools, "json" if format == "json" else "native", tag or "action", calls_tools=True)
 
 
 def in_tag(reply: str, tag: str) -> str:
-    """The text in the first such tag of a reply. Raises ToolError if there is none."""
+    """Return the text in the first such tag of a reply. Raise ToolError if there is none."""
     found = next(spans_between(reply, f"<{tag}>", f"</{tag}>"), None)
     if found is None:
         raise ToolError(f"there is no <{tag}>...</{tag}> in the answer.")
@@ -143,7 +146,7 @@ def in_tag(reply: str, tag: str) -> str:
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object. Raises ToolError for any other text, and for one that is nested too deeply."""
+    """Parse a JSON object. Raise ToolError for any other text, and for one that is nested too deeply."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -167,7 +170,38 @@ def _describe_fields(tool: TypedTool) -> str:
 
 
 def _describe_kind(field: object) -> str:
-    shown = {key: field[key] for key in ("type", "enum", "const") if key in field} if isinstance(field, dict) else {}
-    kind = ", ".join(value if isinstance(value, str) else json.dumps(value) for value in shown.values()) or "any"
-    text = field.get("description") if isinstance(field, dict) else None
-    return f"{kind}: {text}" if isinstance(text, str) else kind
+    if not isinstance(field, dict):
+        return "any"
+    kind = ", ".join(as_json(field[key]) for key in ("type", "enum", "const") if key in field) or "any"
+    return f"{kind}: {field['description']}" if isinstance(field.get("description"), str) else kind
+
+
+def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return the text of an observation for the policy: a single text as it is, several fields with their names. Raise
+    RolloutError if a field of `names` is missing.
+
+    >>> text_of({"text": "hello", "metadata": {}}, ()), text_of({"board": "x.o", "moves": [1, 2]}, ())
+    ('hello', 'board: x.o\\nmoves: [1, 2]')
+    """
+    if not names and set(fields) - {"metadata"} == RESULT:
+        return _result_text(fields) or NOTHING
+    if missing := [name for name in names if name not in fields]:
+        raise RolloutError(
+            "environment_error",
+            f"the observation has no field `{missing[0]}`, which `observe` names; it has {', '.join(fields):.200}",
+        )
+    shown = {name: fields[name] for name in names or fields if names or name != "metadata"}
+    shown = {name: value for name, value in shown.items() if value is not None and value != ""}
+    if len(shown) == 1 and isinstance(value := next(iter(shown.values())), str):
+        return value
+    return "\n".join(f"{name}: {as_json(value)}" for name, value in shown.items()) or NOTHING
+
+
+def _result_text(fields: Mapping[str, Any]) -> str:
+    error, result = fields["error"], fields["result"]
+    if error is not None:
+        return f"Error: {as_json(error['message'] if isinstance(error, dict) and 'message' in error else error)}"
+    content = result.get("content") if isinstance(result, dict) else None
+    if isinstance(content, list):
+        return read_content(content, result.get("structured_content", result.get("structuredContent")))
+    return as_json(result)

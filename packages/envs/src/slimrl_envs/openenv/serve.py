@@ -18,33 +18,24 @@ from typing import Any
 
 
 def make_app(place: str, num_sessions: int) -> tuple[Any, int]:
-    """The app that serves what is found at `module:name`, and how many sessions it allows."""
+    """Return the app that serves the object at `module:name`, and the number of sessions that it allows."""
     module, _, name = place.partition(":")
     found = getattr(importlib.import_module(module), name)
-    if hasattr(found, "router"):
-        return found, 0
-    made = found() if not inspect.isclass(found) else None
+    made = found if inspect.isclass(found) or hasattr(found, "router") else found()
     if hasattr(made, "router"):
         return made, 0
-    kind = _class_of(found, made)
+    kind: Any = made if inspect.isclass(made) else type(made)
     server = importlib.import_module("openenv.core.env_server")
-    is_environment = inspect.isclass(kind) and issubclass(kind, server.Environment)
-    if not is_environment:
+    if not issubclass(kind, server.Environment):
         raise TypeError(f"{place} gives {kind.__name__}, which is neither an Environment of OpenEnv nor an app")
+    if made is not kind:  # the factory makes others for the sessions
+        made.close()
     allowed = num_sessions if kind.SUPPORTS_CONCURRENT_SESSIONS else 1
     return server.create_app(found, *models_of(kind, server), max_concurrent_envs=allowed), allowed
 
 
-def _class_of(found: Any, made: Any) -> Any:
-    """The environment's class, given what was found, and the instance that it made if it is a function."""
-    if made is None:
-        return found
-    made.close()
-    return type(made)
-
-
 def models_of(kind: Any, server: Any) -> tuple[Any, Any]:
-    """The classes of an environment's actions and observations, by the annotations of its `step`."""
+    """Return the classes of an environment's actions and observations, by the annotations of its `step`."""
     if issubclass(kind, server.MCPEnvironment):
         return server.CallToolAction, server.CallToolObservation
     for step in (kind.step, kind.step_async):

@@ -10,28 +10,24 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from slimrl.errors import RolloutError, require, visible
 from slimrl.io.http import BUSY, PASSING, HttpError, Peer
 from slimrl.io.urls import is_this_machine
 from slimrl.tools.base import ToolError, TypedTool
 from slimrl_envs.openenv.actions import mcp_tool
-from slimrl_envs.openenv.address import session_url
+
+client = require("websockets.asyncio.client", "openenv", "an OpenEnv server")
+exceptions = require("websockets.exceptions", "openenv", "an OpenEnv server")
 
 MAX_MESSAGE = 8 << 20  # bytes, of one answer
 CLOSE_S = 2.0
 OPEN_S = 20.0
 M = TypeVar("M", bound=BaseModel)
+PEER = Peer("OpenEnv server", "")
 WRONG_ACTION, FULL = "VALIDATION_ERROR", "CAPACITY_REACHED"
 MAX_FAULTS = 5
-
-
-class Passing(HttpError):
-    """A failure that may pass: the server starts, or all its sessions are taken."""
-
-    def __init__(self, said: str) -> None:
-        super().__init__(Peer("OpenEnv server", ""), "", said, "unreachable")
 
 
 class Observed(BaseModel):
@@ -64,13 +60,16 @@ class _Tool(BaseModel):
 
 
 class _ToolList(BaseModel):
-    tools: list[_Tool] = Field(min_length=1)
-
-
-class _ToolAnswer(BaseModel):
     """The answer of MCP to `tools/list`."""
 
-    result: _ToolList
+    tools: list[_Tool] = Field(min_length=1, validation_alias=AliasPath("result", "tools"))
+
+
+class _Direct(client.connect):  # type: ignore[misc,name-defined]  # imported by name
+    """A connection that follows no redirect: it would lead to a server that the user has not named."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        return exc
 
 
 class Session:
@@ -81,20 +80,12 @@ class Session:
 
     @classmethod
     async def connect(cls, base: str) -> "Session":
-        """A session with the server at an address. Raises Passing if it may work later, and RolloutError if not."""
-        websockets = require("websockets", "openenv", "an OpenEnv server")
-        client = require("websockets.asyncio.client", "openenv", "an OpenEnv server")
-
-        class Direct(client.connect):  # type: ignore[misc,name-defined]
-            """A connection that follows no redirect: it would lead to a server that the user has not named."""
-
-            def process_redirect(self, exc: Exception) -> Exception:
-                return exc
-
-        url = session_url(base)
+        """Return a session with the server at an address. Raise HttpError if it may work later, and RolloutError if
+        not."""
+        url = f"ws{base.removeprefix('http')}/ws"
         proxy = None if is_this_machine(urlsplit(url).hostname or "") else True
         try:
-            socket = await Direct(
+            socket = await _Direct(
                 url,
                 proxy=proxy,
                 max_size=MAX_MESSAGE,
@@ -103,65 +94,58 @@ class Session:
                 close_timeout=CLOSE_S,
                 ping_interval=None,  # an environment that computes answers no ping, and steps have a limit of their own
             )
-        except websockets.exceptions.InvalidStatus as error:
-            response = error.response
-            if response.status_code in BUSY | PASSING:
-                raise Passing(f"{url} answers with status {response.status_code}") from error
-            place = response.headers.get("Location", "")
+        except exceptions.InvalidStatus as error:
+            status, place = error.response.status_code, error.response.headers.get("Location", "")
+            if status in BUSY | PASSING:
+                raise passing(f"answers with status {status}") from error
             to = f" and points to {place!r:.200}, which is not followed" if place else ""
-            raise RolloutError(
-                "environment_error", f"{url} opens no session: status {response.status_code}{to}"
-            ) from error
+            raise RolloutError("environment_error", f"{url} opens no session: status {status}{to}") from error
         except ssl.SSLError as error:
             raise RolloutError("environment_error", f"{url}: {error!r:.300}") from error
-        except (OSError, TimeoutError, websockets.exceptions.WebSocketException, EOFError) as error:
-            raise Passing(f"no session at {url}: {error!r:.300}") from error
+        except (OSError, TimeoutError, exceptions.WebSocketException, EOFError) as error:
+            raise passing(f"opens no session: {error!r:.300}") from error
         return cls(socket)
 
     async def reset(self, arguments: dict[str, Any]) -> Observed:
-        """Return a fresh environment's first observation. Raises Passing if the server has no room, or stops."""
+        """Return a fresh environment's first observation. Raise HttpError if the server has no room, or stops."""
         try:
             return await self._ask("reset", arguments)
         except ToolError as error:
             raise RolloutError("environment_error", f"the server refuses to reset: {error}") from error
         except RolloutError as error:
             if error.reason == "environment_died":  # nothing was played yet
-                raise Passing(error.detail) from error
+                raise passing(error.detail) from error
             raise
 
     async def step(self, action: dict[str, Any]) -> Observed:
-        """Return the answer to an action. Raises ToolError if the server refuses the action."""
+        """Return the answer to an action. Raise ToolError if the server refuses the action."""
         try:
             return await self._ask("step", action)
-        except Passing as error:
+        except HttpError as error:
             raise RolloutError("environment_error", error.said) from error
 
     async def list_tools(self) -> dict[str, TypedTool]:
         """Return the environment's tools by name."""
         request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-        answer = await self._exchange({"type": "mcp", "data": request})
-        tools = _read(_ToolAnswer, answer.get("data"), "no list of tools").result.tools
+        tools = _read(_ToolList, await self._exchange("mcp", request), "no list of tools").tools
         return {tool.name: mcp_tool(tool.name, tool.description or "", tool.parameters) for tool in tools}
 
     async def close(self) -> None:
         """Close the session, also one that is broken."""
-        exceptions = require("websockets.exceptions", "openenv", "an OpenEnv server")
         with suppress(OSError, exceptions.WebSocketException):  # it may be closed already
             await self._socket.send('{"type": "close"}')
             await self._socket.close()
 
     async def _ask(self, kind: str, data: dict[str, Any]) -> Observed:
-        answer = await self._exchange({"type": kind, "data": data})
-        observed = _read(Observed, answer.get("data"), "no observation")
+        observed = _read(Observed, await self._exchange(kind, data), "no observation")
         if not math.isfinite(observed.reward or 0.0):
             raise RolloutError("nonfinite_reward", f"the environment gave reward {observed.reward}")
         return observed
 
-    async def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and return the answer. Raises the exception of an answer of the type `error`."""
-        exceptions = require("websockets.exceptions", "openenv", "an OpenEnv server")
+    async def _exchange(self, kind: str, data: dict[str, Any]) -> Any:
+        """Send a message and return the data of the answer. Raise the exception of an answer that is an error."""
         with suppress(OSError, exceptions.ConnectionClosed):  # the reason for its end may have been sent before
-            await self._socket.send(json.dumps(message))
+            await self._socket.send(json.dumps({"type": kind, "data": data}))
         try:
             text = await self._socket.recv()
         except (OSError, exceptions.ConnectionClosed) as error:
@@ -177,11 +161,16 @@ class Session:
             raise RolloutError("environment_error", f"the server answers no JSON object, but {text!r:.300}")
         if answer.get("type") == "error":
             raise _failure(_read(_Error, answer.get("data"), "a malformed error"))
-        return answer
+        return answer.get("data")
+
+
+def passing(said: str) -> HttpError:
+    """Return the failure of a request that may succeed later: the server starts, or all its sessions are taken."""
+    return HttpError(PEER, "", said, "unreachable")
 
 
 def _read(kind: type[M], value: object, what: str) -> M:
-    """Validate a part of an answer. Raises RolloutError, with `what` the server gave, if it is invalid."""
+    """Validate a part of an answer. Raise RolloutError, with the description `what`, if it is invalid."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -191,13 +180,11 @@ def _read(kind: type[M], value: object, what: str) -> M:
 
 
 def _failure(error: _Error) -> Exception:
-    """The exception of an answer that is an error."""
+    """Return the exception of an answer of the type `error`."""
     text = visible(error.message, 1000)
     if error.code == WRONG_ACTION:
-        faults = "; ".join(
-            f"{'.'.join(map(str, one.loc))}: {visible(one.msg, 100)}" for one in error.errors[:MAX_FAULTS]
-        )
-        return ToolError(faults or text)
+        faults = (f"{'.'.join(map(str, one.loc))}: {visible(one.msg, 100)}" for one in error.errors[:MAX_FAULTS])
+        return ToolError("; ".join(faults) or text)
     if error.code == FULL:
-        return Passing(f"all sessions of the server are taken ({text})")
+        return passing(f"has no free session ({text})")
     return RolloutError("environment_error", f"the server answers with an error: {text} ({error.code!r:.60})")

@@ -27,8 +27,9 @@ FUNCTIONS = frozenset(
 
 
 def is_safe(name: str, answer: str) -> bool:
-    """Whether the scorer of the task `name` may be given the answer: it does not evaluate it, or that does no harm, and
-    every number in it is finite. A comparison with nan is False, which some scorers take for a small difference."""
+    """Return True if the scorer of the task `name` may be given the answer: it does not evaluate it, or that does no
+    harm, and every number in it is finite. A comparison with nan is False: some scorers take that for a small
+    difference."""
     texts = [answer, answer.replace(" ", "")] if name in SPACELESS else [answer]
     if not all(math.isfinite(float(number)) for text in texts for number in UNBOUNDED.findall(text)):
         return False
@@ -54,7 +55,7 @@ def _is_formula(answer: str) -> bool:
 
 
 def _parse(answer: str) -> ast.expr | None:
-    """The answer as a Python expression; None for one that is too long, or is none."""
+    """Parse the answer as a Python expression; None if it is too long, or not an expression."""
     if len(answer) > MAX_CHARS or "\0" in answer:
         return None
     try:
@@ -64,7 +65,7 @@ def _parse(answer: str) -> ast.expr | None:
 
 
 def _is_harmless(node: ast.AST) -> bool:
-    """Whether a node of a formula, apart from its children, is arithmetic of a bounded size."""
+    """Return True if a node of a formula, apart from its children, is arithmetic of a bounded size."""
     if isinstance(node, ast.Constant):
         return type(node.value) in (int, float) and len(repr(node.value)) <= MAX_DIGITS
     if isinstance(node, ast.Call):
@@ -77,7 +78,7 @@ def _is_harmless(node: ast.AST) -> bool:
 
 
 def _is_small(node: ast.expr) -> bool:
-    """Whether an exponent is a number, or a fraction of two, that is small; or has names and no powers in it."""
+    """Return True if an exponent is a small number or fraction of two, or has names and no powers in it."""
     if isinstance(node, ast.UnaryOp):
         return _is_small(node.operand)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -88,7 +89,7 @@ def _is_small(node: ast.expr) -> bool:
 
 
 def _depth_of_powers(node: ast.AST) -> int:
-    """The number of powers and exponentials that stand within one another."""
+    """Return the number of powers and exponentials that stand within one another."""
     inner = max((_depth_of_powers(child) for child in ast.iter_child_nodes(node)), default=0)
     is_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
     return inner + (is_power or isinstance(node, ast.Call))

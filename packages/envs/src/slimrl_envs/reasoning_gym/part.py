@@ -6,7 +6,7 @@ import functools
 import math
 import random
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from slimrl.environments.find import call_user_code
 from slimrl.errors import RolloutError, UserError, nearest, require
@@ -63,23 +63,9 @@ UNREADABLE = (
 )
 
 Entry = Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Item:
-    """A question of the package. `seed` makes it again, and `answer` is empty where it gives none."""
-
-    seed: int
-    question: str
-    answer: str
-
-
-@runtime_checkable
-class _Validating(Protocol):
-    """A config that can check itself, as all but one can."""
-
-    def validate(self) -> None:
-        """Raises an error for settings that cannot work."""
+Item = dict[str, Any]
+"""The data of a task: `task` is the name, `seed` makes the item again, and `answer` is empty where the package gives
+none to the `question`."""
 
 
 class Part:
@@ -89,8 +75,8 @@ class Part:
     def __init__(
         self, name: str, config: Mapping[str, Any], level: int | None, seed: int, sizes: Mapping[Split, int]
     ) -> None:
-        factory = _factory()
-        if name not in factory.DATASETS or name in NOT_OURS:
+        datasets = _factory().DATASETS
+        if name not in datasets or name in NOT_OURS:
             raise UserError(
                 f"reasoning-gym has no task `{name}`.{nearest(name, task_names())} A mixture "
                 "is named as in `reasoning-gym:chain_sum+leg_counting`."
@@ -98,8 +84,10 @@ class Part:
         if name in UNSOUND:
             raise UserError(f"reasoning-gym: {name} cannot be trained on: {UNSOUND[name]}.")
         self.name = name
-        self._make_dataset, self._make_config = factory.DATASETS[name]
-        self._settings = self._settings_of_level(factory.CURRICULA, level) | self._check(config)
+        self._make_dataset, self._make_config = datasets[name]
+        self._known = {field.name for field in dataclasses.fields(self._make_config) if field.init} - {*DECIDED}
+        self._check_names(config)
+        self._settings = {**self._settings_of_level(level), **config}
         self._first_seed, self._sizes = seed * len(SPLITS) * STRIDE, sizes
         self._datasets: dict[Split, Any] = {}
         self._items: dict[Split, list[Item]] = {}
@@ -107,33 +95,33 @@ class Part:
         self._entry = functools.lru_cache(CACHED_ENTRIES)(self._make_entry)
 
     def items(self, split: Split) -> list[Item]:
-        """The items of a split, the same at every call. None has a question of another split or occurs twice.
+        """Return the items of a split, the same at every call. None has a question of another split or occurs twice.
 
-        An item whose own answer its scorer does not pay in full is left out. Raises UserError if none is left.
+        An item whose own answer its scorer does not pay in full is left out. Raise UserError if none is left.
         """
         if split not in self._items:
-            taken = {item.question for other in SPLITS[: SPLITS.index(split)] for item in self.items(other)}
+            taken = {item["question"] for other in SPLITS[: SPLITS.index(split)] for item in self.items(other)}
             self._items[split] = self._find_items(split, taken)
         return self._items[split]
 
-    def score(self, answer: str, item: Item) -> float:
-        """The score of an answer by the package, between 0 and 1; it is 0 where it cannot read the answer.
-        Raises RolloutError for a score that is not finite, and for an item that the package now makes otherwise."""
-        entry = self._entry(item.seed)
-        if entry["question"] != item.question:
+    def score(self, answer: str, item: Mapping[str, Any]) -> float:
+        """Return the package's score of an answer, from 0 to 1; it is 0 where it cannot read the answer. Raise
+        RolloutError for a score that is not finite, and for an item that the package now makes otherwise."""
+        entry = self._entry(item["seed"])
+        if entry["question"] != item["question"]:
             raise RolloutError(
                 "environment_error", f"the installed reasoning-gym makes another question of {self.name} from this seed"
             )
-        return self._score(answer, entry, self._split_of(item.seed))
+        return self._score(answer, entry, self._split_of(item["seed"]))
 
     def some_items(self) -> list[Item]:
-        """The items of the first split that has any."""
+        """Return the items of the first split that has any."""
         return next((self.items(split) for split in SPLITS if self._sizes[split]), [])
 
     def _find_items(self, split: Split, taken: set[str]) -> list[Item]:
-        wanted, found = self._sizes[split], dict[str, Item]()
-        first, refused, failure = self._first_seed_of(split), 0, ""
-        for seed in range(first, first + self._num_candidates(split)):
+        wanted, num_tries, first = self._sizes[split], self._num_candidates(split), self._first_seed_of(split)
+        found, refused, failure = dict[str, Item](), 0, ""
+        for seed in range(first, first + num_tries):
             if len(found) == wanted:
                 break
             try:
@@ -141,29 +129,23 @@ class Part:
             except UserError as error:
                 failure = str(error)
                 continue
-            item = Item(seed, entry["question"], entry["answer"] if isinstance(entry["answer"], str) else "")
-            if item.question in taken or item.question in found:
+            question, answer = entry["question"], entry["answer"] if isinstance(entry["answer"], str) else ""
+            if question in taken or question in found:
                 continue
-            if item.answer and self._score(item.answer.strip(), entry, split) < 1.0:
+            if answer and self._score(answer.strip(), entry, split) < 1.0:
                 refused += 1
                 continue
-            found[item.question] = item
-        self._report_few(split, len(found), refused, failure)
-        return list(found.values())
-
-    def _report_few(self, split: Split, num_found: int, num_refused: int, failure: str) -> None:
-        wanted, tried = self._sizes[split], self._num_candidates(split)
-        if num_found == wanted:
-            return
+            found[question] = {"task": self.name, "seed": seed, "question": question, "answer": answer}
         text = (
-            f"reasoning-gym: {self.name} has {num_found} different questions for `num_{split}` = {wanted} in {tried} "
-            f"items, and the scorer refused the package's own answer in {num_refused}."
+            f"reasoning-gym: {self.name} has {len(found)} different questions for `num_{split}` = {wanted} in "
+            f"{num_tries} items, and the scorer refused the package's own answer in {refused}."
         )
-        if not num_found:
-            raise UserError(
-                f"{text} Ask for fewer tasks in the other splits, or change its `config`. {failure}".strip()
-            )
-        say(text)
+        if wanted and not found:
+            advice = "Ask for fewer tasks in the other splits, or change its `config`."
+            raise UserError(f"{text} {advice} {failure}".strip())
+        if len(found) < wanted:
+            say(text)
+        return list(found.values())
 
     def _score(self, answer: str, entry: Entry, split: Split) -> float:
         if not is_safe(self.name, answer):
@@ -177,7 +159,7 @@ class Part:
         return float(score >= 1.0) if self.name in EXACT_ONLY else min(max(score, 0.0), 1.0)
 
     def _make_entry(self, seed: int) -> Entry:
-        """The item with this seed. Raises UserError where the package fails to make it."""
+        """Make the item with this seed. Raise UserError where the package fails to make it."""
         split = self._split_of(seed)
         index = seed - self._first_seed_of(split)
         # Some tasks draw from Python's own generator besides the one that their seed makes.
@@ -203,8 +185,7 @@ class Part:
 
         def make() -> Any:
             config = self._make_config(**copy.deepcopy(settings))
-            if isinstance(config, _Validating):
-                config.validate()
+            vars(self._make_config).get("validate", lambda _: None)(config)  # one of them has none
             return config
 
         return call_user_code(f"reasoning-gym refuses the config of {self.name}", make)
@@ -218,23 +199,19 @@ class Part:
     def _split_of(self, seed: int) -> Split:
         return SPLITS[(seed - self._first_seed) // STRIDE]
 
-    def _check(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The config itself. Raises UserError for a setting that the task does not have."""
-        known = self._names_of_settings()
+    def _check_names(self, config: Mapping[str, Any]) -> None:
+        """Raise UserError for a setting that the task does not have."""
         for key in config:
             if key in DECIDED:
                 raise UserError(
                     f"reasoning-gym: `{key}` of {self.name} follows from the args `seed`, `num_train` and `num_test`."
                 )
-            if key not in known:
-                raise UserError(f"reasoning-gym: {self.name} has no setting `{key}`.{nearest(key, known)}")
-        return dict(config)
+            if key not in self._known:
+                raise UserError(f"reasoning-gym: {self.name} has no setting `{key}`.{nearest(key, self._known)}")
 
-    def _names_of_settings(self) -> set[str]:
-        return {field.name for field in dataclasses.fields(self._make_config) if field.init} - set(DECIDED)
-
-    def _settings_of_level(self, curricula: Mapping[str, Any], level: int | None) -> dict[str, Any]:
-        """The settings that the curriculum of the task has at a level; none without a level."""
+    def _settings_of_level(self, level: int | None) -> dict[str, Any]:
+        """Return the settings that the curriculum of the task has at a level; none without a level."""
+        curricula = _factory().CURRICULA
         if level is None:
             return {}
         if self.name not in curricula:
@@ -245,14 +222,14 @@ class Part:
             raise UserError(f"reasoning-gym: `level` of {self.name} must be 0 to {highest}, not {level}.")
         curriculum.set_global_level(level)
         config = call_user_code(f"reasoning-gym's curriculum of {self.name} failed", curriculum.generate_configuration)
-        return {name: getattr(config, name) for name in self._names_of_settings()}
+        return {name: getattr(config, name) for name in self._known}
 
 
 def task_names() -> list[str]:
-    """The names of the package's tasks."""
+    """Return the names of the package's tasks."""
     return sorted(set(_factory().DATASETS) - {*NOT_OURS, *UNSOUND})
 
 
 def _factory() -> Any:
-    """The package's registry of tasks, which its import fills."""
+    """Return the package's registry of tasks."""
     return require("reasoning_gym", "reasoning-gym", "`reasoning-gym:NAME`").factory

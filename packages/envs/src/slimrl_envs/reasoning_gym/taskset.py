@@ -15,7 +15,7 @@ from slimrl.environments.base import SUCCESS
 from slimrl.errors import UserError, nearest
 from slimrl.io.cache import say
 from slimrl.types import Message, Script, Split, Task, Taskset, Turn
-from slimrl_envs.reasoning_gym.part import EASY, Item, Part
+from slimrl_envs.reasoning_gym.part import EASY, Part
 
 IN_TAGS = "Answer the question. Write nothing but the answer, in <answer> tags."
 INSTRUCTIONS = {"tag": IN_TAGS, "lenient": IN_TAGS, "plain": "Answer the question. Write nothing but the answer."}
@@ -72,9 +72,9 @@ class ReasoningGym(Taskset):
             say(f"reasoning-gym: {name} pays {pay:.2f} on average if every answer is `{answer}`. Learn more than that.")
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, the same ones at every call; a mixture is shuffled."""
+        """Return the tasks of a split, the same ones at every call; a mixture is shuffled."""
         found = [
-            Task(f"{split}/{name}/{item.seed}", {"task": name, "seed": item.seed, **_texts(item)})
+            Task(f"{split}/{name}/{item['seed']}", dict(item))
             for name, part in self._parts.items()
             for item in part.items(split)
         ]
@@ -83,16 +83,16 @@ class ReasoningGym(Taskset):
         return found
 
     def environment(self, task: Task) -> "ReasoningGymEpisode":
-        """A fresh episode on the task."""
+        """Return a fresh episode on the task."""
         return ReasoningGymEpisode(
             self._parts[task.data["task"]], task, self.answer_format, is_mixed=len(self._parts) > 1
         )
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The expert gives the package's own answer, and `random` that to another question, which is right where many
-        questions have the same one. There is neither where the package gives no answers to a task of the mixture."""
-        if not all(item.answer for part in self._parts.values() for item in part.some_items()):
+        """The expert gives the package's own answer, and `random` the answer to another question, which is right where
+        many questions have the same one. Both are missing where a task of the mixture has no answers."""
+        if not all(item["answer"] for part in self._parts.values() for item in part.some_items()):
             return {}
         return {"expert": self._solve, "random": self._answer_another}
 
@@ -101,8 +101,8 @@ class ReasoningGym(Taskset):
 
     def _answer_another(self, task: Task, seed: int) -> list[Message]:
         items = self._parts[task.data["task"]].some_items()
-        others = [item for item in items if item.seed != task.data["seed"]] or items
-        return self._conversation(task, random.Random(f"{seed}/{task.id}").choice(others).answer)
+        others = [item for item in items if item["seed"] != task.data["seed"]] or items
+        return self._conversation(task, random.Random(f"{seed}/{task.id}").choice(others)["answer"])
 
     def _conversation(self, task: Task, answer: str) -> list[Message]:
         reply = answer if self.answer_format == "plain" else f"<answer>{answer}</answer>"
@@ -116,15 +116,13 @@ class ReasoningGymEpisode:
         self._part, self._task, self._format, self._is_mixed = part, task, answer_format, is_mixed
 
     async def start(self) -> list[Message]:
-        """The messages that the policy reads first."""
+        """Return the messages that the policy reads first."""
         return opening(self._task, self._format)
 
     async def step(self, reply: str) -> Turn:
-        """The package's score of the answer. A reply in which none is found, or an empty one, earns nothing."""
+        """Return the package's score of the answer. A reply without an answer, or with an empty one, earns nothing."""
         answer = read_answer(reply, FORMS[self._format]).text
-        data = self._task.data
-        item = Item(data["seed"], data["question"], data["answer"])
-        reward = self._part.score(answer, item) if answer else 0.0
+        reward = self._part.score(answer, self._task.data) if answer else 0.0
         metrics = {"exact": float(reward >= SUCCESS), "answered": float(bool(answer))}
         if self._is_mixed:
             metrics[self._part.name] = reward
@@ -132,19 +130,15 @@ class ReasoningGymEpisode:
 
 
 def opening(task: Task, answer_format: str) -> list[Message]:
-    """The instruction and the question."""
+    """Return the instruction and the question."""
     return [
         {"role": "system", "content": INSTRUCTIONS[answer_format]},
         {"role": "user", "content": task.data["question"]},
     ]
 
 
-def _texts(item: Item) -> dict[str, str]:
-    return {"question": item.question, "answer": item.answer}
-
-
 def _configs(names: Sequence[str], config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The settings of each task: all of them for a single one, and those under its name in a mixture."""
+    """Return the settings of each task: all of them for a single one, and those under its name in a mixture."""
     if len(names) == 1:
         return {names[0]: config}
     for name, settings in config.items():
@@ -159,7 +153,7 @@ def _configs(names: Sequence[str], config: Mapping[str, Any]) -> dict[str, Mappi
 
 
 def _shares(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """The share of each task; they add up to 1."""
+    """Return the share of each task; they add up to 1."""
     for name, weight in weights.items():
         if name not in names:
             raise UserError(
@@ -172,7 +166,7 @@ def _shares(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, flo
 
 
 def _split_size(size: int, shares: Mapping[str, float]) -> dict[str, int]:
-    """The number of tasks of each part, which add up to the size of the split."""
+    """Return the number of tasks of each part; they add up to the size of the split."""
     edges, total = [0], 0.0
     for share in shares.values():
         total += share

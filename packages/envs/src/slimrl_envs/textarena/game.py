@@ -1,17 +1,20 @@
-"""One game of textarena that is being played: its random numbers, the texts for its players, and its end.
+"""A game of the package textarena: found by its id, started, and played. Knows nothing of episodes.
 
 textarena draws from Python's and numpy's global generators. Each game has states of its own for both, which are in
 place only during a call into it, so games that are played at once do not disturb each other or anyone else.
+
+Games are made without textarena's wrappers, except that the bracket wrapper of an id is kept: `TicTacToe-v0` reads the
+reply `4` as `[4]`, and `TicTacToe-v0-raw` does not.
 """
 
 import contextlib
 import copy
+import importlib
 import io
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -19,13 +22,28 @@ from typing import Any
 import numpy as np
 
 from slimrl.environments.find import call_user_code
-from slimrl.errors import UserError
-from slimrl_envs.textarena.registry import Blueprint, no_downloads
+from slimrl.errors import UserError, install_hint, nearest, require
 
+# They ask a model at a remote service for every answer, or at the end for a verdict.
+REMOTE = ("Debate", "GuessWho", "ScenarioPlanning", "TwentyQuestions")
+WORDS = "python -m nltk.downloader words averaged_perceptron_tagger_eng"
+MANY = 1000  # a list of more texts than this is a dictionary, which no game changes
 # Longer replies are cut: some games search them with patterns that take quadratic time.
 MAX_REPLY_CHARS = 2_000
 # The values of textarena's `ObservationType` that are treated apart.
 PROMPT, ACTION, BOARD = "PROMPT", "PLAYER_ACTION", "GAME_BOARD"
+SET_TURNS = 20  # of a game of Set, each of which may find a set
+
+# The rewards of games for one player whose own are wrong or go beyond 1, from the game's state and its own reward.
+CORRECTED: dict[str, Callable[[Mapping[str, Any], float], float]] = {
+    # 1 for the best button, 0 for the worst. The game pays the regret against the whole table of chances, so that no
+    # button is the right one.
+    "Bandit": lambda state, raw: 1.0 - raw / np.ptp([*state["ground_truth"].values()]),
+    # 1 for an equation that holds. The game pays the share of letters with a digit at the last move.
+    "Cryptarithm": lambda state, raw: float(raw >= 1.0),
+    # The share of turns that found a set. The game pays their number, so that the first one would earn everything.
+    "Set": lambda state, raw: raw / SET_TURNS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,135 +55,117 @@ class Seen:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """The result of a move. `error` is the error of the game at it; then the game is over."""
-
-    is_over: bool
-    is_invalid: bool
-    error: str = ""
-
-
-class Generators:
-    """The states of the global random generators that one game draws from."""
-
-    def __init__(self, seed: int) -> None:
-        self._python = random.Random(seed).getstate()
-        self._numpy = np.random.RandomState(seed).get_state()
-
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Puts the states in place, and keeps their progress afterwards."""
-        python, numpy = random.getstate(), np.random.get_state()
-        random.setstate(self._python)
-        np.random.set_state(self._numpy)
-        try:
-            yield
-        finally:
-            self._python, self._numpy = random.getstate(), np.random.get_state()
-            random.setstate(python)
-            np.random.set_state(numpy)
-
-
 class Game:
-    """A game that has started. It is fully decided by the seed and the moves."""
+    """A game, as `load_game` finds it and `start` starts it. A started one is fully decided by the seed and the moves.
 
-    def __init__(self, blueprint: Blueprint, seed: int, num_players: int) -> None:
-        """Start a game. Raises UserError if it cannot be played by so many."""
-        self._blueprint, self._generators, self._error = blueprint, Generators(seed), ""
-        self._game = blueprint.copy_game(blueprint.model)
-        self._call(
-            f"textarena:{blueprint.name} cannot begin with {num_players} players",
-            lambda: self._game.reset(num_players=num_players, seed=seed),
-        )
+    `kind` is its name without a version, such as `TicTacToe`. `inner` is textarena's own object, for scripts that know
+    the game.
+    """
 
-    @property
-    def kind(self) -> str:
-        return self._blueprint.kind
+    def __init__(self, name: str, kind: str, inner: Any, adds_brackets: bool) -> None:
+        self.name, self.kind, self.inner = name, kind, inner
+        self._adds_brackets = adds_brackets
+        self._dictionaries = [value for value in vars(inner).values() if _is_dictionary(value)]
+        self._states = _states_of(0)
+        self._error = ""
 
-    @property
-    def inner(self) -> Any:
-        """textarena's own object, for scripts that know the game."""
-        return self._game
+    def start(self, seed: int, num_players: int) -> "Game":
+        """Return a fresh game. Raise UserError if it cannot be played by so many."""
+        game = self.copy()
+        game._states = _states_of(seed)
+        failure = f"textarena:{self.name} cannot begin with {num_players} players"
+        game._call(failure, lambda: game.inner.reset(num_players=num_players, seed=seed))
+        return game
+
+    def copy(self) -> "Game":
+        """Return an independent copy with the same random numbers."""
+        twin = copy.copy(self)
+        twin.inner = copy.deepcopy(self.inner, {id(one): one for one in self._dictionaries})
+        return twin
 
     @property
     def num_players(self) -> int:
-        return int(self._game.state.num_players)
+        return int(self.inner.state.num_players)
 
     @property
     def player(self) -> int:
         """The player to move."""
-        return int(self._game.state.current_player_id)
+        return int(self.inner.state.current_player_id)
 
     @property
     def is_over(self) -> bool:
-        return bool(self._error) or bool(self._game.state.done)
+        return bool(self._error) or bool(self.inner.state.done)
 
     def read(self) -> list[Seen]:
-        """The unread texts of the player to move, without its own moves."""
+        """Return the unread texts of the player to move, without its own moves."""
         player = self.player
-        _, found = self._call("textarena failed to show the game", self._game.get_observation)
+        _, found = self._call("textarena failed to show the game", self.inner.get_observation)
         if isinstance(found, str):
             return [Seen(-1, found.strip("\n"), BOARD)]
         seen = [_read_observation(one[0], one[1], one[2], player) for one in found]
         return [one for one in seen if not (one.kind == ACTION and one.sender == player)]
 
-    def play(self, reply: str) -> Move:
-        """Makes the move of the player whose turn it is. Any error of the game at it ends the game."""
-        state, player, text = self._game.state, self.player, reply[:MAX_REPLY_CHARS]
-        if self._blueprint.adds_brackets and "[" not in text and "]" not in text:
+    def play(self, reply: str) -> bool:
+        """Make the move of the player whose turn it is, and return True if it is valid. An error of the game at it ends
+        the game."""
+        state, player, text = self.inner.state, self.player, reply[:MAX_REPLY_CHARS]
+        if self._adds_brackets and "[" not in text and "]" not in text:
             text = f"[{text.strip()}]"
         errors, turn, had_flag = self._errors(), state.turn, self._has_flag(player)
         try:
-            done, _ = self._call("the game failed", lambda: self._game.step(text))
+            self._call("the game failed", lambda: self.inner.step(text))
         except UserError as error:
             self._error = str(error)
-            return Move(True, True, self._error)
-        again = errors > 0 and self._errors() == 0 and state.turn == turn and not done
-        is_invalid = self._errors() > errors or again or (self._has_flag(player) and not had_flag)
-        return Move(bool(done), is_invalid)
+            return False
+        again = errors > 0 and self._errors() == 0 and state.turn == turn and not state.done
+        return not (self._errors() > errors or again or (self._has_flag(player) and not had_flag))
 
     def allows(self, reply: str) -> bool:
-        """Whether the move would be valid, found out on a copy."""
-        return not self.copy().play(reply).is_invalid
+        """Return True if the move would be valid, found out on a copy."""
+        return self.copy().play(reply)
 
-    def copy(self) -> "Game":
-        """An independent copy with the same random numbers."""
-        twin = object.__new__(Game)
-        twin._blueprint, twin._error = self._blueprint, self._error
-        twin._game = self._blueprint.copy_game(self._game)
-        twin._generators = copy.copy(self._generators)
-        return twin
-
-    def raw_rewards(self) -> dict[int, float]:
-        """The game's own rewards by player. Where it gives none, or no number, there is nan: some games give the text
-        of an error."""
-        given: Mapping[int, object] = self._game.state.rewards or {}
-        numbers = {player: given.get(player) for player in range(self.num_players)}
-        return {
-            player: float(value) if isinstance(value, (int, float, np.number)) else math.nan
-            for player, value in numbers.items()
-        }
+    def reward(self, player: int) -> float:
+        """Return the reward that a finished game pays a player, corrected where it is wrong. It is nan if the game pays
+        none, or no number: some games give the text of an error."""
+        found = (self.inner.state.rewards or {}).get(player)
+        raw = float(found) if isinstance(found, (int, float, np.number)) else math.nan
+        correct = CORRECTED.get(self.kind)
+        return float(correct(self.inner.state.game_state, raw)) if correct else raw
 
     def reason(self) -> str:
-        """The reason for the end, in the words of the game."""
-        found = (one.get("reason") for one in self._game.state.game_info.values())
+        """Return the reason for the end, in the words of the game."""
+        found = (one.get("reason") for one in self.inner.state.game_info.values())
         return self._error or next((str(one) for one in found if one), "")
 
     def _errors(self) -> int:
-        return int(vars(self._game.state).get("error_count", 0))
+        return int(vars(self.inner.state).get("error_count", 0))
 
     def _has_flag(self, player: int) -> bool:
-        return bool(self._game.state.game_info.get(player, {}).get("invalid_move"))
+        return bool(self.inner.state.game_info.get(player, {}).get("invalid_move"))
 
-    def _call(self, failure: str, call: Any) -> Any:
-        # Some games print.
-        with self._generators.in_place(), no_downloads(), contextlib.redirect_stdout(io.StringIO()):
-            return call_user_code(failure, call)
+    def _call(self, failure: str, call: Callable[[], Any]) -> Any:
+        """Call into the game with its own random numbers, which keep their progress."""
+        outside = random.getstate(), np.random.get_state()
+        _set_states(self._states)
+        try:
+            with no_downloads(), contextlib.redirect_stdout(io.StringIO()):  # some games print
+                return call_user_code(failure, call)
+        finally:
+            self._states = random.getstate(), np.random.get_state()
+            _set_states(outside)
+
+
+def _states_of(seed: int) -> tuple[Any, Any]:
+    return random.Random(seed).getstate(), np.random.RandomState(seed).get_state()
+
+
+def _set_states(states: tuple[Any, Any]) -> None:
+    random.setstate(states[0])
+    np.random.set_state(states[1])
 
 
 def _read_observation(sender: object, text: object, kind: object, player: int) -> Seen:
-    """An observation. Some games for one player log a move with its parts in another order: it is the player's own."""
+    """Read an observation. Some games for one player log a move with its parts in another order."""
     if not isinstance(sender, int) or not isinstance(kind, Enum):
         return Seen(player, str(text), ACTION)
     return Seen(sender, str(text).strip("\n"), kind.name)
@@ -181,3 +181,71 @@ def as_text(seen: list[Seen]) -> str:
 
 def _title(seen: Seen) -> str:
     return re.sub(r"\d+", "0", seen.text.partition("\n")[0])
+
+
+def load_game(name: str, config: Mapping[str, Any]) -> Game:
+    """Return the game with this id, made with its own arguments and `config`. Raise UserError if it cannot be made
+    here."""
+    with no_downloads():
+        registry = _import("textarena.envs.registration").ENV_REGISTRY
+        if name not in registry:
+            known = sorted(one for one in registry if not one.endswith(("-raw", "-train")))
+            raise UserError(f"textarena has no game `{name}`.{nearest(name, known)}")
+        spec = registry[name]
+        module, _, class_name = spec.entry_point.partition(":")
+        kind = module.split(".")[-2]
+        if kind in REMOTE:
+            raise UserError(
+                f"textarena:{name} asks a language model at a remote service for its answers, which slimrl does not do "
+                "during training; take another game."
+            )
+        try:
+            made = call_user_code(
+                f"textarena:{name} cannot be made with config = {dict(config)}",
+                lambda: vars(importlib.import_module(module))[class_name](**{**spec.kwargs, **config}),
+            )
+        except UserError as error:
+            raise _explain(name, error) from error
+    brackets = vars(_import("textarena.wrappers"))["ActionFormattingWrapper"]
+    return Game(name, kind, made, brackets in (spec.default_wrappers or ()))
+
+
+@contextlib.contextmanager
+def no_downloads() -> Iterator[None]:
+    """Keep textarena from loading word lists from the internet, which it tries at the import of a game and again for
+    each one made. Lists that are there already are found without it."""
+    nltk = _import("nltk")
+    download = nltk.download
+    nltk.download = lambda *args, **kwargs: False
+    try:
+        yield
+    finally:
+        nltk.download = download
+
+
+def _import(module: str) -> Any:
+    return require(module, "textarena", "an environment `textarena:NAME`")
+
+
+def _explain(name: str, error: UserError) -> UserError:
+    """Return the error with a remedy, where one is known."""
+    cause = error.__cause__
+    if isinstance(cause, LookupError) and "NLTK" in str(cause):
+        return UserError(
+            f"textarena:{name} needs word lists of nltk, which are not on this machine, and slimrl loads nothing "
+            f"unasked. Load them once: `{WORDS}`; without a network, copy the folder `nltk_data` from another machine "
+            "and set NLTK_DATA to it."
+        )
+    if isinstance(cause, ModuleNotFoundError) and str(cause.name).startswith("textarena."):
+        return UserError(f"textarena:{name} is registered, but its code is not in the package ({cause}).")
+    if isinstance(cause, ModuleNotFoundError):
+        return UserError(f"{error} Besides {install_hint('textarena')} it needs this package.")
+    if isinstance(cause, SyntaxError):
+        return UserError(f"{error}. Its code is written for a later Python, 3.12 at least.")
+    return error
+
+
+def _is_dictionary(value: object) -> bool:
+    if isinstance(value, (list, tuple, set, frozenset)) and len(value) > MANY:
+        return all(isinstance(one, str) for one in value)
+    return type(value).__name__ == "EnglishDictionary"

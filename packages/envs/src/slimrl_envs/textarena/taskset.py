@@ -7,27 +7,42 @@ own, from 0 to 1: a win is 1, a draw 0.5, a loss 0, and an invalid move that clo
 import functools
 import hashlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from slimrl.environments.base import SUCCESS
 from slimrl.environments.scripts import converse
-from slimrl.errors import RolloutError, UserError, nearest
+from slimrl.errors import UserError, nearest
 from slimrl.io.cache import say
 from slimrl.io.settings import refuse_idle, refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
-from slimrl_envs.textarena.episode import Bot, Match, MatchEpisode
-from slimrl_envs.textarena.game import Game, Seen
-from slimrl_envs.textarena.legal_moves import RandomPlayer
-from slimrl_envs.textarena.players import EXPERTS, OPPONENTS, Player
-from slimrl_envs.textarena.registry import Blueprint, load_game
-from slimrl_envs.textarena.rewards import EASY
+from slimrl_envs.textarena.episode import Match, MatchEpisode
+from slimrl_envs.textarena.game import load_game
+from slimrl_envs.textarena.players import EXPERTS, OPPONENTS, Bot, RandomPlayer, bot_of
 
 OPPONENTS_BY = ("random", "scripted", "self")
 BOTH = "both"
 COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players that are tried where none is given
 PASS = "[pass]"
+# The best blind play of each kind or variant that pays it more than 0.3, and its mean reward with `opponent = "random"`
+# (`benchmarks/checks/blind_answers.py`).
+EASY = {
+    "2048-v0-10x10": ("every move is a valid one at random", 1.0),
+    "2048-v0-ultra-easy": ("every move is a valid one at random", 1.0),
+    "ConnectFour": ("every reply to the player at random is `[0]`", 0.83),
+    "IteratedPrisonersDilemma": ("every reply to the player at random is `[defect]`", 1.0),
+    "IteratedTwoThirdsAverage": ("every reply to the player at random is `[0]`", 1.0),
+    "Poker": ("every reply to the player at random is `[call]`", 1.0),
+    "SecretMafia": ("every reply is `[2]`", 0.33),
+    "Secretary": ("every reply is `[accept]`", 0.33),
+    "SimpleNegotiation": ("every reply to the player at random is `[0]`", 0.5),
+    "Snake": ("every reply is `[up]`", 0.33),
+    "Surround": ("every reply to the player at random is `[up]`", 0.67),
+    "Taboo": ("every reply to the player at random is `[0]`", 0.5),
+    "ThreeCardMonte": ("every reply is `[0]`", 0.5),
+    "ThreePlayerIPD": ("every reply to the player at random is `[0]`", 0.5),
+}
 
 
 @dataclass
@@ -55,14 +70,14 @@ class TextArena(Taskset):
                 f"textarena: there is no `opponent` {self.opponent!r}.{nearest(self.opponent, OPPONENTS_BY)}"
             )
         refuse_less(self, {"max_invalid_moves": 0, "num_train": 0, "num_test": 0}, "textarena")
-        self._blueprint: Blueprint = load_game(self.name, self.config)
+        self._game = load_game(self.name, self.config)
         self._size = self._find_size()
         self._check_player()
         self._check_opponent()
 
     def prepare(self) -> None:
         """Note the reward of the best blind play where the game pays it much."""
-        for name in {self.name, self._blueprint.kind} & EASY.keys():
+        for name in {self.name, self._game.kind} & EASY.keys():
             play, pay = EASY[name]
             if self.opponent == "random":
                 say(f"textarena: {name} pays {pay:.2f} on average if {play}. Learn more than that.")
@@ -76,32 +91,31 @@ class TextArena(Taskset):
         return self._size > 1 and self.opponent == "self"
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split: a seed and the policy's place each. Seeds of training are even, test seeds odd;
+        """Return the tasks of a split: a seed and the policy's place each. Seeds of training are even, test seeds odd;
         `validation` has none."""
         sizes: dict[Split, int] = {"train": self.num_train, "test": self.num_test}
         return [self._task(split, number) for number in range(sizes.get(split, 0))]
 
     def environment(self, task: Task) -> MatchEpisode:
-        """The episode of a game against the opponent; in self-play, against a scripted or random one."""
+        """Return the episode of a game against the opponent; in self-play, against a scripted or random one."""
         place: int = task.data["player"]
-        bots = {other: self._bot(task, other, self.opponent) for other in range(self._size) if other != place}
-        return MatchEpisode(lambda: self._match(task, bots), place)
+        return MatchEpisode(lambda: self._match(task, [place]), place)
 
     def self_play(self, task: Task) -> Sequence[MatchEpisode]:
-        """The episodes of all sides of one game."""
-        match = functools.cache(lambda: self._match(task, {}))
+        """Return the episodes of all sides of one game."""
+        match = functools.cache(lambda: self._match(task, range(self._size)))
         return [MatchEpisode(match, place) for place in range(self._size)]
 
     @property
     def scripts(self) -> dict[str, Script]:
         """A player at random, and for some games an expert."""
-        found: dict[str, Script] = {"random": self._play_at_random}
-        if expert := EXPERTS.get(self._blueprint.kind):
-            found["expert"] = functools.partial(self._play_by, expert)
+        found: dict[str, Script] = {"random": lambda task, seed: self._converse(task, RandomPlayer(_rng(task, seed)))}
+        if expert := EXPERTS.get(self._game.kind):
+            found["expert"] = lambda task, seed: self._converse(task, bot_of(expert, _rng(task, seed)))
         return found
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """The kind of loss, where the policy did not earn everything."""
+        """Return the kind of loss, where the policy did not earn everything."""
         if rollout.reward >= SUCCESS:
             return None
         if rollout.metrics.get("ended_by_invalid"):
@@ -118,45 +132,30 @@ class TextArena(Taskset):
         place = number % self._size if self.player == BOTH or self._is_self_play else self.player
         return Task(f"{split}/{number}", {"seed": seed, "player": place})
 
-    def _match(self, task: Task, bots: dict[int, Bot]) -> Match:
-        game = Game(self._blueprint, task.data["seed"], self._size)
+    def _match(self, task: Task, places: Sequence[int]) -> Match:
+        """Start a game with the policy in some places and bots in the others."""
+        game = self._game.start(task.data["seed"], self._size)
+        bots = {place: self._bot(task, place) for place in range(self._size) if place not in places}
         return Match(game, bots, self.max_invalid_moves)
 
-    def _bot(self, task: Task, place: int, opponent: str) -> Bot:
+    def _bot(self, task: Task, place: int) -> Bot:
         rng = random.Random(f"textarena/{task.data['seed']}/{place}")
-        script = OPPONENTS.get(self._blueprint.kind)
-        if script and opponent != "random":
-            return _bot_of(script, rng)
-        return RandomPlayer(rng).move
+        script = OPPONENTS.get(self._game.kind)
+        return bot_of(script, rng) if script and self.opponent != "random" else RandomPlayer(rng)
 
-    def _play_at_random(self, task: Task, seed: int) -> list[Message]:
-        player = RandomPlayer(random.Random(f"{seed}/{task.id}"))
+    def _converse(self, task: Task, bot: Bot) -> list[Message]:
+        """Return the conversation of a script in the policy's place."""
+        match = self._match(task, [task.data["player"]])
+        episode = MatchEpisode(lambda: match, task.data["player"])
         # Where it finds no valid move, as among Mastermind's four different digits, it makes one that is not.
-        return self._conversation(task, lambda game, seen: player.move(game, seen) or PASS)
-
-    def _play_by(self, player: Player, task: Task, seed: int) -> list[Message]:
-        return self._conversation(task, _bot_of(player, random.Random(f"{seed}/{task.id}")))
-
-    def _conversation(self, task: Task, bot: Bot) -> list[Message]:
-        """The conversation of a script in the policy's place."""
-        place = task.data["player"]
-        bots = {other: self._bot(task, other, self.opponent) for other in range(self._size) if other != place}
-        match = self._match(task, bots)
-
-        def reply() -> str:
-            text = bot(match.game, match.last_read)
-            if text is None:
-                raise RolloutError("script_stuck", f"the script found no valid move in {task.id}")
-            return text
-
-        return converse(MatchEpisode(lambda: match, place), reply)
+        return converse(episode, lambda: bot(match.game, match.last_read) or PASS)
 
     def _find_size(self) -> int:
-        """The number of players: the given one, or the smallest with which the game starts."""
+        """Return the number of players: the given one, or the smallest with which the game starts."""
         failures = []
         for count in (self.num_players,) if self.num_players else COUNTS:
             try:
-                return Game(self._blueprint, 0, count).num_players
+                return self._game.start(0, count).num_players
             except UserError as error:
                 failures.append(str(error))
         raise UserError(failures[0])
@@ -164,15 +163,13 @@ class TextArena(Taskset):
     def _check_player(self) -> None:
         if self._is_self_play:
             refuse_idle(self, ["player"], "textarena", 'with `opponent = "self"`: the policy plays all sides')
-        if self.player == BOTH:
-            return
-        if not isinstance(self.player, int) or isinstance(self.player, bool) or not 0 <= self.player < self._size:
+        if self.player != BOTH and (type(self.player) is not int or self.player not in range(self._size)):
             places = ", ".join(map(str, range(self._size)))
             raise UserError(f'textarena: `player` must be one of {places} or "{BOTH}", not {self.player!r}.')
 
     def _check_opponent(self) -> None:
-        """Raises UserError for an opponent that this game cannot have."""
-        kind = self._blueprint.kind
+        """Raise UserError for an opponent that this game cannot have."""
+        kind = self._game.kind
         if self._size == 1:
             if self.opponent != "random":
                 raise UserError(f"textarena:{self.name} has one player, and so no `opponent`.")
@@ -180,13 +177,13 @@ class TextArena(Taskset):
         if self.opponent == "scripted" and kind not in OPPONENTS:
             raise UserError(f"textarena:{self.name} has no scripted opponent, which only {', '.join(OPPONENTS)} have.")
         if self.opponent == "random":
-            game = Game(self._blueprint, 0, self._size)
-            if RandomPlayer(random.Random(0)).move(game, game.read()) is None:
+            game = self._game.start(0, self._size)
+            if RandomPlayer(random.Random(0))(game, game.read()) is None:
                 raise UserError(
                     f"textarena:{self.name} does not say which moves are valid, and so has no random opponent; take "
                     '`opponent = "self"`.'
                 )
 
 
-def _bot_of(player: Player, rng: random.Random) -> Callable[[Game, list[Seen]], str | None]:
-    return lambda game, seen: player(game, rng)
+def _rng(task: Task, seed: int) -> random.Random:
+    return random.Random(f"{seed}/{task.id}")

@@ -11,10 +11,11 @@ A message has the form of OpenAI's API: the arguments of its tool calls are JSON
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any
 
 from slimrl.errors import RolloutError
-from slimrl.models.chat.results import id_text, in_order_of_calls
+from slimrl.models.chat.results import in_order_of_calls
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.types import Message, Turn
 
@@ -23,7 +24,6 @@ Ask = Callable[[Sequence[Message], Sequence[Schema]], Awaitable[Message]]
 """Asks the policy: takes the whole conversation and the schemas of the tools, and returns the reply."""
 Program = Callable[[Ask], Coroutine[Any, Any, Turn]]
 """Plays an episode by asking the policy, and returns the last turn, with the reward."""
-Question = asyncio.Future[list[Message]]
 
 
 class Conversation:
@@ -32,7 +32,7 @@ class Conversation:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._task: asyncio.Task[Turn] | None = None
-        self._question: Question | None = None
+        self._question: asyncio.Future[list[Message]] | None = None
         self._answer: asyncio.Future[Message] | None = None
         self._failure: RolloutError | None = None
         self._messages: list[Message] = []
@@ -51,8 +51,9 @@ class Conversation:
         assert self._answer is not None, "step() comes after start()"
         message = read_reply(reply, bool(self._tools), len(self._messages))
         self._messages.append(message)
-        answer, self._answer, self._question = self._answer, None, None
-        answer.set_result(message)
+        answer, self._answer = self._answer, None
+        if not answer.done():  # it is cancelled where a limit of the program's own has passed
+            answer.set_result(message)
         return await self._next()
 
     async def close(self) -> None:
@@ -77,42 +78,42 @@ class Conversation:
         return self._task.result()
 
     async def _ask(self, messages: Sequence[Message], tools: Sequence[Schema]) -> Message:
-        question = self._question
-        if question is None or question.done():
-            self._fail("the policy was asked again before it had answered: two conversations at once")
-        fresh = self._continuation(list(messages), list(tools), question)
+        question, self._question = self._question, None
+        try:
+            if question is None:
+                raise _branched("the policy was asked again before it had answered: two conversations at once")
+            fresh = self._continuation(list(messages), list(tools))
+        except RolloutError as error:  # it fails the episode, also if the program handles it
+            self._failure = self._failure or error
+            if question is not None:
+                question.set_result([])  # wakes `_next`
+            raise
         self._answer = asyncio.get_running_loop().create_future()
         question.set_result(fresh)
         return await self._answer
 
-    def _continuation(self, messages: list[Message], tools: list[Schema], question: Question) -> list[Message]:
-        """The messages of a conversation that the policy has not read yet."""
+    def _continuation(self, messages: list[Message], tools: list[Schema]) -> list[Message]:
+        """Return the messages that the policy has not read yet. Raise RolloutError for another conversation."""
         if not self._messages:
             self._messages, self._tools = messages, tools
             return opening(messages, tools)
         known = len(self._messages)
         fresh = messages[known:]
-        for is_wrong, detail in (
-            (
-                [*map(_key, messages[:known])] != [*map(_key, self._messages)],
-                "the policy was asked to go on with another conversation than it had",
-            ),
-            (tools != self._tools, "the tools of the policy changed during the episode"),
-            (not fresh, "the policy was asked for a second reply in a row"),
-            (any(one["role"] == "assistant" for one in fresh), "a reply was put into the policy's mouth"),
-        ):
-            if is_wrong:
-                self._fail(detail, question)
+        if [*map(_key, messages[:known])] != [*map(_key, self._messages)]:
+            raise _branched("the policy was asked to go on with another conversation than it had")
+        if tools != self._tools:
+            raise _branched("the tools of the policy changed during the episode")
+        if not fresh:
+            raise _branched("the policy was asked for a second reply in a row")
+        if any(one["role"] == "assistant" for one in fresh):
+            raise _branched("a reply was put into the policy's mouth")
         self._messages = messages
         # The results stand behind the reply, in any order.
         return [_visible(one) for one in _in_order(messages[known - 1 :])[1:]]
 
-    def _fail(self, detail: str, question: Question | None = None) -> NoReturn:
-        """Fail the episode, also if the program handles the error."""
-        self._failure = self._failure or RolloutError("branched", detail)
-        if question is not None and not question.done():
-            question.set_result([])  # wakes `_next`
-        raise self._failure
+
+def _branched(detail: str) -> RolloutError:
+    return RolloutError("branched", detail)
 
 
 def read_reply(reply: str, has_tools: bool, number: int) -> Message:
@@ -122,42 +123,26 @@ def read_reply(reply: str, has_tools: bool, number: int) -> Message:
     message: Message = {"role": "assistant", "content": reply}
     parts = ToolReader().read(reply, closed=True) if has_tools else []
     calls = [part for part in parts if isinstance(part, ToolCall)]
-    if not has_tools or any(_nests_too_deeply(call.arguments) for call in calls):
+    if not calls or any(_nests_too_deeply(call.arguments) for call in calls):
         return message
     message["content"] = "".join(part for part in parts if isinstance(part, str))
-    if calls:
-        message["tool_calls"] = [
-            {"id": f"call_{number}_{place}", "function": {"name": call.name, "arguments": call.arguments}}
-            for place, call in enumerate(calls)
-        ]
+    message["tool_calls"] = [
+        {"id": f"call_{number}_{place}", "function": {"name": call.name, "arguments": call.arguments}}
+        for place, call in enumerate(calls)
+    ]
     return message
 
 
 def opening(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Message]:
-    """The first messages as the policy reads them; the first one lists the tools."""
+    """Return the first messages as the policy reads them; the first one lists the tools."""
     found = [_visible(one) for one in _in_order(messages)]
     if found and tools:
         found[0]["tools"] = list(tools)
     return found
 
 
-def message_of(message: Any) -> Message:
-    """Convert a message of verifiers."""
-    fields = vars(message)
-    found: Message = {"role": fields["role"], "content": text_of(fields["content"])}
-    if name := fields.get("name"):
-        found["name"] = name
-    if call_id := id_text(fields.get("tool_call_id")):
-        found["tool_call_id"] = call_id
-    if calls := fields.get("tool_calls"):
-        found["tool_calls"] = [
-            {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}} for call in calls
-        ]
-    return found
-
-
 def text_of(content: object) -> str:
-    """The text of a message's content, a text or a list of parts. Raises RolloutError for an image or sound, as
+    """Return the text of a message's content, a text or a list of parts. Raise RolloutError for an image or sound, as
     policies read text alone."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -172,7 +157,7 @@ def text_of(content: object) -> str:
 
 
 def _in_order(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages with results in the order of their calls. Results that fit no calls keep their places."""
+    """Return the messages with results in the order of their calls. Results that fit no calls keep their places."""
     try:
         return in_order_of_calls(messages)
     except ValueError:
@@ -180,9 +165,10 @@ def _in_order(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _visible(message: Message) -> Message:
-    """The message as chat templates take it: without ids, and with the arguments of calls as objects."""
-    shown = message.copy()
-    shown.pop("tool_call_id", None)
+    """Return the message as chat templates take it: without ids, and with the arguments of calls as objects."""
+    shown: Message = {"role": message["role"], "content": message["content"]}
+    if name := message.get("name"):
+        shown["name"] = name
     if calls := message.get("tool_calls"):
         shown["tool_calls"] = [
             {"type": "function", "function": {"name": name, "arguments": arguments}}
@@ -192,25 +178,29 @@ def _visible(message: Message) -> Message:
 
 
 def _key(message: Message) -> tuple[object, ...]:
-    """The parts of a message that two copies of it have in common."""
+    """Return the parts of a message that two copies of it have in common."""
     calls = [(name, json.dumps(arguments)) for name, arguments in map(_call_of, message.get("tool_calls", ()))]
     return message["role"], message["content"], calls
 
 
 def _call_of(call: dict[str, Any]) -> tuple[str, object]:
-    """The name and the arguments of a call; arguments that are not JSON stay text."""
-    function = call["function"]
+    return call["function"]["name"], parse_arguments(call["function"]["arguments"])
+
+
+def parse_arguments(text: str) -> object:
+    """Return the arguments of a call, or their text where they are no JSON, or hold nan or infinity."""
     try:
-        return function["name"], json.loads(function["arguments"])
+        value = json.loads(text)
+        json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
-        return function["name"], function["arguments"]
+        return text
+    return value
 
 
 def _nests_too_deeply(arguments: str) -> bool:
     try:
-        json.loads(arguments)
+        with suppress(ValueError):
+            json.loads(arguments)
     except RecursionError:
         return True
-    except ValueError:
-        pass
     return False

@@ -2,33 +2,55 @@
 `Taskset`.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
+from slimrl.environments.held_out import split_by_hash
 from slimrl.errors import UserError, install_hint, require
 from slimrl.types import Environment, Split, Task, Taskset
+from slimrl_envs.verifiers.conversation import Conversation
 
 VERSION = "0.4."
 
 
 class Verifiers(Taskset):
-    """A taskset of verifiers, whose args `TasksetV1` describes."""
+    """The tasks of a verifiers taskset. The args are the fields of its env's config: `taskset`, and one for each seat.
 
-    def __init__(self, name: str, **args: Any) -> None:
+    `num_tasks` is how many tasks are loaded, 0 for all. `test` has the fields that differ for tests, as `{taskset =
+    {split = "test"}}`; without it the tasks themselves decide which of them are held out.
+    """
+
+    def __init__(
+        self, name: str, num_tasks: int = 0, test: Mapping[str, Any] | None = None, **config: Mapping[str, Any]
+    ) -> None:
         if not name:
             raise UserError("verifiers: name a taskset, as `verifiers:ID`.")
         check_version()
-        module = require("slimrl_envs.verifiers.v1", "verifiers", f"environment `verifiers:{name}`")
-        self._taskset: Taskset = module.TasksetV1(name, **args)
+        serve = require("slimrl_envs.verifiers.v1", "verifiers", f"environment `verifiers:{name}`").Served
+        self._num_tasks = num_tasks
+        self._served = {"train": serve(name, config)}
+        if test is not None:
+            self._served["test"] = serve(name, merge(config, test))
+        if num_tasks < 0 or (not num_tasks and not self._served["train"].env.taskset.bounded):
+            raise UserError(
+                f"verifiers:{name}: its tasks never end; say how many to take of them, as `num_tasks = 1000`."
+            )
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split."""
-        return self._taskset.tasks(split)
+        """Return the tasks of a split, by their place in the taskset."""
+        if split == "validation":
+            return []
+        taskset = self._served.get(split, self._served["train"]).env.taskset
+        loaded = taskset.take(self._num_tasks) if self._num_tasks else taskset
+        found = [Task(f"{split}/{one.data.idx}", one.data.model_dump(mode="json")) for one in loaded]
+        return found if "test" in self._served else [task for task in found if split_of(task.data) == split]
 
     def environment(self, task: Task) -> Environment:
-        """A fresh rollout on the task."""
-        return self._taskset.environment(task)
+        """Return a fresh rollout on the task."""
+        served = self._served.get(task.id.partition("/")[0], self._served["train"])
+        return Conversation(lambda ask: served.play(task, ask))
 
 
 def check_version() -> None:
@@ -44,3 +66,17 @@ def check_version() -> None:
             f"verifiers {version} is installed, and slimrl plays the interface v1 of verifiers 0.4 alone. Install it: "
             "`pip install verifiers==0.4.0`."
         )
+
+
+def split_of(data: Mapping[str, Any]) -> Split:
+    """Return the split that a task belongs to, by its content and not by its place."""
+    return split_by_hash(json.dumps({key: value for key, value in data.items() if key != "idx"}, sort_keys=True))
+
+
+def merge(config: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with the change's fields; tables are merged."""
+    merged = dict(config)
+    for key, value in change.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged

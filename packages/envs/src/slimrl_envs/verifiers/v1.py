@@ -1,16 +1,15 @@
-"""Tasksets of verifiers 0.4 (its interface `v1`): one seat of the taskset's env is the policy's.
+"""The envs of verifiers 0.4 (its interface `v1`): one seat of an env is the policy's.
 
 The env itself runs: its setup and finalize, task hooks, tool servers, stops, judges. Only the policy's model calls end
-in slimrl (`v1_policy.py`).
+in slimrl (`policy.py`).
 """
 
 import asyncio
-import json
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any
 
-from verifiers.v1 import Agents, Env, EnvInfo, Episode, TraceTask
+from verifiers.v1 import Agents, EnvInfo, Episode, TraceTask
+from verifiers.v1.agent import _EpisodeAgent
 from verifiers.v1.configs.agent import AgentConfig, agent_config_fields, resolve_agent
 from verifiers.v1.configs.env import default_agent_harness
 from verifiers.v1.harnesses.null.harness import NullHarnessConfig
@@ -18,53 +17,12 @@ from verifiers.v1.interception import requires_tunnel
 from verifiers.v1.runtimes import SubprocessConfig, runtime_is_local
 from verifiers.v1.utils.loaders import default_harness_id, load_environment, resolve_env_config
 
-from slimrl.environments.held_out import split_by_hash
 from slimrl.errors import RolloutError, UserError
-from slimrl.types import Environment, Split, Task, Taskset, Turn
-from slimrl_envs.verifiers.conversation import Ask, Conversation
-from slimrl_envs.verifiers.v1_policy import MODEL, POLICY, ChatLoop, Interception, Seat
+from slimrl.types import Task, Turn
+from slimrl_envs.verifiers.conversation import Ask
+from slimrl_envs.verifiers.policy import MODEL, POLICY, ChatLoop, Interception
 
 TOKEN_LIMITS = ("max_input_tokens", "max_output_tokens", "max_total_tokens")
-
-
-class TasksetV1(Taskset):
-    """The tasks of a verifiers taskset. The args are the fields of its env's config: `taskset`, and one for each seat.
-
-    `num_tasks` is how many tasks are loaded, 0 for all. `test` has the fields that differ for tests, as `{taskset =
-    {split = "test"}}`; without it the tasks themselves decide which of them are held out.
-    """
-
-    def __init__(
-        self, name: str, num_tasks: int = 0, test: Mapping[str, Any] | None = None, **config: Mapping[str, Any]
-    ) -> None:
-        self._num_tasks = num_tasks
-        self._has_tests = test is not None
-        self._served = {"train": Served(name, config)}
-        if test is not None:
-            self._served["test"] = Served(name, merge(config, test))
-        taskset = self._served["train"].env.taskset
-        if num_tasks < 0 or (not num_tasks and not taskset.bounded):
-            raise UserError(
-                f"verifiers:{name}: its tasks never end; say how many to take of them, as `num_tasks = 1000`."
-            )
-
-    def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, by their place in the taskset."""
-        if split == "validation":
-            return []
-        if self._has_tests:
-            return self._load(split, split)
-        return [task for task in self._load("train", split) if split_of(task.data) == split]
-
-    def environment(self, task: Task) -> Environment:
-        """A fresh rollout on the task."""
-        served = self._served["test" if self._has_tests and task.id.startswith("test/") else "train"]
-        return Conversation(lambda ask: served.play(task, ask))
-
-    def _load(self, served: str, split: Split) -> list[Task]:
-        taskset = self._served[served].env.taskset
-        found = taskset.take(self._num_tasks) if self._num_tasks else taskset
-        return [Task(f"{split}/{one.data.idx}", one.data.model_dump(mode="json")) for one in found]
 
 
 class Served:
@@ -72,47 +30,66 @@ class Served:
 
     def __init__(self, name: str, config: Mapping[str, Any]) -> None:
         own = {**config, "taskset": {**config.get("taskset", {}), "id": name}}
-        self.env: Env[Any] = load_environment(local_config(resolve_env_config(own), name))
-        self._seat = policy_seat(self.env, name)
-        pinned = getattr(self.env.config, self._seat).harness
-        self._in_process = pinned is None and default_harness_id(name) == "bash"
+        self.env: Any = load_environment(local_config(resolve_env_config(own)))
+        self._seats = agent_config_fields(self.env.config)
+        self._seat = policy_seat(self._seats, name)
+        self._task_class: Any = type(self.env.taskset).task_type()
+        self._in_process = self._seats[self._seat].harness is None and default_harness_id(name) == "bash"
         self._holder: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Interception] | None = None
         self._released = asyncio.Event()
         self._num_users = 0
 
     async def play(self, task: Task, ask: Ask) -> Turn:
-        """One episode of the env. Raises RolloutError where verifiers calls it failed."""
+        """Play one episode of the env. Raise RolloutError where verifiers calls it failed."""
         interception = await self._enter()
+        asking: list[str] = []
+
+        def note(trace: Any) -> None:
+            interception.policy.asks[trace.id] = ask
+            asking.append(trace.id)
+
         try:
-            return await self._play(interception, task, ask)
+            return await self._play(interception, task, note)
         finally:
+            for trace_id in asking:  # further requests of the episode are refused
+                interception.policy.asks.pop(trace_id, None)
             await self._leave()
 
-    async def _play(self, interception: Interception, given: Task, ask: Ask) -> Turn:
-        task = self._task_class(self._data_class.model_validate(given.data), self.env.config.taskset.task)
+    async def _play(self, interception: Interception, given: Task, note: Any) -> Turn:
+        data = self._task_class.data_type().model_validate(given.data)
+        task = self._task_class(data, self.env.config.taskset.task)
         traced = TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
         episode = Episode(env=EnvInfo(id=self.env.config.env_id), task=traced)
-        seats: list[Seat] = []
 
-        def seat(name: str, config: AgentConfig) -> Seat:
+        def seat(name: str, config: AgentConfig) -> Any:
             is_policy = name == self._seat
-            agent = Seat(self._resolve(config, is_policy), name, interception, self._task_class, episode.traces)
-            if is_policy:
-                agent.ask = ask
-                if self._in_process:
-                    agent.harness = ChatLoop(agent.config.harness, interception)
-            seats.append(agent)
+            agent = _EpisodeAgent(
+                self._resolve(config, is_policy),
+                interception=interception,
+                name=name,
+                shared_tools=interception.shared_tools,
+                task_cls=self._task_class,
+                gate=None,
+                completed=episode.traces,
+                on_trace=note if is_policy else None,
+                on_discard=None,
+                warned_resources=set(),
+            )
+            if is_policy and self._in_process:
+                agent.harness = ChatLoop(agent.config.harness, interception)
             return agent
 
         agents = Agents(self.env.config, seat)
         try:
-            await self.env.setup(agents)
-            await self.env.run(task, agents)
-            await self.env.finalize(task, episode)
-        finally:
-            for one in seats:
-                one.forget()
+            async with asyncio.timeout(self.env.config.timeout.episode):
+                await self.env.setup(agents)
+                await self.env.run(task, agents)
+            async with asyncio.timeout(self.env.config.timeout.finalize):
+                await self.env.finalize(task, episode)
+        except TimeoutError as error:
+            said = "the env's time is over (`timeout.episode`, `timeout.finalize`, or a limit of its own)"
+            raise RolloutError("environment_error", said) from error
         return self._turn(episode)
 
     def _turn(self, episode: Any) -> Turn:
@@ -132,16 +109,8 @@ class Served:
         harness = NullHarnessConfig(id="null") if is_ours else default_agent_harness(self.env.config.taskset.id)
         return resolve_agent(config, model=MODEL, client=POLICY if is_policy else None, harness=harness)
 
-    @cached_property
-    def _task_class(self) -> Any:
-        return type(self.env.taskset).task_type()
-
-    @cached_property
-    def _data_class(self) -> Any:
-        return self._task_class.data_type()
-
     async def _enter(self) -> Interception:
-        """The shared resources, for one more episode, which must call `_leave`."""
+        """Return the shared resources, for one more episode, which must call `_leave`."""
         loop = asyncio.get_running_loop()
         if self._holder is None or self._holder.done() or self._holder.get_loop() is not loop:
             self._num_users, self._ready, self._released = 0, loop.create_future(), asyncio.Event()
@@ -166,39 +135,28 @@ class Served:
     async def _hold(self, ready: "asyncio.Future[Interception]", released: asyncio.Event) -> None:
         """Keep the shared resources open. It runs in a task of its own, which opens and closes all of them."""
         try:
-            async with self.env.shared_tools() as tools:
-                interception = Interception(tools, self._needs_tunnel(tools))
-                async with interception.open(listens=self._listens(tools)):
-                    try:
-                        await self.env.start()
-                        ready.set_result(interception)
-                        await released.wait()
-                    finally:
-                        await self.env.stop()
+            async with self.env.shared_tools() as tools, Interception(tools, self._needs_tunnel(tools)) as interception:
+                try:
+                    await self.env.start()
+                    ready.set_result(interception)
+                    await released.wait()
+                finally:
+                    await self.env.stop()
         except Exception as error:
             if ready.done():
                 raise
             ready.set_exception(error)
 
-    def _toolsets(self) -> list[Any]:
-        return list(self._task_class.toolsets(self.env.config.taskset.task))
-
-    def _listens(self, tools: Mapping[str, Any]) -> bool:
-        """Whether anything outside of this process asks: a harness that is a program, or a server of tools."""
-        seats = len(agent_config_fields(self.env.config))
-        return not self._in_process or seats > 1 or bool(tools) or bool(self._toolsets())
-
     def _needs_tunnel(self, tools: Mapping[str, Any]) -> bool:
-        configs = agent_config_fields(self.env.config).values()
-        is_local = all(runtime_is_local(config.runtime) for config in configs)
-        return bool(requires_tunnel(is_local, [toolset.config for toolset in self._toolsets()], tools.values()))
+        is_local = all(runtime_is_local(config.runtime) for config in self._seats.values())
+        own_servers = [server.config for server in self._task_class.toolsets(self.env.config.taskset.task)]
+        return bool(requires_tunnel(is_local, own_servers, tools.values()))
 
 
-def policy_seat(env: Any, name: str) -> str:
-    """The name of the policy's seat: the one that has no endpoint of its own. Raises UserError if it is not one, or is
-    limited by tokens, which an environment does not see."""
-    seats = agent_config_fields(env.config)
-    free: list[str] = [seat for seat, config in seats.items() if config.client is None]
+def policy_seat(seats: Mapping[str, AgentConfig], name: str) -> str:
+    """Return the name of the policy's seat: the one that has no endpoint of its own. Raise UserError if it is not one,
+    or is limited by tokens, which an environment does not see."""
+    free = [seat for seat, config in seats.items() if config.client is None]
     if len(free) != 1:
         raise UserError(
             f"verifiers:{name}: {len(free)} of its seats ({', '.join(seats)}) have no `client` of their own; exactly "
@@ -214,7 +172,7 @@ def policy_seat(env: Any, name: str) -> str:
     return free[0]
 
 
-def local_config(config: Any, name: str) -> Any:
+def local_config(config: Any) -> Any:
     """Return the config with seats on this machine by default: verifiers' own default is a paid service."""
     seats = {
         seat: one.model_copy(update={"runtime": SubprocessConfig()})
@@ -222,18 +180,3 @@ def local_config(config: Any, name: str) -> Any:
         if "runtime" not in one.model_fields_set
     }
     return config.model_copy(update=seats)
-
-
-def split_of(data: Mapping[str, Any]) -> Split:
-    """The split that a task belongs to, by its content and not by its place."""
-    text = json.dumps({key: value for key, value in data.items() if key != "idx"}, sort_keys=True)
-    return split_by_hash(text)
-
-
-def merge(config: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with the change's fields; tables are merged."""
-    merged = dict(config)
-    for key, value in change.items():
-        old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return merged

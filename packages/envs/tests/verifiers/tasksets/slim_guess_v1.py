@@ -1,4 +1,7 @@
-"""A game of several turns in verifiers v1: the env is the user, and says whether a guess is too high or too low."""
+"""A game of several turns in verifiers v1: the env is the user, and says whether a guess is too high or too low.
+
+With `twice` the player plays two games beside each other, which one conversation cannot hold.
+"""
 
 import itertools
 import re
@@ -24,10 +27,14 @@ class GuessTask(vf.Task[Data, vf.State, vf.TaskConfig]):
 
 class GuessConfig(vf.EnvConfig):
     player: vf.AgentConfig = vf.AgentConfig(max_turns=6)
+    twice: bool = False
 
 
 class GuessEnv(vf.Env[GuessConfig]):
     async def run(self, task, agents):
+        if self.config.twice:
+            await agents.player.run(task)
+            await agents.player.run(task.with_data(prompt="another question"))
         found = 0.0
         async with agents.player.interaction(task) as interaction:
             segment = await interaction.turn()
