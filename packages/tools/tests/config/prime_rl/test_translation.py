@@ -15,7 +15,7 @@ from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
 from slimrl_tools.commands.translate import run_translate
 from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
-from slimrl_tools.prime_rl.rules import Renamed, Table, find_outcome, is_listed
+from slimrl_tools.prime_rl.rules import Table, find_outcome, is_listed
 from tests.project.distributions import ROOT
 from tests.project.pages import unknown_settings
 
@@ -181,7 +181,7 @@ def test_every_new_name_is_a_setting(table: Table, config_class: type[CommandCon
                 outcome = find_outcome(table, path, value, {})
             except (TypeError, ValueError):
                 continue  # a value of another type than the key has
-            if isinstance(outcome, Renamed):
+            if outcome and outcome.kind == "renamed":
                 found += 1
                 locate(root, outcome.path, pattern)
     assert found > 50
