@@ -57,7 +57,7 @@ def test_weights_arrive_whole_and_with_a_card_of_the_repositorys_name(run, tmp_p
     for name in ("model-00001-of-00002.safetensors", "config.json", "adapter/adapter_model.safetensors"):
         assert (got / name).read_bytes() == (weights / name).read_bytes()
     assert find_damage(got) == "" and find_damage(got / "adapter") == ""
-    assert (got / "adapter" / "README.md").read_text() == "It loads `base`, says it.\n"
+    assert (got / "adapter" / "README.md").read_text() == "It loads `HuggingFaceTB/SmolLM2-135M-Instruct`.\n"
     card = ModelCard.load(got / "README.md")
     assert card.data.eval_results[0].metric_value == 0.875
     assert 'name = "me/mine"' in card.text
