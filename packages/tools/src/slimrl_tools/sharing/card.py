@@ -59,7 +59,7 @@ def card_text(facts: RunFacts, has_picture: bool, repository: str = "", is_adapt
     config = facts.config
     recipe, differences = recognise(config) or (None, ())
     names = {name for _, metrics in facts.stages for name in metrics if not IN_OTHER_TABLE.fullmatch(name)}
-    values = {
+    values: dict[str, Any] = {
         **{"facts": facts, "config": config, "is_rl": isinstance(config, RLConfig), "is_adapter": is_adapter},
         **{"has_picture": has_picture, "name": repository or model_name(facts)},
         "metrics": {name: [metrics.get(name) for _, metrics in facts.stages] for name in sorted(names)},
