@@ -5,6 +5,7 @@ import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from huggingface_hub import ModelCard, try_to_load_from_cache
@@ -14,11 +15,11 @@ from slimrl.config.data import ExpertDataConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainingRunConfig
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_json, read_regular
-from slimrl.launch.held_out import recall_stage
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.series import Series, load_series
 from slimrl.monitor.summary import Stage
+from slimrl.plugins import call
 from slimrl.types import Metrics
 from slimrl_tools.doctor.software import version_of
 
@@ -82,7 +83,9 @@ def read_facts(run_dir: Path, weights: Path) -> RunFacts:
     step = int(found[1])
     is_last, summary = step == config.max_steps, run_dir / "summary.json"
     slugs = ("base", "start", "final" if is_last else f"step_{step}")
-    stages = {slug: stage for slug in slugs if (stage := recall_stage(run_dir, slug, lambda damage: None))}
+    # Imported when it is called: it loads transformers, which `slimrl push --help` need not wait for.
+    recall = partial(call, "slimrl.launch.held_out:recall_stage", run_dir)
+    stages = {slug: stage for slug in slugs if (stage := recall(slug, lambda damage: None))}
     return RunFacts(
         config=config,
         step=step,
