@@ -7,6 +7,7 @@ from statistics import median
 from slimrl.monitor.findings import Finding
 from slimrl_tools.check import subjects
 from slimrl_tools.check.subjects import Subject
+from slimrl_tools.check.timing import MADE, START, Call
 from slimrl_tools.check.trial import SCRIPT_ERROR, Played
 
 HELD_NOTE_S, HELD_PROBLEM_S = 0.1, 0.5
@@ -88,16 +89,15 @@ def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
 def time_findings(plays: Sequence[Sequence[Played]]) -> Iterator[Finding]:
     """Yield findings on how long a call blocks the event loop, and on the duration of a step. Each element of `plays`
     holds the plays of one episode."""
-    # Other programs on the machine only slow an episode down, so its fastest play counts.
-    worst = max((min(repeated, key=lambda one: one.hold_s) for repeated in plays), key=lambda one: one.hold_s)
+    calls = [(repeated[0], call) for repeated in plays for call in _fastest(repeated)]
+    one, worst = max(calls, key=lambda pair: pair[1].hold_s)
     text = f"a call holds all other episodes for {worst.hold_s * 1000:.1f} ms at most"
     if worst.hold_s < HELD_NOTE_S:
         yield subjects.BLOCKING.ok(text)
     else:
         tell = subjects.BLOCKING.note if worst.hold_s < HELD_PROBLEM_S else subjects.BLOCKING.problem
-        yield tell(f"{text} (with {worst})", subjects.BLOCKING.remedy)
-    each_step = (zip(*(one.rollout.env_s[1:] for one in repeated), strict=False) for repeated in plays)
-    steps = [min(seconds) for steps in each_step for seconds in steps]
+        yield tell(f"{text} ({worst.name} of {one})", subjects.BLOCKING.remedy)
+    steps = [call.seconds for _, call in calls if call.name not in (MADE, START)]
     if not steps:
         yield subjects.TIME_OF_STEP.note("no step was made")
         return
@@ -121,6 +121,15 @@ def _difference(first: Played, other: Played) -> str:
         if here != there:
             return f"as message {place} {here['content']!r:.100} and then {there['content']!r:.100}"
     return f"{len(one.messages)} messages and then {len(two.messages)}"
+
+
+def _fastest(plays: Sequence[Played]) -> list[Call]:
+    """Return the calls of an episode that was played several times, each with its shortest time, since other programs
+    on the machine only slow calls down."""
+    return [
+        Call(calls[0].name, min(call.seconds for call in calls), min(call.hold_s for call in calls))
+        for calls in zip(*(one.calls for one in plays), strict=False)
+    ]
 
 
 def _numbers(rewards: Sequence[float]) -> str:

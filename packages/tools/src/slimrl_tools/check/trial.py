@@ -2,12 +2,10 @@
 
 import asyncio
 import math
-import time
-import types
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Literal
+from typing import Literal
 
 from slimrl.environments.scripts import play_script
 from slimrl.errors import UserError
@@ -18,6 +16,7 @@ from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, r
 from slimrl.rollout.places import run_groups
 from slimrl.rollout.self_play import self_play_specs
 from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Taskset
+from slimrl_tools.check.timing import Call, TimedTaskset
 
 Replies = Sequence[list[int]]  # token ids, each reply with its end
 # The player of an episode: a script, or one that gives a useless reply: no word, nonsense, a copy of the prompt, or a
@@ -28,14 +27,13 @@ SCRIPT_ERROR = "script_error"  # the failure of an episode whose script failed
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One episode on a task. `what` names the script, or the useless reply. `hold_s` is the longest time for which a
-    replay blocked the event loop, in seconds."""
+    """One episode on a task. `what` names the script, or the useless reply. `calls` has the calls of a replay."""
 
     kind: Kind
     what: str
     task: Task
     rollout: Rollout
-    hold_s: float = 0.0
+    calls: Sequence[Call] = ()
 
     @property
     def replies(self) -> Replies:
@@ -97,9 +95,9 @@ class Trial:
 
     async def replay(self, first: Played, taskset: Taskset | None = None, task: Task | None = None) -> Played:
         """Play an episode with the same replies as another one, in another taskset or on another task, if given."""
-        spec = self._spec(taskset or self.taskset, task or first.task)
-        rollout, hold_s = await _with_longest_hold(run_episode(spec, self._context(first.replies)))
-        return Played(first.kind, first.what, spec.task, rollout, hold_s)
+        timed, task = TimedTaskset(taskset or self.taskset), task or first.task
+        rollout = await run_episode(self._spec(timed, task), self._context(first.replies))
+        return Played(first.kind, first.what, task, rollout, timed.calls)
 
     async def play_constant(self, kind: Kind, what: str, task: Task, reply: str, first: Replies = ()) -> Played:
         """Play an episode in which the policy always gives the same reply, after the `first` replies. In self-play it
@@ -121,24 +119,6 @@ class Trial:
 
     def _spec(self, taskset: Taskset, task: Task) -> EpisodeSpec:
         return EpisodeSpec(taskset, task, SamplingParams(self.limits.seq_len, seed=self.seed))
-
-
-@types.coroutine
-def _with_longest_hold(work: Coroutine[Any, Any, Rollout]) -> Generator[Any, Any, tuple[Rollout, float]]:
-    """Await an episode, and return it with the longest time between two of its waits, in seconds: an environment that
-    computes, or sleeps without `await`, blocks the event loop and thereby all other episodes."""
-    resume, value, longest = work.send, None, 0.0
-    while True:
-        began = time.perf_counter()
-        try:
-            waiting_for = resume(value)
-        except StopIteration as result:
-            return result.value, max(longest, time.perf_counter() - began)
-        longest = max(longest, time.perf_counter() - began)
-        try:
-            resume, value = work.send, (yield waiting_for)
-        except BaseException as error:  # as with `await`, cancellation and time-outs are raised in the coroutine
-            resume, value = work.throw, error
 
 
 class _PoliteClient(ReplayClient):
