@@ -12,7 +12,7 @@ import check_installed  # noqa: F401  # ends the script where slimrl is missing
 
 from slimrl.errors import UserError
 from slimrl_search.scripts.live import open_window
-from slimrl_tools.curves.overlay import PICTURE, PlotRequest, plot_request
+from slimrl_tools.curves.overlay import PICTURE, plot_runs
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     arguments = parser.parse_args()
     picture = arguments.output or arguments.run / PICTURE
     try:
-        plot_request(PlotRequest([arguments.run]), picture)
+        plot_runs([arguments.run], picture)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -24,6 +24,7 @@ IGNORED = {
     "dist",
     "build",
     "src",
+    "theirs",  # settings of other trainers, for tests
 }
 
 

@@ -57,20 +57,16 @@ def cpu_limit(root: Path = ROOT) -> float:
 def load_note(num_threads: int) -> str:
     """Return a line on other programs that leave too few cores for `num_threads`; empty if they leave enough. It takes
     `LOOK_S`, in which this process must not compute."""
-    return describe_load(num_threads, busy_cores(), num_cores())
+    busy, num = busy_cores(), num_cores()
+    if num_threads - (num - busy) <= LITTLE * num_threads:
+        return ""
+    return f"other programs use {busy:.1f} of {num} cores: everything takes longer than on a quiet machine"
 
 
 def busy_cores() -> float:
     """Return the number of cores of this process that are busy while it sleeps for `LOOK_S`."""
     percent: list[float] = psutil.cpu_percent(LOOK_S, percpu=True)
     return sum(percent[core] for core in _own_cores() if core < len(percent)) / 100
-
-
-def describe_load(num_threads: int, busy: float, num_cores: int) -> str:
-    """Return the line for `num_threads`, where `busy` of the cores are in use; empty if enough are free."""
-    if num_threads - (num_cores - busy) <= LITTLE * num_threads:
-        return ""
-    return f"other programs use {busy:.1f} of {num_cores} cores: everything takes longer than on a quiet machine"
 
 
 def num_cores() -> int:

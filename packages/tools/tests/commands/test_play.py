@@ -84,7 +84,7 @@ def own(tmp_path: Path) -> str:
 def played(argv: list[str], typed: str) -> str:
     """What the person saw."""
     screen = io.StringIO()
-    terminal = Terminal(("/again", "/expert"), io.StringIO(typed), screen)
+    terminal = Terminal(io.StringIO(typed), screen)
     assert run_play(load(PlayConfig, argv, {}), terminal) == 0
     return screen.getvalue()
 

@@ -102,7 +102,7 @@ def played(typed: str, seat: Seating, *argv: str) -> str:
     screen = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("slimrl_tools.commands.play.seat_model", seat)
-        assert run_play(resolved(*argv), Terminal(("/again", "/expert"), io.StringIO(typed), screen)) == 0
+        assert run_play(resolved(*argv), Terminal(io.StringIO(typed), screen)) == 0
     return screen.getvalue()
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -16,10 +17,10 @@ from slimrl.errors import UserError
 from slimrl.monitor.findings import Finding, Level
 from slimrl.plugins import PROBES as OF_PLUGINS
 from slimrl.plugins import call, names
-from slimrl_tools.doctor.probes import PROBES, Look, Probe, all_probes, look
+from slimrl_tools.doctor.probes import PROBES, Probe, all_probes, look
 
 
-def probes(**looks: Look) -> list[Probe]:
+def probes(**looks: Callable[[], Iterable[Finding]]) -> list[Probe]:
     return [Probe(name, one, limit_s=0.3) for name, one in looks.items()]
 
 

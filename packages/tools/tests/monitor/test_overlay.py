@@ -10,7 +10,7 @@ from slimrl.config.reading.load import load
 from slimrl.config.reading.write import write_config
 from slimrl.config.run import RLConfig
 from slimrl.monitor.sinks import JsonlSink, Monitor
-from slimrl_tools.curves.overlay import PlotRequest, draw_request, group_runs
+from slimrl_tools.curves.overlay import draw_runs, group_runs
 
 ENV = ["--orchestrator.env", '[{id="reverse-text"}]']
 
@@ -34,7 +34,7 @@ def test_runs_that_differ_in_the_seed_alone_are_one_band(tmp_path):
     seeds = [write_run(tmp_path / f"lr_seed_{seed}", "--seed", str(seed)) for seed in range(3)]
     other = write_run(tmp_path / "high", "--trainer.optim.lr", "1e-3")
     assert [(group.label, len(group.runs)) for group in group_runs([*seeds, other])] == [("lr", 3), ("high", 1)]
-    figure = draw_request(PlotRequest([*seeds, other], ["reward/mean"]))
+    figure = draw_runs([*seeds, other], ["reward/mean"])
     [axes] = figure.axes
     assert axes.get_legend_handles_labels()[1] == ["lr (3 runs)", "high"]
     assert len(axes.collections) == 1  # the band of the seeds; one run has none
@@ -42,7 +42,7 @@ def test_runs_that_differ_in_the_seed_alone_are_one_band(tmp_path):
 
 def test_a_few_steps_are_a_line_and_evaluations_are_dotted(tmp_path):
     run = write_run(tmp_path / "short", num_steps=4)
-    figure = draw_request(PlotRequest([run], ["reward/mean", "held_out/reward_greedy"]))
+    figure = draw_runs([run], ["reward/mean", "held_out/reward_greedy"])
     lines = [axes.lines[0] for axes in figure.axes]
     assert [(line.get_linestyle(), line.get_marker()) for line in lines] == [("-", "o"), (":", "o")]
     assert lines[0].get_ydata().tolist() == [0.0, 0.05, 0.1, 0.15]
@@ -62,7 +62,7 @@ def test_directories_of_one_name_are_told_apart_by_those_around_them(tmp_path):
 
 def test_several_runs_have_a_panel_for_each_metric_that_matters(tmp_path):
     runs = [write_run(tmp_path / name, "--trainer.optim.lr", lr) for name, lr in (("a", "1e-4"), ("b", "1e-5"))]
-    assert titles(draw_request(PlotRequest(runs))) == ["reward/mean", "held_out/reward_greedy", "policy entropy (nats)"]
+    assert titles(draw_runs(runs)) == ["reward/mean", "held_out/reward_greedy", "policy entropy (nats)"]
 
 
 @pytest.mark.slow
@@ -71,14 +71,14 @@ def test_the_picture_of_one_run_is_its_training_picture(tmp_path, capsys):
     assert run(["plot", str(directory)]) == 0
     assert capsys.readouterr().out == f"{directory / 'metrics.png'}\n"
     assert imread(directory / "metrics.png").shape[1] > 1000
-    assert titles(draw_request(PlotRequest([directory]))) == ["reward", "policy entropy (nats)"]
+    assert titles(draw_runs([directory])) == ["reward", "policy entropy (nats)"]
 
 
 def test_smoothing_is_chosen_and_zero_leaves_values_as_they_are(tmp_path):
     directory = write_run(tmp_path / "run")
-    [axes] = draw_request(PlotRequest([directory], ["reward/mean"], reach=0)).axes
+    [axes] = draw_runs([directory], ["reward/mean"], reach=0).axes
     assert axes.lines[0].get_ydata().tolist() == axes.lines[1].get_ydata().tolist()
-    [axes] = draw_request(PlotRequest([directory], ["reward/mean"], reach=5)).axes
+    [axes] = draw_runs([directory], ["reward/mean"], reach=5).axes
     assert axes.lines[1].get_ydata()[0] == pytest.approx(0.125)
 
 

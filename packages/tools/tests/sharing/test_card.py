@@ -19,9 +19,17 @@ from slimrl_tools.sharing.places import shareable, shareable_text
 pytestmark = pytest.mark.slow
 
 
-def test_a_card_has_the_runs_numbers_as_text_and_as_metadata(tmp_path):
-    run = finished_run(tmp_path / "my_run")
-    weights = run / "weights" / "step_2"
+@pytest.fixture
+def run(tmp_path):
+    return finished_run(tmp_path / "my_run")
+
+
+@pytest.fixture
+def weights(run):
+    return run / "weights" / "step_2"
+
+
+def test_a_card_has_the_runs_numbers_as_text_and_as_metadata(run, weights):
     assert write_card(run, weights) == weights / "README.md"
     card = ModelCard.load(weights / "README.md")
     assert (card.data.base_model, card.data.license) == ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0")
@@ -40,18 +48,14 @@ def test_a_card_has_the_runs_numbers_as_text_and_as_metadata(tmp_path):
     assert (weights / "training.png").read_bytes() == (run / "training.png").read_bytes()
 
 
-def test_a_card_damages_no_weights_and_tells_no_places(tmp_path):
-    run = finished_run(tmp_path / "my_run")
-    weights = run / "weights" / "step_2"
+def test_a_card_damages_no_weights_and_tells_no_places(run, weights, tmp_path):
     write_card(run, weights)
     check_sums(weights)
     assert 'output_dir = "my_run"' in (weights / "README.md").read_text()
     assert str(tmp_path) not in (weights / "README.md").read_text()
 
 
-def test_a_card_is_renewed_until_somebody_edits_it(tmp_path):
-    run = finished_run(tmp_path / "my_run")
-    weights = run / "weights" / "step_2"
+def test_a_card_is_renewed_until_somebody_edits_it(run, weights):
     write_card(run, weights)
     assert write_card(run, weights)
     text = (weights / "README.md").read_text()
@@ -60,21 +64,21 @@ def test_a_card_is_renewed_until_somebody_edits_it(tmp_path):
     assert "# My SmolLM2" in (weights / "README.md").read_text()
 
 
-def test_a_card_of_a_step_that_was_not_evaluated_says_so(tmp_path):
-    run = finished_run(tmp_path / "my_run")
-    os.rename(run / "weights" / "step_2", run / "weights" / "step_1")
+def test_a_card_of_a_step_that_was_not_evaluated_says_so(run, weights):
+    os.rename(weights, run / "weights" / "step_1")
     card = ModelCard.load(write_card(run, run / "weights" / "step_1"))
     assert card.data.eval_results is None
     assert "The weights of step 1 themselves were not evaluated" in card.text
     assert "time, evaluations" not in card.text  # which is that of the whole run
 
 
-def test_damaged_files_of_a_run_leave_out_what_they_would_tell(tmp_path):
-    run = finished_run(tmp_path / "my_run")
+def test_damaged_files_of_a_run_leave_out_what_they_would_tell(run, weights):
     (run / "held_out" / "final.json").write_text("{")
-    (run / "summary.json").write_text("[")
-    card = ModelCard.load(write_card(run, run / "weights" / "step_2"))
+    card = ModelCard.load(write_card(run, weights))
     assert card.data.eval_results is None and "not evaluated" in card.text
+    (run / "summary.json").write_text("[")
+    with pytest.raises(UserError, match=r"summary\.json is no JSON"):
+        write_card(run, weights)
 
 
 def test_supervised_runs_have_cards_too(tmp_path):
@@ -171,7 +175,6 @@ def test_secrets_in_free_text_are_hidden():
         (".jsonl", '{"n": 1.50}\n{"path": "/a/b"}\n', '{"n": 1.50}\n{"path": "b"}\n'),
         (".jsonl", '{"n": 1}\n{"path": "/a/b', '{"n": 1}\n'),
         (".toml", 'a = {}\nb = [{c = "~/d"}]\n', 'a = {}\n\n[[b]]\nc = "d"\n'),
-        (".md", "It loads `/home/me/base`.\n", "It loads `base`.\n"),
     ],
 )
 def test_files_are_shared_in_their_own_format(suffix, text, shared):
@@ -182,8 +185,8 @@ def test_a_cards_settings_are_the_runs_but_for_places(tmp_path):
     prompt = "Answer with yes / or /b/c here"
     args = {"prompt": prompt, "corpus": "file:///home/me/x", "judge": {"base_url": "http://10.1.2.3:8000/v1"}}
     run = finished_run(tmp_path / "run", "--orchestrator.env.0.args", json.dumps(args))
-    settings = tomllib.loads(read_facts(run, run / "weights" / "step_2").settings)
+    card = write_card(run, run / "weights" / "step_2").read_text()
+    settings = tomllib.loads(card.partition("```toml\n")[2].partition("```")[0])
     shared = {"prompt": prompt, "corpus": "x", "judge": {"base_url": "http://host.invalid:8000/v1"}}
     assert settings["orchestrator"]["env"][0]["args"].items() >= shared.items()
-    card = write_card(run, run / "weights" / "step_2").read_text()
     assert f'prompt = "{prompt}"' in card and "/home/me" not in card and "10.1.2.3" not in card

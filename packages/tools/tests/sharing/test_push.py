@@ -40,6 +40,26 @@ def run(tmp_path_factory) -> Path:
     return finished_run(tmp_path_factory.mktemp("push") / "my_run", adapter=True)
 
 
+@pytest.fixture
+def hub():
+    with fake_hub() as hub:
+        yield hub
+
+
+def pushed(hub, *words):
+    """The output of a command that must go well."""
+    status, said, errors = push(*words, endpoint=hub.endpoint)
+    assert status == 0, errors
+    return said
+
+
+def refused(hub, *words, **variables):
+    """The errors of a command that must be refused."""
+    status, _, errors = push(*words, endpoint=hub.endpoint, **variables)
+    assert status == 2
+    return errors
+
+
 def download(hub, repository, directory, revision="main"):
     for name, content in hub.files(repository, revision).items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
@@ -47,17 +67,15 @@ def download(hub, repository, directory, revision="main"):
     return directory
 
 
-def test_weights_arrive_whole_and_with_a_card_of_the_repositorys_name(run, tmp_path):
-    with fake_hub() as hub:
-        status, said, errors = push(run, "mine", "--private", endpoint=hub.endpoint)
-        assert (status, said.splitlines()[-1]) == (0, f"{hub.endpoint}/me/mine"), errors
-        assert hub.repos["me/mine"]["private"]
-        got = download(hub, "me/mine", tmp_path)
+def test_weights_arrive_whole_and_with_a_card_of_the_repositorys_name(run, tmp_path, hub):
+    assert pushed(hub, run, "mine", "--private").splitlines()[-1] == f"{hub.endpoint}/me/mine"
+    assert hub.repos["me/mine"]["private"]
+    got = download(hub, "me/mine", tmp_path)
     weights = run / "weights" / "step_2"
     for name in ("model-00001-of-00002.safetensors", "config.json", "adapter/adapter_model.safetensors"):
         assert (got / name).read_bytes() == (weights / name).read_bytes()
     assert find_damage(got) == "" and find_damage(got / "adapter") == ""
-    assert (got / "adapter" / "README.md").read_text() == "It loads `base`, says it.\n"
+    assert (got / "adapter" / "README.md").read_text() == "It loads `HuggingFaceTB/SmolLM2-135M-Instruct`.\n"
     card = ModelCard.load(got / "README.md")
     assert card.data.eval_results[0].metric_value == 0.875
     assert 'name = "me/mine"' in card.text
@@ -65,11 +83,9 @@ def test_weights_arrive_whole_and_with_a_card_of_the_repositorys_name(run, tmp_p
     assert not (weights / "README.md").exists()  # nothing was written here
 
 
-def test_an_adapter_goes_alone_and_names_a_base_that_others_have(run, tmp_path):
-    with fake_hub() as hub:
-        status, _, errors = push(run, "me/adapter", "--what", "adapter", endpoint=hub.endpoint)
-        assert status == 0, errors
-        got = download(hub, "me/adapter", tmp_path)
+def test_an_adapter_goes_alone_and_names_a_base_that_others_have(run, tmp_path, hub):
+    pushed(hub, run, "me/adapter", "--what", "adapter")
+    got = download(hub, "me/adapter", tmp_path)
     assert sorted(path.name for path in got.iterdir()) == [
         "README.md", "SHA256SUMS", "adapter_config.json", "adapter_model.safetensors", "training.png",
     ]  # fmt: skip
@@ -81,15 +97,13 @@ def test_an_adapter_goes_alone_and_names_a_base_that_others_have(run, tmp_path):
     assert ModelCard.load(got / "README.md").data.to_dict()["library_name"] == "peft"
 
 
-def test_a_run_goes_without_rollouts_checkpoints_places_and_secrets(tmp_path):
+def test_a_run_goes_without_rollouts_checkpoints_places_and_secrets(tmp_path, hub):
     own = finished_run(tmp_path / "own_run")
     (own / "eval.toml").write_text(f'output_dir = "{own}"\nnote = "{KEY}"\n')
     (own / "plan.json").write_text('{"peak_gb": 3.5}')
     (own / "monitors.jsonl").write_text(f'{{"step": 1, "message": "{KEY}"}}\n{{"step": 2}}\n')
-    with fake_hub() as hub:
-        status, said, errors = push(own, "me/run", "--what", "run", endpoint=hub.endpoint)
-        assert status == 0, errors
-        files = hub.files("me/run")
+    said = pushed(hub, own, "me/run", "--what", "run")
+    files = hub.files("me/run")
     assert "files of rollouts stay here" in said
     assert not [name for name in files if "rollouts/" in name or name.endswith("greedy.jsonl") or "checkpoints" in name]
     assert {"run/config.toml", "run/metrics.jsonl", "run/summary.json", "run/held_out/final.json"} <= files.keys()
@@ -99,74 +113,74 @@ def test_a_run_goes_without_rollouts_checkpoints_places_and_secrets(tmp_path):
     assert KEY.encode() not in texts and str(tmp_path).encode() not in texts
 
 
-def test_rollouts_go_if_asked_for_unless_they_hold_a_key(tmp_path):
+def test_rollouts_go_if_asked_for_unless_they_hold_a_key(tmp_path, hub):
     own = finished_run(tmp_path / "own_run")
-    with fake_hub() as hub:
-        status, _, errors = push(own, "me/run", "--what", "run", "--rollouts", endpoint=hub.endpoint)
-        assert status == 0, errors
-        assert "run/rollouts/step_000000.jsonl" in hub.files("me/run")
-        (own / "rollouts" / "step_000001.jsonl").write_text(f'{{"messages": ["my key is {KEY}"]}}\n')
-        status, _, errors = push(own, "me/other", "--what", "run", "--rollouts", endpoint=hub.endpoint)
-        assert status == 2 and "step_000001.jsonl:1 has something that looks like a key" in errors
-        assert "me/other" not in hub.repos
+    pushed(hub, own, "me/run", "--what", "run", "--rollouts")
+    assert "run/rollouts/step_000000.jsonl" in hub.files("me/run")
+    (own / "rollouts" / "step_000001.jsonl").write_text(f'{{"messages": ["my key is {KEY}"]}}\n')
+    errors = refused(hub, own, "me/other", "--what", "run", "--rollouts")
+    assert "step_000001.jsonl:1 has something that looks like a key" in errors
+    assert "me/other" not in hub.repos
 
 
 @pytest.mark.nightly
-def test_an_upload_that_was_interrupted_goes_on_with_what_is_missing(run):
-    with fake_hub() as hub:
-        hub.refuse_uploads_after = 1
-        status, _, errors = push(run, "me/mine", endpoint=hub.endpoint)
-        assert status == 2 and "What has arrived is not sent again: `" in errors
-        assert f"slimrl push {run} me/mine` goes on" in errors
-        assert len(hub.puts) == 1 and hub.files("me/mine") == {}
-        hub.refuse_uploads_after = 1_000_000
-        status, _, errors = push(run, "me/mine", endpoint=hub.endpoint)
-        assert status == 0, errors
-        assert len(hub.puts) == len(set(hub.puts))  # none was sent twice
-        for name, content in hub.files("me/mine").items():
-            if name.endswith(".safetensors"):
-                assert content == (run / "weights" / "step_2" / name).read_bytes()
+def test_an_upload_that_was_interrupted_goes_on_with_what_is_missing(run, hub):
+    hub.refuse_uploads_after = 1
+    errors = refused(hub, run, "me/mine")
+    assert "What has arrived is not sent again: `" in errors
+    assert f"slimrl push {run} me/mine` goes on" in errors
+    assert len(hub.puts) == 1 and hub.files("me/mine") == {}
+    hub.refuse_uploads_after = 1_000_000
+    pushed(hub, run, "me/mine")
+    assert len(hub.puts) == len(set(hub.puts))  # none was sent twice
+    for name, content in hub.files("me/mine").items():
+        if name.endswith(".safetensors"):
+            assert content == (run / "weights" / "step_2" / name).read_bytes()
 
 
-def test_a_revision_is_a_branch_that_is_made(run):
-    with fake_hub() as hub:
-        status, said, errors = push(run / "weights" / "step_2", "me/a", "--revision", "best", endpoint=hub.endpoint)
-        assert (status, said.splitlines()[-1]) == (0, f"{hub.endpoint}/me/a/tree/best"), errors
-        assert hub.files("me/a") == {} and "config.json" in hub.files("me/a", "best")
+def test_a_revision_is_a_branch_that_is_made(run, hub):
+    said = pushed(hub, run / "weights" / "step_2", "me/a", "--revision", "best")
+    assert said.splitlines()[-1] == f"{hub.endpoint}/me/a/tree/best"
+    assert hub.files("me/a") == {} and "config.json" in hub.files("me/a", "best")
 
 
-def test_a_dry_run_lists_files_and_asks_nobody(run):
-    with fake_hub() as hub:
-        status, said, _ = push(run, "me/a", "--dry-run", endpoint=hub.endpoint, token="", HF_HUB_OFFLINE="1")
-        assert (status, hub.requests) == (0, [])
+def test_a_dry_run_lists_files_and_asks_nobody(run, hub):
+    status, said, _ = push(run, "me/a", "--dry-run", endpoint=hub.endpoint, token="", HF_HUB_OFFLINE="1")
+    assert (status, hub.requests) == (0, [])
     assert "30,000 B  model-00001-of-00002.safetensors" in said
     assert "README.md  (changed for the upload)" in said
     assert "nothing was uploaded; it would go to me/a, public if it is new" in said
 
 
-def test_ones_own_readme_goes_as_it_is(tmp_path):
+def test_ones_own_readme_goes_as_it_is(tmp_path, hub):
     own = finished_run(tmp_path / "own_run")
     (own / "weights" / "step_2" / "README.md").write_text("---\nlicense: mit\n---\nMine.\n")
-    with fake_hub() as hub:
-        assert push(own, "me/a", endpoint=hub.endpoint)[0] == 0
-        assert hub.files("me/a")["README.md"] == b"---\nlicense: mit\n---\nMine.\n"
+    pushed(hub, own, "me/a")
+    assert hub.files("me/a")["README.md"] == b"---\nlicense: mit\n---\nMine.\n"
 
 
 @pytest.mark.nightly
-def test_failures_name_what_to_do(run, tmp_path):
-    with fake_hub() as hub:
-        status, _, errors = push(run, "me/a", endpoint=hub.endpoint, token="", home=str(tmp_path))
-        assert status == 2 and "hf auth login" in errors and f"slimrl push {run} me/a" in errors
-        status, _, errors = push(run, "me/a", endpoint=hub.endpoint, token="hf_" + "wrong" * 5)
-        assert status == 2 and "does not take the token" in errors and "hf auth login" in errors
-        status, _, errors = push(run, "others/a", endpoint=hub.endpoint)
-        assert status == 2 and "may not write to others/a" in errors and "hf auth whoami" in errors
-        status, _, errors = push(run, "me/a", endpoint=hub.endpoint, HF_HUB_OFFLINE="1")
-        assert status == 2 and "env -u HF_HUB_OFFLINE" in errors
-        hub.repos["me/public"] = {"private": False, "branches": {"main": {}}}
-        status, _, errors = push(run, "me/public", "--private", endpoint=hub.endpoint)
-        assert status == 2 and "is there already, and public: nothing was uploaded" in errors
-        assert hub.puts == []
+@pytest.mark.parametrize(
+    ("words", "variables", "told"),
+    [
+        (["me/a"], {"token": "", "home": "HOME"}, ["hf auth login", "slimrl push ", " me/a"]),
+        (["me/a"], {"token": "hf_" + "wrong" * 5}, ["does not take the token", "hf auth login"]),
+        (["others/a"], {}, ["may not write to others/a", "hf auth whoami"]),
+        (["me/a"], {"HF_HUB_OFFLINE": "1"}, ["env -u HF_HUB_OFFLINE"]),
+        (["me/public", "--private"], {}, ["is there already, and public: nothing was uploaded"]),
+    ],
+)
+def test_failures_name_what_to_do(words, variables, told, run, tmp_path, hub):
+    hub.repos["me/public"] = {"private": False, "branches": {"main": {}}}
+    errors = refused(
+        hub, run, *words, **{name: value.replace("HOME", str(tmp_path)) for name, value in variables.items()}
+    )
+    assert all(part in errors for part in told), errors
+    assert hub.puts == []
+
+
+@pytest.mark.nightly
+def test_a_hub_that_does_not_answer_is_named(run):
     status, _, errors = push(run, "me/a")  # nobody listens there
     assert status == 2 and "cannot be reached" in errors and "goes on" in errors
 

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from slimrl.monitor.findings import Finding, Level
-from slimrl.types import StopReason
+from slimrl.monitor.findings import Finding
 from slimrl_tools.check import subjects
 from slimrl_tools.check.subjects import Subject
 from slimrl_tools.check.timing import MADE, START, Call
@@ -26,23 +25,31 @@ NOT_STARTED = "Mend `start`: it gives messages with a role and a text as content
 
 
 def failure_findings(played: Sequence[Played]) -> Iterator[Finding]:
-    """Yield a problem for each kind of failure, described by its first episode; always yield a finding on `garbage`."""
+    """Yield a problem for each kind of failure, described by its first episode; always yield findings on `garbage` and
+    `metrics`."""
     failed: dict[Subject, list[Played]] = {}
     for one in played:
         if one.rollout.failure and one.rollout.failure != LEFT:
-            failed.setdefault(subject_of(one), []).append(one)
+            failed.setdefault(_subject_of(one), []).append(one)
     for subject, (first, *others) in failed.items():
         yield subject.problem(
-            f"{1 + len(others)} of {len(played)} episodes failed; the first with {_describe(first)}: "
+            f"{1 + len(others)} of {len(played)} episodes failed; the first with {first}: "
             f"{first.rollout.failure_detail or first.rollout.failure}",
             NOT_STARTED if subject is subjects.OPENING else "",
         )
     if subjects.GARBAGE not in failed:
-        kinds = len({one.what for one in played if not one.is_script})
+        kinds = len({one.what for one in played if one.kind != "script"})
         yield subjects.GARBAGE.ok(f"{kinds} kinds of useless replies break nothing")
+    odd = (
+        f"`{name}` is {value} with {one}"
+        for one in played
+        for name, value in one.rollout.metrics.items()
+        if not math.isfinite(value)
+    )
+    yield subjects.METRICS.verdict(next(odd, ""))
 
 
-def subject_of(failed: Played) -> Subject:
+def _subject_of(failed: Played) -> Subject:
     """Return the subject that a failed episode belongs to."""
     failure = failed.rollout.failure
     if failure in FAILURES:
@@ -51,35 +58,20 @@ def subject_of(failed: Played) -> Subject:
         return Subject(failure.replace("_", " "), remedy="Read the message.")  # such as a judge that does not answer
     if not failed.rollout.turns and failure == "environment_error":
         return subjects.OPENING
-    return subjects.EXPERT if failed.is_script else subjects.GARBAGE
-
-
-def odd_metric(played: Sequence[Played]) -> str:
-    """Describe the first metric that is not finite; return an empty text if all are finite."""
-    return next(
-        (
-            f"`{name}` is {value} with {_describe(one)}"
-            for one in played
-            for name, value in one.rollout.metrics.items()
-            if not math.isfinite(value)
-        ),
-        "",
-    )
+    return subjects.EXPERT if failed.kind == "script" else subjects.GARBAGE
 
 
 def end_findings(played: Sequence[Played], max_turns: int) -> Iterator[Finding]:
     """Yield a finding on whether episodes finish by themselves: all scripted ones, or some of the others without a
     script. Yield nothing if every episode failed."""
     whole = [one for one in played if not one.rollout.failure]
-    ended = [one for one in whole if one.rollout.stop_reason is StopReason.DONE]
-    if scripts := [one for one in whole if one.is_script]:
-        if endless := [one for one in scripts if one not in ended]:
-            text = f"the episode of {_describe(endless[0])} did not end within {max_turns} turns"
-            yield subjects.ENDS.problem(text)
+    if scripts := [one for one in whole if one.kind == "script"]:
+        if endless := [one for one in scripts if not one.is_finished]:
+            yield subjects.ENDS.problem(f"the episode of {endless[0]} did not end within {max_turns} turns")
         else:
             longest = max(len(one.rollout.turns) for one in scripts)
             yield subjects.ENDS.ok(f"every script's episode ends, after {longest} turns at most")
-    elif ended:
+    elif any(one.is_finished for one in whole):
         yield subjects.ENDS.ok("episodes end by themselves")
     elif whole:
         yield subjects.ENDS.note(f"no episode ended within {max_turns} turns", subjects.ENDS.remedy)
@@ -90,36 +82,31 @@ def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
     `text`, `{who}` stands for the first episode and `{what}` for the difference."""
     for one, other in pairs:
         if one.course != other.course:
-            return text.format(who=_describe(one), what=difference(one, other))
+            return text.format(who=one, what=_difference(one, other))
     return ""
 
 
-def hold_finding(plays: Sequence[Sequence[Played]]) -> Finding:
-    """Return a finding on how long a call blocks the event loop. Each element of `plays` holds the plays of one
-    episode."""
-    calls = [(plays_of_one[0], call) for plays_of_one in plays for call in _fastest(plays_of_one)]
+def time_findings(plays: Sequence[Sequence[Played]]) -> Iterator[Finding]:
+    """Yield findings on how long a call blocks the event loop, and on the duration of a step. Each element of `plays`
+    holds the plays of one episode."""
+    calls = [(repeated[0], call) for repeated in plays for call in _fastest(repeated)]
     one, worst = max(calls, key=lambda pair: pair[1].hold_s)
     text = f"a call holds all other episodes for {worst.hold_s * 1000:.1f} ms at most"
     if worst.hold_s < HELD_NOTE_S:
-        return subjects.BLOCKING.ok(text)
-    level = Level.NOTE if worst.hold_s < HELD_PROBLEM_S else Level.PROBLEM
-    named = f"{text} ({worst.name} of {_describe(one)})"
-    return Finding(subjects.BLOCKING.name, level, named, subjects.BLOCKING.remedy)
-
-
-def time_finding(plays: Sequence[Sequence[Played]]) -> Finding:
-    """Return a finding on the duration of a step."""
-    calls = [call for plays_of_one in plays for call in _fastest(plays_of_one)]
-    steps = [call.seconds for call in calls if call.name not in (MADE, START)]
+        yield subjects.BLOCKING.ok(text)
+    else:
+        tell = subjects.BLOCKING.note if worst.hold_s < HELD_PROBLEM_S else subjects.BLOCKING.problem
+        yield tell(f"{text} ({worst.name} of {one})", subjects.BLOCKING.remedy)
+    steps = [call.seconds for _, call in calls if call.name not in (MADE, START)]
     if not steps:
-        return subjects.TIME_OF_STEP.note("no step was made")
+        yield subjects.TIME_OF_STEP.note("no step was made")
+        return
     text = f"{median(steps) * 1000:.2f} ms as a rule, {max(steps) * 1000:.1f} ms at most, of {len(steps)} steps"
-    if max(steps) < STEP_NOTE_S:
-        return subjects.TIME_OF_STEP.ok(text)
-    return subjects.TIME_OF_STEP.note(text, "A training step waits for the slowest episode: make it faster.")
+    slow = subjects.TIME_OF_STEP.note(text, "A training step waits for the slowest episode: make it faster.")
+    yield slow if max(steps) >= STEP_NOTE_S else subjects.TIME_OF_STEP.ok(text)
 
 
-def difference(first: Played, other: Played) -> str:
+def _difference(first: Played, other: Played) -> str:
     """Describe how two episodes differ that should be equal."""
     one, two = first.rollout, other.rollout
     if one.failure != two.failure:
@@ -147,8 +134,3 @@ def _fastest(plays: Sequence[Played]) -> list[Call]:
 
 def _numbers(rewards: Sequence[float]) -> str:
     return "[" + ", ".join(f"{reward:.6g}" for reward in rewards[:8]) + (", ...]" if len(rewards) > 8 else "]")
-
-
-def _describe(one: Played) -> str:
-    kind = "the script" if one.is_script else "the reply"
-    return f"{kind} `{one.what}` on task `{one.rollout.task_id:.60}`"

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -57,12 +57,11 @@ def opening_fault(messages: Sequence[Message]) -> str:
 
 def schema_fault(tool: Any) -> str:
     """Describe a fault of a tool's schema; return an empty text if there is none."""
-    function = tool.get("function") if isinstance(tool, dict) else None
-    if not isinstance(function, dict) or tool.get("type") != "function":
-        return 'it must be {"type": "function", "function": {...}}'
-    name, parameters = function.get("name"), function.get("parameters", {"type": "object", "properties": {}})
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        return f"`{name!s:.60}` is no name of a function"
+    match tool:
+        case {"type": "function", "function": {"name": str() as name, **function}} if NAME.fullmatch(name):
+            parameters: Any = function.get("parameters", {"type": "object"})
+        case _:
+            return 'it must be {"type": "function", "function": {"name": the name of a function, ...}}'
     if not isinstance(function.get("description", ""), str):
         return f"the description of `{name}` is no text"
     properties = parameters.get("properties", {}) if isinstance(parameters, dict) else None
@@ -98,25 +97,28 @@ def wrong_calls(tools: Sequence[Any]) -> dict[str, str]:
     }
 
 
-def calls_finding(tools: Sequence[Any], rollouts: Mapping[str, Rollout]) -> Finding:
-    """Return a finding on whether invalid calls are answered by messages. `rollouts` maps the fault of a call to the
-    rollout that starts with it."""
-    for name, rollout in rollouts.items():
-        if rollout.failure:
-            return TOOLS.problem(f"{name} breaks the episode: {rollout.failure_detail or rollout.failure}")
-        if len(rollout.turns) > 1 and not any(text.strip() for text in _answers(rollout)):
-            return TOOLS.problem(f"{name} is answered by an empty message")
-    return TOOLS.ok(f"{len(tools)} with schemas; {len(rollouts)} wrong calls are answered by messages")
+def tools_finding(tools: Sequence[Any], played: Sequence[Played]) -> Finding:
+    """Return a finding on whether the schemas of tools are valid, and wrong calls are answered by messages. `played`
+    has an episode that starts with each wrong call."""
+    if fault := next(filter(None, map(schema_fault, tools)), ""):
+        return TOOLS.problem(f"the schema of a tool is wrong: {fault}", SCHEMA_REMEDY)
+    for one in played:
+        if one.rollout.failure:
+            return TOOLS.problem(f"{one.what} breaks the episode: {one.rollout.failure_detail or one.rollout.failure}")
+        if len(one.rollout.turns) > 1 and not any(text.strip() for text in _answers(one.rollout)):
+            return TOOLS.problem(f"{one.what} is answered by an empty message")
+    return TOOLS.ok(f"{len(tools)} with schemas; {len(played)} wrong calls are answered by messages")
 
 
 def expert_calls(played: Sequence[Played]) -> Iterator[Finding]:
-    """Yield a note for each call in the expert's episodes that was answered by an error."""
+    """Yield a note on the first call in the expert's episodes that was answered by an error, if there is one."""
     for one in played:
         for message in one.rollout.messages[len(one.opening) :]:
             if message["role"] in ("user", "tool") and (error := ERROR.match(message["content"])):
-                text = f"a call of the expert was answered by `{error[1]:.200}` on task `{one.rollout.task_id:.60}`"
+                text = f"a call of the expert was answered by `{error[1]:.200}` on task `{one.task.id:.60}`"
                 remedy = "Mend the call, unless the expert is to show mistakes too: a warm-up learns it."
                 yield EXPERT_CALLS.note(text, remedy)
+                return
 
 
 def _answers(rollout: Rollout) -> list[str]:

@@ -1,15 +1,13 @@
 """Compares rewards: the expert must earn the most; silence, nonsense and a copied prompt must earn almost nothing."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from slimrl.environments.base import CONSTANT
 from slimrl.environments.scripts import EXPERT
-from slimrl.monitor.findings import Finding
+from slimrl.monitor.findings import Finding, Level
 from slimrl.stats import Estimate, paired_difference
-from slimrl.types import StopReason
 from slimrl_tools.check import subjects
 from slimrl_tools.check.subjects import Subject
 from slimrl_tools.check.trial import Played
@@ -18,49 +16,52 @@ RANDOM = "random"
 NOISE = 1e-9  # tolerance for sums of rewards
 COPY_SHARE = 0.5  # share of the expert's reward that a copied prompt must not reach
 CONSTANT_SHARE = 0.3  # a constant answer above this share of the expert's reward is worth a note
-NO_EXPERT = subjects.EXPERT.note(
-    "there is none, so it is not known that a right answer pays",
-    'Add `scripts = {"expert": ...}`: it shows that tasks can be done, and a warm-up learns from it.',
-)
 ByTask = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Earned:
-    """Rewards of the scripts, by script and task, in episodes that finished by themselves."""
+def reward_findings(played: Sequence[Played], has_expert: bool) -> Iterator[Finding]:
+    """Yield the findings on the rewards of scripts and useless replies. `has_expert` is True if the environment has a
+    script of this name, whose episodes may have failed."""
+    scripts = _by_player([one for one in played if one.kind == "script" and one.is_finished])
+    expert = scripts.get(EXPERT, {})
+    if expert:
+        yield (found := _expert_finding(expert, scripts))
+        if found.level is not Level.PROBLEM:  # without rewards of the expert there is nothing to compare with
+            yield _random_finding(expert, scripts.get(RANDOM))
+            if CONSTANT in scripts:
+                yield _constant_finding(expert, scripts[CONSTANT])
+    elif not has_expert:
+        remedy = 'Add `scripts = {"expert": ...}`: it shows that tasks can be done, and a warm-up learns from it.'
+        yield subjects.EXPERT.note("there is none, so it is not known that a right answer pays", remedy)
+    whole = [one for one in played if not one.rollout.failure]
+    if silent := [one for one in whole if one.kind == "nothing"]:
+        yield _silence_finding(max(silent, key=lambda one: one.rollout.reward))
+    if useless := [one for one in whole if one.kind == "garbage"]:
+        yield _useless_finding(subjects.PAY_OF_GARBAGE, _by_player(useless), expert, 1.0)
+    if copied := [one for one in whole if one.kind == "copy"]:
+        yield _useless_finding(subjects.COPYING, _by_player(copied), expert, COPY_SHARE)
 
-    scripts: Mapping[str, ByTask]
 
-    @property
-    def expert(self) -> ByTask:
-        return self.scripts.get(EXPERT, {})
-
-    def expert_mean(self, tasks: Sequence[str]) -> float:
-        """Return the expert's mean over the given tasks that it finished; if there are none, over all of its tasks."""
-        return fmean([self.expert[task] for task in tasks if task in self.expert] or self.expert.values())
-
-
-def earnings_of(played: Sequence[Played]) -> Earned:
-    """Return the rewards of the scripted episodes that finished by themselves."""
-    rewards: dict[str, dict[str, float]] = {}
+def _by_player(played: Sequence[Played]) -> dict[str, dict[str, float]]:
+    """Return the rewards by player and task."""
+    found: dict[str, dict[str, float]] = {}
     for one in played:
-        if one.is_script and not one.rollout.failure and one.rollout.stop_reason is StopReason.DONE:
-            rewards.setdefault(one.what, {})[one.rollout.task_id] = one.rollout.reward
-    return Earned(rewards)
+        found.setdefault(one.what, {})[one.task.id] = one.rollout.reward
+    return found
 
 
-def expert_finding(earned: Earned) -> Finding:
+def _expert_finding(expert: ByTask, scripts: Mapping[str, ByTask]) -> Finding:
     """Return a finding on whether the expert earns a reward. A script that earns more is only worth a note: it may know
     more than the policy, or the expert may err on purpose to show a recovery."""
-    rewards = earned.expert.values()
+    rewards = expert.values()
     text = f"earns {fmean(rewards):.3g} on average of {len(rewards)} tasks ({min(rewards):.3g} to {max(rewards):.3g})"
     if max(rewards) <= NOISE:
         remedy = "Whoever does all right must be rewarded: mend either of them."
         return subjects.EXPERT.problem(f"{text}: nothing", remedy)
     better = {
         name: ahead.mean
-        for name, others in earned.scripts.items()
-        if name != EXPERT and (ahead := _difference(others, earned.expert)) and _is_above_zero(ahead)
+        for name, others in scripts.items()
+        if name != EXPERT and (ahead := _difference(others, expert)) and _is_above_zero(ahead)
     }
     if better:
         name = max(better, key=lambda one: better[one])
@@ -69,12 +70,12 @@ def expert_finding(earned: Earned) -> Finding:
     return subjects.EXPERT.ok(text)
 
 
-def random_finding(earned: Earned) -> Finding:
+def _random_finding(expert: ByTask, random: ByTask | None) -> Finding:
     """Return a finding on whether the expert earns more than random play."""
-    if RANDOM not in earned.scripts:
+    if random is None:
         remedy = 'Add a script "random", which knows the form and nothing else: what is learnt begins above it.'
         return subjects.RANDOM_PLAY.note("there is no script `random` to compare with", remedy)
-    gain, text = _difference(earned.expert, earned.scripts[RANDOM]), f"earns {_mean(earned.scripts[RANDOM]):.3g}"
+    gain, text = _difference(expert, random), f"earns {fmean(random.values()):.3g}"
     if gain and _is_above_zero(gain):
         return subjects.RANDOM_PLAY.ok(f"{text} on average, {gain.mean:.3g} less than the expert")
     if gain and gain.high > NOISE:
@@ -83,40 +84,35 @@ def random_finding(earned: Earned) -> Finding:
     return subjects.RANDOM_PLAY.problem(f"{text} on average, no less than the expert")
 
 
-def constant_finding(earned: Earned) -> Finding:
+def _constant_finding(expert: ByTask, constant: ByTask) -> Finding:
     """Return a finding on whether one answer to every task earns much."""
-    constant, expert = _mean(earned.scripts[CONSTANT]), earned.expert_mean(list(earned.scripts[CONSTANT]))
-    text = f"the best one earns {constant:.3g} on average, the expert {expert:.3g}"
-    if constant > CONSTANT_SHARE * expert:
+    earned, possible = fmean(constant.values()), _mean_over(expert, constant)
+    text = f"the best one earns {earned:.3g} on average, the expert {possible:.3g}"
+    if earned > CONSTANT_SHARE * possible:
         remedy = "A policy may learn to say it to all tasks. Take more tasks with other answers, or pay rare ones more."
         return subjects.CONSTANT_ANSWER.note(text, remedy)
     return subjects.CONSTANT_ANSWER.ok(text)
 
 
-def silence_finding(played: Sequence[Played]) -> Finding:
-    """Return a finding on whether replies without a word earn nothing."""
-    best = max(played, key=lambda one: one.rollout.reward)
+def _silence_finding(best: Played) -> Finding:
+    """Return a finding on whether replies without a word earn nothing, given the one with the highest reward."""
     if best.rollout.reward > NOISE:
-        text = f"{best.what} earns {best.rollout.reward:.3g} on task `{best.rollout.task_id:.60}`"
-        return subjects.SILENCE.problem(text)
+        return subjects.SILENCE.problem(f"{best.what} earns {best.rollout.reward:.3g} on task `{best.task.id:.60}`")
     return subjects.SILENCE.ok(f"earns {best.rollout.reward:.3g} at most")
 
 
-def useless_finding(subject: Subject, played: Sequence[Played], earned: Earned, share: float) -> Finding:
+def _useless_finding(subject: Subject, by_reply: Mapping[str, ByTask], expert: ByTask, share: float) -> Finding:
     """Return a finding on the useless reply with the highest mean reward: a problem if it earns at least `share` of the
     expert's reward on the same tasks."""
-    by_name: dict[str, dict[str, float]] = {}
-    for one in played:
-        by_name.setdefault(one.what, {})[one.rollout.task_id] = one.rollout.reward
-    name, rewards = max(by_name.items(), key=lambda item: _mean(item[1]))
-    best = _mean(rewards)
-    text = f"`{name}` earns {best:.3g} on average, the most of {len(by_name)}"
-    if not earned.expert:
+    name, rewards = max(by_reply.items(), key=lambda item: fmean(item[1].values()))
+    best = fmean(rewards.values())
+    text = f"`{name}` earns {best:.3g} on average, the most of {len(by_reply)}"
+    if not expert:
         found = f"{text}; without an expert there is nothing to compare it with"
         return subject.note(found) if best > NOISE else subject.ok(found)
-    expert = earned.expert_mean(list(rewards))
-    text = f"{text}; the expert {expert:.3g}"
-    return subject.problem(text) if best > NOISE and best >= share * expert - NOISE else subject.ok(text)
+    possible = _mean_over(expert, rewards)
+    text = f"{text}; the expert {possible:.3g}"
+    return subject.problem(text) if best > NOISE and best >= share * possible - NOISE else subject.ok(text)
 
 
 def _is_above_zero(difference: Estimate) -> bool:
@@ -124,8 +120,9 @@ def _is_above_zero(difference: Estimate) -> bool:
     return difference.mean > NOISE if math.isnan(difference.low) else difference.low > NOISE
 
 
-def _mean(rewards: ByTask) -> float:
-    return fmean(rewards.values())
+def _mean_over(expert: ByTask, tasks: ByTask) -> float:
+    """Return the expert's mean over the given tasks that it finished; if there are none, over all of its tasks."""
+    return fmean([expert[task] for task in tasks if task in expert] or expert.values())
 
 
 def _difference(rewards: ByTask, others: ByTask) -> Estimate | None:

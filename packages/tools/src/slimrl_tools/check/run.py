@@ -4,28 +4,24 @@ Checks that depend on something broken are skipped: episodes need tasks, and a f
 """
 
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import partial
 
-from slimrl.environments.base import CONSTANT
-from slimrl.environments.find import call_user_code
 from slimrl.environments.scripts import EXPERT
-from slimrl.errors import RolloutError, UserError
+from slimrl.errors import UserError
 from slimrl.monitor.findings import Finding, Level
 from slimrl.rollout.loop import run_episodes
 from slimrl.types import Split, Task, Taskset
 from slimrl_tools.check import course, messages, rewards, subjects, tasks
 from slimrl_tools.check.plays import (
-    Hostile,
-    Sample,
     choose_samples,
+    openings_of,
     play_again,
+    play_all,
     play_beside,
-    play_hostile,
-    play_in,
     play_scripts,
+    play_useless,
     spread,
 )
 from slimrl_tools.check.trial import Played, Trial
@@ -59,127 +55,81 @@ class Check:
         """Return all findings. Raises UserError if the split has no tasks."""
         found = self._check_tasks()
         self.advance()
-        if not found:
-            return self.findings
-        chosen = spread(found, self.num_examples)
-        scripts = run_episodes(play_scripts(self.trial, chosen))
-        self.advance()
-        hostile = run_episodes(play_hostile(self.trial, chosen, scripts))
-        self._report(scripts, hostile)
-        self.advance()
-        if samples := choose_samples(scripts, hostile, chosen):
-            self._check_course(samples)
-        return self.findings
+        if found:
+            chosen = spread(found, self.num_examples)
+            scripts = run_episodes(play_scripts(self.trial, chosen))
+            self.advance()
+            played = [*scripts, *run_episodes(play_useless(self.trial, chosen, scripts))]
+            self.findings += self._report(played)
+            self.advance()
+            if samples := choose_samples(played, chosen):
+                self._check_course(samples)
+        # A problem replaces findings of its subject that all is well.
+        return [one for one in self.findings if one.level is not Level.OK or not self._is_broken(one.subject)]
 
     def _check_tasks(self) -> Sequence[Task]:
         """Return the tasks to play on; none if they are broken."""
         # In this process a crash would end the check itself, and the first call would not be timed.
-        if self.trial.taskset is not self.places.here and (crash := _crash_of_tasks(self.trial.taskset)):
-            self._add(crash)
-            return ()
-        began = time.perf_counter()
-        given, found = tasks.read_tasks(self.places.here)
-        first_s = time.perf_counter() - began
-        self._add(found)
+        if self.trial.taskset is not self.places.here:
+            self.findings += tasks.crash_of_tasks(self.trial.taskset)
+            if self._is_broken("crash"):
+                return ()
+        given, found = tasks.check_tasks(self.places.here)
+        self.findings += found
         if self._is_broken("tasks"):
             return ()
-        began = time.perf_counter()
-        again, found_again = tasks.read_tasks(self.places.here)
-        self._add(tasks.time_finding(first_s, time.perf_counter() - began))
-        self._add(
-            subjects.IDS.verdict(tasks.double_ids(given)),
-            subjects.JSON.verdict(tasks.data_fault(given)),
-            subjects.SPLITS.verdict(tasks.shared_fault(given)),
-            tasks.repeat_finding(given, again, found_again),
-        )
         # Another process sends its tasks as JSON, and rejects duplicate ids.
         if self._is_broken("ids", "json"):
             self.trial = replace(self.trial, taskset=self.places.here)
         elif not self._is_broken("same tasks"):
-            self._add(tasks.processes_finding(given, self.places.elsewhere))
+            self.findings.append(tasks.processes_finding(given, self.places.elsewhere))
         if not given[self.split]:
             raise UserError(f"there are no tasks in split = {self.split}; choose another `--split`.")
         return given[self.split]
 
-    def _report(self, scripts: Sequence[Played], hostile: Hostile) -> None:
-        """Add the findings on opening messages, rewards and failures."""
-        played = [*scripts, *hostile.nothing, *hostile.garbage, *hostile.copies]
-        earned = rewards.earnings_of(scripts)
-        if hostile.openings:
-            self._add(messages.opening_finding(hostile.openings))
-        self._add(*hostile.tools)
-        if earned.expert:
-            self._add(expert := rewards.expert_finding(earned))
-            if expert.level is not Level.PROBLEM:  # without rewards of the expert there is nothing to compare with
-                self._add(rewards.random_finding(earned))
-                if CONSTANT in earned.scripts:
-                    self._add(rewards.constant_finding(earned))
-        elif EXPERT not in self.trial.taskset.scripts:
-            self._add(rewards.NO_EXPERT)
-        self._add(*islice(messages.expert_calls([one for one in scripts if one.what == EXPERT]), 1))
-        if silent := _whole(hostile.nothing):
-            self._add(rewards.silence_finding(silent))
-        if useless := _whole(hostile.garbage):
-            self._add(rewards.useless_finding(subjects.PAY_OF_GARBAGE, useless, earned, 1.0))
-        if copied := _whole(hostile.copies):
-            self._add(rewards.useless_finding(subjects.COPYING, copied, earned, rewards.COPY_SHARE))
-        self._add(*course.failure_findings(played), subjects.METRICS.verdict(course.odd_metric(played)))
-        self._add(*course.end_findings(played, self.trial.limits.max_turns))
+    def _report(self, played: Sequence[Played]) -> Iterator[Finding]:
+        """Yield the findings on opening messages, tools, rewards and failures."""
+        if openings := [*openings_of(played).values()]:
+            yield messages.opening_finding(openings)
+            if tools := messages.tools_of(openings[0]):
+                yield messages.tools_finding(tools, [one for one in played if one.kind == "call"])
+        played = [one for one in played if one.kind != "call"]
+        by_expert = [one for one in played if one.kind == "script" and one.what == EXPERT]
+        yield from messages.expert_calls(by_expert)
+        yield from rewards.reward_findings(played, EXPERT in self.trial.taskset.scripts)
+        yield from course.failure_findings(played)
+        yield from course.end_findings(played, self.trial.limits.max_turns)
 
-    def _check_course(self, samples: Sequence[Sample]) -> None:
+    def _check_course(self, samples: Sequence[Played]) -> None:
         """Replay some episodes: alone, beside another one, in a worker process, and on tasks reread from JSON."""
         again = run_episodes(play_again(self.trial, samples))
         pairs = [(first, other) for first, *others in again for other in others]
         fault = course.deviation(pairs, "the same replies to the same task ({who}) gave {what}")
-        self._add(subjects.REPEATABLE.verdict(fault))
+        self.findings.append(subjects.REPEATABLE.verdict(fault))
         self.advance()
         if not fault:  # episodes that vary cannot be compared
-            pairs = run_episodes(play_beside(self.trial, samples, [first for first, *_ in again]))
-            self._add(subjects.ISOLATED.verdict(course.deviation(pairs, "beside another episode, {who} gave {what}")))
+            pairs = run_episodes(play_beside(self.trial, [first for first, *_ in again]))
+            fault = course.deviation(pairs, "beside another episode, {who} gave {what}")
+            self.findings.append(subjects.ISOLATED.verdict(fault))
             if not self._is_broken("ids", "json", "crash"):
-                self._check_places(samples)
-        self._add(course.hold_finding(again), course.time_finding(again))
+                self.findings += self._check_places(samples)
+        self.findings += course.time_findings(again)
         self.advance()
 
-    def _check_places(self, samples: Sequence[Sample]) -> None:
+    def _check_places(self, samples: Sequence[Played]) -> Iterator[Finding]:
         """Compare the episodes here with episodes in a worker process and on tasks reread from JSON."""
-        here = run_episodes(play_in(self.trial, samples, self.places.here))
+        play = partial(play_all, self.trial, samples)
+        here = run_episodes(play(self.places.here))
         try:
-            there = run_episodes(play_in(self.trial, samples, self.places.worker()))
+            there = run_episodes(play(self.places.worker()))
             fault = course.deviation(zip(here, there, strict=True), "in another process, {who} gave {what}")
-            self._add(subjects.WORKER.verdict(fault))
+            yield subjects.WORKER.verdict(fault)
         except UserError as error:
-            self._add(subjects.WORKER.problem(str(error)))
-        read = [replace(one, task=_from_json(one.task)) for one in samples]
-        played = run_episodes(play_in(self.trial, read, self.places.here))
+            yield subjects.WORKER.problem(str(error))
+        read = run_episodes(play(self.places.here, lambda task: Task(task.id, json.loads(json.dumps(task.data)))))
         text = "a task that was written to JSON and read again ({who}) gave {what}"
-        if fault := course.deviation(zip(here, played, strict=True), text):
-            self._add(subjects.JSON.problem(fault, "Take lists where the data has tuples: JSON knows no other."))
+        if fault := course.deviation(zip(here, read, strict=True), text):
+            yield subjects.JSON.problem(fault, "Take lists where the data has tuples: JSON knows no other.")
 
     def _is_broken(self, *subjects: str) -> bool:
         return any(one.subject in subjects and one.level is Level.PROBLEM for one in self.findings)
-
-    def _add(self, *findings: Finding) -> None:
-        """Add findings. A problem replaces earlier findings of its subject that all is well."""
-        broken = {one.subject for one in findings if one.level is Level.PROBLEM}
-        kept = [one for one in self.findings if one.subject not in broken or one.level is not Level.OK]
-        self.findings = [*kept, *findings]
-
-
-def _crash_of_tasks(taskset: Taskset) -> Finding | None:
-    """Return a problem if the taskset's process ends while it makes its tasks."""
-    try:
-        call_user_code("tasks('train') failed", lambda: taskset.tasks("train"))
-    except UserError as error:  # reading the tasks later reports any other error
-        if isinstance(error.__cause__, RolloutError):
-            return subjects.CRASH.problem(str(error))
-    return None
-
-
-def _whole(played: Sequence[Played]) -> list[Played]:
-    """Return the episodes that did not fail."""
-    return [one for one in played if not one.rollout.failure]
-
-
-def _from_json(task: Task) -> Task:
-    return Task(task.id, json.loads(json.dumps(task.data)))

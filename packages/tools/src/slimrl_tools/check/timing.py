@@ -6,7 +6,7 @@ A call that computes, or sleeps without `await`, blocks the loop and thereby all
 import inspect
 import time
 import types
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -43,15 +43,15 @@ class TimedTaskset(Taskset):
         episode = new_episode(self.taskset, task)
         seconds = time.perf_counter() - began
         self.calls.append(Call(MADE, seconds, seconds))
-        return _TimedEpisode(episode, self.calls.append)
+        return _TimedEpisode(episode, self.calls)
 
 
 class _TimedEpisode:
     """An episode that forwards all calls. A result other than a coroutine is returned unchanged, so that its use
     fails."""
 
-    def __init__(self, episode: Environment, note: Callable[[Call], None]) -> None:
-        self._episode, self._note, self._num_steps = episode, note, 0
+    def __init__(self, episode: Environment, calls: list[Call]) -> None:
+        self._episode, self._calls, self._num_steps = episode, calls, 0
 
     def start(self) -> Coroutine[Any, Any, list[Message]]:
         return self._with_timer(START, self._episode.start())
@@ -64,22 +64,20 @@ class _TimedEpisode:
         await close_episode(self._episode)
 
     def _with_timer(self, name: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        # Other people's code: a result other than a coroutine fails where it is awaited.
-        return self._await(name, work) if inspect.iscoroutine(work) else work
+        async def timed() -> T:
+            began, stretches = time.perf_counter(), list[float]()
+            try:
+                return await _drive(work, stretches)
+            finally:
+                self._calls.append(Call(name, time.perf_counter() - began, max(stretches, default=0.0)))
 
-    async def _await(self, name: str, work: Coroutine[Any, Any, T]) -> T:
-        began, stretches = time.perf_counter(), list[float]()
-        try:
-            return await _drive(work, stretches.append)
-        finally:
-            self._note(Call(name, time.perf_counter() - began, max(stretches, default=0.0)))
+        return timed() if inspect.iscoroutine(work) else work
 
 
 @types.coroutine
-def _drive(work: Coroutine[Any, Any, T], note: Callable[[float], None]) -> Generator[Any, Any, T]:
+def _drive(work: Coroutine[Any, Any, T], stretches: list[float]) -> Generator[Any, Any, T]:
     """Await a coroutine, and record how long it runs before each wait."""
-    resume: Callable[[Any], Any] = work.send
-    value: Any = None
+    resume, value = work.send, None
     while True:
         began = time.perf_counter()
         try:
@@ -87,7 +85,7 @@ def _drive(work: Coroutine[Any, Any, T], note: Callable[[float], None]) -> Gener
         except StopIteration as result:
             return result.value  # type: ignore[no-any-return]
         finally:
-            note(time.perf_counter() - began)
+            stretches.append(time.perf_counter() - began)
         try:
             resume, value = work.send, (yield waiting_for)
         except BaseException as error:  # as with `await`, cancellation and time-outs are raised in the coroutine

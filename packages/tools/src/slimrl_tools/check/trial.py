@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Literal
 
 from slimrl.environments.scripts import play_script
 from slimrl.errors import UserError
@@ -18,17 +19,21 @@ from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Tas
 from slimrl_tools.check.timing import Call, TimedTaskset
 
 Replies = Sequence[list[int]]  # token ids, each reply with its end
+# The player of an episode: a script, or one that gives a useless reply: no word, nonsense, a copy of the prompt, or a
+# wrong call of a tool.
+Kind = Literal["script", "nothing", "garbage", "copy", "call"]
 SCRIPT_ERROR = "script_error"  # the failure of an episode whose script failed
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One episode. `what` names its player: a script, or a hostile reply."""
+    """One episode on a task. `what` names the script, or the useless reply. `calls` has the calls of a replay."""
 
+    kind: Kind
     what: str
-    is_script: bool
+    task: Task
     rollout: Rollout
-    calls: tuple[Call, ...] = ()
+    calls: Sequence[Call] = ()
 
     @property
     def replies(self) -> Replies:
@@ -50,6 +55,20 @@ class Played:
         rollout = self.rollout
         return rollout.failure, tuple(map(repr, rollout.turn_rewards)), rollout.stop_reason, rollout.messages
 
+    @property
+    def is_finished(self) -> bool:
+        """Return True if the episode finished by itself."""
+        return not self.rollout.failure and self.rollout.stop_reason is StopReason.DONE
+
+    @property
+    def is_breakdown(self) -> bool:
+        """Return True if the episode hung or ended its process, which takes long."""
+        return self.rollout.failure in ("timeout", "environment_died")
+
+    def __str__(self) -> str:
+        player = "script" if self.kind == "script" else "reply"
+        return f"the {player} `{self.what}` on task `{self.task.id:.60}`"
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -62,44 +81,32 @@ class Trial:
 
     async def play_script(self, name: str, task: Task) -> Played:
         """Play an episode by one of the taskset's scripts. If the script raises, the rollout is marked as failed."""
-        timed = TimedTaskset(self.taskset)
-        # The timed episode is played, but the script belongs to the taskset itself.
         policy = make_script_policy(
-            lambda _timed, asked, seed: play_script(self.taskset, name, asked, seed), self._context()
+            lambda taskset, asked, seed: play_script(taskset, name, asked, seed), self._context()
         )
         try:
-            rollout = await policy.play(self._spec(timed, task))
+            rollout = await policy.play(self._spec(self.taskset, task))
         except UserError as error:
             failed, detail = StopReason.FAILED, str(error)
             rollout = Rollout(
                 task.id, (), (), (), (), math.nan, failure=SCRIPT_ERROR, failure_detail=detail, stop_reason=failed
             )
-        return Played(name, True, rollout, tuple(timed.calls))
+        return Played("script", name, task, rollout)
 
-    async def replay(self, first: Played, task: Task, taskset: Taskset | None = None) -> Played:
-        """Play an episode with the same replies as another one, on the same task or in another taskset."""
-        return await self._play(first.what, first.is_script, taskset or self.taskset, task, first.replies)
+    async def replay(self, first: Played, taskset: Taskset | None = None, task: Task | None = None) -> Played:
+        """Play an episode with the same replies as another one, in another taskset or on another task, if given."""
+        timed, task = TimedTaskset(taskset or self.taskset), task or first.task
+        rollout = await run_episode(self._spec(timed, task), self._context(first.replies))
+        return Played(first.kind, first.what, task, rollout, timed.calls)
 
-    async def play_constant(self, what: str, task: Task, reply: str, first: Replies = ()) -> Played:
+    async def play_constant(self, kind: Kind, what: str, task: Task, reply: str, first: Replies = ()) -> Played:
         """Play an episode in which the policy always gives the same reply, after the `first` replies. In self-play it
         plays all roles, and the first role's rollout counts."""
         (constant,) = turns_of(self.chat, [QUESTION, {"role": "assistant", "content": reply}])
-        roles = self.taskset.roles
-        replies = [*first, *repeat(constant, self.limits.max_turns * max(1, len(roles)))]
-        if not roles:
-            return await self._play(what, False, self.taskset, task, replies)
         seats = self_play_specs(self._spec(self.taskset, task))
+        replies = [*first, *repeat(constant, self.limits.max_turns * len(seats))]
         ((rollout, *_),) = await run_groups([seats], self._context(replies))
-        return Played(what, False, rollout)
-
-    async def play_together(self, *episodes: tuple[Task, Played]) -> list[Played]:
-        """Play episodes that take turns, with the same replies as others."""
-        return await asyncio.gather(*(self.replay(one, task) for task, one in episodes))
-
-    async def _play(self, what: str, is_script: bool, taskset: Taskset, task: Task, replies: Replies) -> Played:
-        timed = TimedTaskset(taskset)
-        rollout = await run_episode(self._spec(timed, task), self._context(replies))
-        return Played(what, is_script, rollout, tuple(timed.calls))
+        return Played(kind, what, task, rollout)
 
     async def read(self, task: Task) -> str:
         """Return the text that the policy reads first, without control tokens. Raises RolloutError if the episode

@@ -23,10 +23,10 @@ from slimrl.plugins import call
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
 from slimrl.types import Environment, Message, Rollout, Task, Taskset, Turn
-from slimrl_tools.play.terminal import HELP, QUIT, Terminal
+from slimrl_tools.play.terminal import QUIT, Terminal
 
 T = TypeVar("T")
-EXPERT, AGAIN = "/expert", "/again"
+HELP, AGAIN, EXPERT = "/help", "/again", "/expert"
 CHARACTERS = 4  # about one token: an excerpt is measured in tokens, and there may be no tokenizer here
 HELP_TEXT = f"""\
 Type what the policy would write, with its tags. An empty line ends your reply, and so does Ctrl-D.
@@ -39,19 +39,20 @@ A reply that is to begin with a slash begins with two."""
 
 def run_play(resolved: Resolved[PlayConfig], terminal: Terminal | None = None) -> int:
     """Run the `play` command: one task after the other, until the person stops."""
-    config, terminal = resolved.config, terminal or Terminal((AGAIN, EXPERT))
-    seat = seat_model if config.model.name else None
+    config, terminal = resolved.config, terminal or Terminal()
     terminal.note(f"making the tasks of {config.id} ...")
     (taskset,) = load_tasksets([environment_to_play(config)], config.episode_timeout_s)
     found = tasks_of(taskset, config.split)
     tasks = in_order(found, config)
-    if seat is None and taskset.roles:
+    if taskset.roles and not config.model.name:
         raise UserError(
             f"with these `args` a model has the other side of {config.id}: name one with `--model.name`, or leave "
             "`args.partner` away."
         )
-    make = seat(taskset, config) if seat else taskset.environment
-    _welcome(taskset, config, len(tasks), terminal)
+    make = seat_model(taskset, config) if config.model.name else taskset.environment
+    terminal.note(taskset.purpose or config.id, "bold")
+    terminal.note(f"{len(tasks)} tasks in {config.split}. You are the policy: what follows is all that it reads.")
+    terminal.note(_help_text(taskset))
     with asyncio.Runner() as runner:
         for place, task in enumerate(tasks):
             # An id may reveal the answer, so it is shown only after the episode.
@@ -94,12 +95,6 @@ def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
     return [first, *(task for task in order if task is not first)]
 
 
-def _welcome(taskset: Taskset, config: PlayConfig, num_tasks: int, terminal: Terminal) -> None:
-    terminal.note(taskset.purpose or config.id, "bold")
-    terminal.note(f"{num_tasks} tasks in {config.split}. You are the policy: what follows is all that it reads.")
-    terminal.note(_help_text(taskset))
-
-
 def _help_text(taskset: Taskset) -> str:
     """Return the help text; it mentions the expert only if there is one."""
     lines = HELP_TEXT.split("\n")
@@ -130,9 +125,13 @@ class _Game:
             return True
 
     def _converse(self, environment: Environment) -> bool:
-        messages = self._show(self._wait(start_episode(environment)))
-        reward = 0.0
-        while (reply := self._reply(messages)) is not None:
+        messages, reward = self._show(self._wait(start_episode(environment))), 0.0
+        actions: dict[str, Callable[[], object]] = {
+            HELP: lambda: self.terminal.note(_help_text(self.taskset)),
+            AGAIN: lambda: self._show(messages),
+            EXPERT: self._show_expert,
+        }
+        while (reply := self.terminal.read(actions)) is not None:
             turn = self._wait(step_episode(environment, reply))
             reward += turn.reward
             messages = self._show(turn.messages)
@@ -142,21 +141,6 @@ class _Game:
             if turn.reward:
                 self.terminal.note(f"That earned {turn.reward:+.3g}, {reward:.3g} so far.", "bold")
         return False
-
-    def _reply(self, messages: Sequence[Message]) -> str | None:
-        """Return the person's reply; None if the person leaves."""
-        act: dict[str, Callable[[], object]] = {
-            EXPERT: self._show_expert,
-            AGAIN: lambda: self._show(messages),
-            HELP: lambda: self.terminal.note(_help_text(self.taskset)),
-        }
-        while typed := self.terminal.read():
-            if not typed.command:
-                return typed.text
-            if typed.command == QUIT:
-                break
-            act[typed.command]()
-        return None
 
     def _show(self, messages: Sequence[Message]) -> list[Message]:
         for message in messages:
@@ -177,7 +161,9 @@ class _Game:
 
     def _show_result(self, reward: float, turn: Turn) -> None:
         self.terminal.note(f"The episode is over. Reward: {reward:.4g} (task {self.task.id})", "bold")
-        self.terminal.numbers(turn.metrics)
+        width = max(map(len, turn.metrics), default=0)
+        for name, value in turn.metrics.items():
+            self.terminal.note(f"  {name:<{width}}  {value:.6g}")
         if reward < SUCCESS:
             rollout = Rollout(self.task.id, (), (), (), (), reward, metrics={**turn.metrics, "unfinished": 0.0})
             if (kind := failure_kind_of(self.taskset, rollout)) is not None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slimrl.errors import UserError
-from slimrl_tools.curves.overlay import PICTURE, PlotRequest, plot_request
+from slimrl_tools.curves.overlay import PICTURE, plot_runs
 
 EPILOG = """\
 One run is drawn as its own training.png: the reward, and what else matters. Several are drawn one over the other, a
@@ -44,6 +44,6 @@ def run_plot(argv: Sequence[str]) -> int:
         raise UserError(f"--smooth is {arguments.smooth}: give the steps on each side, from 0 on, as in `--smooth 5`.")
     only = arguments.run[0] if len(arguments.run) == 1 else None
     output = arguments.output or (only / PICTURE if only else Path("plot.png"))
-    plot_request(PlotRequest(arguments.run, arguments.metric, arguments.smooth), output)
+    plot_runs(arguments.run, output, arguments.metric, arguments.smooth)
     print(output)
     return 0

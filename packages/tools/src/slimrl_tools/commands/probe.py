@@ -33,23 +33,15 @@ from slimrl.stats import Estimate, paired_difference
 from slimrl.types import Metrics
 
 DIRECTORY = "probe"
-STUDENT, TEACHER = "student", "teacher"
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """The held-out rewards in one decoding mode, and the mean of their difference task by task, teacher - student."""
-
-    student: Estimate
-    teacher: Estimate
-    gap: Estimate
+STUDENT, TEACHER, GAP = "student", "teacher", "gap"
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The results. `distance` holds the `distill/` metrics of `num_rollouts` rollouts of the student."""
+    """The results. `gaps` has the held-out rewards of student and teacher by decoding mode, and the mean of their
+    difference task by task; `distance` holds the `distill/` metrics of `num_rollouts` rollouts of the student."""
 
-    gaps: dict[str, Gap]
+    gaps: dict[str, dict[str, Estimate]]
     distance: Metrics
     num_rollouts: int
 
@@ -80,7 +72,10 @@ def measure(parts: Parts) -> Probe:
     make_room(parts)
     teacher = _evaluations(_teacher_held_out(parts, distillation.teacher), TEACHER)
     return Probe(
-        {mode: _gap(student[mode], teacher[mode]) for mode in student},
+        {
+            mode: {STUDENT: ours.reward, TEACHER: teacher[mode].reward, GAP: _gap(ours, teacher[mode])}
+            for mode, ours in student.items()
+        },
         {name: value for name, value in distance.items() if name.startswith("distill/")},
         int(distance["rollout/num_trained"]),
     )
@@ -88,9 +83,9 @@ def measure(parts: Parts) -> Probe:
 
 def as_cells(probe: Probe) -> Cells:
     """Return the results as a table."""
-    rows: list[tuple[str, ...]] = [("", "student", "teacher", "gap")]
+    rows: list[tuple[str, ...]] = [("", STUDENT, TEACHER, GAP)]
     for mode, gap in probe.gaps.items():
-        rows.append((f"reward, {mode}", *map(_estimate, (gap.student, gap.teacher, gap.gap))))
+        rows.append((f"reward, {mode}", *map(_estimate, gap.values())))
     student, teacher = (probe.distance.get(f"distill/{who}_logprob", math.nan) for who in (STUDENT, TEACHER))
     kl = probe.distance.get("distill/reverse_kl", math.nan)
     rows.append(("log-probability of a token", f"{student:.3f}", f"{teacher:.3f}", f"{kl:.3f} (reverse KL)"))
@@ -125,8 +120,8 @@ def _evaluations(held_out: HeldOut, name: str) -> dict[str, Evaluation]:
     return evaluations
 
 
-def _gap(student: Evaluation, teacher: Evaluation) -> Gap:
-    """Return the gap over the tasks that both finished. Raises UserError if there are none."""
+def _gap(student: Evaluation, teacher: Evaluation) -> Estimate:
+    """Return the teacher's lead over the tasks that both finished. Raises UserError if there are none."""
     both = [
         (theirs.reward, ours.reward)
         for ours, theirs in zip(student.rollouts, teacher.rollouts, strict=True)  # the same tasks in the same order
@@ -134,8 +129,7 @@ def _gap(student: Evaluation, teacher: Evaluation) -> Gap:
     ]
     if not both:
         raise UserError("student and teacher finished no task both, so there is no gap to speak of; see the rollouts.")
-    gap = paired_difference([theirs for theirs, _ in both], [ours for _, ours in both])
-    return Gap(student.reward, teacher.reward, gap)
+    return paired_difference(*zip(*both, strict=True))
 
 
 def _estimate(estimate: Estimate) -> str:

@@ -13,7 +13,7 @@ from slimrl.io.invocation import command_prefix
 from slimrl.io.secrets import redact_words
 from slimrl.monitor.run_settings import read_run_config
 from slimrl_tools.sharing.facts import STEP
-from slimrl_tools.sharing.hub import Hub, Target, check_target
+from slimrl_tools.sharing.hub import Hub, Target
 from slimrl_tools.sharing.staging import Source, What, find_source, stage, staged_files
 
 EPILOG = """\
@@ -38,21 +38,18 @@ def run_push(argv: Sequence[str]) -> int:
     """Run `slimrl push RUN REPO`. Returns the exit status. Raises UserError."""
     arguments = _parser().parse_args(argv)
     target = Target(arguments.repository, arguments.private, arguments.revision)
-    check_target(target)
-    source = find_source(arguments.source)
-    hub = None
+    source, hub = find_source(arguments.source), None
     if not arguments.dry_run:
         hub = Hub(f"{command_prefix()}slimrl push {shlex.join(redact_words(argv))}")
         target = replace(target, repository=hub.full_name(target.repository))
     with TemporaryDirectory(prefix="slimrl-push-") as directory:
         remarks = stage(source, arguments.what, target.repository, Path(directory), arguments.rollouts)
-        files = staged_files(Path(directory))
-        _show(files, [*remarks, *_progress_note(source)])
+        _show(staged_files(Path(directory)), [*remarks, *_progress_note(source)])
         if hub is None:
             kind = "private" if target.private else "public"
             print(f"dry run: nothing was uploaded; it would go to {target.repository}, {kind} if it is new")
         else:
-            print(hub.upload(target, files))
+            print(hub.upload(target, Path(directory)))
     return 0
 
 
@@ -86,12 +83,10 @@ def _progress_note(source: Source) -> Iterator[str]:
     """Yield the progress of the run that saved some weights, unless it is finished or unknown."""
     config = read_run_config(source.run_dir) if source.run_dir else None
     step = STEP.fullmatch(source.weights.name)
-    if step and isinstance(config, TrainingRunConfig) and not _has_weights(source, config.max_steps):
+    if not step or not isinstance(config, TrainingRunConfig):
+        return
+    if not source.weights.with_name(f"step_{config.max_steps}").is_dir():
         yield f"the run is not done: these are its weights of step {step[1]} of {config.max_steps}"
-
-
-def _has_weights(source: Source, step: int) -> bool:
-    return source.weights.with_name(f"step_{step}").is_dir()
 
 
 def _readable(size: int) -> str:

@@ -6,7 +6,7 @@ hundred runs that behave is misjudged (`tolerance.CHANCE`).
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -42,8 +42,9 @@ MISMATCH = "guard/mismatch_kl"
 HEALTHY_MISMATCH = 0.01
 EARLY = 5  # the first fifth of the recipe's steps counts as early
 Verdict = Literal["behaves", "differs", "void"]
-BEFORE, AFTER, RISE = "before RL", "after RL", "rise by RL"
-Evaluations = tuple[Estimate, Estimate]  # the first and the last of a run
+BEFORE, RISE = "before RL", "rise by RL"
+# The compared numbers, each with the factors of the first and of the last evaluation of a run, which are added.
+QUANTITIES = {BEFORE: (1, 0), "after RL": (0, 1), RISE: (-1, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +111,6 @@ def compare(recipe: Recipe, differs: Sequence[Difference], series: Mapping[str, 
     )
 
 
-def _level(estimate: Estimate) -> tuple[float, float]:
-    return estimate.mean, standard_error(estimate)
-
-
-def _rise(pair: Evaluations) -> tuple[float, float]:
-    before, after = pair
-    return after.mean - before.mean, math.hypot(standard_error(before), standard_error(after))
-
-
-# The compared numbers, each with its standard error.
-QUANTITIES: dict[str, Callable[[Evaluations], tuple[float, float]]] = {
-    BEFORE: lambda pair: _level(pair[0]),
-    AFTER: lambda pair: _level(pair[1]),
-    RISE: _rise,
-}
-
-
 def _recipe_of(run_dir: Path) -> tuple[Recipe, list[Difference]]:
     config = read_run_config(run_dir)
     if found := recognise(config):
@@ -164,18 +148,21 @@ def _compare_held_out(
     difference."""
     names = select_held_out_rewards(recipe.curves)
     modes = {name: found for name in names if (found := evaluations_of(series, name))}
-    kinds = (BEFORE, AFTER, RISE) if is_whole else (BEFORE,)
-    for kind in kinds:
-        quantity = QUANTITIES[kind]
-        rows = [
-            (name, quantity(found), [quantity(one) for one in recipe.evaluations(name)])
-            for name, found in modes.items()
-        ]
-        levels = [Level([value for value, _ in seeds], fmean(error for _, error in seeds)) for _, _, seeds in rows]
+    kinds = QUANTITIES if is_whole else (BEFORE,)
+    for kind in kinds if modes else ():
+        seeds = {name: [_quantity(kind, pair) for pair in recipe.evaluations(name)] for name in modes}
+        levels = [Level([value for value, _ in one], fmean(error for _, error in one)) for one in seeds.values()]
         extra = [level.error if other_tasks else 0.0 for level in levels]
-        halves = level_halves(levels, extra, len(modes) * len(kinds)) if levels else []
-        for (name, (value, _), _), level, half in zip(rows, levels, halves, strict=True):
-            yield Finding(f"{name}, {kind}", value, level.mid - half, level.mid + half)
+        halves = level_halves(levels, extra, len(modes) * len(kinds))
+        for (name, pair), level, half in zip(modes.items(), levels, halves, strict=True):
+            yield Finding(f"{name}, {kind}", _quantity(kind, pair)[0], level.mid - half, level.mid + half)
+
+
+def _quantity(kind: str, pair: tuple[Estimate, Estimate]) -> tuple[float, float]:
+    """Return one of `QUANTITIES` from the first and the last evaluation of a run, and its standard error."""
+    terms = [*zip(QUANTITIES[kind], pair, strict=True)]
+    value = sum(factor * estimate.mean for factor, estimate in terms)
+    return value, math.hypot(*(factor * standard_error(estimate) for factor, estimate in terms))
 
 
 def _causes(recipe: Recipe, series: Mapping[str, Series], outside: Sequence[Finding]) -> Iterator[str]:

@@ -43,67 +43,54 @@ PICTURE = "metrics.png"  # of one run, in its directory
 
 
 @dataclass(frozen=True, slots=True)
-class PlotRequest:
-    """A request for a plot: runs, metrics (by default all in a run's own picture), and the reach of smoothing, in steps
-    on each side; -1 is one fortieth of a run."""
-
-    runs: Sequence[Path]
-    metrics: Sequence[str] = ()
-    reach: int = -1
-
-
-@dataclass(frozen=True, slots=True)
 class Group:
     """Runs that differ only in their seeds, each as metrics by name, and a common label."""
 
     label: str
     runs: Sequence[Mapping[str, Series]]
 
-    def has(self, name: str) -> bool:
-        """Return True if any of the runs has the metric."""
-        return any(name in run for run in self.runs)
 
-
-def plot_request(request: PlotRequest, output: Path, chosen_by: str = "--output") -> None:
-    """Draw the picture and write it in one step, in the format that the file's ending names. Raises UserError for runs
-    without metrics, metrics that no run has, and files that cannot be written."""
-    figure = draw_request(request)
+def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = (), reach: int = -1) -> None:
+    """Draw runs as `draw_runs` does, and write the picture in one step, in the format that the file's ending names.
+    Raises UserError for runs without metrics, metrics that no run has, and files that cannot be written."""
+    figure = draw_runs(run_dirs, metrics, reach)
     kinds = FigureCanvasAgg(figure).get_supported_filetypes()
     kind = output.suffix.removeprefix(".").lower()
     if kind not in kinds:
         raise UserError(
-            f"{chosen_by} {output} ends in `{output.suffix or output.name}`, which is no format of pictures. Known: "
+            f"--output {output} ends in `{output.suffix or output.name}`, which is no format of pictures. Known: "
             f"{', '.join(sorted(kinds))}; `{output.with_suffix('.png')}` is the usual one."
         )
     drawn = io.BytesIO()  # in memory first, as `savefig` writes a file piece by piece
     figure.savefig(drawn, format=kind, dpi=DPI)
-    replace_file(output, [drawn.getvalue()], chosen_by)
+    replace_file(output, [drawn.getvalue()], "--output")
 
 
-def draw_request(request: PlotRequest) -> Figure:
-    """Return the figure of a request. Raises UserError as `plot_request` does."""
-    groups = group_runs(request.runs)
+def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int = -1) -> Figure:
+    """Return the figure of some metrics of runs, by default all in a run's own picture. Values are smoothed over
+    `reach` steps on each side; -1 is one fortieth of a run. Raises UserError as `plot_runs` does."""
+    groups = group_runs(run_dirs)
     known = {name for group in groups for run in group.runs for name in run}
-    for name in request.metrics:
+    for name in metrics:
         if name not in known:
             raise UserError(f"no run has the metric `{name}`.{nearest(name, known)}")
-    if len(request.runs) == 1 and not request.metrics:
-        return draw_training(groups[0].runs[0], groups[0].label, request.reach)
-    panels = [Panel(name, (name,)) for name in request.metrics] or _default_panels(groups)
+    if len(run_dirs) == 1 and not metrics:
+        return draw_training(groups[0].runs[0], groups[0].label, reach)
+    panels = [Panel(name, (name,)) for name in metrics] or _default_panels(groups)
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = Figure(figsize=(max(7.2, 4.4 * columns), 3.1 * rows + 0.5), layout="constrained")
     cells = iter(figure.subplots(rows, columns, squeeze=False).flat)
-    drawn: list[Axes] = []
+    handles = {}
     for panel in panels:
         axes = next(cells)
-        for group, look in zip(groups, _looks(groups), strict=True):
-            _draw_group(axes, group, panel.names[0], look, request.reach)
+        for number, group in enumerate(groups):
+            _draw_group(axes, group, panel.names[0], number, reach)
         _style(axes, panel)
-        drawn.append(axes)
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles[label] = handle
     for unused in cells:
         unused.set_axis_off()
-    handles = {label: handle for axes in drawn for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False)
     return figure
 
@@ -159,32 +146,21 @@ def _default_panels(groups: Sequence[Group]) -> list[Panel]:
     ]
 
 
-def _looks(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
-    """Return the label, colour and marker of each group."""
-    return [
-        (
-            f"{group.label} ({len(group.runs)} runs)" if len(group.runs) > 1 else group.label,
-            COLOURS[number % len(COLOURS)],
-            MARKERS[number % len(MARKERS)],
-        )
-        for number, group in enumerate(groups)
-    ]
-
-
-def _draw_group(axes: Axes, group: Group, name: str, look: tuple[str, str, str], reach: int) -> None:
-    """Draw a metric of a group: faint lines for the values, a thick one for their smoothed mean, and the range of
-    several runs as a band. Few points have a marker each, with their intervals."""
-    if not group.has(name):
-        return
-    label, colour, _ = look
+def _draw_group(axes: Axes, group: Group, name: str, number: int, reach: int) -> None:
+    """Draw a metric of the group of this number: faint lines for the values, a thick one for their smoothed mean, and
+    the range of several runs as a band. Few points have a marker each, with their intervals."""
     having = [run for run in group.runs if name in run]
+    if not having:
+        return
+    label = f"{group.label} ({len(group.runs)} runs)" if len(group.runs) > 1 else group.label
+    colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
     steps, values_RS = common_steps([run[name] for run in having])
     if len(steps) < FEW:
         low, high = values_RS.min(axis=0), values_RS.max(axis=0)
         if len(having) == 1:  # its own interval, if it has one
             low, high = (having[0].get(f"{name}_{end}", having[0][name])[1] for end in ("low", "high"))
         line = ":" if name.startswith("held_out/") else "-"
-        draw_points(axes, (steps, values_RS.mean(axis=0)), (low, high), look, line)
+        draw_points(axes, (steps, values_RS.mean(axis=0)), (low, high), (label, colour, marker), line)
         return
     smoothed_RS = np.array([smooth(row, reach) for row in values_RS])
     for row in values_RS:

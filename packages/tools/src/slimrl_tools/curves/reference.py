@@ -84,10 +84,10 @@ class Difference:
 def all_recipes() -> tuple[Recipe, ...]:
     """Return all recorded recipes, by name."""
     found = [one for one in (files("slimrl_tools.curves") / "bands").iterdir() if one.name.endswith(".json")]
-    return tuple(parse_recipe(one.read_text(encoding="utf-8")) for one in sorted(found, key=lambda one: one.name))
+    return tuple(_parse(one.read_text(encoding="utf-8")) for one in sorted(found, key=lambda one: one.name))
 
 
-def parse_recipe(text: str) -> Recipe:
+def _parse(text: str) -> Recipe:
     """Parse the text of a band file."""
     content = json.loads(text)
     curves = {

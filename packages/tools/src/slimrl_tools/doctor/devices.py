@@ -4,8 +4,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -15,14 +14,12 @@ from slimrl.models.device import NARROW, TOKENS, WIDE, choose_device, choose_dty
 from slimrl.models.native import ops
 from slimrl.models.native.build import compile_kernels, find_compiler, first_error
 from slimrl.monitor.findings import Finding, Level
-from slimrl_tools.doctor.software import version_of
 from slimrl_tools.system import cpu_limit, load_note, num_cores
 
 GB = 1e9
 TIMEOUT_S = 10.0  # seconds that another program may take
 PRODUCT = f"a product of {TOKENS} x {WIDE} by {WIDE} x {NARROW}"
 SLOW = 20.0  # GFLOP/s, less than an old core reaches
-SLOWER = "which takes up to twice as long"
 INSTALL = (
     "`uv sync --inexact --extra compiler` or `pip install 'slimrl[compiler]'` (Linux), `apt install g++` (Debian, "
     "Ubuntu), `dnf install gcc-c++` (Fedora), `xcode-select --install` (macOS)"
@@ -74,7 +71,7 @@ def threads_finding(num_threads: int, num_cores: int, limit: float) -> Finding:
 
 
 def kernels() -> Iterator[Finding]:
-    """Examine the C++ compiler and its kernels for this CPU."""
+    """Examine the C++ compiler, and compile its kernels for this CPU."""
     command = find_compiler()
     if command is None:
         text = (
@@ -82,108 +79,66 @@ def kernels() -> Iterator[Finding]:
             "FlexAttention, whose Triton needs one too"
         )
         yield Finding("compiler", Level.NOTE, text, f"{INSTALL}, or name one in $CXX")
-    elif shutil.which(command[0]) is None:
+        return
+    if shutil.which(command[0]) is None:
         text = f"$CXX names `{shlex.join(command)}`, which is not on the PATH"
         yield Finding("compiler", Level.PROBLEM, text, f"Mend or unset CXX; or {INSTALL}")
-    else:
-        version = (_run(*command, "--version") or ["of no known version"])[0]
-        yield Finding("compiler", Level.OK, f"{shlex.join(command)}: {version}")
-        yield kernels_finding(command)
-
-
-def kernels_finding(compiler: list[str]) -> Finding:
-    """Return a finding on whether the kernels are compiled, with the time to compile or to check them."""
+        return
+    version = (_lines_of(*command, "--version") or ["of no known version"])[0]
+    yield Finding("compiler", Level.OK, f"{shlex.join(command)}: {version}")
     began = time.perf_counter()
     try:
-        path = compile_kernels(compiler, cache_root() / "kernels")
+        path = compile_kernels(command, cache_root() / "kernels")
     except UserError as error:  # it explains how to mend the cache
-        return Finding("kernels", Level.PROBLEM, str(error))
+        yield Finding("kernels", Level.PROBLEM, str(error))
     except (OSError, subprocess.SubprocessError) as error:
-        text = f"they cannot be compiled, so PyTorch's operations are used, {SLOWER}: {first_error(error)}"
-        return Finding("kernels", Level.PROBLEM, text, f"Another compiler, named in $CXX; or {INSTALL}")
-    seconds = time.perf_counter() - began
-    tiles = ops.has_tiles(torch.zeros(1, dtype=torch.bfloat16))
-    use = "with tiles of AMX or AVX512-BF16" if tiles else "for vectors; this CPU has no tiles"
-    return Finding("kernels", Level.OK, f"{use}, ready in {seconds:.1f} s ({path.parent})")
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A GPU as PyTorch sees it; memory in bytes."""
-
-    name: str
-    free: float
-    total: float
-    capability: tuple[int, int]
-    has_bf16: bool
+        slower = "PyTorch's operations are used, which takes up to twice as long"
+        text = f"they cannot be compiled, so {slower}: {first_error(error)}"
+        yield Finding("kernels", Level.PROBLEM, text, f"Another compiler, named in $CXX; or {INSTALL}")
+    else:
+        tiles = ops.has_tiles(torch.zeros(1, dtype=torch.bfloat16))
+        use = "with tiles of AMX or AVX512-BF16" if tiles else "for vectors; this CPU has no tiles"
+        yield Finding("kernels", Level.OK, f"{use}, ready in {time.perf_counter() - began:.1f} s ({path.parent})")
 
 
 def gpu() -> Iterator[Finding]:
-    """Examine the GPUs of the driver and of PyTorch, NCCL, and vLLM as a sampler."""
+    """Examine the GPUs that the driver shows and PyTorch uses."""
     smi = shutil.which("nvidia-smi")
-    shown = _run(smi, f"--query-gpu={QUERY}", "--format=csv,noheader") if smi else []
-    if not torch.cuda.is_available():
-        yield no_gpu_finding(shown, torch.version.cuda or "")
-        return
-    driver = shown[0].split(", ")[1] if shown else "unknown"
-    for number in range(torch.cuda.device_count()):
-        yield card_finding(number, _card(number), driver)
-    if torch.cuda.device_count() > 1:
-        yield nccl_finding(torch.distributed.is_nccl_available())
-    yield vllm_finding(shutil.which("vllm") or version_of("vllm"))
-
-
-def no_gpu_finding(shown: Sequence[str], built_for: str) -> Finding:
-    """Return the reason why PyTorch, built for the CUDA version `built_for`, uses none of the driver's GPUs."""
-    if not shown:
-        return Finding("GPU", Level.OK, "none: everything is computed on the CPU")
+    shown = _lines_of(smi, f"--query-gpu={QUERY}", "--format=csv,noheader") if smi else []
     cards = "; ".join(shown)
-    if not built_for:
-        return Finding("GPU", Level.PROBLEM, f"the driver shows {cards}, and this PyTorch is built for CPUs", BUILD)
-    text = f"the driver shows {cards}, and PyTorch (CUDA {built_for}) cannot use them"
-    remedy = "Look at CUDA_VISIBLE_DEVICES; else the driver is older than this CUDA: update it, or take an older build."
-    return Finding("GPU", Level.PROBLEM, text, remedy)
+    if torch.cuda.is_available():
+        driver = shown[0].split(", ")[1] if shown else "unknown"
+        yield from (card_finding(number, driver) for number in range(torch.cuda.device_count()))
+    elif not shown:
+        yield Finding("GPU", Level.OK, "none: everything is computed on the CPU")
+    elif not torch.version.cuda:
+        text = f"the driver shows {cards}, and this PyTorch is built for CPUs"
+        yield Finding("GPU", Level.PROBLEM, text, BUILD)
+    else:
+        text = f"the driver shows {cards}, and PyTorch (CUDA {torch.version.cuda}) cannot use them"
+        older = "the driver is older than this CUDA: update it, or take an older build."
+        yield Finding("GPU", Level.PROBLEM, text, f"Look at CUDA_VISIBLE_DEVICES; else {older}")
 
 
-def card_finding(number: int, card: Card, driver: str) -> Finding:
+def card_finding(number: int, driver: str) -> Finding:
     """Return a finding on the properties of a GPU and their use."""
-    subject, capability = f"GPU {number}", ".".join(map(str, card.capability))
+    free, total = torch.cuda.mem_get_info(number)
+    capability = torch.cuda.get_device_capability(number)
+    with torch.cuda.device(number):
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    subject = f"GPU {number}"
     text = (
-        f"{card.name}, {card.free / GB:.1f} of {card.total / GB:.1f} GB free, compute capability {capability}, "
-        f"driver {driver}"
+        f"{torch.cuda.get_device_name(number)}, {free / GB:.1f} of {total / GB:.1f} GB free, compute capability "
+        f"{'.'.join(map(str, capability))}, driver {driver}"
     )
-    if card.capability < MIN_CAPABILITY:
+    if capability < MIN_CAPABILITY:
         return Finding(subject, Level.PROBLEM, f"{text}: too old for PyTorch's builds", "--model.device cpu")
-    if not card.has_bf16:
+    if not has_bf16:
         return Finding(subject, Level.NOTE, f"{text}; no bfloat16: float32 is used", "A GPU since Ampere has it.")
     return Finding(subject, Level.OK, f"{text}; bfloat16 is used")
 
 
-def nccl_finding(is_available: bool) -> Finding:
-    """Return a finding on whether several GPUs can communicate."""
-    if not is_available:
-        return Finding("NCCL", Level.PROBLEM, "PyTorch has none, so that several GPUs cannot train together", BUILD)
-    version = ".".join(map(str, torch.cuda.nccl.version()))
-    return Finding("NCCL", Level.OK, f"{version}: `torchrun` takes a GPU a process")
-
-
-def vllm_finding(found: str) -> Finding:
-    """Return a finding on whether vLLM can sample; `found` is its program or its version."""
-    if found:
-        return Finding("vLLM", Level.OK, f"{found}: used with `inference.backend = vllm`")
-    remedy = "To sample with vLLM, install it in an environment of its own (docs/server.md)."
-    return Finding("vLLM", Level.OK, "not found; slimrl's own engine samples", remedy)
-
-
-def _card(number: int) -> Card:
-    free, total = torch.cuda.mem_get_info(number)
-    with torch.cuda.device(number):
-        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    name, capability = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
-    return Card(name, free, total, capability, has_bf16)
-
-
-def _run(*command: str) -> list[str]:
+def _lines_of(*command: str) -> list[str]:
     """Return the lines that a program prints; none if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     return done.stdout.strip().splitlines() if done.returncode == 0 else []

@@ -28,7 +28,6 @@ FEATURES = {
     "bf16": "BF16 of ARM",
     "asimd": "NEON",
 }
-TILES = ("amx_bf16", "avx512_bf16")
 BYTES_PER_WEIGHT = 14  # in full fine-tuning: weights, gradients, and the optimizer's masters and moments
 SPARE = 1.5e9  # the program itself and the key-value cache of a small model
 LOW_MEMORY = 4e9
@@ -39,77 +38,55 @@ OFFLINE = "Packaged models, directories and `.gguf` files need no Hub; HF_HUB_OF
 
 
 def cpu() -> Iterator[Finding]:
-    """Examine the CPU."""
-    if CPUINFO.is_file():
-        yield cpu_finding(CPUINFO.read_text(encoding="utf-8", errors="replace"))
-    else:
-        name = platform.processor() or platform.machine()
-        yield Finding("CPU", Level.OK, f"{name}; its features are not known")
-
-
-def cpu_finding(text: str) -> Finding:
-    """Return a finding on the CPU's features that kernels use, from the text of /proc/cpuinfo."""
-    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    values = {name.strip(): value.strip() for name, value in fields.items()}
+    """Examine the CPU's vector and matrix units."""
+    fields = (line.partition(":") for line in CPUINFO.read_text().splitlines()) if CPUINFO.is_file() else ()
+    values = {name.strip(): value.strip() for name, _, value in fields}
     flags = (values.get("flags") or values.get("Features") or "").split()
-    known = [name for flag, name in FEATURES.items() if flag in flags]
-    model = values.get("model name", platform.machine())
-    use = "sampling and training multiply bfloat16 in tiles" if {*flags} & {*TILES} else "bfloat16 is no faster here"
-    return Finding("CPU", Level.OK, f"{model}: {', '.join(known) or 'no vector units that are used'}; {use}")
+    units = ", ".join(name for flag, name in FEATURES.items() if flag in flags) or "no vector units that are used"
+    has_tiles = "amx_bf16" in flags or "avx512_bf16" in flags
+    use = "sampling and training multiply bfloat16 in tiles" if has_tiles else "bfloat16 is no faster here"
+    yield Finding("CPU", Level.OK, f"{values.get('model name', platform.machine())}: {units}; {use}")
 
 
 def memory() -> Iterator[Finding]:
     """Examine the machine's memory, and the limit of a container or a job."""
-    found = psutil.virtual_memory()
-    yield memory_finding(found.total, found.available, memory_limit())
-
-
-def memory_finding(total: float, available: float, limit: float) -> Finding:
-    """Return a finding on the size of a model that can be trained in the free bytes; a `limit` of 0 is none."""
-    free = min(available, limit) if limit else available
-    within = f", of which this container may have {limit / GB:.1f}" if 0 < limit < total else ""
+    found, limit = psutil.virtual_memory(), memory_limit()
+    free = min(found.available, limit) if limit else found.available
+    within = f", of which this container may have {limit / GB:.1f}" if 0 < limit < found.total else ""
     weights = max(0.0, free - SPARE) / BYTES_PER_WEIGHT
     text = (
-        f"{available / GB:.1f} of {total / GB:.1f} GB free{within}: about {weights / 1e6:,.0f} million weights can be "
-        "trained in full, and more by LoRA"
+        f"{found.available / GB:.1f} of {found.total / GB:.1f} GB free{within}: about {weights / 1e6:,.0f} million "
+        "weights can be trained in full, and more by LoRA"
     )
     if free < LOW_MEMORY:
         remedy = "End other programs, or take fewer `inference.max_slots` and LoRA (`--model.lora.rank 16`)."
-        return Finding("memory", Level.NOTE, text, remedy)
-    return Finding("memory", Level.OK, text)
+        yield Finding("memory", Level.NOTE, text, remedy)
+    else:
+        yield Finding("memory", Level.OK, text)
 
 
 def storage() -> Iterator[Finding]:
     """Examine the disk of runs, the cache and shared memory."""
-    places = (("disk", Path.cwd(), "--output_dir"), ("cache", cache_root(), "the variable SLIMRL_CACHE"))
-    for subject, directory, chosen_by in places:
-        there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-        free, is_writable = shutil.disk_usage(there).free, os.access(there, os.W_OK)
-        yield disk_finding(subject, directory, free, is_writable, chosen_by)
-    if SHARED.is_dir():
-        yield shm_finding(shutil.disk_usage(SHARED).free)
+    yield disk_finding("disk", Path.cwd(), "--output_dir")
+    yield disk_finding("cache", cache_root(), "the variable SLIMRL_CACHE")
+    if SHARED.is_dir() and (free := shutil.disk_usage(SHARED).free) < LOW_SHARED:
+        remedy = "Start the container with `--shm-size 8g` before you train on several GPUs or sample with vLLM."
+        yield Finding("shared memory", Level.NOTE, f"{free / GB:.2f} GB free in {SHARED}", remedy)
 
 
-def disk_finding(subject: str, directory: Path, free: float, is_writable: bool, chosen_by: str) -> Finding:
+def disk_finding(subject: str, directory: Path, chosen_by: str) -> Finding:
     """Return a finding on the free bytes of a directory, and on whether it is writable."""
-    if not is_writable:
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK):
         text, remedy = f"{directory} cannot be written to", f"Mend its permissions, or name another by {chosen_by}."
         return Finding(subject, Level.PROBLEM if subject == "cache" else Level.NOTE, text, remedy)
+    free = shutil.disk_usage(there).free
     text = f"{free / GB:.1f} GB free in {directory}"
     if free < LOW_DISK:
         where = f"Make room, or name a directory elsewhere by {chosen_by}"
         remedy = f"{where}: a run of the first recipe leaves about 6 GB."
         return Finding(subject, Level.PROBLEM if free < FULL_DISK else Level.NOTE, text, remedy)
     return Finding(subject, Level.OK, text)
-
-
-def shm_finding(free: float) -> Finding:
-    """Return a finding on shared memory, over which GPUs of one machine and vLLM's processes communicate."""
-    text = f"{free / GB:.2f} GB free in {SHARED}"
-    if free < LOW_SHARED:
-        remedy = "Start the container with `--shm-size 8g` before you train on several GPUs or sample with vLLM."
-        return Finding("shared memory", Level.NOTE, text, remedy)
-    return Finding("shared memory", Level.OK, text)
 
 
 def model() -> Iterator[Finding]:
@@ -124,23 +101,20 @@ def model() -> Iterator[Finding]:
 
 
 def hub() -> Iterator[Finding]:
-    """Check whether the Hub answers, unless it is turned off; and examine its cache."""
-    cache = Path(constants.HF_HUB_CACHE)
+    """Check whether models can be fetched from the Hub, unless it is turned off; any HTTP status counts as an
+    answer."""
+    cache, endpoint = Path(constants.HF_HUB_CACHE), constants.ENDPOINT
     num = len(list(cache.glob("models--*"))) if cache.is_dir() else 0
     kept = f"{num} model{'' if num == 1 else 's'} in its cache {cache}"
     if constants.HF_HUB_OFFLINE:
         text = f"not to be asked (HF_HUB_OFFLINE); {kept}"
         yield Finding("hub", Level.OK, text, "Unset HF_HUB_OFFLINE to fetch other models.")
-    else:
-        yield hub_finding(constants.ENDPOINT, kept)
-
-
-def hub_finding(endpoint: str, kept: str) -> Finding:
-    """Return a finding on whether models can be fetched from the Hub; any HTTP status counts as an answer."""
+        return
     try:
         ask_once(Peer("Hub", endpoint), endpoint, HUB_TIMEOUT_S, "HEAD")
     except HttpError as error:
         if not error.status:
             text = f"{redact(endpoint)} cannot be reached ({error.said}); {kept}"
-            return Finding("hub", Level.NOTE, text, OFFLINE)
-    return Finding("hub", Level.OK, f"{redact(endpoint)} answers; {kept}")
+            yield Finding("hub", Level.NOTE, text, OFFLINE)
+            return
+    yield Finding("hub", Level.OK, f"{redact(endpoint)} answers; {kept}")

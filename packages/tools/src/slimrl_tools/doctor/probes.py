@@ -11,10 +11,10 @@ from functools import partial
 from slimrl.errors import UserError, describe
 from slimrl.io.loop_thread import start_in_daemon
 from slimrl.monitor.findings import Finding, Level
-from slimrl.plugins import PROBES as PROBES_GROUP
+from slimrl.plugins import PROBES as OF_PLUGINS
 from slimrl.plugins import call, load, names
 
-Look = Callable[[], Iterable[Finding]]
+PLUGIN_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,40 +26,33 @@ class Probe:
     """
 
     subject: str
-    look: Look
+    look: Callable[[], Iterable[Finding]]
     limit_s: float = 15.0
     is_core: bool = False
     alone: bool = False
 
 
-def _own(place: str) -> Look:
-    """Return a probe of this package by its place. Its module is imported when the probe is called."""
-    return partial(call, f"slimrl_tools.doctor.{place}")
-
-
-def _of_plugin(name: str) -> Iterable[Finding]:
-    """Return the findings of an entry of `slimrl.probes`. Raises UserError if it cannot be loaded."""
-    findings: Iterable[Finding] = load(PROBES_GROUP, name, "the probe")()
-    return findings
-
-
 PROBES = (
-    Probe("software", _own("software:software"), is_core=True),
-    Probe("device", _own("devices:compute"), 60.0, is_core=True, alone=True),
-    Probe("CPU", _own("machine:cpu")),
-    Probe("kernels", _own("devices:kernels"), 300.0, alone=True),
-    Probe("GPU", _own("devices:gpu"), 60.0, alone=True),
-    Probe("memory", _own("machine:memory")),
-    Probe("storage", _own("machine:storage"), is_core=True),
-    Probe("model", _own("machine:model")),
-    Probe("hub", _own("machine:hub"), 8.0),  # a name server may take its time
+    Probe("software", partial(call, "slimrl_tools.doctor.software:software"), is_core=True),
+    Probe("device", partial(call, "slimrl_tools.doctor.devices:compute"), 60.0, is_core=True, alone=True),
+    Probe("CPU", partial(call, "slimrl_tools.doctor.machine:cpu")),
+    Probe("kernels", partial(call, "slimrl_tools.doctor.devices:kernels"), 300.0, alone=True),
+    Probe("GPU", partial(call, "slimrl_tools.doctor.devices:gpu"), 60.0, alone=True),
+    Probe("memory", partial(call, "slimrl_tools.doctor.machine:memory")),
+    Probe("storage", partial(call, "slimrl_tools.doctor.machine:storage"), is_core=True),
+    Probe("model", partial(call, "slimrl_tools.doctor.machine:model")),
+    Probe("hub", partial(call, "slimrl_tools.doctor.machine:hub"), 8.0),  # a name server may take its time
 )
-PLUGIN_LIMIT_S = 30.0
 
 
 def all_probes() -> list[Probe]:
     """Return the probes of this package, then those from plug-ins (`slimrl.probes`)."""
-    return [*PROBES, *(Probe(name, partial(_of_plugin, name), PLUGIN_LIMIT_S) for name in names(PROBES_GROUP))]
+    return [*PROBES, *(Probe(name, partial(_look_of_plugin, name), PLUGIN_LIMIT_S) for name in names(OF_PLUGINS))]
+
+
+def _look_of_plugin(name: str) -> Iterable[Finding]:
+    findings: Iterable[Finding] = load(OF_PLUGINS, name, "the probe")()
+    return findings
 
 
 def look(probes: Sequence[Probe], advance: Callable[[], None]) -> tuple[list[Finding], bool]:
@@ -84,15 +77,14 @@ def _start(probe: Probe) -> Callable[[], list[Finding]]:
     deadline = time.monotonic() + probe.limit_s
 
     def wait() -> list[Finding]:
-        problem = partial(Finding, probe.subject, Level.PROBLEM)
         try:
             return result.result(max(0.0, deadline - time.monotonic()))
         except UserError as error:
-            return [problem(str(error))]
+            return [Finding(probe.subject, Level.PROBLEM, str(error))]
         except (Exception, SystemExit) as error:  # anything broken here, such as an installed package, is a finding
             if result.done():
-                text = f"it could not be looked at: {describe(error)}"
-                return [problem(text, "Mend or install again what is named.")]
+                text, remedy = f"it could not be looked at: {describe(error)}", "Mend or install again what is named."
+                return [Finding(probe.subject, Level.PROBLEM, text, remedy)]
             level = Level.PROBLEM if probe.is_core else Level.NOTE
             text = f"it could not be looked at within {probe.limit_s:g} s"
             remedy = "Run `slimrl doctor` again; if it comes back, something here hangs."

@@ -2,32 +2,26 @@
 
 import platform
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, requires, version
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 import slimrl
 from slimrl.errors import install_hint
 from slimrl.monitor.findings import Finding, Level
 
-CORE = ""  # the name of requirements outside of extras
-STATES = ("installed", "need nothing more", "not installed", "in other versions")  # of extras
 SHOWN = ("torch", "transformers")
-Installed = Callable[[str], str]
 
 
 def software() -> Iterator[Finding]:
     """Examine Python, the packages, and the extras."""
-    asked = by_extra(_requirements("slimrl"))
-    extras = {extra: [*with_extras(asked[extra], _requirements)] for extra in sorted(asked) if extra != CORE}
     here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {sys.prefix}"
     yield Finding("slimrl", Level.OK, f"{version_of('slimrl')} in {Path(slimrl.__file__).parent}")
     yield Finding("Python", Level.OK, here)
-    yield core_finding(asked.get(CORE, []), version_of)
-    yield extras_finding(extras, version_of, all_needed("slimrl", _requirements))
+    yield core_finding()
+    yield extras_finding(sorted(metadata("slimrl").get_all("Provides-Extra") or ()))
 
 
 def version_of(name: str) -> str:
@@ -38,83 +32,49 @@ def version_of(name: str) -> str:
         return ""
 
 
-def by_extra(texts: Iterable[str]) -> dict[str, list[Requirement]]:
-    """Group requirements by their extra, without requirements for other platforms."""
-    found: dict[str, list[Requirement]] = {}
-    for one in map(Requirement, texts):
-        extra = str(one.marker).partition("extra ==")[2].strip().strip("\"'") if one.marker else CORE
-        if one.marker is None or one.marker.evaluate({"extra": extra}):
-            found.setdefault(extra, []).append(one)
-    return found
+def requirements_of(name: str, extra: str = "") -> Iterator[Requirement]:
+    """Yield what an installed package needs on this platform, or what an extra of it needs besides; of each package
+    named with extras, as in `slimrl-serve[server]`, also their requirements. Nothing if it is not installed."""
+    for one in map(Requirement, (version_of(name) and requires(name)) or ()):
+        if _applies(one, extra) and not (extra and _applies(one, "")):
+            yield one
+            for inner in sorted(one.extras):
+                yield from requirements_of(one.name, inner)
 
 
-def all_needed(name: str, requirements: Callable[[str], Iterable[str]]) -> set[str]:
-    """Return all packages that a package requires, directly or through others, without extras."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        for one in by_extra(requirements(waiting.pop())).get(CORE, []):
-            if (needed := canonicalize_name(one.name)) not in found:
-                found.add(needed)
-                waiting.append(needed)
-    return found
+def _applies(one: Requirement, extra: str) -> bool:
+    return one.marker is None or one.marker.evaluate({"extra": extra})
 
 
-def with_extras(asked: Iterable[Requirement], requirements: Callable[[str], Iterable[str]]) -> Iterator[Requirement]:
-    """Yield the requirements, each followed by those of its extras, as in `slimrl-serve[server]`."""
-    for one in asked:
-        yield one
-        inner = by_extra(requirements(one.name)) if one.extras else {}
-        for extra in sorted(one.extras):
-            yield from with_extras(inner.get(extra, []), requirements)
-
-
-def _requirements(name: str) -> Iterable[str]:
-    """Return the requirements of a package; none if it is not installed."""
-    return (requires(name) or ()) if version_of(name) else ()
-
-
-def faults_of(asked: Iterable[Requirement], installed: Installed) -> list[str]:
-    """Describe the requirements that are not met.
-
-    >>> faults_of([Requirement("torch>=2.13"), Requirement("rich")], lambda name: {"torch": "2.9"}.get(name, ""))
-    ['torch is 2.9, and >=2.13 is wanted', 'rich is missing']
-    """
+def faults_of(extra: str = "") -> list[str]:
+    """Describe the requirements of slimrl, or of one of its extras, that are not met: `torch is 2.9, and >=2.13 is
+    wanted`, `rich is missing`."""
     faults = []
-    for one in asked:
-        found = installed(one.name)
-        if not found:
+    for one in requirements_of("slimrl", extra):
+        if not (found := version_of(one.name)):
             faults.append(f"{one.name} is missing")
         elif not one.specifier.contains(found, prereleases=True):
             faults.append(f"{one.name} is {found}, and {one.specifier} is wanted")
     return faults
 
 
-def core_finding(asked: list[Requirement], installed: Installed) -> Finding:
+def core_finding() -> Finding:
     """Return a finding on whether the core's packages are installed in the required versions."""
-    if faults := faults_of(asked, installed):
+    if faults := faults_of():
         remedy = "`pip install --upgrade slimrl`, or in a checkout `uv sync --inexact`"
         return Finding("packages", Level.PROBLEM, "; ".join(faults), remedy)
-    shown = ", ".join(f"{name} {installed(name)}" for name in SHOWN if installed(name))
-    return Finding("packages", Level.OK, f"{shown} and {len(asked) - len(SHOWN)} others, as slimrl wants them")
+    shown = ", ".join(f"{name} {version_of(name)}" for name in SHOWN)
+    num_others = len([*requirements_of("slimrl")]) - len(SHOWN)
+    return Finding("packages", Level.OK, f"{shown} and {num_others} others, as slimrl wants them")
 
 
-def extras_finding(
-    extras: Mapping[str, list[Requirement]], installed: Installed, come_with_core: Collection[str]
-) -> Finding:
-    """Return a finding on the extras: installed, in other versions, not installed, or without any packages beyond the
-    core's."""
-    found: dict[str, list[str]] = {
-        "installed": [],
-        "need nothing more": [],
-        "not installed": [],
-        "in other versions": [],
-    }
-    for extra, asked in extras.items():
-        faults = faults_of(asked, installed)
+def extras_finding(extras: Sequence[str]) -> Finding:
+    """Return a finding on the extras: installed, not installed, or in other versions."""
+    found: dict[str, list[str]] = {"installed": [], "not installed": [], "in other versions": []}
+    for extra in extras:
+        faults = faults_of(extra)
         if not faults:
-            is_core = all(canonicalize_name(one.name) in come_with_core for one in asked)
-            found["need nothing more" if is_core else "installed"].append(extra)
+            found["installed"].append(extra)
         elif all(fault.endswith("is missing") for fault in faults):
             found["not installed"].append(extra)
         else:

@@ -6,8 +6,7 @@ complete. It knows nothing about environments.
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from rich.panel import Panel
@@ -19,33 +18,22 @@ from slimrl.monitor.console import RunConsole
 with contextlib.suppress(ImportError):  # some builds of Python lack it
     import readline  # noqa: F401  # its import alone gives `input` line editing with the arrow keys
 
-QUIT, HELP = "/quit", "/help"
+QUIT = "/quit"
 COLOURS = {"system": "magenta", "user": "cyan", "tool": "yellow", "you": "green"}
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """The input of a person: the text of a reply, or a command such as `/quit` without text."""
-
-    text: str = ""
-    command: str = ""
-
-
 class Terminal:
-    """The screen and keyboard of one person. `commands` are accepted besides `/quit` and `/help`.
+    """The screen and keyboard of one person.
 
     Raises:
         UserError: if standard input is closed.
     """
 
-    def __init__(
-        self, commands: Sequence[str] = (), keyboard: TextIO | None = None, screen: TextIO | None = None
-    ) -> None:
+    def __init__(self, keyboard: TextIO | None = None, screen: TextIO | None = None) -> None:
         if keyboard is None and sys.stdin is None:
             raise UserError("there is no keyboard to read from: standard input is closed.")
         self._keyboard = keyboard or sys.stdin
         self._console = RunConsole(screen)
-        self._commands = (QUIT, HELP, *commands)
         self._typed_by_hand = self._keyboard.isatty()
         # `input` edits lines only between the real keyboard and the real screen.
         self._edits_lines = self._typed_by_hand and self._keyboard is sys.stdin and screen is None
@@ -62,47 +50,39 @@ class Terminal:
         body = Text(visible(text), no_wrap=False, overflow="fold")
         self._console.show(Panel(body, title=role, title_align="left", border_style=COLOURS.get(role, "blue")))
 
-    def numbers(self, values: Mapping[str, float]) -> None:
-        """Print named numbers, one per line."""
-        width = max(map(len, values), default=0)
-        for name, value in values.items():
-            self.note(f"  {name:<{width}}  {value:.6g}")
+    def read(self, actions: Mapping[str, Callable[[], object]]) -> str | None:
+        """Read a reply, which an empty line or Ctrl-D completes; None after `/quit` and at the end of the input.
 
-    def read(self) -> Typed:
-        """Read a reply, which an empty line or Ctrl-D completes, or a command; return `/quit` at the end of the input.
-
-        A command may be on any line of its own; the lines of a reply before it are discarded. A leading slash of a
-        reply is typed twice.
+        A command on a line of its own, one of `actions`, is carried out, and the lines of a reply before it are
+        discarded. A leading slash of a reply is typed twice.
         """
         lines: list[str] = []
-        while True:
-            line = self._line("... " if lines else "> ")
-            if line is None:
-                return self._echo_reply("\n".join(lines)) if lines else Typed(command=QUIT)
+        while (line := self._line("... " if lines else "> ")) is not None or lines:
+            word = (line or "").strip()
             # A command counts even amid a reply: otherwise `/quit` would be sent to the environment.
-            word = line.strip()
-            if word in self._commands:
-                return Typed(command=word)
-            if not lines and word.startswith("/") and not word.startswith("//"):
-                known = ", ".join(self._commands)
+            if word == QUIT:
+                return None
+            if word in actions:
+                lines.clear()
+                actions[word]()
+            elif not lines and word.startswith("/") and not word.startswith("//"):
+                known = ", ".join([QUIT, *actions])
                 self.note(f"There is no command {word:.40}. Known: {known}. A slash that is text: type two.", "yellow")
-            elif word:
+            elif line and word:
                 # Keep one slash of a doubled slash at the start of a reply.
                 lines.append(line[1:] if not lines and line.startswith("//") else line)
             elif lines:
-                return self._echo_reply("\n".join(lines))
+                reply = "\n".join(lines)
+                if not self._typed_by_hand:  # else it is on the screen already
+                    self.message("you", reply)
+                return reply
+        return None
 
     def agrees(self, question: str) -> bool:
         """Return True if the person answers yes to a question; Enter alone means yes, the end of the input no."""
         self.note(f"{question} (Enter for yes, n for no)")
         line = self._line("[Y/n] ")
         return line is not None and line.strip().lower() in ("", "y", "yes")
-
-    def _echo_reply(self, text: str) -> Typed:
-        """Return the reply, and print it unless the person has typed it on the screen."""
-        if not self._typed_by_hand:
-            self.message("you", text)
-        return Typed(text)
 
     def _line(self, prompt: str) -> str | None:
         """Return one line, or None at the end of the input. The result can always be encoded as UTF-8."""

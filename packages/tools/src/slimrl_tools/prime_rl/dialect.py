@@ -14,7 +14,7 @@ from slimrl.config.reading.sources import Setting, show
 from slimrl.config.reading.values import read_value
 from slimrl.errors import UserError
 from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
-from slimrl_tools.prime_rl.rules import Impossible, NotNeeded, Renamed, Table, find_outcome, is_listed, name_of
+from slimrl_tools.prime_rl.rules import Outcome, Table, find_outcome, is_listed, name_of
 
 LISTS = {
     "taken": "taken as it is",
@@ -115,21 +115,22 @@ class PrimeRL:
         report: dict[str, list[str]] = {name: [] for name in LISTS}
         for one in values:
             name = f"{name_of(one.path)} = {show(one.value)}" if one.value != {} else f"[{name_of(one.path)}]"
-            match find_outcome(TABLES[command], one.path, one.value, file):
-                case Renamed(path, value, note) if (path, value) != (one.path, one.value):
-                    is_text = value is one.value and one.path in texts
-                    new = replace(texts[one.path], path=path) if is_text else Setting(path, value, one.origin)
-                    settings.append(new)
-                    report["renamed"].append(f"{name} -> {spell(path)} = {show(value)}{f' ({note})' if note else ''}")
-                case NotNeeded(why):
-                    report["not_needed"].append(f"{name}: {why}")
-                case Impossible(why):
-                    report["impossible"].append(f"{name} ({one.origin}): {why}")
-                case None if not is_known(one.path):
-                    report["impossible"].append(f"{name} ({one.origin}): {UNKNOWN}")
-                case _:
-                    settings.append(texts.get(one.path, one))
-                    report["taken"].append(name)
+            outcome = find_outcome(TABLES[command], one.path, one.value, file)
+            if outcome is None and not is_known(one.path):
+                outcome = Outcome("impossible", UNKNOWN)
+            if outcome is None or (outcome.path, outcome.value) == (one.path, one.value):
+                settings.append(texts.get(one.path, one))
+                report["taken"].append(name)
+            elif outcome.kind == "renamed":
+                path, value = outcome.path, outcome.value
+                is_text = value is one.value and one.path in texts
+                new = replace(texts[one.path], path=path) if is_text else Setting(path, value, one.origin)
+                settings.append(new)
+                note = f" ({outcome.why})" if outcome.why else ""
+                report["renamed"].append(f"{name} -> {spell(path)} = {show(value)}{note}")
+            else:
+                at = f" ({one.origin})" if outcome.kind == "impossible" else ""
+                report[outcome.kind].append(f"{name}{at}: {outcome.why}")
         settings += _additions(settings)
         if source[0].kind == "file":  # flags and variables are never the whole of the settings
             report["left_open"] = _left_open(settings, "sft" if command == "sft" else "rl")

@@ -6,53 +6,17 @@ the hosted `prime train`. A key that is neither here nor among slimrl's is impos
 `<trainer>` is the section of the trainer, and `<part>` the section of any part; their names depend on the kind of file.
 """
 
-from slimrl_tools.prime_rl.rules import (
-    Table,
-    impossible,
-    make_table,
-    only,
-    same_as,
-    to,
-    to_beside,
-    unless_set,
-    unneeded,
-)
-from slimrl_tools.prime_rl.values import (
-    at_least_one,
-    data_type,
-    decay_steps,
-    environment_id,
-    evaluated_environment,
-    filtering,
-    first_of,
-    harness,
-    hosted_model,
-    lora_targets,
-    micro_batch,
-    min_lr_ratio,
-    num_examples,
-    only_item,
-    resume,
-    server_teacher,
-    teacher_name,
-    temperature,
-    turn_on,
-)
+from slimrl_tools.prime_rl import values
+from slimrl_tools.prime_rl.rules import Table, impossible, make_table, only, same_as, to, unless_set, unneeded
 
-EXACTLY = "a resumed run continues exactly"
-HELD_OUT = "held-out tasks of the environments that are trained on are evaluated anyway"
 LOCAL = "metrics.jsonl is always written"
-LOSS_FUNCTION = "a loss of your own is a function in src/slimrl/trainer/losses.py"
 NO_CODE = "code of a model's repository is never run"
 NO_FILTERS = "nothing is filtered by text"
 NO_RANKS = "tasks are not sorted by how hard they are"
 NO_OVERWRITING = ("nothing is overwritten", "delete the directory yourself, or name another one")
 ONCE = "each held-out task is tried once"
-ONE_ADAPTER = "the adapter is part of the policy"
 ONE_PROCESS = "everything is one process here"
-OWN_TEMPLATE = "the model's own chat template decides that here"
 OWN_TOKENIZER = "the tokenizer is the model's own"
-REPLACED = "groups without a signal are replaced anyway, up to orchestrator.resample_factor"
 SAFETENSORS = "weights are safetensors in Hugging Face format, and an adapter is kept beside the merged weights"
 SAME_LENGTH = "held-out replies may be as long as those of training here"
 SIDE_BY_SIDE = "episodes of one process run side by side"
@@ -67,14 +31,18 @@ SHARED: Table = {
     "<part>ckpt.interval": to("ckpt.interval_steps"),
     "<part>ckpt.keep_last": to("ckpt.keep"),
     "<part>ckpt.keep_interval": impossible("only the newest checkpoints are kept: ckpt.keep says how many"),
-    "<part>ckpt.resume_step <part>resume.step": resume,
+    "<part>ckpt.resume_step <part>resume.step": to("resume", values.resume),
     "<part>ckpt.output_dir": impossible("checkpoints are in output_dir/checkpoints"),
     "<part>ckpt.weights.save_format": only(("safetensors",), "it is the format here", "weights are safetensors here"),
     "<part>ckpt.weights.**": unneeded(SAFETENSORS),
-    "<part>ckpt.skip_{progress,scheduler,dataloader,buffer}": only((False,), "it is off", EXACTLY),
+    "<part>ckpt.skip_{progress,scheduler,dataloader,buffer}": only(
+        (False,), "it is off", "a resumed run continues exactly"
+    ),
     "<part>ckpt.wait_for_weights_timeout": unneeded(ONE_PROCESS),
     # Logs.
-    "<part>{,monitors.}wandb": turn_on,
+    "<part>{,monitors.}wandb": to(
+        "wandb.enabled", lambda value: value is not False, note="a section by its bare name turns W&B on"
+    ),
     "<part>{,monitors.}wandb.{project,name,entity}": to("wandb.{key}"),
     "<part>{,monitors.}wandb.offline": only((False,), "it is off", "set WANDB_MODE=offline in the environment"),
     "<part>{,monitors.}wandb.group": impossible("set WANDB_RUN_GROUP in the environment"),
@@ -104,17 +72,17 @@ SHARED: Table = {
     # LoRA, the optimizer and the schedule of its learning rate.
     "<lora>.rank": to("model.lora.rank"),
     "<lora>.alpha": to("model.lora.alpha", float),
-    "<lora>.target_modules": to("model.lora.targets", lora_targets),
+    "<lora>.target_modules": to("model.lora.targets", values.lora_targets),
     "<lora>.dropout": only((0, 0.0), "there is none here", "dropout would make sampler and trainer differ"),
     "<lora>.modules_to_save": only(([],), "it is empty", "an adapter trains no other matrices here"),
-    "<trainer>optim.{lr,weight_decay}": to_beside("optim.{key}", float),
-    "<trainer>optim.max_norm": to_beside("optim.max_grad_norm", float),
-    "<trainer>optim.betas1": to_beside("optim.beta1", float),
-    "<trainer>optim.betas2": to_beside("optim.beta2", float),
-    "<trainer>scheduler.{type,warmup_steps}": to_beside("schedule.{key}"),
+    "<trainer>optim.{lr,weight_decay}": to("{above}optim.{key}", float),
+    "<trainer>optim.max_norm": to("{above}optim.max_grad_norm", float),
+    "<trainer>optim.betas1": to("{above}optim.beta1", float),
+    "<trainer>optim.betas2": to("{above}optim.beta2", float),
+    "<trainer>scheduler.{type,warmup_steps}": to("{above}schedule.{key}"),
     "<trainer>optim.type": only(("adamw",), "it is AdamW here", "the optimizer is AdamW here"),
-    "<trainer>scheduler.decay_steps": decay_steps,
-    "<trainer>scheduler.min_lr": min_lr_ratio,
+    "<trainer>scheduler.decay_steps": values.decay_steps,
+    "<trainer>scheduler.min_lr": values.min_lr_ratio,
 }
 
 
@@ -128,35 +96,41 @@ SAMPLING: Table = {
     "<sampling>.extra_body.min_p": only((0, 0.0), "0 keeps all tokens", WHOLE_SOFTMAX),
     "<sampling>.seed": unless_set("seed", why="the run's seed decides every token"),
     "<sampling>.temp_scheduler.**": impossible("the temperature is the same all along here"),
-    "<sampling>.{enable_thinking,reasoning_effort}": impossible(OWN_TEMPLATE),
+    "<sampling>.{enable_thinking,reasoning_effort}": impossible("the model's own chat template decides that here"),
 }
 
 # An environment to train on, in the classic interface and as a task set with a harness.
 ENVIRONMENT: Table = {
     "<env>.name": to("orchestrator.env.{0}.name", note="a label of metrics"),
-    "<env>.id <env>.{,env.}taskset.id": to("orchestrator.env.{0}.id", environment_id),
+    "<env>.id <env>.{,env.}taskset.id": to("orchestrator.env.{0}.id", values.environment_id),
     "<env>.args.**": to("orchestrator.env.{0}.args.**"),
     "<env>.num_workers": unneeded(SIDE_BY_SIDE),
     "<env>.max_retries": unneeded("a rollout that fails is dropped, counted, and its group goes on"),
     "<env>.max_total_completion_tokens": only((-1,), "-1 is no bound", "seq_len bounds an episode here"),
     "<env>.ratio": only((1, 1.0), "tasks are drawn evenly", "tasks are drawn evenly from all environments"),
-    "<env>.curriculum.gates.zero_advantage.**": unneeded(REPLACED),
+    "<env>.curriculum.gates.zero_advantage.**": unneeded(values.REPLACED),
     "<env>.{,env.}taskset.task.**": impossible("slimrl's environments have no such arguments"),
     "<env>.{,env.}taskset.**": to("orchestrator.env.{0}.args.**", note="an argument of the environment"),
-    "<env>.{,env.}{,agent.,player.}harness.id": harness,
+    "<env>.{,env.}{,agent.,player.}harness.id": only(
+        ("null", "default"), "slimrl has one agent loop", "slimrl has one agent loop, and no harness `{value}`"
+    ),
     "<env>.{,env.}{,agent.,player.}harness.runtime.** <env>.{,env.}{,agent.}runtime.**": unneeded(ONE_PROCESS),
 }
 
 EVALUATION: Table = {
     "<eval>.interval": to("eval.interval_steps"),
-    "<eval>.{num_examples,select.limit} <eval>.{env,source}.*.num_examples": num_examples,
+    "<eval>.{num_examples,select.limit} <eval>.{env,source}.*.num_examples": to(
+        "eval.num_examples", values.num_examples
+    ),
     "<eval>.{,env.*.,source.*.}{rollouts_per_example,group_size}": only((1,), f"{ONCE} at each of eval.temperatures"),
-    "<eval>.sampling.temperature": temperature,
+    "<eval>.sampling.temperature": to(
+        "eval.temperatures", lambda value: [float(value)], note="held-out tasks are tried at this temperature alone"
+    ),
     "<eval>.sampling.{max_tokens,max_completion_tokens}": same_as(
         *("sampling.max_tokens", "orchestrator.sampling.max_tokens", "orchestrator.sampling.max_completion_tokens"),
         *("orchestrator.train.sampling.max_completion_tokens", "orchestrator.train.sampling.max_tokens"),
         why=SAME_LENGTH,
-        otherwise=f"{SAME_LENGTH}: remove {{0}}, or evaluate with `slimrl eval --sampling.max_tokens N`",
+        otherwise=f"{SAME_LENGTH}: remove {{key}}, or evaluate with `slimrl eval --sampling.max_tokens N`",
     ),
     "<eval>.eval_base_model": only(
         (True,), "the base model is evaluated anyway", "what is learnt shows beside the base model"
@@ -165,13 +139,13 @@ EVALUATION: Table = {
     "<eval>.cancel_inflight_rollouts_on_eval": unneeded("sampling and evaluation take turns"),
     "<eval>.num_workers": unneeded(SIDE_BY_SIDE),
     "<eval>.max_retries": unneeded("an episode that fails is left out and counted"),
-    "<eval>.{env,source}.*.name": unneeded(HELD_OUT),
-    "<eval>.{env,source}.*.{,taskset.,env.taskset.}id": evaluated_environment,
+    "<eval>.{env,source}.*.name": unneeded(values.HELD_OUT),
+    "<eval>.{env,source}.*.{,taskset.,env.taskset.}id": values.evaluated_environment,
     "<eval>.{env,source}.*.{harness,env.agent}.**": unneeded(ONE_PROCESS),
 }
 
 BUFFER: Table = {
-    "<buffer>.online_difficulty_filtering": filtering,
+    "<buffer>.online_difficulty_filtering": values.filtering,
     "<buffer>.seed": unneeded("the run's seed decides the order of tasks"),
     "<buffer>.hash_keys": unneeded("a checkpoint keeps the position in the order of tasks"),
     "<buffer>.{easy,hard}_fraction": only((0, 0.0), "0 is off", NO_RANKS),
@@ -186,7 +160,9 @@ LOSS: Table = {
         note="theirs masks tokens whose probability has moved, ours caps the ratio (docs/algorithms)",
     ),
     "trainer.loss.kl_tau": only((0, 0.0), "0 is off", "it is a penalty on the ratio; ours is trainer.loss.kl_beta"),
-    "trainer.loss.{import_path,kwargs.**}": impossible(LOSS_FUNCTION),
+    "trainer.loss.{import_path,kwargs.**}": impossible(
+        "a loss of your own is a function in src/slimrl/trainer/losses.py"
+    ),
     "orchestrator.advantage.type": only(
         ("default",), "rewards are compared with their group's mean", "trainer.loss.advantage has the estimators"
     ),
@@ -209,9 +185,9 @@ ORCHESTRATOR: Table = {
     "orchestrator.model.lora.rank": unless_set("model.lora.rank", "trainer.model.lora.rank", TRAINERS),
     "orchestrator.model.lora.alpha": unless_set("model.lora.alpha", "trainer.model.lora.alpha", TRAINERS),
     "orchestrator.optim.lr": unless_set("trainer.optim.lr", why=TRAINERS),
-    "orchestrator.{lora_name,model.lora.name}": unneeded(ONE_ADAPTER),
+    "orchestrator.{lora_name,model.lora.name}": unneeded("the adapter is part of the policy"),
     "orchestrator.strict_async_level": unneeded("sampling and training take turns"),
-    "{,orchestrator.}oversampling_factor": to("orchestrator.resample_factor", at_least_one),
+    "{,orchestrator.}oversampling_factor": to("orchestrator.resample_factor", values.at_least_one),
     # slimrl has a section `inference` too, so its keys are listed one by one: a misspelt one must not pass.
     "orchestrator.{max_concurrent,max_inflight_rollouts,concurrency.**,tasks_per_minute} teacher_inference.**"
     " inference.{model.**,vllm.**,vllm_extra.**,parallel.**,server.**,weight_broadcast.**,deployment.**}"
@@ -232,14 +208,16 @@ ORCHESTRATOR: Table = {
     "orchestrator.filters.*.type": unneeded(f"{NO_FILTERS}; `drop/...` counts what is left out"),
     "orchestrator.filters.*.enforce": only((False,), "it would only count", "rollouts are not filtered by their text"),
     "orchestrator.filters.*.**": unneeded(NO_FILTERS),
-    "orchestrator.{teacher_model,teacher}.model.name": teacher_name,
-    "orchestrator.{teacher_model,teacher}.client.base_url": server_teacher,
+    "orchestrator.{teacher_model,teacher}.model.name": values.teacher_name,
+    "orchestrator.{teacher_model,teacher}.client.base_url": to(
+        "teacher.base_url", values.only_item, note='with teacher.type = "server"'
+    ),
     "orchestrator.{teacher_model,teacher}.client.api_key_var": to("teacher.api_key_variable"),
 }
 
 # The flat files of hosted runs, and the top-level keys of the other files.
 TOP: Table = {
-    "model": hosted_model,
+    "model": values.hosted_model,
     "name": unneeded("a run is called by its output_dir"),
     "{batch_size,rollouts_per_example}": to("orchestrator.{key}"),
     "learning_rate": to("trainer.optim.lr"),
@@ -275,15 +253,15 @@ RL_KEYS: Table = make_table(
 )
 
 SFT: Table = {
-    "data.type": data_type,
+    "data.type": values.data_type,
     "data.name": to("data.name"),
     "data.{seq_len,batch_size}": to("{key}"),
-    "data.micro_batch_size": micro_batch,
-    "data.subsets": to("data.subset", only_item),
-    "data.splits": to("data.split", only_item),
-    "data.source.*.{dataset,name}": first_of("data.name"),
-    "data.source.*.subset": first_of("data.subset"),
-    "data.source.*.split": first_of("data.split"),
+    "data.micro_batch_size": values.micro_batch,
+    "data.subsets": to("data.subset", values.only_item),
+    "data.splits": to("data.split", values.only_item),
+    "data.source.*.{dataset,name}": values.first_of("data.name"),
+    "data.source.*.subset": values.first_of("data.subset"),
+    "data.source.*.split": values.first_of("data.split"),
     "data.probabilities.**": impossible("slimrl trains on one data set"),
     "data.stopping_strategy": unneeded("there is one data set"),
     "data.shuffle": only((True,), "conversations are shuffled anyway"),
@@ -296,7 +274,7 @@ SFT: Table = {
     "val.data.name": same_as(
         "data.name", why="it is the same data set", otherwise="data.val_split is another split of the same data"
     ),
-    "val.data.splits": to("data.val_split", only_item),
+    "val.data.splits": to("data.val_split", values.only_item),
     "val.data.{seq_len,batch_size}": unneeded("as in training"),
     "eval.**": impossible(
         "`sft` measures the loss on held-out conversations; measure the reward with `slimrl eval` afterwards"

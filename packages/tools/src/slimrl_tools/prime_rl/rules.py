@@ -1,4 +1,4 @@
-"""Translates a key of another trainer's file: the outcomes, the rules that choose one, and tables of rules.
+"""Rules that translate a key of another trainer's file, and tables of rules.
 
 A table maps patterns to rules: `*` matches one key, `**` at the end any number of keys. A rule reads the key, its value
 and the rest of the file, and returns an outcome.
@@ -7,32 +7,22 @@ and the rest of the file, and returns an outcome.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from slimrl.config.reading.schema import Path, spell
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
-    """The key has another name here, and `value` in slimrl's units; `note` describes further differences."""
+class Outcome:
+    """The outcome for a key: it is renamed, not needed by this program, or impossible, so that no run may start.
 
-    path: Path
-    value: Any
-    note: str = ""
+    `why` is the reason, or a note on a renamed key; `path` and `value` are the name and value of a renamed key here.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class NotNeeded:
-    """The key requires no action of this program."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Impossible:
-    """The key asks for something that slimrl cannot do; the run must not start as if it could."""
-
-    why: str
+    kind: Literal["renamed", "not_needed", "impossible"]
+    why: str = ""
+    path: Path = ()
+    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +48,6 @@ class Found:
 # Errors of a rule that computes with a value of another type than the key's.
 WRONG_KIND = (TypeError, ValueError, AttributeError, LookupError, OverflowError)
 
-Outcome = Renamed | NotNeeded | Impossible
 Rule = Callable[[Found], Outcome]
 Table = dict[str, Rule]
 
@@ -89,60 +78,63 @@ def _expand(pattern: str) -> Iterator[str]:
         yield pattern
 
 
+def renamed(key: str, value: Any, why: str = "") -> Outcome:
+    """Return the outcome of a key with this name and value here."""
+    return Outcome("renamed", why, tuple(key.split(".")), value)
+
+
+def unneeded(why: str) -> Rule:
+    """Return a rule for a key without effect."""
+    return lambda found: Outcome("not_needed", why)
+
+
+def impossible(why: str) -> Rule:
+    """Return a rule for an impossible key."""
+    return lambda found: Outcome("impossible", why)
+
+
 def to(key: str, convert: Callable[[Any], Any] | None = None, note: str = "") -> Rule:
-    """Return a rule that renames a key. In the new name `{0}` is the first star's key, `{key}` the last key, and a
-    final `**` the rest of the path. `convert` computes the value; its ValueError makes the key impossible."""
+    """Return a rule that renames a key. In the new name `{0}` is the first star's key, `{key}` the last key, `{above}`
+    the path without its last two keys, and a final `**` the rest of the path. `convert` computes the value; its
+    ValueError makes the key impossible."""
 
     def rule(found: Found) -> Outcome:
-        keys = key.format(*found.stars, key=found.path[-1]).split(".")
+        above = "".join(f"{one}." for one in found.path[:-2])
+        keys = key.format(*found.stars, key=found.path[-1], above=above).split(".")
         path = (*keys[:-1], *found.rest) if keys[-1] == "**" else tuple(keys)
         try:
-            return Renamed(path, found.value if convert is None else convert(found.value), note)
+            return Outcome("renamed", note, path, found.value if convert is None else convert(found.value))
         except ValueError as error:
-            return Impossible(str(error))
+            return Outcome("impossible", str(error))
 
     return rule
-
-
-def to_beside(key: str, convert: Callable[[Any], Any] | None = None) -> Rule:
-    """Return a rule that renames the last two keys of a path, below the same section."""
-    return lambda found: to(".".join((*found.path[:-2], key)), convert)(found)
 
 
 def unless_set(key: str, other: str = "", why: str = "") -> Rule:
     """Return a rule that renames a key to `key`, unless the file has `other`, by default `key` itself: that counts."""
     other = other or key
     return lambda found: (
-        Renamed(tuple(key.split(".")), found.value) if found.get(other) is None else NotNeeded(why or f"{other} counts")
+        renamed(key, found.value) if found.get(other) is None else Outcome("not_needed", why or f"{other} counts")
     )
 
 
-def unneeded(why: str) -> Rule:
-    """Return a rule for a key without effect."""
-    return lambda found: NotNeeded(why)
-
-
-def impossible(why: str) -> Rule:
-    """Return a rule for an impossible key."""
-    return lambda found: Impossible(why)
-
-
 def only(values: tuple[Any, ...], why: str, otherwise: str = "") -> Rule:
-    """Return a rule for a key that is not needed with one of `values`, because of `why`, and otherwise impossible."""
+    """Return a rule for a key that is not needed with one of `values`, because of `why`, and otherwise impossible.
+    `{value}` in `otherwise` is its value."""
     # `True == 1` in Python, but a switch is not a number.
     return lambda found: (
-        NotNeeded(why)
+        Outcome("not_needed", why)
         if any(found.value == value and type(found.value) is type(value) for value in values)
-        else Impossible(otherwise or why)
+        else Outcome("impossible", (otherwise or why).format(value=found.value))
     )
 
 
 def same_as(*keys: str, why: str, otherwise: str) -> Rule:
-    """Return a rule for a key that must equal one of other keys of the file. `{0}` in `otherwise` is its own name."""
+    """Return a rule for a key that must equal one of other keys of the file. `{key}` in `otherwise` is its own name."""
     return lambda found: (
-        NotNeeded(why)
+        Outcome("not_needed", why)
         if found.value in [found.get(key) for key in keys]
-        else Impossible(otherwise.format(name_of(found.path)))
+        else Outcome("impossible", otherwise.format(key=name_of(found.path)))
     )
 
 
@@ -154,7 +146,7 @@ def find_outcome(table: Table, path: Path, value: Any, file: Mapping[Path, Any])
             try:
                 return rule(Found(path, value, *fitted, file))
             except WRONG_KIND as error:
-                return Impossible(f"its value, or that of a key beside it, is of a wrong kind ({error})")
+                return Outcome("impossible", f"its value, or that of a key beside it, is of a wrong kind ({error})")
     return None
 
 
@@ -165,13 +157,13 @@ def is_listed(table: Table, path: Path) -> bool:
 
 def _fit(pattern: Path, path: Path) -> tuple[Path, Path] | None:
     """Return the keys that the stars of a pattern and its final `**` match; None if it does not match the path."""
-    if pattern[-1] == "**":
-        pattern, path, rest = pattern[:-1], path[: len(pattern) - 1], path[len(pattern) - 1 :]
-    else:
-        rest = ()
-    if len(pattern) != len(path) or any(wanted not in ("*", key) for wanted, key in zip(pattern, path, strict=True)):
+    fixed = pattern[:-1] if pattern[-1] == "**" else pattern
+    first, rest = path[: len(fixed)], path[len(fixed) :]
+    if len(first) < len(fixed) or (rest and fixed is pattern):
         return None
-    return tuple(key for wanted, key in zip(pattern, path, strict=True) if wanted == "*"), rest
+    if any(wanted not in ("*", key) for wanted, key in zip(fixed, first, strict=True)):
+        return None
+    return tuple(key for wanted, key in zip(fixed, first, strict=True) if wanted == "*"), rest
 
 
 def name_of(path: Path) -> str:

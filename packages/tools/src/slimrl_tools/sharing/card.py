@@ -1,7 +1,7 @@
 """Writes the model card of saved weights: README.md in Hugging Face's format, with only the run's own numbers.
 
-It is written beside the weights after they were sealed, so editing it invalidates no checksum (`io/checksums.py`). A
-README.md from others, or one edited since, is never overwritten.
+`card.md.jinja` has its text. It is written beside the weights after they were sealed, so editing it invalidates no
+checksum (`io/checksums.py`). A README.md from others, or one edited since, is never overwritten.
 """
 
 import hashlib
@@ -14,16 +14,20 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from slimrl.config.reading.load import Resolved
+from slimrl.config.reading.write import config_toml, toml_literal
 from slimrl.config.run import RLConfig
 from slimrl.io.files import explain_write_errors, replace_file
 from slimrl.io.regular_file import read_regular
 from slimrl.stats import Estimate
-from slimrl_tools.sharing.card_text import card_values, environments_of
+from slimrl_tools.curves.reference import recognise
 from slimrl_tools.sharing.facts import MAX_BYTES, RunFacts, read_facts
+from slimrl_tools.sharing.places import shareable, shareable_text
 
 FILE_NAME, PICTURE = "README.md", "training.png"
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
 MARK = re.compile(r"\n<!-- written by slimrl, sha256 ([0-9a-f]{64}) -->\n\Z")
+IN_OTHER_TABLE = re.compile(r"held_out/(num|reward_.*)")
 
 
 def write_card(run_dir: Path, weights: Path) -> Path | None:
@@ -52,7 +56,20 @@ def may_replace(path: Path) -> bool:
 
 def card_text(facts: RunFacts, has_picture: bool, repository: str = "", is_adapter: bool = False) -> str:
     """Return the card. `repository` is its name on the Hub, if it has one yet."""
-    values = card_values(facts, is_adapter) | {"has_picture": has_picture, "name": repository or model_name(facts)}
+    config = facts.config
+    recipe, differences = recognise(config) or (None, ())
+    names = {name for _, metrics in facts.stages for name in metrics if not IN_OTHER_TABLE.fullmatch(name)}
+    values: dict[str, Any] = {
+        **{"facts": facts, "config": config, "is_rl": isinstance(config, RLConfig), "is_adapter": is_adapter},
+        **{"has_picture": has_picture, "name": repository or model_name(facts)},
+        "metrics": {name: [metrics.get(name) for _, metrics in facts.stages] for name in sorted(names)},
+        "losses": [*zip(*facts.series.get("sft/val_loss", ((), ())), strict=True)],
+        "recipe": recipe.config_file if recipe and not differences else "",
+        "settings": shareable_text(config_toml(Resolved(config, {})), ".toml"),
+        "about": _about(facts, is_adapter),
+        "code": _code,
+        "args_of": lambda env: f" {_code(toml_literal(shareable(env.args)))}" if env.args else "",
+    }
     # Parsed again by the Hub's own client, so that the Hub accepts it.
     card = ModelCard.from_template(card_data(facts, repository, is_adapter), str(TEMPLATE), **values)
     text = re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
@@ -69,7 +86,7 @@ def card_data(facts: RunFacts, repository: str = "", is_adapter: bool = False) -
         license=base.licence or None,
         library_name="peft" if is_adapter else "transformers",
         pipeline_tag="text-generation",
-        tags=["slimrl", *by_rl, *(["lora"] if config.model.lora.rank else []), *environments_of(facts)],
+        tags=["slimrl", *by_rl, *(["lora"] if config.model.lora.rank else []), *facts.environments],
         model_name=repository.rpartition("/")[2] or model_name(facts),
         eval_results=list(_eval_results(facts)) or None,
         **(relation if base.hub_name else {}),
@@ -78,21 +95,20 @@ def card_data(facts: RunFacts, repository: str = "", is_adapter: bool = False) -
 
 def model_name(facts: RunFacts) -> str:
     """Return a name for weights that have no name on the Hub yet."""
-    base = (facts.base.hub_name or facts.base.name).rpartition("/")[2]
-    return re.sub(r"[^\w.-]+", "-", "-".join([base, *environments_of(facts)]))
+    return re.sub(r"[^\w.-]+", "-", "-".join([facts.base.best_name.rpartition("/")[2], *facts.environments]))
 
 
 def _eval_results(facts: RunFacts) -> Iterator[EvalResult]:
     """Yield the held-out results of these weights, each with the result before training."""
     if not facts.evaluated:
         return
-    first, last = facts.stages[0], facts.stages[-1]
+    (first, _), (last, _) = facts.stages[0], facts.stages[-1]
     for mode, estimate in last.held_out.items():
         before = first.held_out.get(mode) if first is not last else None
         yield EvalResult(
             task_type="text-generation",
             dataset_type="slimrl-environment",
-            dataset_name=", ".join(environments_of(facts)),
+            dataset_name=", ".join(facts.environments),
             dataset_split="test",
             metric_type="reward",
             metric_value=round(estimate.mean, 6),
@@ -102,9 +118,26 @@ def _eval_results(facts: RunFacts) -> Iterator[EvalResult]:
         )
 
 
+def _about(facts: RunFacts, is_adapter: bool) -> str:
+    config, base, how = facts.config, facts.base, f"{facts.step} steps of supervised fine-tuning"
+    if isinstance(config, RLConfig):
+        how = f"{facts.step} steps of reinforcement learning ({config.trainer.loss.type})"
+        how = f"{config.warmup.max_steps} supervised steps and {how}" if config.warmup.max_steps else how
+    link = f"[{base.hub_name}](https://huggingface.co/{base.hub_name})" if base.hub_name else _code(base.name)
+    note = f" ({base.note})" if base.note else ""
+    tasks, version = ", ".join(map(_code, facts.environments)), facts.versions["slimrl"] or "from its sources"
+    what = "A LoRA adapter for" if is_adapter else "The weights of"
+    return f"{what} {link}{note} after {how} on {tasks}, by slimrl {version}."
+
+
 def _numbers(estimate: Estimate) -> dict[str, Any]:
     known = {"mean": estimate.mean, "low_95": estimate.low, "high_95": estimate.high}
     return {**{key: round(value, 6) for key, value in known.items() if math.isfinite(value)}, "n": estimate.num}
+
+
+def _code(text: str) -> str:
+    """Return any text as inline code of Markdown, which a table may contain."""
+    return f"`{' '.join(text.replace('`', chr(39)).split())}`".replace("|", "\\|")
 
 
 def _digest(text: str) -> str:

@@ -1,36 +1,33 @@
 """Uploads to the Hugging Face Hub with its own client. Files that are there already are not sent again, so a repeated
 command resumes an interrupted upload."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
+from huggingface_hub import HfApi, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils._validators import validate_repo_id
 
 from slimrl.errors import UserError, first_line
 
-MESSAGE = "Upload by slimrl"
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of an upload. An empty `revision` is the main branch; a missing branch is created."""
+    """The target of an upload. An empty `revision` is the main branch; a missing branch is created. Raises UserError
+    for an invalid name of a repository, without a request to the Hub."""
 
     repository: str
     private: bool = False
     revision: str = ""
 
-
-def check_target(target: Target) -> None:
-    """Raise UserError for an invalid name of a repository, without a request to the Hub."""
-    try:
-        validate_repo_id(target.repository)
-    except HFValidationError as error:
-        raise UserError(f"{target.repository!r} can be no repository: {error} Write it as `OWNER/NAME`.") from None
+    def __post_init__(self) -> None:
+        try:
+            validate_repo_id(self.repository)
+        except HFValidationError as error:
+            raise UserError(f"{self.repository!r} can be no repository: {error} Write it as `OWNER/NAME`.") from None
 
 
 class Hub:
@@ -58,10 +55,10 @@ class Hub:
         with self._explain(repository):
             return f"{self._api.whoami()['name']}/{repository}"
 
-    def upload(self, target: Target, files: Mapping[str, Path]) -> str:
-        """Create the repository if it is missing, upload the files in one commit, and return their address. Raises
-        UserError if that fails, or if `target.private` is set for a public repository."""
-        api, name = self._api, target.repository
+    def upload(self, target: Target, directory: Path) -> str:
+        """Create the repository if it is missing, upload a directory's files in one commit, and return their address.
+        Raises UserError if that fails, or if `target.private` is set for a public repository."""
+        api, name, revision = self._api, target.repository, target.revision or None
         with self._explain(name):
             # None leaves the choice to the owner's own default.
             api.create_repo(name, private=target.private or None, exist_ok=True)
@@ -70,43 +67,39 @@ class Hub:
                     f"{name} is there already, and public: nothing was uploaded. Make it private in its settings, "
                     f"{constants.ENDPOINT}/{name}/settings, choose another name, or leave out `--private`."
                 )
-            if target.revision:
-                api.create_branch(name, branch=target.revision, exist_ok=True)
-            operations = [CommitOperationAdd(name_there, path) for name_there, path in files.items()]
-            api.create_commit(name, operations, commit_message=MESSAGE, revision=target.revision or None)
-        return f"{constants.ENDPOINT}/{name}" + (f"/tree/{target.revision}" if target.revision else "")
+            if revision:
+                api.create_branch(name, branch=revision, exist_ok=True)
+            message = "Upload by slimrl"
+            api.upload_folder(repo_id=name, folder_path=directory, commit_message=message, revision=revision)
+        return f"{constants.ENDPOINT}/{name}" + (f"/tree/{revision}" if revision else "")
 
     @contextmanager
     def _explain(self, name: str) -> Iterator[None]:
         """Return a context that turns failures of the Hub and of the network into a UserError."""
+        once_more = f"What has arrived is not sent again: `{self._again}` goes on."
         try:
             yield
         except HfHubHTTPError as error:
-            if (status := error.response.status_code) in (401, 403, 404):
-                raise UserError(self._refusal(name, status)) from error
-            raise UserError(f"the Hub refused it ({first_line(error)}). {self._once_more()}") from error
+            if (status := error.response.status_code) == 401:
+                text = (
+                    "the Hub does not take the token that is here: it may have expired. `hf auth login` takes a new "
+                    f"one; and again: `{self._again}`."
+                )
+            elif status in (403, 404):
+                text = (
+                    f"the token that is here may not write to {name} ({status}). `hf auth whoami` says whose it is: "
+                    f"give a repository of theirs, or a token that may write for {name.partition('/')[0]}, by `hf auth "
+                    "login`."
+                )
+            else:
+                text = f"the Hub refused it ({first_line(error)}). {once_more}"
+            raise UserError(text) from error
         except ValueError as error:  # a README.md with metadata that the Hub rejects
-            raise UserError(
-                f"the Hub refused it ({first_line(error)}). Mend the metadata on top of README.md."
-            ) from error
+            text = f"the Hub refused it ({first_line(error)}). Mend the metadata on top of README.md."
+            raise UserError(text) from error
         except RuntimeError as error:  # a large file, by either of the client's ways to send one
             cause = f", {first_line(error.__cause__)}" if error.__cause__ else ""
-            raise UserError(f"the upload was interrupted ({first_line(error)}{cause}). {self._once_more()}") from error
+            raise UserError(f"the upload was interrupted ({first_line(error)}{cause}). {once_more}") from error
         except (httpx.HTTPError, OfflineModeIsEnabled) as error:
-            address = constants.ENDPOINT
-            raise UserError(f"{address} cannot be reached ({first_line(error)}). {self._once_more()}") from error
-
-    def _refusal(self, name: str, status: int) -> str:
-        if status == 401:
-            return (
-                "the Hub does not take the token that is here: it may have expired. `hf auth login` takes a new one; "
-                f"and again: `{self._again}`."
-            )
-        owner = name.partition("/")[0]
-        return (
-            f"the token that is here may not write to {name} ({status}). `hf auth whoami` says whose it is: give a "
-            f"repository of theirs, or a token that may write for {owner}, by `hf auth login`."
-        )
-
-    def _once_more(self) -> str:
-        return f"What has arrived is not sent again: `{self._again}` goes on."
+            text = f"{constants.ENDPOINT} cannot be reached ({first_line(error)}). {once_more}"
+            raise UserError(text) from error

@@ -18,9 +18,10 @@ HOST = "host.invalid"  # a name that no network has (RFC 2606), in an address th
 ABSOLUTE = r"(?:/|~[\w.-]*/|[A-Za-z]:[\\/]|\\\\|file:/+|[A-Za-z][A-Za-z0-9+.-]+:///)"
 PATH = re.compile(rf"{ABSOLUTE}[^\n]*")
 PATH_WITHOUT_SPACES = re.compile(rf"{ABSOLUTE}\S*")
-QUOTED_PATH = re.compile(rf"(?<=[\"'`]){ABSOLUTE}[^\"'`\n]*(?=[\"'`])|(?<![^\s(=]){ABSOLUTE}[^\s\"'`,)\]]*")
-URL = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?)(?P<host>\[[^\]]*\]|[^/:?#]+)(?P<after>\S*)")
-HOST_AND_PORT = re.compile(r"(?P<before>)(?P<host>\[[^\]]*\]|[\w.-]+)(?P<after>(?::\d+)?(?:/\S*)?)")
+ADDRESS = re.compile(
+    r"(?P<before>(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^/?#\s]*@)?)"
+    r"(?P<host>\[[^\]]*\]|[^/:?#\\\s]+)(?P<after>(?::\d*)?(?:[/?#]\S*)?)"
+)
 OF_PATH = re.compile(
     r"(.*_)?(path|dir|directory|folder|file|root|cache|program|weights|model|name|id|baseline|corpus|questions)s?"
 )
@@ -45,16 +46,13 @@ def shareable(value: Any, key: str = "") -> Any:
 
 
 def shareable_text(text: str, suffix: str) -> str:
-    """Return the text of a file without secrets and places, unchanged if it has none. Comments of TOML and damaged JSON
-    are dropped."""
-    match suffix:
-        case ".toml":
-            return "".join(f"{line}\n" for line in toml_lines(shareable(tomllib.loads(text))))
-        case ".json":
-            return _shareable_json(text, indent=2)
-        case ".jsonl":
-            return "".join(map(_shareable_json, text.splitlines(keepends=True)))
-    return prose_without_places(redact(text))
+    """Return the text of a file in TOML, JSON or lines of JSON (`.jsonl`) without secrets and places, unchanged if it
+    has none. Comments of TOML and damaged JSON are dropped."""
+    if suffix == ".toml":
+        return "".join(f"{line}\n" for line in toml_lines(shareable(tomllib.loads(text))))
+    if suffix == ".jsonl":
+        return "".join(map(_shareable_json, text.splitlines(keepends=True)))
+    return _shareable_json(text, indent=2)
 
 
 def _shareable_json(text: str, indent: int | None = None) -> str:
@@ -67,39 +65,21 @@ def _shareable_json(text: str, indent: int | None = None) -> str:
 
 
 def shorten_value(key: str, value: str) -> str:
-    """Return the value of a key without places.
+    """Return the value of a key without places: an address gets a placeholder as its host, unless it is on this
+    machine, and an absolute path is cut to its last part.
 
     >>> shorten_value("name", "~/models/own"), shorten_value("a", "file:///home/me/x"), shorten_value("a", "/b c/d")
     ('own', 'x', '/b c/d')
     """
     key = key.lower().replace("-", "_")
-    if OF_ADDRESS.fullmatch(key) and (hidden := _hide_host(key, value)):
-        return hidden
+    found = ADDRESS.fullmatch(value) if OF_ADDRESS.fullmatch(key) else None
+    # Without a scheme a single word may mean anything, unless its key names a host.
+    if found and (found["scheme"] or "host" in key or ":" in found["after"] or "." in found["host"]):
+        is_here = is_this_machine(found["host"].strip("[]"))
+        return value if is_here else f"{found['before']}{HOST}{found['after']}"
     if (PATH if OF_PATH.fullmatch(key) else PATH_WITHOUT_SPACES).fullmatch(value) and not OF_TEXT.fullmatch(key):
         return _last_part(value)
     return value
-
-
-def prose_without_places(text: str) -> str:
-    """Return a text for readers, not for programs, without the directories of the paths in it.
-
-    >>> prose_without_places("It loads `/home/me/my cache/base`, or ~/own, and/or no /other.")
-    'It loads `base`, or own, and/or no /other.'
-    """
-    return QUOTED_PATH.sub(lambda found: _last_part(found[0]), text)
-
-
-def _hide_host(key: str, value: str) -> str:
-    """Return an address with a placeholder as its host, or unchanged if it is on this machine; empty if the value is
-    not an address."""
-    found = URL.fullmatch(value)
-    if not found and (bare := HOST_AND_PORT.fullmatch(value)):
-        # Without a scheme a single word may mean anything, unless its key names a host.
-        is_host = "host" in key or ":" in bare["after"] or "." in bare["host"]
-        found = bare if is_host else None
-    if not found:
-        return ""
-    return value if is_this_machine(found["host"].strip("[]")) else f"{found['before']}{HOST}{found['after']}"
 
 
 def _last_part(path: str) -> str:

@@ -16,11 +16,11 @@ from slimrl.io.run_dir import RunDir
 from slimrl.io.secrets import has_secret
 from slimrl_tools.sharing.card import FILE_NAME as README
 from slimrl_tools.sharing.card import PICTURE, card_text, may_replace
-from slimrl_tools.sharing.facts import STEP, RunFacts, read_facts
+from slimrl_tools.sharing.facts import STEP, read_facts
 from slimrl_tools.sharing.places import shareable_text
 
 What = Literal["weights", "adapter", "run"]
-ADAPTER, ADAPTER_CONFIG = "adapter", "adapter_config.json"
+ADAPTER, ADAPTER_CONFIG, BASE = "adapter", "adapter_config.json", "base_model_name_or_path"
 MAX_TEXT_BYTES = 2**26
 # The files of a run besides its weights. Checkpoints are for continuing here, and are never uploaded.
 RUN_FILES = (
@@ -65,26 +65,26 @@ def stage(source: Source, what: What, repository: str, stage_dir: Path, with_rol
 
     Raises UserError for damaged weights, for a missing adapter or run, and for rollouts that contain a likely key.
     """
-    check_sums(source.weights)
-    root = source.weights / ADAPTER if what == "adapter" else source.weights
+    weights, run_dir = source.weights, source.run_dir
+    check_sums(weights)
+    root = weights / ADAPTER if what == "adapter" else weights
     if not root.is_dir():
-        raise UserError(
-            f"{source.weights} has no adapter: it was trained without LoRA. `--what weights` uploads the weights."
-        )
-    facts = read_facts(source.run_dir, source.weights) if source.run_dir else None
-    _stage_weights(root, stage_dir, facts)
-    remarks = []
-    if facts and source.run_dir:
-        has_picture = (source.run_dir / PICTURE).is_file()
-        card = card_text(facts, has_picture, repository, what == "adapter")
-        _stage_card(source.weights, source.run_dir, stage_dir, card)
-    elif not (stage_dir / README).exists():
-        remarks.append("the run of these weights is not there: they go without a model card")
-    if what == "run":
-        if not source.run_dir:
-            raise UserError(f"{source.weights} lies in no run's directory. `--what weights` uploads the weights alone.")
-        remarks += _stage_run(source.run_dir, stage_dir / "run", with_rollouts)
-    return remarks
+        raise UserError(f"{weights} has no adapter: it was trained without LoRA. `--what weights` uploads the weights.")
+    if run_dir is None:
+        if what == "run":
+            raise UserError(f"{weights} lies in no run's directory. `--what weights` uploads the weights alone.")
+        for path in _visible_files(root):
+            _put(path, stage_dir / path.relative_to(root))
+        is_bare = not (stage_dir / README).exists()
+        return ["the run of these weights is not there: they go without a model card"] if is_bare else []
+    facts = read_facts(run_dir, weights)
+    _stage_weights(root, stage_dir, facts.base.best_name)
+    is_own = not may_replace(weights / README)  # the user's
+    card = None if is_own else card_text(facts, (run_dir / PICTURE).is_file(), repository, what == "adapter")
+    _put(weights / README, stage_dir / README, card)
+    if (picture := (weights if is_own else run_dir) / PICTURE).is_file():
+        _put(picture, stage_dir / PICTURE)
+    return _stage_run(run_dir, stage_dir / "run", with_rollouts) if what == "run" else []
 
 
 def staged_files(stage_dir: Path) -> dict[str, Path]:
@@ -93,17 +93,19 @@ def staged_files(stage_dir: Path) -> dict[str, Path]:
     return {path.relative_to(stage_dir).as_posix(): path for path in paths}
 
 
-def _stage_weights(root: Path, stage_dir: Path, facts: RunFacts | None) -> None:
-    """Stage the files of the weights, for a known run without its card; renew the checksums if a file changes."""
+def _stage_weights(root: Path, stage_dir: Path, base: str) -> None:
+    """Stage the weights of a run without their card, and `base` for the base model's directory on this machine. Renew
+    the checksums if a file changes."""
     for path in _visible_files(root):
         place, text = path.relative_to(root), None
-        if facts and place.as_posix() in (README, PICTURE):
+        if place.as_posix() in (README, PICTURE):
             continue
-        if facts and path.name in ("config.json", ADAPTER_CONFIG, README):
+        if path.name == "config.json":
             text = shareable_text(_read(path), path.suffix)
-        if text and facts and path.name == ADAPTER_CONFIG:
-            base = {"base_model_name_or_path": facts.base.hub_name or facts.base.name}
-            text = json.dumps(json.loads(text) | base, indent=2)
+        elif path.name == ADAPTER_CONFIG:
+            text = json.dumps(json.loads(shareable_text(_read(path), path.suffix)) | {BASE: base}, indent=2)
+        elif path.name == README:  # of the adapter
+            text = _read(path).replace(json.loads(_read(path.with_name(ADAPTER_CONFIG)))[BASE], base)
         _put(path, stage_dir / place, text)
     for directory in (stage_dir / ADAPTER, stage_dir):  # the outer checksums include the inner ones
         sums = directory / SUMS
@@ -119,18 +121,6 @@ def _visible_files(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _stage_card(weights: Path, run_dir: Path, stage_dir: Path, text: str) -> None:
-    """Stage the model card and its picture, or the user's own README.md."""
-    is_own = not may_replace(weights / README)
-    if is_own:
-        _put(weights / README, stage_dir / README, None)
-    else:
-        (stage_dir / README).write_text(text, encoding="utf-8")
-    picture = (weights if is_own else run_dir) / PICTURE
-    if picture.is_file():
-        _put(picture, stage_dir / PICTURE, None)
-
-
 def _stage_run(run_dir: Path, stage_dir: Path, with_rollouts: bool) -> list[str]:
     """Stage the files that describe a run; texts lose secrets and places. Return remarks."""
     for path in _find(run_dir, RUN_FILES):
@@ -141,7 +131,7 @@ def _stage_run(run_dir: Path, stage_dir: Path, with_rollouts: bool) -> list[str]
         return [f"{len(rollouts)} files of rollouts stay here; --rollouts uploads them too: read some first"]
     for path in rollouts:
         _check_rollouts(path)
-        _put(path, stage_dir / path.relative_to(run_dir), None)
+        _put(path, stage_dir / path.relative_to(run_dir))
     return []
 
 
@@ -149,10 +139,10 @@ def _find(run_dir: Path, patterns: tuple[str, ...]) -> list[Path]:
     return [path for pattern in patterns for path in sorted(run_dir.glob(pattern)) if path.is_file()]
 
 
-def _put(path: Path, staged: Path, text: str | None) -> None:
+def _put(path: Path, staged: Path, text: str | None = None) -> None:
     """Stage a file: as this text, or as a link if `text` is None or equals the file's content."""
     staged.parent.mkdir(parents=True, exist_ok=True)
-    if text is None or text == _read(path):
+    if text is None or (path.is_file() and text == _read(path)):
         staged.symlink_to(path.resolve())
     else:
         staged.write_text(text, encoding="utf-8")

@@ -1,11 +1,11 @@
 """A settings file of prime-rl is translated key by key, and no key is passed over."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from packages.tools.tests.config.prime_rl.files import DESIGN, HOSTED, SFT, SINCE_V06, UP_TO_V05
 from slimrl.cli import run
 from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import load
@@ -15,14 +15,13 @@ from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
 from slimrl_tools.commands.translate import run_translate
 from slimrl_tools.prime_rl.keys import RL_KEYS, SFT_KEYS
-from slimrl_tools.prime_rl.rules import Renamed, Table, find_outcome, is_listed
+from slimrl_tools.prime_rl.rules import Table, find_outcome, is_listed
 from tests.project.distributions import ROOT
 from tests.project.pages import unknown_settings
 
-RL_FILES = [*UP_TO_V05.items(), *SINCE_V06.items(), *HOSTED.items()]
-CASES = [pytest.param(RLConfig, *content, id=name) for name, content in RL_FILES]
-CASES += [pytest.param(SFTConfig, *content, id=name) for name, content in SFT.items()]
-SMALLEST = HOSTED["the smallest"][0]
+# Settings files as users of prime-rl have them, three of each dialect, each with what it comes to here (`.json`).
+THEIRS = Path(__file__).parent / "theirs"
+SMALLEST = (THEIRS / "hosted_the_smallest.toml").read_text()
 
 
 def read(config_class: type[CommandConfig], text: str, directory: Path, *argv: str) -> tuple[CommandConfig, list[str]]:
@@ -40,9 +39,11 @@ def value_of(config: CommandConfig, key: str) -> object:
     return value
 
 
-@pytest.mark.parametrize(("config_class", "text", "expected"), CASES)
-def test_a_file_reads_as_it_stands_and_every_key_is_in_the_report(config_class, text, expected, tmp_path, capsys):
-    config, notes = read(config_class, text, tmp_path)
+@pytest.mark.parametrize("name", sorted(path.stem for path in THEIRS.glob("*.json")))
+def test_a_file_reads_as_it_stands_and_every_key_is_in_the_report(name, tmp_path, capsys):
+    expected = json.loads((THEIRS / f"{name}.json").read_text())
+    config_class = SFTConfig if name.startswith("sft") else RLConfig
+    config, notes = read(config_class, (THEIRS / f"{name}.toml").read_text(), tmp_path)
     assert {key: value_of(config, key) for key in expected} == expected
     assert "has names of prime-rl's" in notes[0]
     report = "\n".join(notes)
@@ -147,10 +148,9 @@ def test_a_translation_never_overwrites(tmp_path):
     assert (tmp_path / "mine.toml").read_text() == "kept"
 
 
-def test_the_file_of_the_original_design_reads_as_it_stands(tmp_path):
-    (tmp_path / "design.toml").write_text(DESIGN)
+def test_the_file_of_the_original_design_reads_as_it_stands():
     notes: list[str] = []
-    argv = ["@", str(tmp_path / "design.toml"), "--trainer_gpu_ids", "0", "--inference_gpu_ids", "1"]
+    argv = ["@", str(THEIRS / "design.toml"), "--trainer_gpu_ids", "0", "--inference_gpu_ids", "1"]
     config = load(RLConfig, argv, {}, notes.append).config
     assert (config.model.lora.rank, config.model.lora.targets) == (32, ["q_proj", "v_proj"])
     assert (config.trainer_gpu_ids, config.inference_gpu_ids) == ([0], [1])
@@ -181,7 +181,7 @@ def test_every_new_name_is_a_setting(table: Table, config_class: type[CommandCon
                 outcome = find_outcome(table, path, value, {})
             except (TypeError, ValueError):
                 continue  # a value of another type than the key has
-            if isinstance(outcome, Renamed):
+            if outcome and outcome.kind == "renamed":
                 found += 1
                 locate(root, outcome.path, pattern)
     assert found > 50
