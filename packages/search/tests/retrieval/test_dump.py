@@ -109,7 +109,7 @@ def test_pages_that_cannot_be_read_are_named_and_the_others_come(tmp_path, monke
     corpus = prepare_corpus(tmp_path / "made", Source(str(dump(tmp_path, *pages))), Bars())
     assert [title for _, title in corpus.titles()] == ["One", "Two"]
     said = capsys.readouterr().err
-    assert said.startswith("6 pages could not be read and are left out: Stub (") and "; Bad (ParserError" in said
+    assert said.startswith("left out 6 unreadable pages: Stub (") and "; Bad (ParserError" in said
 
 
 def test_a_dump_of_stubs_alone_says_why_it_has_no_pages(tmp_path, capsys):
@@ -117,7 +117,7 @@ def test_a_dump_of_stubs_alone_says_why_it_has_no_pages(tmp_path, capsys):
     with pytest.raises(Exception, match="the corpus has no pages"):
         prepare_corpus(tmp_path / "made", Source(str(dump(tmp_path, *stubs))), Bars())
     said = capsys.readouterr().err
-    assert said.startswith("120 pages could not be read") and "P99 (" in said and said.endswith("; and 20 more\n")
+    assert said.startswith("left out 120 unreadable pages") and "P99 (" in said and said.endswith("; and 20 more\n")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slimrl.errors import UserError, install_hint
+from slimrl.errors import require
 
 ARTICLE, FILE, CATEGORY = 0, 6, 14
 NAMESPACES = {"media": -2, "special": -1, "file": FILE, "image": FILE, "category": CATEGORY}  # valid in every wiki
@@ -100,7 +100,7 @@ def markdown_of(wikitext: str, wiki: Wiki) -> str:
 
     Raises UnreadableError if the parser fails, and UserError without the extra `wikitext`.
     """
-    parser = _parser()
+    parser = require("mwparserfromhell", "wikitext", "reading a MediaWiki dump")
     # Removed before parsing, which takes longer. A table may be inside another table's cell.
     text, is_changed = GONE.sub("", wikitext), 1
     while is_changed:
@@ -210,11 +210,3 @@ def _quantity(rest: list[str], named: Mapping[str, str]) -> str:
 def _fold(name: str) -> str:
     """Return a name as MediaWiki compares it: without case, marks of direction, and with a space for `_`."""
     return " ".join(re.sub("[\u200e\u200f]", "", name).replace("_", " ").split()).casefold()
-
-
-def _parser() -> Any:
-    try:
-        import mwparserfromhell
-    except ImportError as error:
-        raise UserError(f"reading a MediaWiki dump needs `mwparserfromhell`: {install_hint('wikitext')}.") from error
-    return mwparserfromhell

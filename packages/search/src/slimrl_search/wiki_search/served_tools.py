@@ -6,9 +6,8 @@ from slimrl.models.quiet import no_progress_bars
 from slimrl_sandbox.base import Tools
 from slimrl_search.retrieval.corpus import Corpus
 from slimrl_search.retrieval.embedding import SentenceEmbedder
-from slimrl_search.retrieval.index import TitleIndex
+from slimrl_search.retrieval.index import TitleIndex, writable
 from slimrl_search.retrieval.prepare import CORPUS, INDEX
-from slimrl_search.retrieval.readonly import writable
 from slimrl_search.wiki_search.tools import WikiTools
 
 
