@@ -7,7 +7,7 @@ from dotenv import load_dotenv
 
 from slimrl_search.scripts.wiki_search import Variables, find_index_directory
 from slimrl_search.services.container import main
-from slimrl_search.services.script import run_script
+from slimrl_search.services.server import run_script
 
 if __name__ == "__main__":
     load_dotenv()

@@ -7,7 +7,7 @@ import pytest
 from slimrl.errors import UserError
 from slimrl.monitor.findings import Level
 from slimrl_search.doctor import judge
-from slimrl_search.services.judge_settings import JudgeSettings
+from slimrl_search.services.judges import JudgeSettings
 from tests.io.replying import Answer, Asked, server
 
 

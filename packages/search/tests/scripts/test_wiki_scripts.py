@@ -120,8 +120,7 @@ def test_the_corpus_in_the_data_directory_is_used(built: str, used: str, tmp_pat
     monkeypatch.setattr("dotenv.load_dotenv", lambda: None)  # a developer's own .env
     monkeypatch.setenv("DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("DEV", built)
-    monkeypatch.setattr(sys, "argv", ["setup_environment.py", "--skip-index"])
-    runpy.run_path(str(ROOT / "scripts/setup_environment.py"), run_name="__main__")
+    assert status_of("setup_environment", ("--skip-index",), monkeypatch) == 0
     num_pages, num_others = (10, 1000) if built else (1000, 10)
     monkeypatch.setenv("DEV", used)
     for script, few, many in (("train", 2, 20), ("eval", 2, 100)):

@@ -47,7 +47,8 @@ def run_with_core(directory: Path, *words: str) -> subprocess.CompletedProcess[s
     names, in_core = importlib.metadata.packages_distributions(), core()
     others = [name for name, owners in names.items() if not any(canonicalize_name(one) in in_core for one in owners)]
     (directory / "sitecustomize.py").write_text(BLOCK.format(modules=[name for name in others if name.isidentifier()]))
-    environment = {**os.environ, "PYTHONPATH": str(directory), "DATA_DIR": str(directory / "data"), "DEV": "1"}
+    path = os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    environment = {**os.environ, "PYTHONPATH": path, "DATA_DIR": str(directory / "data"), "DEV": "1"}
     command = [sys.executable, *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
 

@@ -7,7 +7,7 @@ checked, so that help and errors need not wait for PyTorch.
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.run_lock import METRICS
 from slimrl.launch.start import run_command
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.sinks import Sink, read_metrics
+from slimrl.monitor.sinks import read_metrics
 from slimrl.plugins import call
 from slimrl_search.retrieval.prepare import GENERATED, INDEX, Source, directory_of, find_generated
 
@@ -32,7 +32,52 @@ SEED = 0  # the seed of a generated corpus
 STOP = ["</tool>", "</answer>"]
 SEQ_LEN = 2048
 NUM_HELD_OUT, NUM_EVALUATED = 20, 100  # fewer if there are few pages
+SPLITS = ("train", "validation", "test")
 PAGES_PER_QUESTION = 5  # of a held-out split: ten pages give at most 30 questions, and a tenth of them is held out
+
+
+def _count(text: str) -> int:
+    """Parse a number of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of 1 or more")
+    return int(text)
+
+
+def _split(text: str) -> str:
+    """Parse the name of a split."""
+    name = "validation" if text == "val" else text
+    if name not in SPLITS:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected one of {', '.join(SPLITS)}")
+    return name
+
+
+# The flags of a script: the type, the default and the help of each.
+Flags = dict[str, tuple[Callable[[str], Any], Any, str]]
+TRAIN = """\
+Train a model to search, by REINFORCE with a constant baseline of 0.5 and a judge's reward of 1 or 0: `slimrl rl` with
+these settings. Whatever else is given goes to `slimrl rl`, as in --seed 3 or --output_dir RUN --resume. --dry-run shows
+the settings. Without --judge_model answers are compared word by word."""
+TRAIN_FLAGS: Flags = {
+    "--num_samples": (_count, 3, "questions; a training step each"),
+    "--num_epochs": (_count, 1, "times that each question is trained on"),
+    "--num_rollouts": (_count, 2, "attempts at a question in a step"),
+    "--max_turns": (_count, 3, "replies of the model to a question"),
+    "--lr": (float, 1e-5, "learning rate"),
+    "--max_new_tokens": (_count, 200, "tokens of a reply"),
+    "--model_name": (str, "smollm2-135m", "a Hub id, a directory, a .gguf file"),
+    "--live-plot": (bool, False, "draw RUN/live.png while it trains, and show it"),
+}
+EVAL = """\
+Evaluate a model on questions that training never sees: `slimrl eval` with these settings. Whatever else is given goes
+to `slimrl eval`, as in --temperatures '[0.0, 1.0]' or --output_dir RUN --resume. --dry-run shows the settings."""
+EVAL_FLAGS: Flags = {
+    "--model": (str, "smollm2-135m", "a Hub id, a directory such as RUN/weights/step_3"),
+    "--split": (_split, "test", f"which questions: {', '.join(SPLITS)}, or val; training sees train's"),
+    "--num_samples": (_count, argparse.SUPPRESS, f"questions (default: {NUM_EVALUATED}, or a fifth of the pages)"),
+    "--max_turns": (_count, 10, "replies of the model to a question"),
+    "--max_new_tokens": (_count, 200, "tokens of a reply"),
+    "--baselines": (str, "random,expert", "compare with these, by commas: random, expert, other models"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +113,29 @@ def find_index_directory(variables: Variables) -> Path:
 
 
 def parse(
-    parser: argparse.ArgumentParser, argv: Sequence[str], variables: Variables
+    name: str, about: str, flags: Flags, argv: Sequence[str], variables: Variables
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Parse a command line with the flags of both programs; return the options and the other words.
+    """Parse the command line of a script with its own flags and the common ones; return the options and the words for
+    the command behind the script.
 
     Without flags for another, the generated corpus in the data directory is used. Raises UserError for a flag without
     effect.
     """
-    add = parser.add_argument
-    add("--judge_model", default=variables.judge_model, help="the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL")
-    add("--corpus", default=GENERATED, help="pages, as for setup_environment.py")
-    add("--questions", default="", help="questions on a corpus of one's own: .jsonl, .parquet, Hub")
-    theirs = f"(default: those in the data directory, or {variables.source.num_pages})"
-    add("--num-pages", type=int, default=argparse.SUPPRESS, help=f"of a generated corpus {theirs}")
-    add(
-        "--corpus-seed",
-        type=int,
-        default=argparse.SUPPRESS,
-        help="of a generated corpus and its questions; --seed is the run's",
+    parser = argparse.ArgumentParser(
+        prog=name, description=about, allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    add("--data-dir", default=variables.data_dir, help="where corpus and index lie; $DATA_DIR, or the cache")
-    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    theirs = f"(default: those in the data directory, or {variables.source.num_pages})"
+    common: Flags = {
+        "--judge_model": (str, variables.judge_model, "the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL"),
+        "--corpus": (str, GENERATED, "pages, as for setup_environment.py"),
+        "--questions": (str, "", "questions on a corpus of one's own: .jsonl, .parquet, Hub"),
+        "--num-pages": (int, argparse.SUPPRESS, f"of a generated corpus {theirs}"),
+        "--corpus-seed": (int, argparse.SUPPRESS, "of a generated corpus and its questions; --seed is the run's"),
+        "--data-dir": (str, variables.data_dir, "where corpus and index lie; $DATA_DIR, or the cache"),
+    }
+    for flag, (kind, default, text) in (flags | common).items():
+        how: dict[str, Any] = {"action": "store_true"} if kind is bool else {"type": kind}
+        parser.add_argument(flag, default=default, help=text, **how)
     options, more = parser.parse_known_args(argv)
     is_default = "num_pages" not in options and "corpus_seed" not in options
     source = variables.source
@@ -105,25 +152,21 @@ def parse(
             "(--num-pages and --corpus-seed ask for another)"
         )
     defaults = {"num_pages": source.num_pages, "corpus_seed": source.seed}
-    options = argparse.Namespace(**{**defaults, **vars(options)})
-    return options, more
+    return argparse.Namespace(**{**defaults, **vars(options)}), more
 
 
 def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run `scripts/train.py`: REINFORCE with one question a step and a few rollouts on it. Return the exit status."""
     variables = Variables.of(environ)
-    options, more = parse(_train_parser(), argv, variables)
+    options, more = parse("train.py", TRAIN, TRAIN_FLAGS, argv, variables)
 
     def start(resolved: Resolved[RLConfig]) -> int:
         check_extra()
         run_dir = Path(resolved.config.output_dir)
-        sinks: list[Sink] = []
-        if options.live_plot:
-            window = call("slimrl_search.scripts.live:open_window", run_dir.name, RunConsole().note)
-            sinks.append(call("slimrl_search.scripts.live:LivePlot", run_dir, window))
+        is_drawn = options.live_plot
+        live = [call("slimrl_search.scripts.live:LivePlot", run_dir, RunConsole().note)] if is_drawn else []
         try:
-            status: int = call("slimrl.commands.rl:run_rl", resolved, sinks)
-            return status
+            return int(call("slimrl.commands.rl:run_rl", resolved, live))
         finally:  # a run that was interrupted has its metrics too
             if (run_dir / METRICS).exists():
                 _write_metrics(run_dir / METRICS)
@@ -186,7 +229,7 @@ def _is_installed(package: str) -> bool:
 def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run `scripts/eval.py`. Return the exit status."""
     variables = Variables.of(environ)
-    options, more = parse(_eval_parser(), argv, variables)
+    options, more = parse("eval.py", EVAL, EVAL_FLAGS, argv, variables)
     num_samples = vars(options).get("num_samples", _num_questions(NUM_EVALUATED, options.num_pages))
     env = environment(options, variables, num_train=num_samples, num_test=num_samples)
     settings = {
@@ -206,8 +249,7 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
     def start(resolved: Resolved[EvalRunConfig]) -> int:
         check_extra()
-        status: int = call("slimrl.commands.eval:run_eval", resolved)
-        return status
+        return int(call("slimrl.commands.eval:run_eval", resolved))
 
     return run_command(EvalRunConfig, [*_words(settings), *more], start, environ)
 
@@ -230,59 +272,6 @@ def environment(options: argparse.Namespace, variables: Variables, num_train: in
     if options.judge_model:
         args["judge"] = {"base_url": variables.judge_base_url, "model": options.judge_model}
     return {"id": "wiki-search", "args": args}
-
-
-def _train_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        prog="train.py",
-        description="Train a model to search, by REINFORCE with a constant baseline of 0.5 and a judge's reward of 1 "
-        "or 0: `slimrl rl` with these settings. Whatever else is given goes to `slimrl rl`, as in --seed 3 or "
-        "--output_dir RUN --resume. --dry-run shows the settings. Without --judge_model answers are compared word by "
-        "word.",
-    )
-    add = parser.add_argument
-    add("--num_samples", type=_count, default=3, help="questions; a training step each")
-    add("--num_epochs", type=_count, default=1, help="times that each question is trained on")
-    add("--num_rollouts", type=_count, default=2, help="attempts at a question in a step")
-    add("--max_turns", type=_count, default=3, help="replies of the model to a question")
-    add("--lr", type=float, default=1e-5, help="learning rate")
-    add("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
-    add("--model_name", default="smollm2-135m", help="a Hub id, a directory, a .gguf file")
-    add("--live-plot", action="store_true", help="draw RUN/live.png, and a window, while it trains")
-    return parser
-
-
-def _eval_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        prog="eval.py",
-        description="Evaluate a model on questions that training never sees: `slimrl eval` with these settings. "
-        "Whatever else is given goes to `slimrl eval`, as in --temperatures '[0.0, 1.0]' or --output_dir RUN --resume. "
-        "--dry-run shows the settings.",
-    )
-    add = parser.add_argument
-    add("--model", default="smollm2-135m", help="a Hub id, a directory such as RUN/weights/step_3")
-    add(
-        "--split",
-        default="test",
-        type=lambda name: "validation" if name == "val" else name,
-        choices=("train", "validation", "test"),
-        help="which questions; training sees train's; `val` is validation",
-    )
-    few = f"questions (default: {NUM_EVALUATED}, or a fifth of the pages)"
-    add("--num_samples", type=_count, default=argparse.SUPPRESS, help=few)
-    add("--max_turns", type=_count, default=10, help="replies of the model to a question")
-    add("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
-    add("--baselines", default="random,expert", help="compare with these, by commas: random, expert, other models")
-    return parser
-
-
-def _count(text: str) -> int:
-    """Parse a number of 1 or more."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of 1 or more")
-    return int(text)
 
 
 def _write_metrics(lines: Path) -> None:
