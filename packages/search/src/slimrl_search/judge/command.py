@@ -20,8 +20,7 @@ from slimrl.judges.server import JudgeServer
 from slimrl.judges.word_match import MIN_F1
 from slimrl.monitor.console import RunConsole
 from slimrl.stats import Estimate
-from slimrl_search.judge.calibration import Calibration, calibrate
-from slimrl_search.judge.labelled import Labelled, read_labelled
+from slimrl_search.judge.calibration import Calibration, Labelled, calibrate, read_labelled
 from slimrl_search.wiki_search.judge_examples import make_labelled_answers
 
 ABOUT = """\

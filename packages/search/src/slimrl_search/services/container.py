@@ -15,7 +15,7 @@ from slimrl_search.retrieval.prepare import INDEX
 from slimrl_search.services.server import Program, make_parser, start_or_stop, stop
 
 NAME = "sandbox"
-TOOLS = "slimrl_search.wiki_search.served_tools:tools"
+TOOLS = "slimrl_search.wiki_search.tools:tools"
 DEFAULT_PORT = 8080
 COMPOSE_FILE = Path("docker/docker-compose.yml")
 TOOLS_FILE = COMPOSE_FILE.with_name("docker-compose.tools.yml")

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.judges.judge import MatchJudge
-from slimrl_search.judge.calibration import calibrate
-from slimrl_search.judge.labelled import read_labelled
+from slimrl_search.judge.calibration import calibrate, read_labelled
 from slimrl_search.retrieval.encyclopedia import Encyclopedia
 from slimrl_search.wiki_search.judge_examples import RIGHT, WRONG, kind_of, make_labelled_answers
 
