@@ -22,7 +22,7 @@ from slimrl.monitor.console import RunConsole
 from slimrl_search.retrieval.corpus import StaleError
 from slimrl_search.retrieval.embedding import DEFAULT, SentenceEmbedder
 from slimrl_search.retrieval.prepare import GENERATED, INDEX, Source, directory_of, prepare_corpus, prepare_index
-from slimrl_search.scripts.wiki_search import Variables
+from slimrl_search.scripts.wiki_search import new_source
 from slimrl_search.services.container import build_image
 from slimrl_search.services.server import run_script
 
@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 
 def main(argv: Sequence[str]) -> int:
-    variables = Variables.of(os.environ)
     parser = argparse.ArgumentParser(
         allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -41,13 +40,16 @@ def main(argv: Sequence[str]) -> int:
         "markdown, a MediaWiki dump (.xml, .xml.bz2), or a data set on the Hub",
     )
     parser.add_argument(
-        "--num-pages", type=int, default=variables.source.num_pages, help="of a generated corpus (default: %(default)s)"
+        "--num-pages",
+        type=int,
+        default=new_source(os.environ).num_pages,
+        help="of a generated corpus (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of a generated corpus")
     parser.add_argument("--embedder", default=DEFAULT, help="model of sentence-transformers, or a directory with one")
     parser.add_argument(
         "--data-dir",
-        default=variables.data_dir,
+        default=os.environ.get("DATA_DIR", ""),
         help="where it goes; by default $DATA_DIR, or the cache, where the environment looks by itself",
     )
     parser.add_argument("--skip-index", action="store_true", help="write the corpus alone")

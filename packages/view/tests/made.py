@@ -13,9 +13,9 @@ from slimrl.io.http_access import Access
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, rollout_to_json, write_rollouts
 from slimrl.types import Message, Rollout
 from slimrl_view.api import Api
-from slimrl_view.indexer import Run, bring_up_to_date, open_run
 from slimrl_view.runs import open_runs
 from slimrl_view.server import Server, bind
+from slimrl_view.shown import Run, bring_up_to_date, open_run
 
 CONFIG = """\
 # slimrl rl @ config.toml

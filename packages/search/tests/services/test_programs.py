@@ -13,7 +13,6 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -260,26 +259,6 @@ def test_what_cannot_be_remembered_is_not_left_running(more: list[str], program,
     assert not start_time(pids[0])
 
 
-@pytest.mark.slow
-def test_whether_it_is_ready_is_asked_without_a_proxy(program, port, monkeypatch):
-    asked: list[str] = []
-
-    class Proxy(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
-        threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01}).start()
-        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
-        monkeypatch.delenv("no_proxy", raising=False)
-        monkeypatch.delenv("NO_PROXY", raising=False)
-        assert serve_llama_cpp(["--program", program]) == 0
-        proxy.shutdown()
-    assert asked == []
-
-
 def test_in_the_foreground_it_stays_and_can_be_stopped_from_elsewhere(program, port, tmp_path):
     status: list[int] = []
     thread = threading.Thread(target=lambda: status.append(serve_llama_cpp(["-f", "--program", program])))
@@ -399,23 +378,18 @@ PACKAGE = home_of(LLAMA_CPP)
 LLAMA = os.environ.get("TEST_LLAMA_SERVER", "") or shutil.which("llama-server") or ""
 
 
-@pytest.mark.skipif(not LLAMA, reason="there is no llama-server: set TEST_LLAMA_SERVER to one")
-def test_llamacpp_itself_serves_the_packaged_model(port, monkeypatch):
-    serves_the_packaged_model(port, monkeypatch, "--program", LLAMA)
-
-
-@pytest.mark.skipif(not (PACKAGE / DONE).is_file(), reason="scripts/run_llamacpp.py has installed no llama.cpp here")
-def test_llamacpp_as_the_script_installs_it_serves_the_packaged_model(port, monkeypatch):
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_llamacpp_itself_serves_the_packaged_model(is_installed: bool, port, monkeypatch):
+    if is_installed and not (PACKAGE / DONE).is_file():
+        pytest.skip("scripts/run_llamacpp.py has installed no llama.cpp here")
+    if not is_installed and not LLAMA:
+        pytest.skip("there is no llama-server: set TEST_LLAMA_SERVER to one")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setattr(judges, "ensure_installed", lambda requirement: PACKAGE)
-    serves_the_packaged_model(port, monkeypatch)
-
-
-def serves_the_packaged_model(port: int, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     monkeypatch.setenv("JUDGE_MODEL", "smollm2-135m")
-    assert serve_llama_cpp([*arguments, "--parallel", "2", "--ctx-size", "2048"]) == 0
-    settings = JudgeServer(f"http://127.0.0.1:{port}/v1", "smollm2-135m", max_tokens=8)
-    judge = LLMJudge(settings, None)
+    program = [] if is_installed else ["--program", LLAMA]
+    assert serve_llama_cpp([*program, "--parallel", "2", "--ctx-size", "2048"]) == 0
+    judge = LLMJudge(JudgeServer(f"http://127.0.0.1:{port}/v1", "smollm2-135m", max_tokens=8), None)
     try:
         judge.check()
     finally:

@@ -82,18 +82,6 @@ def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
 
 
-def read_source(path: Path) -> str:
-    """Return the source of the corpus in a file, as passed to `build_corpus`; empty without a readable file."""
-    if not path.is_file():
-        return ""
-    try:
-        with closing(_open(path)) as database:
-            found = database.execute("SELECT value FROM about WHERE name = 'source'").fetchone()
-    except sqlite3.DatabaseError:
-        return ""
-    return str(found[0]) if found else ""
-
-
 def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callable[[int], None]) -> Corpus:
     """Write the pages to a file at `path`, which appears when it is complete, and return the corpus.
 

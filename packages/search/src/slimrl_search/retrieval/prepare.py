@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
+from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
 from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import hold_lock
-from slimrl_search.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus, read_source
+from slimrl_search.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus
 from slimrl_search.retrieval.dump import READER, OnLeftOut
 from slimrl_search.retrieval.embedding import Embedder
 from slimrl_search.retrieval.encyclopedia import Encyclopedia
@@ -84,7 +85,10 @@ def directory_of(source: Source, data_dir: str) -> Path:
 
 def find_generated(directory: Path) -> Source | None:
     """Return the source of the generated corpus in a directory; None without a corpus, or if it has other pages."""
-    found = DESCRIPTION.match(read_source(directory / CORPUS))
+    try:
+        found = DESCRIPTION.match(Corpus(directory / CORPUS).source)
+    except UserError:
+        return None
     return found and Source(GENERATED, int(found[1]), int(found[2]))
 
 

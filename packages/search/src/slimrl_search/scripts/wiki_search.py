@@ -8,7 +8,6 @@ checked, so that help and errors need not wait for PyTorch.
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,8 +24,8 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import read_metrics
 from slimrl.plugins import call
 from slimrl_search.retrieval.prepare import GENERATED, INDEX, Source, directory_of, find_generated
+from slimrl_search.services.judges import DEFAULT_URL
 
-OLLAMA = "http://localhost:11434/v1"
 FEW_PAGES = 10  # the number of generated pages with DEV=1
 SEED = 0  # the seed of a generated corpus
 STOP = ["</tool>", "</answer>"]
@@ -80,40 +79,21 @@ EVAL_FLAGS: Flags = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Variables:
-    """The environment variables that `.env` may set. A variable that is not set is an empty text."""
-
-    data_dir: str = ""
-    judge_model: str = ""
-    judge_base_url: str = OLLAMA
-    wandb_project: str = ""
-    wandb_entity: str = ""
-    is_dev: bool = False
-
-    @classmethod
-    def of(cls, environ: Mapping[str, str]) -> "Variables":
-        """Return the values of the variables in an environment."""
-        names = ("data_dir", "judge_model", "judge_base_url", "wandb_project", "wandb_entity")
-        texts = {name: environ[name.upper()] for name in names if environ.get(name.upper())}
-        return cls(**texts, is_dev=environ.get("DEV") == "1")
-
-    @property
-    def source(self) -> Source:
-        """The source of a new generated corpus, unless a flag names another."""
-        return Source(GENERATED, FEW_PAGES if self.is_dev else Source(GENERATED).num_pages, SEED)
+def new_source(environ: Mapping[str, str]) -> Source:
+    """Return the source of a new generated corpus, unless a flag names another: it is small with DEV=1."""
+    return Source(GENERATED, FEW_PAGES if environ.get("DEV") == "1" else Source(GENERATED).num_pages, SEED)
 
 
-def find_index_directory(variables: Variables) -> Path:
+def find_index_directory(environ: Mapping[str, str]) -> Path:
     """Return the data directory. Without DATA_DIR it is the first directory in the cache that has an index, because
     DEV=1 may have been set only when the index was built."""
-    sources = (variables.source, Source(GENERATED), Source(GENERATED, FEW_PAGES))
-    directories = [directory_of(source, variables.data_dir) for source in sources]
+    sources = (new_source(environ), Source(GENERATED), Source(GENERATED, FEW_PAGES))
+    directories = [directory_of(source, environ.get("DATA_DIR", "")) for source in sources]
     return next((directory for directory in directories if (directory / INDEX).is_dir()), directories[0])
 
 
 def parse(
-    name: str, about: str, flags: Flags, argv: Sequence[str], variables: Variables
+    name: str, about: str, flags: Flags, argv: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[argparse.Namespace, list[str]]:
     """Parse the command line of a script with its own flags and the common ones; return the options and the words for
     the command behind the script.
@@ -124,21 +104,22 @@ def parse(
     parser = argparse.ArgumentParser(
         prog=name, description=about, allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    theirs = f"(default: those in the data directory, or {variables.source.num_pages})"
+    new = new_source(environ)
+    theirs = f"(default: those in the data directory, or {new.num_pages})"
     common: Flags = {
-        "--judge_model": (str, variables.judge_model, "the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL"),
+        "--judge_model": (str, environ.get("JUDGE_MODEL", ""), "the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL"),
         "--corpus": (str, GENERATED, "pages, as for setup_environment.py"),
         "--questions": (str, "", "questions on a corpus of one's own: .jsonl, .parquet, Hub"),
         "--num-pages": (int, argparse.SUPPRESS, f"of a generated corpus {theirs}"),
         "--corpus-seed": (int, argparse.SUPPRESS, "of a generated corpus and its questions; --seed is the run's"),
-        "--data-dir": (str, variables.data_dir, "where corpus and index lie; $DATA_DIR, or the cache"),
+        "--data-dir": (str, environ.get("DATA_DIR", ""), "where corpus and index lie; $DATA_DIR, or the cache"),
     }
     for flag, (kind, default, text) in (flags | common).items():
         how: dict[str, Any] = {"action": "store_true"} if kind is bool else {"type": kind}
         parser.add_argument(flag, default=default, help=text, **how)
     options, more = parser.parse_known_args(argv)
     is_default = "num_pages" not in options and "corpus_seed" not in options
-    source = variables.source
+    source = new
     if options.corpus == GENERATED:
         source = find_generated(directory_of(source, options.data_dir)) or source
     elif not is_default:
@@ -146,7 +127,7 @@ def parse(
             f"--num-pages and --corpus-seed are of a generated corpus, and the pages are to come from "
             f"{options.corpus}: leave them away."
         )
-    if is_default and source != variables.source:
+    if is_default and source != new:
         say(
             f"using the corpus in {options.data_dir}: {source.num_pages:,} generated pages, seed {source.seed} "
             "(--num-pages and --corpus-seed ask for another)"
@@ -157,8 +138,7 @@ def parse(
 
 def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run `scripts/train.py`: REINFORCE with one question a step and a few rollouts on it. Return the exit status."""
-    variables = Variables.of(environ)
-    options, more = parse("train.py", TRAIN, TRAIN_FLAGS, argv, variables)
+    options, more = parse("train.py", TRAIN, TRAIN_FLAGS, argv, environ)
 
     def start(resolved: Resolved[RLConfig]) -> int:
         check_extra()
@@ -172,7 +152,7 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
                 _write_metrics(run_dir / METRICS)
 
     # If a flag is given twice, the last one wins.
-    return run_command(RLConfig, [*train_flags(options, variables), *more], start, environ)
+    return run_command(RLConfig, [*train_flags(options, environ), *more], start, environ)
 
 
 def check_extra() -> None:
@@ -181,11 +161,11 @@ def check_extra() -> None:
         raise UserError(f"wiki-search needs the extra [search]: {install_hint('search')}.")
 
 
-def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
+def train_flags(options: argparse.Namespace, environ: Mapping[str, str]) -> list[str]:
     """Return the command line of `rl` with the settings of `scripts/train.py`."""
     rollouts = options.num_rollouts
     num_held_out = _num_questions(NUM_HELD_OUT, options.num_pages)
-    env = environment(options, variables, num_train=options.num_samples, num_test=num_held_out)
+    env = environment(options, environ, num_train=options.num_samples, num_test=num_held_out)
     settings = {
         "max_steps": options.num_samples * options.num_epochs,
         "seq_len": SEQ_LEN,
@@ -204,13 +184,13 @@ def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
         "eval.temperatures": "[0.0]",
         "inference.max_slots": max(rollouts, NUM_HELD_OUT),
     }
-    if variables.wandb_project and _is_installed("wandb"):
-        settings |= {"wandb.project": variables.wandb_project}
-        settings |= {"wandb.entity": variables.wandb_entity} if variables.wandb_entity else {}
-    elif variables.wandb_project:
+    project, entity = (environ.get(f"WANDB_{name}", "") for name in ("PROJECT", "ENTITY"))
+    if project and _is_installed("wandb"):
+        settings |= {"wandb.project": project} | ({"wandb.entity": entity} if entity else {})
+    elif project:
         say(
-            f"WANDB_PROJECT is {variables.wandb_project}, but the package wandb is not installed: metrics go to files "
-            f"alone. To log there too: {install_hint('wandb')}."
+            f"WANDB_PROJECT is {project}, but the package wandb is not installed: metrics go to files alone. To log "
+            f"there too: {install_hint('wandb')}."
         )
     return _words(settings)
 
@@ -228,10 +208,9 @@ def _is_installed(package: str) -> bool:
 
 def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run `scripts/eval.py`. Return the exit status."""
-    variables = Variables.of(environ)
-    options, more = parse("eval.py", EVAL, EVAL_FLAGS, argv, variables)
+    options, more = parse("eval.py", EVAL, EVAL_FLAGS, argv, environ)
     num_samples = vars(options).get("num_samples", _num_questions(NUM_EVALUATED, options.num_pages))
-    env = environment(options, variables, num_train=num_samples, num_test=num_samples)
+    env = environment(options, environ, num_train=num_samples, num_test=num_samples)
     settings = {
         "env": json.dumps([env]),
         "split": options.split,
@@ -259,7 +238,9 @@ def _num_questions(most: int, num_pages: int) -> int:
     return min(most, max(2, num_pages // PAGES_PER_QUESTION))
 
 
-def environment(options: argparse.Namespace, variables: Variables, num_train: int, num_test: int) -> dict[str, Any]:
+def environment(
+    options: argparse.Namespace, environ: Mapping[str, str], num_train: int, num_test: int
+) -> dict[str, Any]:
     """Return the section `[[env]]` of `wiki-search` with the chosen pages, questions and judge."""
     args: dict[str, Any] = {"corpus": options.corpus}
     if options.questions:
@@ -270,7 +251,7 @@ def environment(options: argparse.Namespace, variables: Variables, num_train: in
     if options.data_dir:
         args["data_dir"] = options.data_dir
     if options.judge_model:
-        args["judge"] = {"base_url": variables.judge_base_url, "model": options.judge_model}
+        args["judge"] = {"base_url": environ.get("JUDGE_BASE_URL") or DEFAULT_URL, "model": options.judge_model}
     return {"id": "wiki-search", "args": args}
 
 
