@@ -117,10 +117,10 @@ BUDGETS = {
     "slimrl_cluster": 4_300,
     "slimrl_envs": 8_450,
     "slimrl_sandbox": 2_450,
-    "slimrl_search": 4_500,
+    "slimrl_search": 3_800,
     "slimrl_serve": 5_300,
     "slimrl_tools": 9_450,
-    "slimrl_view": 2_450,
+    "slimrl_view": 2_350,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.
 NEVER = {

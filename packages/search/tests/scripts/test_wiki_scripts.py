@@ -1,11 +1,9 @@
 """The scripts as a person runs them: help, mistakes, and a server that is started, tested and stopped."""
 
 import io
-import os
 import re
 import runpy
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -75,35 +73,6 @@ def test_mistakes_are_told(tmp_path: Path, script, arguments, said, monkeypatch:
         monkeypatch.setenv(name, value)
     assert status_of(script, arguments, monkeypatch) in (1, 2)
     assert said in capfd.readouterr().err
-
-
-ALL = sorted(path.stem for path in (ROOT / "scripts").glob("*.py") if path.stem != "check_installed")
-LOADED = """
-import runpy, sys
-sys.path.insert(0, "scripts")
-for words in {commands!r}:
-    sys.argv = words
-    try:
-        runpy.run_path("scripts/" + words[0] + ".py", run_name="__main__")
-    except SystemExit as ended:
-        print(*words, "status", ended.code)
-print("loaded", *sorted({heavy!r} & sys.modules.keys()))
-"""
-HEAVY = {"torch", "transformers", "chromadb", "sentence_transformers", "datasets"}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("word", ["--help", "--typo"])
-def test_help_and_typos_are_answered_before_anything_heavy_is_loaded(word: str, tmp_path: Path):
-    commands = [[script, word] for script in ALL if script != "run_llamacpp"]
-    commands += [["run_environment", "--stop"]] if word == "--help" else []
-    program = LOADED.format(commands=commands, heavy=HEAVY)
-    environment = {**os.environ, "SLIMRL_CACHE": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert done.stdout.splitlines()[-1] == "loaded", done.stdout + done.stderr
-    ended = [line for line in done.stdout.splitlines() if " status " in line and "--stop" not in line]
-    failed = [line for line in ended if not line.endswith("status 0")]
-    assert len(ended) == len(commands) - (word == "--help") and failed == ([] if word == "--help" else ended)
 
 
 def test_a_dry_run_shows_the_settings_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
