@@ -110,6 +110,7 @@ BORROWED = {
     ("slimrl_cluster.commands.sampler", "slimrl_serve.start"),
     ("slimrl_sandbox.server", "slimrl_serve.http"),
     ("slimrl_search.services.container", "slimrl_sandbox"),
+    ("slimrl_search.wiki_search.tools", "slimrl_sandbox.base"),
 }
 # How many lines a distribution may have, as `wc -l` counts them. Who needs more takes out something else.
 BUDGETS = {

@@ -29,13 +29,18 @@ ROOT = Path(__file__).parents[4]
 STAND_IN = Path(__file__).with_name("stand_in.py")
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> str:
-    path = tmp_path / "bin" / "llama-server"
-    path.parent.mkdir()
-    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STAND_IN}" "$@"\n', encoding="utf-8")
+def script(directory: Path, name: str, text: str) -> str:
+    """Write a program of the shell."""
+    path = directory / "bin" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
     path.chmod(0o755)
     return str(path)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    return script(tmp_path, "llama-server", f'exec "{sys.executable}" "{STAND_IN}" "$@"')
 
 
 @pytest.fixture
@@ -139,11 +144,9 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
 def with_a_child(program: str, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """A program that starts another which does not end by SIGTERM, then becomes the stand-in; and where the number of
     that other will stand."""
-    number, wrapper = tmp_path / "child.pid", tmp_path / "bin" / "wrapper"
-    child = f'"{sys.executable}" -c "{STUBBORN}"'
-    wrapper.write_text(f'#!/bin/sh\n{child} > "{tmp_path}/said" & echo $! > "{number}"\nexec "{program}" "$@"\n')
-    wrapper.chmod(0o755)
-    yield str(wrapper), number
+    number, child = tmp_path / "child.pid", f'"{sys.executable}" -c "{STUBBORN}"'
+    text = f'{child} > "{tmp_path}/said" & echo $! > "{number}"\nexec "{program}" "$@"'
+    yield script(tmp_path, "wrapper", text), number
     if number.exists() and start_time(int(number.read_text())):
         os.kill(int(number.read_text()), signal.SIGKILL)
 
@@ -197,25 +200,21 @@ def test_of_two_starts_at_once_the_second_waits_for_the_first(program, port, tmp
 
 @pytest.mark.slow
 def test_one_that_is_not_ready_yet_is_waited_for(program, port, tmp_path):
-    late = tmp_path / "bin" / "late"
-    late.write_text(f'#!/bin/sh\nsleep 1\nexec "{program}" "$@"\n')
-    late.chmod(0o755)
-    script = [sys.executable, str(ROOT / "scripts" / "run_llamacpp.py"), "--program", str(late)]
-    with subprocess.Popen(script, stderr=subprocess.DEVNULL) as first:
+    late = script(tmp_path, "late", f'sleep 1\nexec "{program}" "$@"')
+    command = [sys.executable, str(ROOT / "scripts" / "run_llamacpp.py"), "--program", late]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as first:
         while not record(port, tmp_path).exists():
             time.sleep(0.02)
         first.kill()
-    assert serve_llama_cpp(["--program", str(late)]) == 0
+    assert serve_llama_cpp(["--program", late]) == 0
     assert verdict(port) is True
 
 
 @pytest.mark.slow
 def test_in_the_foreground_a_second_interrupt_ends_what_heeds_none(program, port, tmp_path):
-    deaf = tmp_path / "bin" / "deaf"
-    deaf.write_text(f'#!/bin/sh\ntrap \'\' INT\nexec "{program}" "$@"\n')
-    deaf.chmod(0o755)
-    script = [sys.executable, str(ROOT / "scripts" / "run_llamacpp.py"), "-f", "--program", str(deaf)]
-    with subprocess.Popen(script, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shown:
+    deaf = script(tmp_path, "deaf", f'trap "" INT\nexec "{program}" "$@"')
+    command = [sys.executable, str(ROOT / "scripts" / "run_llamacpp.py"), "-f", "--program", deaf]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shown:
         assert shown.stdout is not None and shown.stdout.readline().startswith("arguments:")
         pid = json.loads(record(port, tmp_path).read_text())["pid"]
         shown.send_signal(signal.SIGINT)
@@ -301,13 +300,10 @@ def test_vllm_refuses_what_it_cannot_serve(model: str, share: str, message: str,
     ("smi", "why"), [(None, "nvidia-smi"), ("exit 9", "exit status 9"), ("echo", "shows none"), ("echo A GPU", "")]
 )
 def test_vllm_is_not_installed_where_there_is_no_gpu(smi: str | None, why: str, port, tmp_path, monkeypatch):
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("JUDGE_MODEL", "qwen3-4b")
     if smi is not None:
-        (tools / "nvidia-smi").write_text(f"#!/bin/sh\n{smi}\n")
-        (tools / "nvidia-smi").chmod(0o755)
+        script(tmp_path, "nvidia-smi", smi)
     if not why:
         assert judges.check_nvidia_gpu() == "A GPU"
         return
@@ -365,9 +361,9 @@ def test_an_installation_that_fails_says_what_to_do(port, monkeypatch, capfd):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["run_llamacpp.py", "run_vllm.py"])
-def test_the_script_is_a_door(script: str, tmp_path: Path):
-    command = [sys.executable, str(ROOT / "scripts" / script)]
+@pytest.mark.parametrize("name", ["run_llamacpp.py", "run_vllm.py"])
+def test_the_script_is_a_door(name: str, tmp_path: Path):
+    command = [sys.executable, str(ROOT / "scripts" / name)]
     environment = {**os.environ, "JUDGE_BASE_URL": "http://elsewhere:80/v1", "SLIMRL_CACHE": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
     assert done.returncode == 2 and done.stderr.startswith("error: JUDGE_BASE_URL is an address at which")

@@ -19,22 +19,24 @@ DPI = 90
 PAGE = f'<!doctype html><meta http-equiv="refresh" content="{EVERY_S:.0f}"><title>{{}}</title><img src="{FILE_NAME}">\n'
 
 
-def show(file: Path, say: Callable[[str], None]) -> None:
-    """Open a picture or a page in the desktop's viewer. Without a display, call `say` with the reason."""
+def show(file: Path, report: Callable[[str], None]) -> None:
+    """Open a picture or a page in the desktop's viewer. Without a display, call `report` with the reason."""
     # Without a display Python would start a browser of the terminal, which takes it over.
     has_display = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if not (has_display and webbrowser.open(file.resolve().as_uri())):
-        say(f"no window: there is no display or no viewer; the picture is {file}.")
+        report(f"no window: there is no display or no viewer; the picture is {file}.")
 
 
 class LivePlot:
     """The sink that draws RUN_DIR/live.png from the metrics on disk, at most every `EVERY_S` seconds and on close.
 
-    After the first picture it opens RUN_DIR/live.html, which shows it; `say` reports if nothing can.
+    After the first picture it opens RUN_DIR/live.html, which shows it; `report` is called if nothing can.
     """
 
-    def __init__(self, run_dir: Path, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._run_dir, self._say, self._clock = run_dir, say, clock
+    def __init__(
+        self, run_dir: Path, report: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._run_dir, self._report, self._clock = run_dir, report, clock
         self._drawn_s = -math.inf
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -46,7 +48,7 @@ class LivePlot:
         self._drawn_s = self._clock()  # read again, because the interval starts when the picture is done
         if is_first:
             replace_file(self._run_dir / PAGE_NAME, [PAGE.format(self._run_dir.name).encode()])
-            show(self._run_dir / PAGE_NAME, self._say)
+            show(self._run_dir / PAGE_NAME, self._report)
 
     def close(self, failed: bool = False) -> None:
         """Draw the run's last state."""
