@@ -61,7 +61,7 @@ def test_the_container_is_built_started_tested_and_removed(
     finally:
         status, said = run("run_environment", "--stop")
     assert status == 0, said
-    assert run("test_environment")[0] == 1
+    assert run("test_environment")[0] == 2
 
 
 async def at_once(port: int) -> list[Execution]:

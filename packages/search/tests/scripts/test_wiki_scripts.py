@@ -160,7 +160,7 @@ def test_the_server_is_started_tested_and_stopped(tmp_path: Path, monkeypatch: p
             status, said = run(script)
             assert status == 0 and re.search(r"(\d\d) of \1 passed", said), said
         monkeypatch.setenv("SANDBOX_TOKEN", "another")
-        assert run("test_environment")[0] == 1
+        assert run("test_environment")[0] == 2
     finally:
         status, said = run("run_environment", "--stop")
     assert status == 0 and "stopped" in said
