@@ -8,26 +8,13 @@ JUDGE_MODEL and JUDGE_BASE_URL; DEV=1 makes ten pages do.
 """
 
 import os
-import sys
 
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
-from slimrl.errors import UserError
 from slimrl_search.scripts.wiki_search import evaluate
-
-
-def main() -> int:
-    load_dotenv()
-    try:
-        return evaluate(sys.argv[1:], os.environ)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; to go on, add --output_dir RUN --resume", file=sys.stderr)
-        return 130
-
+from slimrl_search.services.server import run_script
 
 if __name__ == "__main__":
-    sys.exit(main())
+    load_dotenv()
+    run_script(lambda argv: evaluate(argv, os.environ), "to go on, add --output_dir RUN --resume")

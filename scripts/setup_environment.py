@@ -11,28 +11,25 @@ set DATA_DIR, where the pages are `corpus.sqlite` and the index `.chroma_db`.
 
 import argparse
 import os
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
-from slimrl.errors import UserError
 from slimrl.monitor.console import RunConsole
 from slimrl_search.retrieval.corpus import StaleError
 from slimrl_search.retrieval.embedding import DEFAULT, SentenceEmbedder
 from slimrl_search.retrieval.prepare import GENERATED, INDEX, Source, directory_of, prepare_corpus, prepare_index
-from slimrl_search.scripts.wiki_search import Variables
+from slimrl_search.scripts.wiki_search import new_source
 from slimrl_search.services.container import build_image
+from slimrl_search.services.server import run_script
 
 T = TypeVar("T")
 
 
-def main() -> None:
-    load_dotenv()
-    variables = Variables.of(os.environ)
+def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -43,13 +40,16 @@ def main() -> None:
         "markdown, a MediaWiki dump (.xml, .xml.bz2), or a data set on the Hub",
     )
     parser.add_argument(
-        "--num-pages", type=int, default=variables.source.num_pages, help="of a generated corpus (default: %(default)s)"
+        "--num-pages",
+        type=int,
+        default=new_source(os.environ).num_pages,
+        help="of a generated corpus (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of a generated corpus")
     parser.add_argument("--embedder", default=DEFAULT, help="model of sentence-transformers, or a directory with one")
     parser.add_argument(
         "--data-dir",
-        default=variables.data_dir,
+        default=os.environ.get("DATA_DIR", ""),
         help="where it goes; by default $DATA_DIR, or the cache, where the environment looks by itself",
     )
     parser.add_argument("--skip-index", action="store_true", help="write the corpus alone")
@@ -57,19 +57,15 @@ def main() -> None:
         "--docker-only", action="store_true", help="build the image of the sandbox's container, and nothing else"
     )
     parser.add_argument("--rebuild", action="store_true", help="throw away what is there")
-    arguments = parser.parse_args()
-    try:
+    arguments = parser.parse_args(argv)
+    if arguments.docker_only:
+        build_image()
+    else:
         set_up(arguments)
-    except UserError as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command, without --rebuild, goes on where it was")
+    return 0
 
 
 def set_up(arguments: argparse.Namespace) -> None:
-    if arguments.docker_only:
-        build_image()
-        return
     source = Source(arguments.corpus, arguments.num_pages, arguments.seed)
     console, began = RunConsole(), time.monotonic()
     directory = directory_of(source, arguments.data_dir)
@@ -99,4 +95,5 @@ def load_embedder(name: str) -> SentenceEmbedder:
 
 
 if __name__ == "__main__":
-    main()
+    load_dotenv()
+    run_script(main, "the same command, without --rebuild, goes on where it was")

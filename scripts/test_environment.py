@@ -14,7 +14,7 @@ from dotenv import load_dotenv
 
 from packages.sandbox.tests.attempts.audit import check_tools, report
 from slimrl_search.services.container import port_of, token_of
-from slimrl_search.services.script import run_script
+from slimrl_search.services.server import run_script
 
 
 def main(argv: Sequence[str]) -> int:

@@ -17,7 +17,7 @@ from dotenv import load_dotenv
 from packages.sandbox.tests.attempts.audit import Check, Client, check_calls, check_isolation, is_up, report
 from packages.sandbox.tests.attempts.mocks import PAGE, serve_mocks
 from slimrl_search.services.container import port_of, token_of
-from slimrl_search.services.script import run_script
+from slimrl_search.services.server import run_script
 
 
 def main(argv: Sequence[str]) -> int:

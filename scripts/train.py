@@ -8,26 +8,13 @@ DATA_DIR, JUDGE_MODEL, JUDGE_BASE_URL, WANDB_PROJECT and WANDB_ENTITY; DEV=1 mak
 """
 
 import os
-import sys
 
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
-from slimrl.errors import UserError
 from slimrl_search.scripts.wiki_search import train
-
-
-def main() -> int:
-    load_dotenv()
-    try:
-        return train(sys.argv[1:], os.environ)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; to go on, add --output_dir RUN --resume", file=sys.stderr)
-        return 130
-
+from slimrl_search.services.server import run_script
 
 if __name__ == "__main__":
-    sys.exit(main())
+    load_dotenv()
+    run_script(lambda argv: train(argv, os.environ), "to go on, add --output_dir RUN --resume")

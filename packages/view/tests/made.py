@@ -14,9 +14,9 @@ from slimrl.io.run_dir import RunDir
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json, write_rollouts
 from slimrl.types import Message, Rollout
 from slimrl_view.api import Api
-from slimrl_view.indexer import Run, bring_up_to_date, open_run
 from slimrl_view.runs import open_runs
 from slimrl_view.server import Server, bind
+from slimrl_view.shown import Run, bring_up_to_date, open_run
 
 CONFIG = """\
 # slimrl rl @ config.toml

@@ -112,7 +112,8 @@ def test_groups_are_those_with_a_rollout_that_meets_the_conditions(run):
         good = [reward for reward in rewards if reward is not None]
         assert group["rewards"] == rewards
         assert (group["num"], group["dropped"]) == (len(members), sum(row["drop"] != "" for row in members))
-        assert (group["min"], group["max"], group["mean"]) == (min(good), max(good), statistics.fmean(good))
+        assert (group["min"], group["max"]) == (min(good), max(good))
+        assert (group["mean"], group["std"]) == pytest.approx((statistics.fmean(good), statistics.pstdev(good)))
     deviations = [group["std"] for group in answer["groups"]]
     assert deviations == sorted(deviations, reverse=True)
 
@@ -130,18 +131,19 @@ def test_facets_count_what_matches(run):
     [
         ({"field": "rewrad", "op": ">", "value": 1}, "Did you mean `reward`"),
         ({"field": "reward; DROP TABLE rollouts", "op": ">", "value": 1}, "no field"),
-        ({"field": "reward", "op": "LIKE", "value": 1}, "no operator `LIKE`"),
+        ({"field": "reward", "op": "LIKE", "value": 1}, "0.op = 'LIKE': Input should be '='"),
         ({"field": "reward", "op": ">", "value": "1"}, "compared with a number"),
-        ({"field": "reward", "op": ">", "value": True}, "compared with a number"),
-        ({"field": "reward", "op": ">", "value": 10**400}, "compared with a number"),
-        ({"field": "reward", "op": "has", "value": "1"}, "is a number"),
+        ({"field": "reward", "op": ">", "value": True}, "0.value.float = True"),
+        ({"field": "reward", "op": ">", "value": 10**400}, "0.value.float"),
+        ({"field": "reward", "op": "has", "value": 1}, "is a number"),
         ({"field": "task", "op": "<", "value": "a"}, "is a text"),
         ({"field": "task", "op": "=", "value": 1}, "compared with a text"),
-        ({"field": "text", "op": "=", "value": "a"}, "`has` alone"),
+        ({"field": "text", "op": "=", "value": "a"}, "has a part, or is equal"),
         ({"field": 'metric."', "op": "=", "value": 1}, "a quote or a backslash"),
-        ({"field": ["reward"], "op": "=", "value": 1}, "are texts"),
-        ({"field": "reward"}, "has `field`, `op` and `value`"),
-        ("reward", "has `field`, `op` and `value`"),
+        ({"field": ["reward"], "op": "=", "value": 1}, "0.field = .*valid string"),
+        ({"field": "text", "op": "has", "value": "\ud800"}, "`where`"),  # half of a surrogate pair
+        ({"field": "reward"}, "0.op = .*Field required"),
+        ("reward", "0 = 'reward'"),
     ],
 )
 def test_a_condition_that_is_none_is_refused_with_what_is_known(run, condition, said):
@@ -159,11 +161,6 @@ def test_a_where_that_is_no_list_of_conditions_is_refused(run, where):
 def test_an_unknown_order_is_refused(run, ask):
     with pytest.raises(UserError, match=r"Known: .*step"):
         getattr(run.index, ask)(Selection(sort="-rewrad, (SELECT 1)"))
-
-
-def test_half_a_surrogate_pair_finds_nothing(run):
-    where = '[{"field": "text", "op": "has", "value": "\\ud800"}, {"field": "metric.\\ud800", "op": ">", "value": 0}]'
-    assert run.index.rollouts(Selection(where))["matched"] == 0
 
 
 @pytest.mark.parametrize(

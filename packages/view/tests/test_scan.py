@@ -1,3 +1,5 @@
+"""The index follows the files of a run, and survives what may become of them and of itself."""
+
 import dataclasses
 import json
 import os
@@ -7,16 +9,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from filelock import FileLock
 
 from packages.view.tests.made import indexed, line_of, make_run, opened, record_of, refresh, write_held_out, write_step
 from packages.view.tests.test_lines import TOO_LARGE
 from slimrl.monitor.rollouts import rollout_to_json
-from slimrl_view import growing, scan
-from slimrl_view.api import Api
-from slimrl_view.index import change, connect, index_path
-from slimrl_view.indexer import bring_up_to_date, keep_indexed
+from slimrl_view.api import Api, to_json
+from slimrl_view.index import change, connect, index_path, update
 from slimrl_view.queries import Selection
+from slimrl_view.shown import bring_up_to_date, keep_indexed
 
 A, B, C = (line_of(record_of(task)) for task in "abc")
 DAMAGED = B.replace(b'"task_id": "b"', b'"task_id": "B"')
@@ -31,7 +31,6 @@ def num_rollouts(run):
     return run.index.counts()["rollouts"]
 
 
-@pytest.mark.parametrize("part_bytes", [300, 2**22])
 @pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize(
     "case",
@@ -49,8 +48,7 @@ def num_rollouts(run):
         (A, A + line_of(record_of("d", "long " * 400)) + B, "adb", 0),
     ],
 )
-def test_the_index_follows_a_file(tmp_path, monkeypatch, case, anew, part_bytes):
-    monkeypatch.setattr(growing, "PART_BYTES", part_bytes)
+def test_the_index_follows_a_file(tmp_path, case, anew):
     before, after, found, damaged = case
     path = tmp_path / "rollouts" / "step_000003.jsonl"
     path.parent.mkdir()
@@ -75,25 +73,12 @@ def test_the_index_follows_a_file(tmp_path, monkeypatch, case, anew, part_bytes)
     assert run.index.rollouts(Selection(word))["matched"] == after.count(b"other")
 
 
-def test_a_line_that_is_far_too_long_is_passed_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(growing, "PART_BYTES", 300)
-    monkeypatch.setattr(growing, "MAX_LINE_BYTES", 5000)
-    write_step(tmp_path, 0, [record_of("a"), record_of("b", "x" * 9000), record_of("c")])
-    run = indexed(tmp_path)
-    assert tasks(run) == ["a", "c"] and run.index.counts()["damaged"] == 1
-    with (tmp_path / "rollouts" / "step_000000.jsonl").open("ab") as file:
-        file.write(B)
-    refresh(run)
-    assert tasks(run) == ["a", "c", "b"] and run.index.place("train:0:3").row["task"] == "b"
-
-
-def test_what_is_read_stays_while_a_file_grows(tmp_path):
-    path = write_step(tmp_path, 3, [record_of("a")])
+def test_a_file_that_is_the_same_is_not_read_again(tmp_path):
+    write_step(tmp_path, 3, [record_of("a")])
     run = indexed(tmp_path)
     with connect(run.index.path) as connection:
         connection.execute("UPDATE rollouts SET reward = 7")
-    with path.open("ab") as file:
-        file.write(B)
+    write_step(tmp_path, 4, [record_of("b")])
     refresh(run)
     assert [row["reward"] for row in run.index.rollouts(Selection())["rows"]] == [7, 0.5]
 
@@ -122,8 +107,8 @@ def test_a_number_that_is_too_large_costs_its_line_alone(tmp_path, change):
 
 def test_rewards_whose_sum_is_too_large_have_no_mean(tmp_path):
     write_step(tmp_path, 0, [record_of("a", reward=1e308), record_of("a", reward=1.7e308)])
-    [group] = indexed(tmp_path).index.groups(Selection())["groups"]
-    assert (group["mean"], group["std"], group["min"], group["max"]) == (None, None, 1e308, 1.7e308)
+    [group] = to_json(indexed(tmp_path).index.groups(Selection())["groups"])
+    assert (group["mean"], group["std"], group["min"], group["max"]) == (None, None, int(1e308), int(1.7e308))
 
 
 def test_a_change_that_fails_leaves_nothing_behind(tmp_path):
@@ -163,8 +148,7 @@ def wait_for(condition):
         time.sleep(0.01)
 
 
-def test_a_group_without_a_signal_is_one_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(growing, "PART_BYTES", 700)  # so that a group arrives in parts
+def test_a_group_without_a_signal_is_one_as_a_whole(tmp_path):
     flat = [record_of("flat", advantage=0.0) for _ in range(3)]
     mixed = [record_of("mixed", advantage=advantage) for advantage in (0.0, 0.0, 0.5)]
     trained = [dataclasses.replace(record_of("valued", advantage=0.0), has_signal=True) for _ in range(3)]
@@ -175,31 +159,27 @@ def test_a_group_without_a_signal_is_one_as_a_whole(tmp_path, monkeypatch):
     assert [group["zero_signal"] for group in run.index.groups(Selection(sort="task"))["groups"]] == [1, 0, 0]
 
 
-def test_a_pass_that_is_stopped_is_completed_by_the_next(tmp_path, monkeypatch):
-    monkeypatch.setattr(growing, "PART_BYTES", 700)
+def test_a_pass_that_is_stopped_is_completed_by_the_next(tmp_path):
     for step in range(4):
         write_step(tmp_path, step, [record_of("a"), record_of("b")])
     run, stopped = opened(tmp_path), threading.Event()
     stopped.set()
     bring_up_to_date(run, stopped)
     assert 0 < num_rollouts(run) < 8
-    seen = [one["done_bytes"] for one in scan.update(tmp_path, run.index.path, 0, "")]
+    seen = [one["done_bytes"] for one in update(tmp_path, run.index.path, 0, "")]
     assert seen == sorted(seen) and seen[-1] == sum(path.stat().st_size for path in tmp_path.rglob("*.jsonl"))
     assert num_rollouts(run) == 8
 
 
-def test_while_one_viewer_fills_an_index_another_reads_it(tmp_path):
-    write_step(tmp_path, 0, [record_of("a")])
-    run = indexed(tmp_path)
-    write_step(tmp_path, 1, [record_of("b")])
-    other = opened(tmp_path)
-    with FileLock(run.index.path.with_suffix(".lock")):
-        refresh(other)
-        assert tasks(other) == ["a"]
-        assert other.progress["done_bytes"] < other.progress["total_bytes"]
-    refresh(other)
-    assert tasks(other) == tasks(run) == ["a", "b"]
-    assert other.progress is None
+def test_viewers_share_the_reading_of_an_index(tmp_path):
+    for step in range(40):
+        write_step(tmp_path, step, [record_of("a")])
+    runs = [opened(tmp_path) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        [*pool.map(refresh, runs)]
+    with connect(runs[0].index.path) as connection:
+        assert connection.execute("SELECT max(id) FROM files").fetchone()[0] == 40  # each file was read once
+    assert {num_rollouts(run) for run in runs} == {40}
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path):

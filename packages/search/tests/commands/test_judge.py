@@ -17,14 +17,6 @@ def answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     return path
 
 
-def test_examples_overwrite_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    path = tmp_path / "mine.jsonl"
-    path.write_text("my own labels\n")
-    assert run(["judge", "examples", str(path)]) == 2
-    assert "exists, and is not overwritten" in capsys.readouterr().err
-    assert path.read_text() == "my own labels\n"
-
-
 @pytest.mark.slow
 def test_judges_stand_side_by_side_and_failures_are_counted_apart(
     answers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -59,19 +51,20 @@ def test_without_kinds_there_is_one_table(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.jsonl"], "missing.jsonl cannot be read"),
-        (["missing.jsonl", "--model", "m"], "needs both --base-url and --model"),
+        (["calibrate", "missing.jsonl"], "missing.jsonl cannot be read"),
+        (["calibrate", "missing.jsonl", "--model", "m"], "needs both --base-url and --model"),
+        (["calibrate", "ANSWERS", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], "judge_unreachable"),
+        (["calibrate", "ANSWERS", "--output", "ANSWERS/out"], "could not be written"),
+        (["examples", "ANSWERS/out"], "choose another file"),
+        (["examples", "ANSWERS"], "exists, and is not overwritten"),
     ],
 )
-def test_mistakes_are_told_without_a_traceback(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]):
-    assert run(["judge", "calibrate", *arguments]) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_judge_that_is_away_is_told_at_once(answers: Path, capsys: pytest.CaptureFixture[str]):
-    argv = ["judge", "calibrate", str(answers), "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]
-    assert run(argv) == 2
-    assert "cannot be asked: judge_unreachable" in capsys.readouterr().err
+def test_mistakes_are_told_without_a_traceback(
+    arguments: list[str], message: str, answers: Path, capsys: pytest.CaptureFixture[str]
+):
+    before = answers.read_text(encoding="utf-8")
+    assert run(["judge", *(word.replace("ANSWERS", str(answers)) for word in arguments)]) == 2
+    assert message in capsys.readouterr().err and answers.read_text(encoding="utf-8") == before
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]):
@@ -80,17 +73,3 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]):
     assert ended.value.code == 0
     out = capsys.readouterr().out
     assert all(word in out for word in ("kappa", "false yes", "JUDGE_API_KEY", "slimrl judge examples FILE"))
-
-
-def test_what_cannot_be_written_is_told_by_the_argument_that_chose_it(
-    answers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    (tmp_path / "file").write_text("no folder")
-    nowhere = str(tmp_path / "file" / "out")
-    for argv, chosen_by in (
-        (["examples", nowhere], "file"),
-        (["calibrate", str(answers), "--output", nowhere], "--output"),
-    ):
-        assert run(["judge", *argv]) == 2
-        error = capsys.readouterr().err
-        assert f"{nowhere} could not be written" in error and error.endswith(f"choose another {chosen_by}.\n")

@@ -9,8 +9,7 @@ import pytest
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.judges.judge import Verdict
-from slimrl_search.judge.calibration import Calibration, Confusion, calibrate
-from slimrl_search.judge.labelled import Labelled, read_labelled
+from slimrl_search.judge.calibration import Calibration, Confusion, Labelled, calibrate, read_labelled
 
 
 class Parrot:
@@ -76,14 +75,11 @@ def test_a_file_is_read_as_it_is_written_and_with_other_names(tmp_path: Path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("not json", ":1: expected"),
-        ('{"question": "q", "label": "yes", "answer": "a"}', ":1: `response` must be a text, not None"),
-        ('{"question": "q", "response": "r", "label": "yes"}', ":1: needs `references`"),
-        ('{"question": "q", "response": "r", "references": [], "label": "yes"}', ":1: needs `references`"),
-        (
-            '{"question": "q", "response": "r", "answer": "a", "label": "maybe"}',
-            "`label` must be yes or no, not 'maybe'",
-        ),
+        ("not json", ":1:  = 'not json': Input should be a dictionary"),
+        ('{"question": "q", "label": "yes", "answer": "a"}', "Field required"),
+        ('{"question": "q", "response": "r", "label": "yes"}', ":1: references.0 = None: Input should be a valid str"),
+        ('{"question": "q", "response": "r", "references": [], "label": "yes"}', ":1: references = []: Tuple should"),
+        ('{"question": "q", "response": "r", "answer": "a", "label": "maybe"}', "label = 'maybe': Input should be a"),
         ("", "has no rows; `slimrl judge examples"),
     ],
 )

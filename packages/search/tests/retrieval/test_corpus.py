@@ -74,7 +74,7 @@ def test_an_interrupted_build_leaves_the_old_corpus_and_is_begun_again(tmp_path)
         build_corpus(tmp_path / "corpus.sqlite", interrupted(), "a test", ignore)
     assert len(Corpus(tmp_path / "corpus.sqlite")) == 1
     assert len(built(tmp_path)) == 4
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.sqlite", "corpus.sqlite.sha256"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.sqlite"]
 
 
 def test_what_is_no_corpus_is_named(tmp_path):
@@ -82,16 +82,13 @@ def test_what_is_no_corpus_is_named(tmp_path):
     with pytest.raises(UserError, match="there is no corpus"):
         Corpus(path)
     path.write_text("garbage" * 1000)
-    with pytest.raises(UserError, match="is no corpus of slimrl's"):
+    with pytest.raises(UserError, match=r"is no corpus of slimrl's.*which builds it anew"):
         Corpus(path)
     path.unlink()
     built(tmp_path).close()
     with sqlite3.connect(path) as database:
         database.execute("UPDATE about SET value = '0' WHERE name = 'format'")
     database.close()
-    with pytest.raises(UserError, match=r"is damaged: corpus\.sqlite is not as written.*which builds it anew"):
-        Corpus(path)
-    (tmp_path / "corpus.sqlite.sha256").unlink()
     with pytest.raises(UserError, match="has the format 0"):
         Corpus(path)
 

@@ -6,8 +6,7 @@ from itertools import islice
 import pytest
 
 from slimrl.errors import UserError
-from slimrl_search.retrieval.encyclopedia import CYCLE, Encyclopedia
-from slimrl_search.retrieval.names import name_of
+from slimrl_search.retrieval.encyclopedia import CYCLE, Encyclopedia, name_of
 from slimrl_search.retrieval.pages import Page, Question
 from slimrl_search.retrieval.sections import key_of, section_text
 

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,8 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl_search.retrieval.corpus import Corpus, build_corpus
-from slimrl_search.retrieval.index import ABOUT, UNFINISHED, VECTORS, TitleIndex, build_index, whole_in
+from slimrl_search.retrieval.index import ABOUT, DATABASE, UNFINISHED, TitleIndex, build_index, whole_in, writable
 from slimrl_search.retrieval.pages import Page
-from slimrl_search.retrieval.vectors import VectorFile
 
 pytest.importorskip("chromadb", reason="the extra [search] is not installed")
 TITLES = [
@@ -87,22 +87,21 @@ def built(directory: Path) -> Path:
     return place
 
 
-def test_the_nearest_titles_come_first(tmp_path):
-    corpus = corpus_of(tmp_path)
-    assert build_index(tmp_path / "chroma", corpus, Letters(), Bars()) == len(TITLES)
-    index = TitleIndex(tmp_path / "chroma", corpus, Letters())
-    assert index.search("apollo eleven", 3)[0] == ("apollo_11", "Apollo 11")
+def made(directory: Path, titles: Sequence[str] = TITLES) -> tuple[Path, Corpus]:
+    corpus = corpus_of(directory, titles)
+    assert build_index(directory / "chroma", corpus, Letters(), Bars()) == len(corpus)
+    return directory / "chroma", corpus
+
+
+def test_the_nearest_titles_come_first_and_a_repeated_query_is_not_embedded_again(tmp_path):
+    directory, corpus = made(tmp_path)
+    index = TitleIndex(directory, corpus, embedder := Letters())
+    before = embedder.embedded
+    for _ in range(2):
+        assert index.search("apollo eleven", 3)[0] == ("apollo_11", "Apollo 11")
+    assert embedder.embedded == before + 1
     assert index.search("\u05e9\u05dc\u05d5\u05dd", 1) == (("\u05e9\u05dc\u05d5\u05dd_\U0001f98a", TITLES[-1]),)
     assert len(index.search("x", 100)) == len(TITLES)
-
-
-def test_a_repeated_query_is_not_embedded_again(tmp_path):
-    corpus, embedder = corpus_of(tmp_path), Letters()
-    build_index(tmp_path / "chroma", corpus, embedder, Bars())
-    index = TitleIndex(tmp_path / "chroma", corpus, embedder)
-    before = embedder.embedded
-    assert index.search("paris", 2) == index.search("paris", 2)
-    assert embedder.embedded == before + 1
 
 
 @pytest.fixture
@@ -172,21 +171,9 @@ def test_a_build_that_is_killed_again_and_again_goes_on_and_ends_whole(tmp_path)
         assert f"page_{number}" in [page_id for page_id, _ in index.search(f"Page {number}", 10)]
 
 
-def test_vectors_come_back_as_they_were(tmp_path):
-    batches = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((1, 3), dtype=np.float32)]
-    for batch in batches:
-        with closing(VectorFile(tmp_path / "vectors.sqlite")) as file:
-            file.append(batch)
-    with closing(VectorFile(tmp_path / "vectors.sqlite")) as file:
-        assert len(file) == 3
-        for found, batch in zip(file.batches(), batches, strict=True):
-            np.testing.assert_array_equal(found, batch)
-
-
 @pytest.mark.slow
 def test_a_stale_index_is_refused_until_it_is_rebuilt(tmp_path):
-    directory, corpus = tmp_path / "chroma", corpus_of(tmp_path)
-    build_index(directory, corpus, Letters(), Bars())
+    directory, _ = made(tmp_path)
     other = corpus_of(tmp_path, TITLES[:3])
     with pytest.raises(UserError, match=r"another corpus than the present one: run `uv run python scripts/setup"):
         TitleIndex(directory, other, Letters())
@@ -202,8 +189,7 @@ def test_a_stale_index_is_refused_until_it_is_rebuilt(tmp_path):
 
 @pytest.mark.slow
 def test_an_index_that_is_rebuilt_while_it_is_open_answers_anew(tmp_path):
-    directory, corpus = tmp_path / "chroma", corpus_of(tmp_path)
-    build_index(directory, corpus, Letters(), Bars())
+    directory, corpus = made(tmp_path)
     old = TitleIndex(directory, corpus, Letters())
     assert old.search("apollo", 1)[0][0] == "apollo_11"
     other = corpus_of(tmp_path, [f"Apollo {number}" for number in range(20, 20 + len(TITLES))])
@@ -214,23 +200,21 @@ def test_an_index_that_is_rebuilt_while_it_is_open_answers_anew(tmp_path):
     assert new.search("apollo 21", 1)[0][0] == "apollo_21"
 
 
-def test_what_is_no_index_is_named(tmp_path):
-    corpus, directory = corpus_of(tmp_path), tmp_path / "chroma"
-    with pytest.raises(UserError, match="there is no index"):
-        TitleIndex(directory, corpus, Letters())
-    build_index(directory, corpus, Letters(), Bars())
-    (directory / ABOUT).write_text("{")
-    with pytest.raises(UserError, match=r"is damaged .*which builds it anew"):
-        TitleIndex(directory, corpus, Letters())
-
-
 @pytest.mark.slow
-def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path):
-    corpus, directory = numbered(tmp_path, 1000), tmp_path / "chroma"
-    build_index(directory, corpus, Letters(), Bars())
-    (graph,) = built(tmp_path).glob("*/index_metadata.pickle")
-    graph.write_bytes(graph.read_bytes()[:-100])  # as Chroma leaves it when it is killed
-    with pytest.raises(UserError, match=r"is damaged.*index_metadata\.pickle.*which builds it anew"):
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("*/chroma.sqlite3", b""),
+        ("*/chroma.sqlite3", b"no database" * 1000),
+        ("*/*/index_metadata.pickle", b"half"),  # as Chroma leaves it when it is killed
+        ("about.json", b"{"),
+    ],
+)
+def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path, file: str, content: bytes):
+    directory, corpus = made(tmp_path, [f"Page {number}" for number in range(1000)])
+    (damaged,) = directory.glob(file)
+    damaged.write_bytes(content)
+    with pytest.raises(UserError, match=r"is damaged .*which builds it anew"):
         TitleIndex(directory, corpus, Letters())
     assert build_index(directory, corpus, Letters(), Bars(), rebuild=True) == 1000
     assert TitleIndex(directory, corpus, Letters()).search("Page 7")[0] == ("page_7", "Page 7")
@@ -238,22 +222,59 @@ def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path):
 
 @pytest.mark.slow
 def test_what_a_killed_rebuild_leaves_is_never_taken_for_whole(tmp_path):
-    corpus, directory = corpus_of(tmp_path), tmp_path / "chroma"
-    build_index(directory, corpus, Letters(), Bars())
+    directory, corpus = made(tmp_path)
     built(tmp_path).rename(directory / UNFINISHED)
-    (directory / UNFINISHED / "chroma.sqlite3").unlink()
+    (directory / UNFINISHED / DATABASE).unlink()
     with pytest.raises(UserError, match="is unfinished"):
         TitleIndex(directory, corpus, Letters())
     assert build_index(directory, corpus, Letters(), Bars()) == len(TITLES)
 
 
-def test_a_directory_that_cannot_be_written_to_is_named(tmp_path):
+def test_no_index_and_a_directory_that_cannot_be_written_to_are_named(tmp_path):
     corpus = corpus_of(tmp_path)
+    with pytest.raises(UserError, match="there is no index"):
+        TitleIndex(tmp_path / "chroma", corpus, Letters())
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot take the index: .* the same command goes on"):
         build_index(tmp_path / "file" / "chroma", corpus, Letters(), Bars())
-    build_index(tmp_path / "chroma", corpus, Letters(), Bars())
-    built(tmp_path).rename(tmp_path / "chroma" / "gone")
-    (tmp_path / "chroma" / VECTORS).write_bytes(b"no database" * 1000)
-    with pytest.raises(UserError, match="cannot take the index: file is not a database"):
-        build_index(tmp_path / "chroma", corpus, Letters(), Bars())
+
+
+@pytest.fixture
+def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in which nothing can be written to, as far as can be asked: whoever is root is let write anyway."""
+    access = os.access
+
+    def asked(path: Any, mode: int) -> bool:
+        return access(path, mode) and not (mode & os.W_OK and Path(path).is_relative_to(tmp_path / "read-only"))
+
+    monkeypatch.setattr(os, "access", asked)
+    for name in ("read-only", "tmp"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    return tmp_path / "read-only"
+
+
+def test_of_an_index_that_cannot_be_written_to_the_database_alone_is_copied(tmp_path: Path, read_only: Path):
+    directory, corpus = made(read_only)
+    place = built(read_only)
+    before = (place / DATABASE).read_bytes()
+    copy = writable(directory)
+    assert copy.is_relative_to(tmp_path / "tmp")
+    assert (copy / place.name / DATABASE).stat().st_size <= (place / DATABASE).stat().st_size
+    vectors = [path for path in (copy / place.name).iterdir() if path.name != DATABASE]
+    assert vectors and all(path.is_symlink() for path in vectors)
+    index = TitleIndex(copy, corpus, Letters())
+    try:
+        assert index.search("apollo eleven", 3)[0] == ("apollo_11", "Apollo 11")
+        assert len(index.search("x", 100)) == len(TITLES)
+    finally:
+        index.close()
+    assert before == (place / DATABASE).read_bytes()
+    (place / DATABASE).write_bytes(b"no database" * 1000)
+    with pytest.raises(UserError, match=r"nor copied .*not a database.*DOCKER_TMP_LIMIT"):
+        writable(directory)
+
+
+def test_an_index_that_can_be_written_to_is_used_itself(tmp_path: Path):
+    directory, _ = made(tmp_path)
+    assert writable(directory) == directory

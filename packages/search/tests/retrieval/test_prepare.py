@@ -51,49 +51,41 @@ def test_what_is_stale_is_told_with_the_command_that_mends_it(tmp_path):
     prepare_index(tmp_path, corpus, Letters("a model"), Bars(), rebuild=True)
 
 
-def test_pages_that_other_code_generated_are_stale(tmp_path, monkeypatch):
+def test_pages_that_other_code_generated_are_stale_and_have_another_directory_in_the_cache(tmp_path, monkeypatch):
     prepare_corpus(tmp_path, SMALL, Bars())
-    pages = list(Encyclopedia(20).pages())
-    monkeypatch.setattr(Encyclopedia, "pages", lambda self: iter([*pages[:7], pages[8], pages[7], *pages[9:]]))
-    with pytest.raises(UserError, match=r"made by an earlier version of slimrl, .*`"):
-        prepare_corpus(tmp_path, SMALL, Bars())
-
-
-def test_in_the_cache_other_code_has_another_directory(monkeypatch):
-    before = directory_of(SMALL, "")
-    pages = list(Encyclopedia(20).pages())
+    before, pages = directory_of(SMALL, ""), list(Encyclopedia(20).pages())
     assert before == directory_of(SMALL, "") and before.name.startswith("generated-20-0-")
     monkeypatch.setattr(Encyclopedia, "pages", lambda self: iter([*pages[:7], pages[8], pages[7], *pages[9:]]))
+    with pytest.raises(UserError, match=r"made from generated, 20 pages, seed 0, \w+, and now .* seed 0, \w+: run `"):
+        prepare_corpus(tmp_path, SMALL, Bars())
     assert directory_of(SMALL, "") != before and directory_of(SMALL, "data") == Path("data")
 
 
-def test_a_changed_file_is_noticed_and_a_corpus_of_files_is_named(tmp_path):
-    (tmp_path / "my pages").mkdir()
-    page = tmp_path / "my pages" / "a.md"
-    page.write_text("# A")
-    source, directory = Source(str(tmp_path / "my pages")), tmp_path / "data"
-    assert prepare_corpus(directory, source, Bars()).page("a") is not None
-    page.write_text("# A, and more")
-    with pytest.raises(UserError, match=r"1 files, 3 bytes.* --corpus '.*my pages' --data-dir .*`"):
-        prepare_corpus(directory, source, Bars())
-    assert next(prepare_corpus(directory, source, Bars(), rebuild=True).titles()) == ("a", "A, and more")
-
-
-def test_a_file_of_a_folder_that_got_another_name_is_noticed(tmp_path):
-    pages = tmp_path / "pages"
+def test_a_changed_or_renamed_file_and_another_reader_are_noticed_and_a_corpus_of_files_is_named(tmp_path, monkeypatch):
+    pages = tmp_path / "my pages"
     pages.mkdir()
     for name in "ab":
-        (pages / f"{name}.md").write_text("# A page")
+        (pages / f"{name}.md").write_text("# A")
     source, directory = Source(str(pages)), tmp_path / "data"
-    prepare_corpus(directory, source, Bars())
+
+    def is_stale() -> None:
+        with pytest.raises(UserError, match=r"2 files, 6 bytes.* --corpus '.*my pages' --data-dir .*`"):
+            prepare_corpus(directory, source, Bars())
+
+    assert prepare_corpus(directory, source, Bars()).page("a") is not None
+    with monkeypatch.context() as patch:
+        patch.setattr("slimrl_search.retrieval.prepare.READER", 1)
+        is_stale()
     (pages / "a.md").rename(pages / "c.md")
-    with pytest.raises(UserError, match=r"2 files, 16 bytes.*`"):
-        prepare_corpus(directory, source, Bars())
+    is_stale()
     (pages / "c.md").rename(pages / "a.md")
     assert prepare_corpus(directory, source, Bars()).page("a") is not None
+    (pages / "a.md").write_text("# A, and more")
+    is_stale()
+    assert next(prepare_corpus(directory, source, Bars(), rebuild=True).titles()) == ("a", "A, and more")
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot be written to .* name another directory"):
+    with pytest.raises(UserError, match=r"could not be written: .* choose another --data-dir"):
         prepare_corpus(tmp_path / "file" / "data", SMALL, Bars())

@@ -17,7 +17,7 @@ from slimrl.errors import UserError
 from slimrl_sandbox.base import Execution
 from slimrl_sandbox.client import HttpSandbox
 from slimrl_search.retrieval.prepare import Source
-from slimrl_search.services.container import COMPOSERS, build_image, engine_of, token_of
+from slimrl_search.services.container import build_image, find_compose, token_of
 
 NUM_AT_ONCE = 500
 
@@ -29,7 +29,7 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     if not image:
         pytest.skip("TEST_CONTAINER_IMAGE, the base image to build the sandbox's container from, is not set")
     try:
-        engine_of("run a container", COMPOSERS)
+        find_compose()
     except UserError as error:
         pytest.skip(str(error))
     number = free_port()
@@ -61,7 +61,7 @@ def test_the_container_is_built_started_tested_and_removed(
     finally:
         status, said = run("run_environment", "--stop")
     assert status == 0, said
-    assert run("test_environment")[0] == 1
+    assert run("test_environment")[0] == 2
 
 
 async def at_once(port: int) -> list[Execution]:

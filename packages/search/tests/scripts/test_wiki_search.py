@@ -11,7 +11,8 @@ from packages.search.tests.retrieval.test_index import Letters
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl_search.scripts.wiki_search import OLLAMA, Variables, evaluate, train, train_flags
+from slimrl_search.scripts.wiki_search import evaluate, new_source, train, train_flags
+from slimrl_search.services.judges import DEFAULT_URL
 
 pytest.importorskip("chromadb", reason="the extra [search] is not installed")
 
@@ -100,37 +101,31 @@ def test_a_flag_that_cannot_act_is_refused(few_pages, flags: tuple[str, ...], sa
             command([*flags], few_pages)
 
 
-def resolved(variables: Variables, *more: str) -> RLConfig:
+def resolved(environ: dict[str, str], *more: str) -> RLConfig:
     options = argparse.Namespace(
         **{"num_samples": 3, "num_epochs": 1, "num_rollouts": 2, "max_turns": 3, "lr": 1e-5, "max_new_tokens": 200},
-        **{"model_name": "smollm2-135m", "judge_model": variables.judge_model, "data_dir": variables.data_dir},
-        **{"corpus": "generated", "questions": "", "num_pages": variables.source.num_pages, "corpus_seed": 0},
+        **{"model_name": "smollm2-135m", "judge_model": environ.get("JUDGE_MODEL", "")},
+        **{"corpus": "generated", "questions": "", "num_pages": new_source(environ).num_pages, "corpus_seed": 0},
+        data_dir=environ.get("DATA_DIR", ""),
     )
-    return load(RLConfig, [*train_flags(options, variables), *more], {}).config
+    return load(RLConfig, [*train_flags(options, environ), *more], {}).config
 
 
 def test_the_loop_is_reinforce_with_a_constant_baseline_a_question_a_step():
-    config = resolved(Variables())
+    config = resolved({})
     choices = config.trainer.loss.resolve()
     assert (choices.advantage, choices.policy, choices.baseline) == ("reinforce", "reinforce", 0.5)
     orchestrator = config.orchestrator
     assert (config.max_steps, orchestrator.batch_size, orchestrator.rollouts_per_example) == (3, 2, 2)
     assert (orchestrator.max_turns, orchestrator.sampling.max_tokens, orchestrator.resample_factor) == (3, 200, 1)
     assert not config.wandb.is_on and "judge" not in orchestrator.env[0].args
-    assert resolved(Variables(), "--seed", "3").seed == 3
+    assert resolved({}, "--seed", "3").seed == 3
 
 
 def test_every_variable_has_an_effect(monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.setattr("slimrl_search.scripts.wiki_search.find_spec", lambda name: SimpleNamespace(origin="wandb.py"))
-    variables = Variables.of(
-        {
-            "DATA_DIR": "d",
-            "JUDGE_MODEL": "m",
-            "JUDGE_BASE_URL": "http://h/v1",
-            "WANDB_PROJECT": "p",
-            "WANDB_ENTITY": "e",
-        }
-    )
+    variables = {"DATA_DIR": "d", "JUDGE_MODEL": "m", "JUDGE_BASE_URL": "http://h/v1"}
+    variables |= {"WANDB_PROJECT": "p", "WANDB_ENTITY": "e"}
     config = resolved(variables)
     args = config.orchestrator.env[0].args
     assert args["data_dir"] == "d" and args["judge"] == {"base_url": "http://h/v1", "model": "m"}
@@ -139,5 +134,6 @@ def test_every_variable_has_an_effect(monkeypatch: pytest.MonkeyPatch, capsys):
     assert not resolved(variables).wandb.is_on  # a directory called wandb, as W&B leaves it
     said = capsys.readouterr().err
     assert "WANDB_PROJECT is p, but the package wandb is not installed" in said and "--extra wandb" in said
-    assert Variables.of({"JUDGE_BASE_URL": ""}).judge_base_url == OLLAMA
-    assert Variables.of({"DEV": "1"}).source.num_pages == 10 and Variables.of({}).source.num_pages == 1000
+    own = resolved({"JUDGE_MODEL": "m", "JUDGE_BASE_URL": ""}).orchestrator.env[0].args["judge"]
+    assert own == {"base_url": DEFAULT_URL, "model": "m"}
+    assert new_source({"DEV": "1"}).num_pages == 10 and new_source({}).num_pages == 1000

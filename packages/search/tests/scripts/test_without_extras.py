@@ -24,7 +24,9 @@ for script, *words in {commands!r}:
         runpy.run_path("scripts/" + script, run_name="__main__")
     except SystemExit as ended:
         print(script, *words, "status", ended.code)
+print("loaded", *sorted({heavy!r} & sys.modules.keys()))
 """
+HEAVY = {"torch", "transformers"}  # the core has them, and they take seconds to load
 
 
 def core() -> set[str]:
@@ -47,7 +49,9 @@ def run_with_core(directory: Path, *words: str) -> subprocess.CompletedProcess[s
     names, in_core = importlib.metadata.packages_distributions(), core()
     others = [name for name, owners in names.items() if not any(canonicalize_name(one) in in_core for one in owners)]
     (directory / "sitecustomize.py").write_text(BLOCK.format(modules=[name for name in others if name.isidentifier()]))
-    environment = {**os.environ, "PYTHONPATH": str(directory), "DATA_DIR": str(directory / "data"), "DEV": "1"}
+    path = os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    environment = {**os.environ, "PYTHONPATH": path, "DATA_DIR": str(directory / "data"), "DEV": "1"}
+    environment["SLIMRL_CACHE"] = str(directory / "cache")
     command = [sys.executable, *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
 
@@ -62,10 +66,15 @@ def test_a_python_without_slimrl_is_told_the_command_that_works() -> None:
 
 
 @pytest.mark.slow
-def test_help_needs_no_extra(tmp_path: Path) -> None:
-    done = run_with_core(tmp_path, "-c", RUN.format(commands=[[script, "--help"] for script in SCRIPTS]))
-    ended = [line for line in done.stdout.splitlines() if " status " in line]
-    assert ended == [f"{script} --help status 0" for script in SCRIPTS], done.stderr
+@pytest.mark.parametrize(("word", "status"), [("--help", 0), ("--typo", 2)])
+def test_help_and_typos_need_no_extra_and_nothing_heavy(word: str, status: int, tmp_path: Path) -> None:
+    commands = [[script, word] for script in SCRIPTS]
+    commands += [["run_environment.py", "--stop"]] if word == "--help" else []
+    done = run_with_core(tmp_path, "-c", RUN.format(commands=commands, heavy=HEAVY))
+    *ended, loaded = (line for line in done.stdout.splitlines() if " status " in line or line.startswith("loaded"))
+    stopped = ["run_environment.py --stop status 1"] if word == "--help" else []
+    assert ended == [*(f"{script} {word} status {status}" for script in SCRIPTS), *stopped], done.stderr
+    assert loaded == "loaded"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl.models.packaged import find_packaged_file
-from slimrl_search.services.weights import choose_files, choose_model, find_gguf, find_model
+from slimrl_search.services.weights import choose_files, find_gguf, find_model
 
 COMMIT = "0123456789012345678901234567890123456789"
 WEIGHTS = bytes(range(256)) * 4000
@@ -48,20 +48,8 @@ def test_a_file_here_and_the_packaged_model_need_no_network(tmp_path, monkeypatc
     Path("judge.gguf").touch()
     assert find_gguf("judge.gguf") == tmp_path / "judge.gguf"
     assert find_gguf("smollm2-135m") == find_packaged_file("smollm2-135m")
-    assert find_model(str(tmp_path)) == tmp_path
-
-
-@pytest.mark.parametrize(
-    ("files", "found"),
-    [
-        (["config.json", "a.safetensors", "a.bin", "b.onnx", "a.md"], ["config.json", "a.safetensors"]),
-        (["config.json", "tokenizer.model", "a.bin", "x/config.json"], ["config.json", "tokenizer.model", "a.bin"]),
-        (["config.json"], []),
-        (["a.safetensors"], []),
-    ],
-)
-def test_of_a_model_one_kind_of_weights_is_fetched(files: list[str], found: list[str]):
-    assert choose_model(files) == found
+    assert find_model(str(tmp_path)) == str(tmp_path)
+    assert (find_model("qwen3-4b"), find_model("owner/model")) == ("Qwen/Qwen3-4B", "owner/model")
 
 
 @pytest.mark.parametrize("name", ["missing.gguf", "qwen", "a/b/c", "./weights/missing.gguf", "../weights/missing.gguf"])
@@ -149,15 +137,20 @@ except UserError as error:
 
 @pytest.mark.slow
 def test_weights_are_fetched_once_and_found_without_a_network(hub, tmp_path):
+    nowhere = {"HF_ENDPOINT": "http://127.0.0.1:9", "HTTP_PROXY": "", "http_proxy": ""}
+    bare = fetched(hub, tmp_path, **nowhere)
+    assert bare.returncode == 1 and bare.stderr.count("\n") == 1, bare.stderr
+    assert "could not be fetched" in bare.stderr and "Q4_K_M is not complete in the cache" in bare.stderr
     done = fetched(hub, tmp_path)
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).read_bytes() == WEIGHTS and "weights: " in done.stderr
     assert fetched(hub, tmp_path).stdout == done.stdout
     assert sum("/resolve/" in path for path in hub.asked) == 1
-    offline = fetched(hub, tmp_path, HF_HUB_OFFLINE="1")
-    assert offline.stdout == done.stdout, offline.stderr
+    for away in (nowhere, {"HF_HUB_OFFLINE": "1"}):
+        again = fetched(hub, tmp_path, **away)
+        assert again.stdout == done.stdout and "Hub cannot be reached" in again.stderr, again.stderr
     other = fetched(hub, tmp_path, "owner/judge:Q8_0", HF_HUB_OFFLINE="1")
-    assert other.returncode == 1 and "cannot be reached" in other.stderr
+    assert other.returncode == 1 and "Q8_0 is not complete in the cache" in other.stderr
 
 
 @pytest.mark.slow
@@ -169,15 +162,3 @@ def test_a_choice_that_is_not_there_is_named_and_half_a_file_is_refused(hub, tmp
     hub.missing = 100
     done = fetched(hub, tmp_path)
     assert done.returncode == 1 and "could not be fetched" in done.stderr and "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_without_a_network_the_cache_is_used_or_one_line_says_so(hub, tmp_path):
-    nowhere = {"HF_ENDPOINT": "http://127.0.0.1:9", "HTTP_PROXY": "", "http_proxy": ""}
-    bare = fetched(hub, tmp_path, **nowhere)
-    assert bare.returncode == 1 and bare.stderr.count("\n") == 1, bare.stderr
-    assert "cannot be reached" in bare.stderr and "Q4_K_M, is not complete in its cache" in bare.stderr
-    there = fetched(hub, tmp_path)
-    again = fetched(hub, tmp_path, **nowhere)
-    assert again.stdout == there.stdout, again.stderr
-    assert "from the cache, as the Hugging Face Hub cannot be reached" in again.stderr

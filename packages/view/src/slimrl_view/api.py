@@ -6,7 +6,6 @@ path.
 
 import math
 import re
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -17,9 +16,9 @@ from slimrl.plugins import REFERENCES, load, names
 from slimrl_view.about import describe, has_result, label_of
 from slimrl_view.curves import registry
 from slimrl_view.detail import read_rollout
-from slimrl_view.indexer import Run
 from slimrl_view.queries import MAX_LIMIT, Missing, Selection, pair_up
 from slimrl_view.runs import TRAIN
+from slimrl_view.shown import Run
 
 Query = Mapping[str, str]
 PREFIX = "/api/"
@@ -57,12 +56,7 @@ class Api:
         if len(words) == 1 and words[0] in self._whole:
             return to_json(self._whole[words[0]](query))
         if len(words) == 3 and words[0] == "runs" and words[2] in self._of_run:
-            run = self.run(unquote(words[1]))
-            try:
-                return to_json(self._of_run[words[2]](run, query))
-            except sqlite3.DatabaseError as error:
-                run.has_damaged_index |= not isinstance(error, sqlite3.OperationalError)
-                raise
+            return to_json(self._of_run[words[2]](self.run(unquote(words[1])), query))
         known = [*self._whole, *(f"runs/ID/{name}" for name in self._of_run)]
         raise Missing(f"there is no {path!r:.200}. Known: {', '.join(known)}.")
 

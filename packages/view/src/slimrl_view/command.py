@@ -21,10 +21,6 @@ A directory of runs stands for all of them. Without a RUN, those below outputs/ 
 The page answers this machine alone. From another one, forward the port: `ssh -L 7717:127.0.0.1:7717 HOST`.
 An index of the rollouts is kept in RUN/.view/, which can be deleted at any time. See docs/viewer.md.
 """
-NO_TERMINAL = (
-    "--terminal is gone: leave it out, forward the port (`ssh -L 7717:127.0.0.1:7717 HOST`) and open the page in a "
-    "browser, or write the page to files with --export DIR."
-)
 
 
 def run_view(argv: Sequence[str]) -> int:
@@ -32,8 +28,6 @@ def run_view(argv: Sequence[str]) -> int:
     exit status."""
     parser = _parser()
     args, unknown = parser.parse_known_intermixed_args(argv)
-    if "--terminal" in unknown:
-        raise UserError(NO_TERMINAL)
     if unknown:
         flags = re.findall(r"--[\w-]+", parser.format_usage())
         raise UserError(f"view: there is no option `{unknown[0]}`.{nearest(unknown[0].partition('=')[0], flags)}")

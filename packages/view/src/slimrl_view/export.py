@@ -17,8 +17,8 @@ from slimrl.io.checksums import new_directory
 from slimrl.io.files import explain_write_errors
 from slimrl_view.api import PREFIX, Api, to_json
 from slimrl_view.detail import read_rollout
-from slimrl_view.indexer import Run
 from slimrl_view.server import STATIC
+from slimrl_view.shown import Run
 
 DETAILS_PER_FILE = 100
 ANSWERS = ("runs", "registry")

@@ -1,39 +1,47 @@
 """The index of a run's rollouts: a SQLite file beside the run's own, which can be deleted at any time.
 
 It lies in `RUN/.view/`, or in the cache if the run's directory is not writable. A damaged file there, or one of another
-version, is replaced. Several viewers may use one index at once: one of them fills it.
+version, is replaced. A file of rollouts that is new or has changed is read as a whole, in one transaction; so several
+viewers may use one index at once, and share the work. A damaged line is counted and skipped.
 """
 
 import hashlib
+import io
 import os
 import sqlite3
+import statistics
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
+from typing import IO, Any, cast
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
 from slimrl.io.locks import hold_lock
+from slimrl.io.regular_file import open_regular
+from slimrl_view.lines import read_line
+from slimrl_view.runs import TRAIN, RolloutFile, rollout_files
 
 DIRECTORY = ".view"
 FILE = "index.sqlite"
-VERSION = 0x534C5603  # "SLV" and the version of the tables below; an index of another version is built again
+VERSION = 0x534C5604  # "SLV" and the version of the tables below; an index of another version is built again
 BUSY_S = 10.0
+BATCH = 200  # lines written at once
+Json = dict[str, Any]
 
 # A rollout's id is (file << 32) + line. The count of changes has a random start, so it identifies a state of one index.
 SCHEMA = """
 CREATE TABLE files (
   id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, name TEXT NOT NULL, step INTEGER NOT NULL,
-  lines INTEGER NOT NULL DEFAULT 0, damaged INTEGER NOT NULL DEFAULT 0,
-  inode INTEGER NOT NULL DEFAULT 0, mtime_ns INTEGER NOT NULL DEFAULT 0, end INTEGER NOT NULL DEFAULT 0,
-  mark BLOB NOT NULL DEFAULT x''
+  lines INTEGER NOT NULL DEFAULT 0, damaged INTEGER NOT NULL DEFAULT 0, stamp TEXT NOT NULL, size INTEGER NOT NULL
 );
 CREATE TABLE rollouts (
   id INTEGER PRIMARY KEY, file INTEGER NOT NULL, held_out INTEGER NOT NULL, line INTEGER NOT NULL,
   begin INTEGER NOT NULL, size INTEGER NOT NULL, step INTEGER NOT NULL, task TEXT NOT NULL, environment TEXT NOT NULL,
   role TEXT NOT NULL, grp TEXT NOT NULL, reward REAL, advantage REAL, "drop" TEXT NOT NULL, stop TEXT NOT NULL,
   turns INTEGER NOT NULL, tokens INTEGER NOT NULL, tool_calls INTEGER NOT NULL, flat INTEGER NOT NULL,
-  zero_signal INTEGER NOT NULL, version INTEGER, excerpt TEXT NOT NULL, prompt TEXT NOT NULL,
+  zero_signal INTEGER NOT NULL DEFAULT 0, version INTEGER, excerpt TEXT NOT NULL, prompt TEXT NOT NULL,
   metrics TEXT NOT NULL
 );
 CREATE INDEX rollouts_group ON rollouts (file, grp);
@@ -47,6 +55,33 @@ CREATE TABLE groups (
 CREATE TABLE state (changes INTEGER NOT NULL);
 INSERT INTO state VALUES (random() / 2);
 """
+# A group has no signal if some of its rollouts have advantages, and all of these are without signal.
+GROUPS = """
+INSERT INTO groups SELECT file, grp, held_out, step, task, count(*), sum("drop" != ''), avg(reward), min(reward),
+  max(reward), spread(reward), coalesce(min(CASE WHEN advantage IS NOT NULL THEN flat END), 0),
+  json_group_array(reward), prompt FROM (SELECT * FROM rollouts WHERE file = ? ORDER BY line) GROUP BY grp
+"""
+SIGNALS = """
+UPDATE rollouts SET zero_signal =
+  (SELECT zero_signal FROM groups WHERE groups.file = rollouts.file AND groups.grp = rollouts.grp) WHERE file = ?
+"""
+
+
+class _Spread:
+    """An aggregate function of SQL: the standard deviation of numbers, NULL without any or if it is too large."""
+
+    def __init__(self) -> None:
+        self._numbers: list[float] = []
+
+    def step(self, number: float | None) -> None:
+        """Add a number; NULL is left out."""
+        self._numbers += [] if number is None else [number]
+
+    def finalize(self) -> float | None:
+        """Return the result."""
+        with suppress(OverflowError, statistics.StatisticsError):
+            return statistics.pstdev(self._numbers, statistics.fmean(self._numbers))
+        return None
 
 
 def index_path(run: Path) -> Path:
@@ -62,18 +97,23 @@ def index_path(run: Path) -> Path:
     )
 
 
-def prepare(path: Path, is_damaged: bool = False) -> None:
-    """Create an empty index unless one of this version exists. It replaces any other file, and every index if
-    `is_damaged`. Raises sqlite3.OperationalError if writing fails, or another process writes for long."""
+def prepare(path: Path) -> None:
+    """Create an empty index unless one of this version exists; it replaces any other file. Raises
+    sqlite3.OperationalError if writing fails, or another process writes for long."""
     # Another viewer may start at the same moment.
     with hold_lock(path.with_suffix(".new.lock"), f"making {path}", say):
-        if not is_damaged and _is_ours(path):
+        if _is_ours(path):
             return
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        remove(path)
         with connect(path) as connection:
             connection.execute("PRAGMA journal_mode = WAL")  # others read while the index grows
             connection.executescript(f"BEGIN; PRAGMA user_version = {VERSION}; {SCHEMA} COMMIT;")
+
+
+def remove(path: Path) -> None:
+    """Delete an index with the files that SQLite keeps beside it."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _is_ours(path: Path) -> bool:
@@ -94,6 +134,7 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
         connection.row_factory = sqlite3.Row
         # SQLite's own `lower` only converts ASCII letters.
         connection.create_function("lowercase", 1, str.lower, deterministic=True)
+        connection.create_aggregate("spread", 1, cast(Any, _Spread))
         connection.execute("PRAGMA synchronous = NORMAL")
         yield connection
 
@@ -110,3 +151,100 @@ def change(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:  # after some errors SQLite has rolled it back by itself
             connection.execute("ROLLBACK")
         raise
+
+
+def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator[Json]:
+    """Bring the index of a run up to date with its files. Yield the progress in bytes after each file that was read.
+
+    `last_step` is the step of the final evaluation. `environment` is the environment of all training tasks, empty if
+    there are several; older files do not have it. Finally raises UserError if a file could not be read.
+    """
+    files = {str(file.path.relative_to(run)): file for file in rollout_files(run, last_step)}
+    stamps, total, problem = {path: _stamp(file) for path, file in files.items()}, 0, None
+    total = sum(size for _, size in stamps.values())
+    with connect(index) as connection:
+        known = dict(connection.execute("SELECT path, stamp FROM files").fetchall())
+        for path in known.keys() - files.keys():
+            with change(connection):
+                _forget(connection, path)
+        # The newest steps first, because people look for these while the rest is read.
+        for path, file in sorted(files.items(), key=lambda item: (item[1].name == TRAIN, -item[1].step)):
+            if known.get(path) == stamps[path][0]:
+                continue
+            try:
+                with change(connection):
+                    _read(connection, path, file, stamps[path], environment)
+            except UserError as error:  # a pipe or an unreadable file, for example; the other files are still read
+                problem = problem or error
+            (done,) = connection.execute("SELECT coalesce(sum(size), 0) FROM files").fetchone()
+            yield {"done_bytes": min(done, total), "total_bytes": total}
+    if problem:
+        raise problem
+
+
+def _stamp(file: RolloutFile) -> tuple[str, int]:
+    """Return a text that changes with a file, and its size; both empty if it is gone."""
+    try:
+        status = file.path.stat()
+    except OSError:
+        return "", 0
+    return f"{file.step} {status.st_ino} {status.st_mtime_ns} {status.st_size}", status.st_size
+
+
+def _forget(connection: sqlite3.Connection, path: str) -> None:
+    """Remove a file's rollouts and the file."""
+    for (file,) in connection.execute("SELECT id FROM files WHERE path = ?", (path,)).fetchall():
+        for table in ("rollouts", "texts"):
+            connection.execute(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", (file << 32, (file + 1 << 32) - 1))
+        connection.execute("DELETE FROM groups WHERE file = ?", (file,))
+        connection.execute("DELETE FROM files WHERE id = ?", (file,))
+
+
+def _read(
+    connection: sqlite3.Connection, path: str, file: RolloutFile, stamp: tuple[str, int], environment: str
+) -> None:
+    """Read a file's rollouts in place of those that the index has of it, unless another process has read it."""
+    if connection.execute("SELECT 1 FROM files WHERE (path, stamp) = (?, ?)", (path, stamp[0])).fetchone():
+        return
+    _forget(connection, path)
+    row = (path, file.name, file.step, *stamp)
+    number = connection.execute(
+        "INSERT INTO files (path, name, step, stamp, size) VALUES (?, ?, ?, ?, ?)", row
+    ).lastrowid
+    assert number is not None
+    lines = damaged = 0
+    with open_regular(file.path) as raw, io.BufferedReader(raw) as opened:
+        found = _rows(opened, file, number, environment)
+        while rows := [*islice(found, BATCH)]:
+            lines += len(rows)
+            whole = [one for one in rows if one]
+            damaged += len(rows) - len(whole)
+            connection.executemany("INSERT INTO texts VALUES (:id, :text)", whole)
+            names = [name for name in (whole[0] if whole else ()) if name not in ("text", "draw")]
+            columns, values = ", ".join(f'"{name}"' for name in names), ", ".join(f":{name}" for name in names)
+            if whole:
+                connection.executemany(f"INSERT INTO rollouts ({columns}) VALUES ({values})", whole)
+    connection.execute(GROUPS, (number,))
+    connection.execute(SIGNALS, (number,))
+    connection.execute("UPDATE files SET lines = ?, damaged = ? WHERE id = ?", (lines, damaged, number))
+
+
+def _rows(opened: IO[bytes], file: RolloutFile, number: int, environment: str) -> Iterator[Json]:
+    """Yield the columns of each whole line of a file, which are empty for a damaged line."""
+    begin = 0
+    for line, raw in enumerate(opened):
+        if not raw.endswith(b"\n"):  # it waits for its rest
+            return
+        try:
+            row = read_line(raw)
+        except ValueError:
+            yield {}
+        else:
+            # A step may draw a task more than once.
+            draw, role = f"@{row['draw']}" if row["draw"] >= 0 else "", f" ({row['role']})" if row["role"] else ""
+            # A task's name in an evaluation starts with the name of its environment.
+            theirs = environment if file.name == TRAIN else row["task"].partition("/")[0]
+            row |= {"environment": row["environment"] or theirs, "grp": f"{file.step}/{row['task']}{draw}{role}"}
+            row |= {"id": (number << 32) + line, "file": number, "held_out": file.name != TRAIN, "step": file.step}
+            yield row | {"line": line, "begin": begin, "size": len(raw) - 1}
+        begin += len(raw)

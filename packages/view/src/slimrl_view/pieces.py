@@ -3,8 +3,6 @@
 A character whose bytes are spread over several tokens belongs to the last one; the pieces of the others are empty.
 """
 
-import codecs
-import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -33,37 +31,15 @@ class Pieces:
 
     def __init__(self, path: Path) -> None:
         """Read a tokenizer's file. Raises UserError if it is malformed."""
-        text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
         try:
-            self._tokenizer = Tokenizer.from_str(text)
-            decoder = json.dumps(json.loads(text).get("decoder"))
+            self._tokenizer = Tokenizer.from_str(read_regular(path, MAX_BYTES).decode("utf-8", "replace"))
         except Exception as error:  # the library does not define an exception type
             raise UserError(f"{path} cannot be read as a tokenizer: {error}") from None
-        self._is_byte_level = '"ByteLevel"' in decoder
         added = self._tokenizer.get_added_tokens_decoder()
-        self._added = {number: token.content for number, token in added.items()}
         self.special_ids = frozenset(number for number, token in added.items() if token.special)
 
     def split(self, token_ids: Sequence[int]) -> list[str]:
-        """Return the piece of each token; joined they are the text."""
-        return self._split_bytes(token_ids) if self._is_byte_level else self._split_stream(token_ids)
-
-    def _split_bytes(self, token_ids: Sequence[int]) -> list[str]:
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        pieces = [decoder.decode(self._bytes(token)) for token in token_ids]
-        if pieces:
-            pieces[-1] += decoder.decode(b"", True)
-        return pieces
-
-    def _bytes(self, token: int) -> bytes:
-        if token in self._added:
-            return self._added[token].encode("utf-8", "replace")
-        text = self._tokenizer.id_to_token(token) or ""  # models may round up their ids, so some have no token
-        codes = [_BYTES.get(char) for char in text]
-        return text.encode() if None in codes else bytes(code for code in codes if code is not None)
-
-    def _split_stream(self, token_ids: Sequence[int]) -> list[str]:
-        """Return the pieces by the library's own stream, which holds incomplete characters back."""
+        """Return the piece of each token; joined they are the text. The library holds incomplete characters back."""
         stream = DecodeStream(skip_special_tokens=False)
         pieces = [stream.step(self._tokenizer, token) or "" for token in token_ids]
         whole, so_far = self._tokenizer.decode([*token_ids], skip_special_tokens=False), "".join(pieces)

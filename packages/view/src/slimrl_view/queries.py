@@ -63,25 +63,22 @@ class Index:
 
     def counts(self) -> Json:
         """Return the numbers of rollouts and of damaged lines: `rollouts`, `held_out`, `damaged`."""
-        with connect(self.path) as connection:
-            rows = connection.execute(
-                "SELECT name = ?, sum(lines - damaged), sum(damaged) FROM files GROUP BY 1", (TRAIN,)
-            ).fetchall()
-        numbers = {is_train: num for is_train, num, _ in rows}
-        damaged = sum(row[2] for row in rows)
-        return {"rollouts": numbers.get(1, 0), "held_out": numbers.get(0, 0), "damaged": damaged}
+        counts = {"rollouts": 0, "held_out": 0, "damaged": 0}
+        for name, _, lines, damaged in self._files():
+            counts["rollouts" if name == TRAIN else "held_out"] += lines - damaged
+            counts["damaged"] += damaged
+        return counts
 
     def empty_evaluations(self) -> list[str]:
         """Return the evaluations whose files were read and have no lines."""
-        return [name for name, lines, _ in self._evaluations() if not lines]
+        return [name.removeprefix(f"{HELD_OUT}/") for name, _, lines, _ in self._files() if name != TRAIN and not lines]
 
     def files(self) -> Json:
         """Return the steps that have rollouts, and the evaluations with the number of their episodes."""
-        with connect(self.path) as connection:
-            steps = connection.execute("SELECT step FROM files WHERE name = ? AND lines ORDER BY step", (TRAIN,))
-            train = {"steps": [step for (step,) in steps]}
-        held_out = [(name, lines - damaged) for name, lines, damaged in self._evaluations()]
-        return {"train": train, "held_out": sorted(held_out, key=lambda one: (*stage_of(one[0]), one[0]))}
+        files = self._files()
+        steps = sorted(step for name, step, lines, _ in files if name == TRAIN and lines)
+        held_out = [(name.removeprefix(f"{HELD_OUT}/"), lines - bad) for name, _, lines, bad in files if name != TRAIN]
+        return {"train": {"steps": steps}, "held_out": sorted(held_out, key=lambda one: (*stage_of(one[0]), one[0]))}
 
     def rollouts(self, selection: Selection, with_facets: bool = False) -> Json:
         """Return a page of the rollouts that meet the conditions, in order. With facets, add the number of rollouts for
@@ -162,12 +159,11 @@ class Index:
         rows = [_row_with_metrics(row) for rows in found for row in rows]
         return rows, sum(group["num"] for group in groups) - len(rows)
 
-    def _evaluations(self) -> list[tuple[str, int, int]]:
-        """Return the name of each evaluation that was read, and the numbers of its lines and of its damaged lines."""
+    def _files(self) -> list[tuple[str, int, int, int]]:
+        """Return the name and the step of each file that was read, and the numbers of its lines and damaged lines."""
         with connect(self.path) as connection:
-            sql = "SELECT name, lines, damaged FROM files WHERE name != ? ORDER BY name"
-            found = connection.execute(sql, (TRAIN,)).fetchall()
-        return [(name.removeprefix(f"{HELD_OUT}/"), lines, damaged) for name, lines, damaged in found]
+            found = connection.execute("SELECT name, step, lines, damaged FROM files ORDER BY name").fetchall()
+        return [(row["name"], row["step"], row["lines"], row["damaged"]) for row in found]
 
     def _select(self, condition: str, values: Sequence[Any], file: str = "") -> list[sqlite3.Row]:
         """Return the rollouts that meet a condition. `{scope}` in it stands for a condition on the file."""

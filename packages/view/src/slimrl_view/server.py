@@ -163,8 +163,11 @@ class Handler(BaseHTTPRequestHandler):
         except UserError as error:
             status = HTTPStatus.NOT_FOUND if isinstance(error, Missing) else HTTPStatus.BAD_REQUEST
             self._send_error(status, f"{str(error)[:1].upper()}{str(error)[1:]}")
-        except sqlite3.DatabaseError as error:  # such as a damaged file, which the indexer then builds again
-            self._send_error(HTTPStatus.SERVICE_UNAVAILABLE, f"The index cannot be read now: {error}.")
+        except sqlite3.DatabaseError as error:
+            sentence = (
+                f"The index cannot be read: {error}. If it stays so, delete RUN/.view and start the viewer again."
+            )
+            self._send_error(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
 
     def _logs_in(self, target: SplitResult) -> bool:
         """Return True if the address logs the browser in. A cookie then replaces the key, which leaves the address."""

@@ -17,9 +17,9 @@ from slimrl.io.urls import is_loopback
 from slimrl_view.api import Api
 from slimrl_view.command import KEY, PORT
 from slimrl_view.export import export
-from slimrl_view.indexer import Run, keep_indexed, open_run, wait_until_indexed
 from slimrl_view.runs import PARENTS, find_runs, open_runs
 from slimrl_view.server import Server, bind
+from slimrl_view.shown import Run, bring_up_to_date, keep_indexed, open_run
 
 SHOWN_RUNS = 20
 
@@ -66,7 +66,9 @@ def announce(server: Server, shown: Sequence[str], opens: bool) -> None:
 
 def _export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> int:
     for run in runs:
-        wait_until_indexed(run)
+        bring_up_to_date(run, threading.Event())
+        if run.problem:
+            raise UserError(run.problem)
     exported = export(runs, directory, max_rollouts)
     size = f"{exported.num_rollouts:,} rollouts, {exported.num_bytes / 2**20:.1f} MB"
     print(visible(f"{directory / 'index.html'}: {size}. It opens in a browser; to send it, send the whole directory."))

@@ -151,7 +151,7 @@ def test_without_a_run_those_there_are_are_listed(tmp_path, monkeypatch, capsys)
         (["empty"], "has neither metrics.jsonl, nor rollouts/step_*.jsonl, nor held_out/*.jsonl"),
         (["run", "--host", "0.0.0.0"], "SLIMRL_API_KEY"),
         (["nowhere", "--export", "page", "neither"], "nowhere does not exist"),
-        (["run", "--terminal"], "ssh -L 7717"),
+        (["run", "--terminal"], "there is no option `--terminal`"),
         (["--exprt", "x"], "there is no option `--exprt`. Did you mean `--export`?"),
     ],
 )

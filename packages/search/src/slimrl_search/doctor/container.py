@@ -2,13 +2,13 @@
 
 from slimrl.errors import UserError
 from slimrl.monitor.findings import Finding, Level
-from slimrl_search.services.container import COMPOSERS, engine_of
+from slimrl_search.services.container import find_compose
 
 
 def probe() -> list[Finding]:
     """Return a finding on the container engine; where bubblewrap works, no engine is needed."""
     try:
-        engine = engine_of("run a container", COMPOSERS)
+        engine = find_compose()[0]
     except UserError as error:
         return [Finding("container", Level.NOTE, str(error))]
     return [Finding("container", Level.OK, f"{engine} runs containers: `scripts/run_environment.py --container`")]

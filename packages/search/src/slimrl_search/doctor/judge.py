@@ -1,7 +1,6 @@
 """The probe of the judge that `.env` or the environment names: does it answer, and does it have the model?"""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from dotenv import dotenv_values
@@ -9,30 +8,24 @@ from dotenv import dotenv_values
 from slimrl.io.api_key import check_address, read_api_key
 from slimrl.io.http import HttpError, list_models
 from slimrl.monitor.findings import Finding, Level
-from slimrl_search.services.judge_settings import DEFAULT_URL, JudgeSettings
+from slimrl_search.services.judges import JudgeSettings
 
 TIMEOUT_S = 3.0
-KEY = "JUDGE_API_KEY"
 START = "`uv run python scripts/run_llamacpp.py` or `scripts/run_vllm.py` starts one; so does `ollama serve`"
 
 
 def probe() -> list[Finding]:
     """Return a finding on the judge. Raises UserError for an address with a key in it."""
-    variables = {**read_env_file(Path(".env")), **os.environ}
-    model, url = (variables.get(f"JUDGE_{name}", "").strip() for name in ("MODEL", "BASE_URL"))
-    settings = JudgeSettings(model, url or DEFAULT_URL)
+    in_file = {name: value for name, value in dotenv_values(Path(".env")).items() if value is not None}
+    variables = {**in_file, **os.environ}
+    settings = JudgeSettings.of(variables)
     check_address(settings.base_url, "JUDGE_BASE_URL")
-    key, models, trouble = read_api_key(KEY, variables), list[str](), ""
+    key, models, trouble = read_api_key("JUDGE_API_KEY", variables), list[str](), ""
     try:
         models = [str(one.get("id")) for one in list_models(settings.base_url, key, TIMEOUT_S)]
     except HttpError as error:
         trouble = error.said
     return [judge_finding(settings, models, trouble)]
-
-
-def read_env_file(path: Path) -> Mapping[str, str]:
-    """Return the variables in a `.env`, as the scripts read it; empty without the file."""
-    return {name: value for name, value in dotenv_values(path).items() if value is not None}
 
 
 def judge_finding(settings: JudgeSettings, models: list[str], trouble: str) -> Finding:

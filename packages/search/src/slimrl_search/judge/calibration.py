@@ -1,17 +1,62 @@
-"""Measures a judge's agreement with labels: counts, agreement, and Cohen's kappa with intervals. Reads no files."""
+"""Measures a judge's agreement with labelled answers: counts, agreement, and Cohen's kappa with intervals."""
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
-from slimrl.errors import RolloutError
+from slimrl.config.base import describe_faults
+from slimrl.errors import RolloutError, UserError
+from slimrl.io.rows import file_rows
 from slimrl.judges.judge import Judge
 from slimrl.stats import NUM_RESAMPLES, Estimate, wilson
-from slimrl_search.judge.labelled import Labelled
+
+Reference = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A response to a question; `label` is True if it is right. `kind` is the sort of response, if known.
+
+    >>> Labelled("When was it founded?", "in 1874", ("1874",), True).row["label"]
+    'yes'
+    """
+
+    question: str
+    response: str
+    references: Annotated[tuple[Reference, ...], Field(min_length=1)]
+    label: bool
+    kind: str = ""
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The response as a line of a file in the format of `read_labelled`."""
+        return {**asdict(self), "references": list(self.references), "label": "yes" if self.label else "no"}
+
+
+ROW = TypeAdapter(Labelled)
+
+
+def read_labelled(path: Path) -> list[Labelled]:
+    """Return the labelled responses of a file. Its rows have the fields of `Labelled`; instead of `references` they may
+    have `answer`, with `aliases` if there are any. Raises UserError, which names the row, if a field is missing."""
+    rows = []
+    for row, where in file_rows(path, "the file to calibrate on"):
+        if isinstance(row, Mapping):
+            row = {"references": [row.get("answer"), *(row.get("aliases") or ())], **row, "kind": row.get("kind") or ""}
+        try:
+            rows.append(ROW.validate_python(row))
+        except ValidationError as error:
+            raise UserError(f"{where}: {describe_faults(error)}") from error
+    if not rows:
+        raise UserError(f"{path} has no rows; `slimrl judge examples {path}` makes some up.")
+    return rows
 
 
 @dataclass(frozen=True, slots=True)

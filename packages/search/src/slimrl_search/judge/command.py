@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from slimrl.judges.server import JudgeServer
 from slimrl.judges.word_match import MIN_F1
 from slimrl.monitor.console import RunConsole
 from slimrl.stats import Estimate
-from slimrl_search.judge.calibration import Calibration, calibrate
-from slimrl_search.judge.labelled import Labelled, read_labelled
+from slimrl_search.judge.calibration import Calibration, Labelled, calibrate, read_labelled
 from slimrl_search.wiki_search.judge_examples import make_labelled_answers
 
 ABOUT = """\
@@ -69,8 +68,9 @@ def run_judge(argv: Sequence[str]) -> int:
     calibrations = [calibrate("match", MatchJudge(arguments.min_f1), labelled, len(labelled), lambda: None)]
     if arguments.base_url:
         calibrations.append(_by_model(labelled, arguments, console))
-    for table in (_summary(calibrations, console.is_live), *_by_kind(calibrations, console.is_live)):
-        console.show(table)
+    console.show(_summary(calibrations, console.is_live))
+    if calibrations[0].by_kind:
+        console.show(_by_kind(calibrations, console.is_live))
     for calibration in calibrations:
         _show_mistakes(calibration, arguments.show, console)
     if arguments.output:
@@ -154,19 +154,16 @@ def _summary(calibrations: Sequence[Calibration], live: bool) -> Table:
     return table
 
 
-def _by_kind(calibrations: Sequence[Calibration], live: bool) -> Iterator[Table]:
-    """Yield a table of the right verdicts by kind of answer, with a column for each judge, if kinds are known."""
-    kinds = [one.by_kind for one in calibrations]
-    if not kinds[0]:
-        return
+def _by_kind(calibrations: Sequence[Calibration], live: bool) -> Table:
+    """Return a table of the right verdicts by kind of answer, with a column for each judge."""
     headers = ("kind", "label", *(one.judge for one in calibrations))
     table = _table("right verdicts by kind of answer", headers, 2, live)
-    labels = {one.labelled.kind: one.labelled.label for one in calibrations[0].judged}
-    for kind in sorted(kinds[0], key=lambda kind: not labels[kind]):
-        cells = [one[kind] for one in kinds]
+    labels = {one.labelled.kind: one.labelled.label for one in calibrations[0].judged if one.labelled.kind}
+    for kind in sorted(labels, key=lambda kind: not labels[kind]):
+        cells = [one.by_kind[kind] for one in calibrations]
         texts = [f"{counts.true_yes + counts.true_no} of {counts.num + counts.failed}" for counts in cells]
         table.add_row(kind, "yes" if labels[kind] else "no", *texts)
-    yield table
+    return table
 
 
 def _table(title: str, headers: Sequence[str], num_left: int, live: bool) -> Table:
@@ -182,11 +179,8 @@ def _with_interval(estimate: Estimate) -> str:
 
 
 def _show_mistakes(calibration: Calibration, num: int, console: RunConsole) -> None:
-    sorts = {
-        "false yes": calibration.wrong(False),
-        "false no": calibration.wrong(True),
-        "no verdict": calibration.failures,
-    }
+    false_yes, false_no = calibration.wrong(False), calibration.wrong(True)
+    sorts = {"false yes": false_yes, "false no": false_no, "no verdict": calibration.failures}
     for name, mistakes in sorts.items():
         if mistakes and num:
             console.note(f"{calibration.judge}: {name}, {min(num, len(mistakes))} of {len(mistakes)}", style="bold")

@@ -1,8 +1,7 @@
 """The module stores a corpus on disk: pages by id in one SQLite file, so that a million pages take no memory.
 
 `build_corpus` writes the file once from a stream of pages, under another name until it is complete; then it is only
-read. A file beside it has its checksum, in the format of sha256sum(1), which is compared when the corpus is opened.
-The module does not depend on the pages' source or on search.
+read. The module does not depend on the pages' source or on search.
 """
 
 import hashlib
@@ -14,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 
 from slimrl.errors import UserError
-from slimrl.io.checksums import find_damage, write_sums
 from slimrl_search.retrieval.pages import Page
 
 SETUP = "uv run python scripts/setup_environment.py"
@@ -47,9 +45,6 @@ class Corpus:
         if not path.is_file():
             raise UserError(f"there is no corpus at {path}: run `{command}`.")
         self.path, self.command = path, command
-        # A corpus of an earlier version does not have a checksum.
-        if sums_of(path).exists() and (damage := find_damage(path.parent, sums=sums_of(path).name)):
-            raise StaleError(f"the corpus {path} is damaged: {damage}", command)
         self._database = _open(path)
         weakref.finalize(self, self._database.close)
         self._lock = threading.Lock()  # threads share prepared statements, and would read each other's rows
@@ -87,23 +82,6 @@ def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
 
 
-def read_source(path: Path) -> str:
-    """Return the source of the corpus in a file, as passed to `build_corpus`; empty without a readable file."""
-    if not path.is_file():
-        return ""
-    try:
-        with closing(_open(path)) as database:
-            found = database.execute("SELECT value FROM about WHERE name = 'source'").fetchone()
-    except sqlite3.DatabaseError:
-        return ""
-    return str(found[0]) if found else ""
-
-
-def sums_of(path: Path) -> Path:
-    """Return the path of the file with the checksum of a corpus."""
-    return path.with_name(f"{path.name}.sha256")
-
-
 def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callable[[int], None]) -> Corpus:
     """Write the pages to a file at `path`, which appears when it is complete, and return the corpus.
 
@@ -120,9 +98,7 @@ def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callab
             about = {"format": FORMAT, "source": source, **_write(database, iter(pages), on_page)}
             database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
             database.commit()
-        sums_of(path).unlink(missing_ok=True)  # a kill may leave the file without a checksum, but not with a wrong one
         unfinished.replace(path)
-        write_sums(sums_of(path), [path])
     except sqlite3.OperationalError as error:
         raise UserError(f"{path.parent} cannot take the corpus: {error}. Is the disk full?") from error
     finally:

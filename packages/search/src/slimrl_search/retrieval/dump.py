@@ -6,42 +6,19 @@ A page that cannot be read is left out and reported; the other pages of the dump
 import bz2
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import IO
 
 from slimrl.errors import UserError
 from slimrl.io.regular_file import open_regular
-from slimrl_search.retrieval.namespaces import ARTICLE, Wiki
 from slimrl_search.retrieval.pages import Page, page_of
-from slimrl_search.retrieval.wikitext import UnreadableError, markdown_of
+from slimrl_search.retrieval.wikitext import ARTICLE, UnreadableError, Wiki, markdown_of
 
 # Called with the title of a page that is left out, and the reason.
 OnLeftOut = Callable[[str, str], None]
-READER = 3  # increased when the same dump gives other pages, so that an older corpus is built again
+READER = 4  # increased when the same dump gives other pages, so that an older corpus is built again
 WIKITEXT = ("wikitext", "")  # the content models of articles; old dumps have none
-LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-
-
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """A revision of a page: its text, time and number, each None if the dump does not have it."""
-
-    text: str | None
-    model: str
-    time: datetime | None
-    number: int | None
-
-    def is_older(self, later: "Revision") -> bool:
-        """Return True if `later`, which follows in the file, is the newer revision: by the time, else by the number,
-        else by the order in the file."""
-        if self.time is not None and later.time is not None and self.time != later.time:
-            return self.time < later.time
-        if self.number is not None and later.number is not None:
-            return self.number <= later.number
-        return True
 
 
 def read_dump(path: Path, check: str, taken: set[str], on_left_out: OnLeftOut) -> Iterator[Page]:
@@ -68,63 +45,48 @@ def read_dump(path: Path, check: str, taken: set[str], on_left_out: OnLeftOut) -
             raise UserError(f"{path} is no MediaWiki dump, or not a whole one: {error}.") from error
 
 
-def _markdown(title: str, revision: Revision | None, wiki: Wiki) -> str:
+def _markdown(title: str, revision: ElementTree.Element | None, wiki: Wiki) -> str:
     """Return the text of an article. Raises UnreadableError if it has no text."""
     if not title:
         raise UnreadableError("it has no title")
-    if revision is None or revision.text is None:
+    if revision is None or not _has_text(revision):
         raise UnreadableError("the dump has no text of it")
-    if revision.model not in WIKITEXT:
-        raise UnreadableError(f"its content is {revision.model}, not wikitext")
-    return markdown_of(revision.text, wiki)
+    if (model := _text(revision, "model")) not in WIKITEXT:
+        raise UnreadableError(f"its content is {model}, not wikitext")
+    return markdown_of(revision.findtext("{*}text") or "", wiki)
 
 
-def _pages_of(file: IO[bytes]) -> Iterator[tuple[Wiki, ElementTree.Element, Revision | None]]:
+def _pages_of(file: IO[bytes]) -> Iterator[tuple[Wiki, ElementTree.Element, ElementTree.Element | None]]:
     """Yield the wiki, each `page` element without its revisions, and the newest revision of the page."""
     events = iter(ElementTree.iterparse(file, events=("start", "end")))
     _, root = next(events)
-    language = root.get(LANGUAGE, "")
-    wiki, page, newest = Wiki.of(language), root, None
+    wiki, page, newest = Wiki({}), root, None
     for event, element in events:
         name = element.tag.rpartition("}")[2]
         if event == "start":
             if name == "page":
                 page, newest = element, None
         elif name == "namespaces":
-            wiki = Wiki.of(language, {space.text or "": int(space.get("key", ARTICLE)) for space in element})
+            wiki = Wiki({space.text or "": int(space.get("key", ARTICLE)) for space in element})
         elif name == "revision":
-            found = _revision(element)
-            # The text of a revision may be suppressed; then the newest readable one represents the page.
-            if newest is None or newest.text is None or (found.text is not None and newest.is_older(found)):
-                newest = found
+            if newest is None or _age(newest) <= _age(element):
+                newest = element
             page.remove(element)  # all revisions of a page may fill the memory
         elif name == "page":
             yield wiki, element, newest
             root.clear()  # otherwise the whole dump, gigabytes, would stay in memory as the root's children
 
 
-def _revision(element: ElementTree.Element) -> Revision:
-    text, number = element.find("{*}text"), _text(element, "id")
-    return Revision(
-        text=None if text is None or _is_missing(text) else (text.text or ""),
-        model=_text(element, "model"),
-        time=_time(_text(element, "timestamp")),
-        number=int(number) if number.isdecimal() else None,
-    )
+def _age(revision: ElementTree.Element) -> tuple[bool, str, int]:
+    """Return a key that is greater for a newer revision. One whose text is suppressed is older than all others."""
+    number = _text(revision, "id")
+    return _has_text(revision), _text(revision, "timestamp"), int(number) if number.isdecimal() else 0
 
 
-def _is_missing(text: ElementTree.Element) -> bool:
-    """Return True if the text is suppressed, or is stored elsewhere, as in a dump of stubs."""
-    return "deleted" in text.attrib or (not text.text and text.get("bytes", "0") != "0")
-
-
-def _time(text: str) -> datetime | None:
-    """Parse an ISO timestamp; None if it is malformed."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+def _has_text(revision: ElementTree.Element) -> bool:
+    """Return True unless the text is suppressed, or is stored elsewhere, as in a dump of stubs."""
+    text = revision.find("{*}text")
+    return text is not None and "deleted" not in text.attrib and bool(text.text or text.get("bytes", "0") == "0")
 
 
 def _free(wanted: str, taken: set[str]) -> str:

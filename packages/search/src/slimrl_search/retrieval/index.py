@@ -1,58 +1,55 @@
 """The module searches pages by title, in a ChromaDB collection on disk, `wiki_titles`, of one corpus.
 
 A build may be killed at any moment, but Chroma may not: killed while writing, it leaves files that it cannot read, or
-reads wrongly. So the vectors, which take most of the time, are appended batch by batch to a file that survives a kill
-(`retrieval/vectors.py`). When all are there, the collection is made from them in one step, in a directory that is
-renamed when complete. Each build gets a new name, because Chroma caches open collections by path and would answer from
-the old one. The origin of the vectors is written beside them; an index of another corpus, embedder or Chroma version is
-refused. The finished directory has checksums of all files except Chroma's database, in which Chroma counts how often it
-was opened. `database.sha256` has a digest of the tables from which Chroma answers instead.
+reads wrongly. So the vectors, which take most of the time, are kept batch by batch in files of their own. When all are
+there, the collection is made from them in one step, in a directory that is renamed when complete. Each build gets a new
+name, because Chroma caches open collections by path and would answer from the old one. The origin of the vectors is
+written beside them; an index of another corpus, embedder or Chroma version is refused.
 """
 
-import hashlib
+import atexit
 import importlib.metadata
 import json
+import os
 import shlex
 import shutil
 import sqlite3
+import tempfile
 import uuid
-from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, closing
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from slimrl.errors import UserError, install_hint
-from slimrl.io.checksums import SUMS, find_damage, write_sums
+import numpy as np
+
+from slimrl.errors import UserError, require
 from slimrl.io.files import replace_file
 from slimrl.io.regular_file import read_regular
 from slimrl_search.retrieval.corpus import Corpus, StaleError
 from slimrl_search.retrieval.embedding import DEFAULT, Embedder
-from slimrl_search.retrieval.progress import Progress
-from slimrl_search.retrieval.vectors import VectorFile
 
 COLLECTION = "wiki_titles"
-ABOUT, VECTORS = "about.json", "vectors.sqlite"
+ABOUT, VECTORS = "about.json", "vectors"
 WHOLE, UNFINISHED = "titles", "titles.unfinished"
-DATABASE, METADATA = "chroma.sqlite3", "index_metadata.pickle"
-DIGEST = "database.sha256"
+DATABASE = "chroma.sqlite3"
 MAX_ABOUT_BYTES = 2**20
-# The tables from which Chroma 1 answers: pages, vectors that are not in a file yet, and their relations.
-TABLES = ("collections", "segments", "embeddings", "embedding_metadata", "embeddings_queue", "max_seq_id")
 BATCH = 1000  # titles embedded between two writes; an interruption loses at most one batch
 NUM_RESULTS = 10
 REMEMBERED = 4096  # cached queries: the rollouts of a group often send the same ones
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The origin of an index: fingerprints of corpus and embedder, and the major version of Chroma. Files stay readable
-    within a major version."""
+class Bar(Protocol):
+    """A progress bar."""
 
-    corpus: str
-    embedder: str
-    chroma: str
+    def advance(self, count: int = 1) -> None:
+        """Count parts as done."""
+
+
+# Called with a description and the total number of parts, 0 if unknown; the bar shows while the context is open.
+Progress = Callable[[str, int], AbstractContextManager[Bar]]
 
 
 class TitleIndex:
@@ -69,10 +66,17 @@ class TitleIndex:
         place = whole_in(directory)
         if place is None:
             raise UserError(f"the index in {directory} is unfinished: it was interrupted. Go on with `{command}`.")
-        if damage := _damage_of(place):
-            raise StaleError(f"the index in {place} is damaged: {damage}", command)
-        self._client, self._collection = _open_collection(place, len(corpus), command)
         self._embedder = embedder
+        try:
+            with ExitStack() as closed_unless_opened:
+                self._client = closed_unless_opened.enter_context(_client(place))
+                self._collection = self._client.get_collection(COLLECTION, embedding_function=None)
+                self._search("any title", 1)  # Chroma opens the vectors only to search
+                if (count := self._collection.count()) != len(corpus):
+                    raise StaleError(f"the index in {place} has {count} of {len(corpus)} pages", command)
+                closed_unless_opened.pop_all()
+        except _chromadb().errors.ChromaError as error:
+            raise StaleError(f"the index in {place} is damaged ({error})", command) from error
         # The cache belongs to the instance, because a decorator would keep every index alive.
         self.search = lru_cache(maxsize=REMEMBERED)(self._search)
 
@@ -107,14 +111,14 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
             _check(directory, origin, _command(corpus, embedder))
         else:
             directory.mkdir(parents=True, exist_ok=True)
-            replace_file(directory / ABOUT, [json.dumps(asdict(origin), indent=1).encode()], "--data-dir")
+            replace_file(directory / ABOUT, [json.dumps(origin, indent=1).encode()], "--data-dir")
         if whole_in(directory):
             return 0
-        with closing(VectorFile(directory / VECTORS)) as vectors:
-            added = _embed(corpus, embedder, vectors, progress)
-            _fill(directory, corpus, vectors, progress)
-        (directory / VECTORS).unlink()
-    except (OSError, sqlite3.Error, _chromadb().errors.ChromaError) as error:
+        (directory / VECTORS).mkdir(exist_ok=True)
+        added = _embed(directory / VECTORS, corpus, embedder, progress)
+        _fill(directory, corpus, progress)
+        shutil.rmtree(directory / VECTORS)
+    except (OSError, _chromadb().errors.ChromaError) as error:
         raise UserError(
             f"{directory} cannot take the index: {error}. Is the disk full? What was done is kept: the same command "
             "goes on."
@@ -122,18 +126,55 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
     return added
 
 
-def _embed(corpus: Corpus, embedder: Embedder, vectors: VectorFile, progress: Progress) -> int:
-    """Append the vectors of all titles that are missing from the file; return their number."""
-    there, titles = len(vectors), (title for _, title in corpus.titles())
+def writable(index: Path) -> Path:
+    """Return the index itself if it is writable, else a copy that exists until this process exits.
+
+    On a read-only file system, as in a container, Chroma must still write to its database. So only that is copied,
+    without its free pages, 0.6 KB a title. The vectors are linked: Chroma opens their files for writing too, but
+    accepts a refusal. Raises UserError if there is no room, or the index cannot be read.
+    """
+    place = whole_in(index)
+    if place is None or os.access(place, os.W_OK):
+        return index
+    copy = Path(tempfile.mkdtemp(prefix="slimrl-index-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    titles = copy / place.name
+    try:
+        titles.mkdir()
+        shutil.copy(index / ABOUT, copy / ABOUT)
+        for other in place.iterdir():
+            if other.name != DATABASE:
+                (titles / other.name).symlink_to(other.resolve())
+        with closing(sqlite3.connect(f"{(place / DATABASE).resolve().as_uri()}?mode=ro", uri=True)) as database:
+            database.execute("VACUUM INTO ?", (str(titles / DATABASE),))
+    except (OSError, sqlite3.Error) as error:
+        raise UserError(
+            f"the index in {index} cannot be written to, as Chroma wants, nor copied to {copy}: {error}. May this user "
+            "read all of it? For more room raise DOCKER_TMP_LIMIT in the container (it counts towards "
+            "DOCKER_MEMORY_LIMIT), or set TMPDIR to a larger disk."
+        ) from error
+    return copy
+
+
+def _embed(vectors: Path, corpus: Corpus, embedder: Embedder, progress: Progress) -> int:
+    """Write the vectors of all titles without any, a file for each batch; return their number."""
+    titles = (title for _, title in corpus.titles())
     with progress("embedding titles", len(corpus)) as bar:
-        bar.advance(sum(1 for _ in islice(titles, there)))  # skip the titles embedded before an interruption
+        there = sum(1 for _ in islice(titles, len(_batches(vectors)) * BATCH))
+        bar.advance(there)
         while batch := list(islice(titles, BATCH)):
-            vectors.append(embedder.embed(batch))
+            np.save(vectors / "unfinished.npy", embedder.embed(batch))
+            (vectors / "unfinished.npy").rename(vectors / f"{len(_batches(vectors)):06d}.npy")
             bar.advance(len(batch))
     return len(corpus) - there
 
 
-def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progress) -> None:
+def _batches(vectors: Path) -> list[Path]:
+    """Return the files of vectors that are complete, in order."""
+    return sorted(vectors.glob("[0-9]*.npy"))
+
+
+def _fill(directory: Path, corpus: Corpus, progress: Progress) -> None:
     """Make the collection of all titles, test it with one query from disk, and rename its directory to a final name."""
     shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
     titles = corpus.titles()
@@ -141,7 +182,8 @@ def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progre
         collection = client.create_collection(
             COLLECTION, configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
         )
-        for vectors_ND in vectors.batches():
+        for file in _batches(directory / VECTORS):
+            vectors_ND = np.load(file)
             ids, names = zip(*islice(titles, len(vectors_ND)), strict=True)
             collection.add(list(ids), vectors_ND, [{"title": name} for name in names], list(names))
             bar.advance(len(ids))
@@ -150,35 +192,7 @@ def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progre
         found = client.get_collection(COLLECTION, embedding_function=None).query(vectors_ND[-1:], n_results=1)
     if not found["ids"][0]:
         raise UserError(f"Chroma finds nothing in what it wrote to {directory / UNFINISHED}. Is the disk full?")
-    (directory / UNFINISHED / DIGEST).write_text(_database_digest(directory / UNFINISHED), encoding="utf-8")
-    # Chroma keeps the vectors in the database until there are a thousand. Before that the vector files have no
-    # metadata, and Chroma makes them again whenever it opens the collection.
-    folders = [path.parent for path in (directory / UNFINISHED).glob(f"*/{METADATA}")]
-    files = [directory / UNFINISHED / DIGEST, *(path for folder in folders for path in sorted(folder.iterdir()))]
-    write_sums(directory / UNFINISHED / SUMS, files)
     (directory / UNFINISHED).rename(directory / f"{WHOLE}-{uuid.uuid4().hex[:12]}")
-
-
-def _damage_of(place: Path) -> str:
-    """Return a phrase that describes the damage of a finished index; empty if it is undamaged."""
-    if damage := find_damage(place):
-        return damage
-    try:
-        is_same = _database_digest(place).encode() == read_regular(place / DIGEST, MAX_ABOUT_BYTES)
-    except sqlite3.Error as error:
-        return f"{DATABASE}: {error}"
-    return "" if is_same else f"{DATABASE} is not as written"
-
-
-def _database_digest(place: Path) -> str:
-    """Return a digest of the rows from which Chroma answers."""
-    digest = hashlib.sha256()
-    with closing(sqlite3.connect(f"{(place / DATABASE).resolve().as_uri()}?mode=ro", uri=True)) as database:
-        for table in TABLES:
-            digest.update(table.encode())
-            for row in database.execute(f"SELECT * FROM {table} ORDER BY rowid"):
-                digest.update(repr(row).encode("utf-8", "backslashreplace"))
-    return digest.hexdigest()
 
 
 def _discard(directory: Path) -> None:
@@ -186,9 +200,7 @@ def _discard(directory: Path) -> None:
     shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
     if place := whole_in(directory):
         place.rename(directory / UNFINISHED)
-        shutil.rmtree(directory / UNFINISHED)
-    for name in (VECTORS, ABOUT):
-        (directory / name).unlink(missing_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _command(corpus: Corpus, embedder: Embedder) -> str:
@@ -196,36 +208,22 @@ def _command(corpus: Corpus, embedder: Embedder) -> str:
     return corpus.command if embedder.name == DEFAULT else f"{corpus.command} --embedder {shlex.quote(embedder.name)}"
 
 
-def _origin(corpus: Corpus, embedder: Embedder) -> Origin:
-    return Origin(corpus.fingerprint, embedder.fingerprint, importlib.metadata.version("chromadb").split(".")[0])
+def _origin(corpus: Corpus, embedder: Embedder) -> dict[str, str]:
+    """Return the fingerprints of corpus and embedder, and Chroma's major version, within which files stay readable."""
+    chroma = importlib.metadata.version("chromadb").split(".")[0]
+    return {"corpus": corpus.fingerprint, "embedder": embedder.fingerprint, "chroma": chroma}
 
 
-def _check(directory: Path, origin: Origin, command: str) -> None:
+def _check(directory: Path, origin: dict[str, str], command: str) -> None:
     """Raise an error, with the command to run, unless the index in the directory is of this origin."""
     if not (directory / ABOUT).exists():
         raise UserError(f"there is no index in {directory}: run `{command}`.")
     try:
-        found = Origin(**json.loads(read_regular(directory / ABOUT, MAX_ABOUT_BYTES)))
+        there = dict(json.loads(read_regular(directory / ABOUT, MAX_ABOUT_BYTES)))
     except (ValueError, TypeError) as error:
         raise StaleError(f"{directory / ABOUT} is damaged ({error})", command) from error
-    wanted, there = asdict(origin), asdict(found)
-    if another := " and ".join(name for name in wanted if wanted[name] != there[name]):
+    if another := " and ".join(name for name in origin if origin[name] != there.get(name)):
         raise StaleError(f"the index in {directory} was made from another {another} than the present one", command)
-
-
-def _open_collection(directory: Path, num_pages: int, command: str) -> tuple[Any, Any]:
-    """Return Chroma's client and the collection. Raises StaleError if it is damaged or pages are missing."""
-    try:
-        with ExitStack() as closed_unless_opened:
-            client = closed_unless_opened.enter_context(_client(directory))
-            collection = client.get_collection(COLLECTION, embedding_function=None)
-            count = collection.count()
-            closed_unless_opened.pop_all()  # no error: the client stays open
-    except _chromadb().errors.ChromaError as error:
-        raise StaleError(f"the index in {directory} is damaged ({error})", command) from error
-    if count != num_pages:
-        raise StaleError(f"the index in {directory} has {count} of {num_pages} pages", command)
-    return client, collection
 
 
 def _client(directory: Path) -> Any:
@@ -234,8 +232,4 @@ def _client(directory: Path) -> Any:
 
 
 def _chromadb() -> Any:
-    try:
-        import chromadb  # an extra, and slow to import: only here
-    except ImportError as error:
-        raise UserError(f"search needs the extra [search] ({error}): {install_hint('search')}.") from error
-    return chromadb
+    return require("chromadb", "search", "search")  # an extra, and slow to import: only here

@@ -2,12 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 
+from pydantic import BeforeValidator, StringConstraints, TypeAdapter, ValidationError
+
+from slimrl.config.base import describe_faults
 from slimrl.errors import UserError
-from slimrl.io.rows import preview
 
-SPLITS = ("train", "validation", "test")
+
+def _storable(text: Any) -> Any:
+    """Return a text with a question mark for each lone surrogate, which JSON can spell but UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else text
+
+
+Text = Annotated[str, BeforeValidator(_storable)]
+Filled = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), BeforeValidator(_storable)]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +27,9 @@ class Page:
     Page("ampere", "Ampere", "# Ampere\\n\\nThe unit of current.\\n\\n## History\\n\\nNamed in 1881.")
     """
 
-    id: str
-    title: str
-    content: str
-
-    def __post_init__(self) -> None:
-        assert self.id and self.title, f"a page needs an id and a title: {self.id!r}, {self.title!r}"
+    id: Filled
+    title: Filled
+    content: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,63 +37,41 @@ class Question:
     """A question with its right answers: `answer` and each of `aliases`.
 
     The answer is on the page `page_id`, in `section` if known. A question of two hops names an entity of another page,
-    `via`, whose `via_section` leads to the page of the answer. `split` is one of SPLITS, or empty if the data set has
-    no splits.
+    `via`, whose `via_section` leads to the page of the answer. Without a `split`, a hash of the question decides.
     """
 
-    question: str
-    answer: str
-    page_id: str
-    aliases: tuple[str, ...] = ()
-    section: str = ""
-    via: str = ""
-    via_section: str = ""
-    split: str = ""
+    question: Filled
+    answer: Filled
+    page_id: Text = ""
+    aliases: tuple[Text, ...] = ()
+    section: Text = ""
+    via: Text = ""
+    via_section: Text = ""
+    split: Literal["train", "validation", "test", ""] = ""
+
+
+PAGES, QUESTIONS = TypeAdapter(Page), TypeAdapter(Question)
 
 
 def page_of(row: Any, where: str) -> Page:
-    """Return the page of a row with `id`, `title` and `content`. Raises UserError, prefixed with `where`."""
-    if not isinstance(row, Mapping):
-        raise UserError(f'{where}: expected {{"id": ..., "title": ..., "content": ...}}, found: {preview(row)}')
-    for name in ("id", "title"):
-        value = row.get(name)
-        if not isinstance(value, str) or not value.strip():
-            named = f" (id {row['id']!r})" if row.get("id") else ""
-            raise UserError(f"{where}{named}: a page needs `{name}`, a text that is not empty, not {value!r:.80}.")
-    content = row.get("content", "")
-    if not isinstance(content, str):
-        raise UserError(f"{where} (id {row['id']!r}): `content` must be text (markdown), not {type(content).__name__}.")
-    return Page(_storable(row["id"].strip()), _storable(row["title"].strip()), _storable(content))
+    """Return the page of a row with the fields of `Page`. Raises UserError, prefixed with `where`."""
+    return _read(PAGES, row, where)
 
 
 def question_of(row: Any, where: str) -> Question:
-    """Return the question of a row with `question` and `answer`, and optionally the other fields of `Question`.
+    """Return the question of a row with the fields of `Question`. Raises UserError, prefixed with `where`.
 
     The questions published for the verifiers environment `wiki-search` have a file's name, `Miles Teller.md`, instead
-    of the page's id, `miles_teller`: without `page_id`, a row's `filename` is used. Raises UserError, prefixed with
-    `where`.
+    of the page's id, `miles_teller`: without `page_id`, a row's `filename` is used.
     """
-    if not isinstance(row, Mapping):
-        raise UserError(f'{where}: expected {{"question": ..., "answer": ...}}, found: {preview(row)}')
-    for name in ("question", "answer"):
-        if not isinstance(row.get(name), str) or not row[name].strip():
-            raise UserError(f"{where}: a question needs `{name}`, a text that is not empty, not {row.get(name)!r:.80}.")
-    aliases = row.get("aliases") or ()
-    # A string is a sequence of strings too, so each of its characters would count as a right answer.
-    if isinstance(aliases, str) or not all(isinstance(alias, str) for alias in aliases):
-        raise UserError(f"{where}: `aliases` must be a list of texts, not {aliases!r:.80}.")
-    names = ("page_id", "section", "via", "via_section", "split")
-    known = {name: str(row.get(name) or "") for name in names}
-    known["page_id"] = known["page_id"] or _page_id_of(str(row.get("filename") or ""))
-    if known["split"] and known["split"] not in SPLITS:
-        raise UserError(f"{where}: `split` is one of {', '.join(SPLITS)}, or left away, not {known['split']!r:.80}.")
-    return Question(row["question"].strip(), row["answer"].strip(), aliases=tuple(aliases), **known)
+    if isinstance(row, Mapping):
+        page_id = str(row.get("filename") or "").removesuffix(".md").lower().replace(" ", "_")
+        row = {"page_id": page_id, **{key: value for key, value in row.items() if value is not None}}
+    return _read(QUESTIONS, row, where)
 
 
-def _page_id_of(filename: str) -> str:
-    return filename.removesuffix(".md").lower().replace(" ", "_")
-
-
-def _storable(text: str) -> str:
-    """Return the text with a question mark for each lone surrogate, which JSON can spell but UTF-8 cannot encode."""
-    return text.encode("utf-8", "replace").decode()
+def _read(adapter: TypeAdapter[T], row: Any, where: str) -> T:
+    try:
+        return adapter.validate_python(row)
+    except ValidationError as error:
+        raise UserError(f"{where}: {describe_faults(error)}") from error

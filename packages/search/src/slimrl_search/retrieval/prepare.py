@@ -4,23 +4,23 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
+from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import hold_lock
-from slimrl_search.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus, read_source
+from slimrl_search.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus
 from slimrl_search.retrieval.dump import READER, OnLeftOut
 from slimrl_search.retrieval.embedding import Embedder
 from slimrl_search.retrieval.encyclopedia import Encyclopedia
-from slimrl_search.retrieval.index import TitleIndex, build_index, whole_in
+from slimrl_search.retrieval.index import Progress, TitleIndex, build_index, whole_in
 from slimrl_search.retrieval.pages import Page
-from slimrl_search.retrieval.progress import Progress
-from slimrl_search.retrieval.sources import DUMP, files_of, read_pages
+from slimrl_search.retrieval.sources import files_of, read_pages
 
 CORPUS, INDEX = "corpus.sqlite", ".chroma_db"  # in the directory of a corpus
 GENERATED = "generated"
@@ -49,33 +49,20 @@ class Source:
     def stamp(self) -> str:
         """A text that changes when the pages do, as far as possible without reading them."""
         if self.name == GENERATED:
-            return f"{self._description}, {self.generator}"
+            return f"{GENERATED}, {self.num_pages} pages, seed {self.seed}, {self.generator}"
         path = Path(os.path.expanduser(self.name))
         if not path.exists():
             return f"the data set {self.name}"
-        files = files_of(path)
-        facts = [file.stat() for file in files]
-        size, newest = sum(fact.st_size for fact in facts), max((fact.st_mtime_ns for fact in facts), default=0)
-        stamp = f"{path.resolve()}, {len(files)} files, {size} bytes, {newest}"
-        if any(DUMP.fullmatch(file.name) for file in files):
-            stamp += f", reader {READER}"
-        return f"{stamp}, {_digest(path, files)}" if path.is_dir() else stamp
+        facts = [(os.path.relpath(file, path), file.stat()) for file in files_of(path)]
+        size = sum(fact.st_size for _, fact in facts)
+        digest = _short_hash(repr([READER, *((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)]))
+        return f"{path.resolve()}, {len(facts)} files, {size} bytes, {digest}"
 
     def command(self, directory: Path) -> str:
         """Return the command line that builds the corpus and its index in a directory."""
         generated = ["--num-pages", str(self.num_pages), "--seed", str(self.seed)]
         what = generated if self.name == GENERATED else ["--corpus", self.name]
         return f"{SETUP} {shlex.join([*what, '--data-dir', str(directory)])}"
-
-    def difference(self, stamp: str) -> str:
-        """Return the difference to a corpus with another stamp, as words for an error message."""
-        if self.name == GENERATED and stamp.startswith(f"{self._description}, "):
-            return "by an earlier version of slimrl, and this one writes other pages"
-        return f"from {stamp}, and now it is to be from {self.stamp}"
-
-    @property
-    def _description(self) -> str:
-        return f"{GENERATED}, {self.num_pages} pages, seed {self.seed}"
 
     def pages(self, on_left_out: OnLeftOut) -> Iterator[Page]:
         """Yield the pages of the source; call `on_left_out` with the title of each unreadable page and the reason."""
@@ -98,18 +85,11 @@ def directory_of(source: Source, data_dir: str) -> Path:
 
 def find_generated(directory: Path) -> Source | None:
     """Return the source of the generated corpus in a directory; None without a corpus, or if it has other pages."""
-    found = DESCRIPTION.match(read_source(directory / CORPUS))
+    try:
+        found = DESCRIPTION.match(Corpus(directory / CORPUS).source)
+    except UserError:
+        return None
     return found and Source(GENERATED, int(found[1]), int(found[2]))
-
-
-def _digest(folder: Path, files: Sequence[Path]) -> str:
-    """Return a digest of the files' names, which are the pages' ids, with their sizes and times of change."""
-    facts = ((file.relative_to(folder).as_posix(), file.stat()) for file in files)
-    return _short_hash(repr([(name, fact.st_size, fact.st_mtime_ns) for name, fact in facts]))
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild: bool = False) -> Corpus:
@@ -130,7 +110,8 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
                         build_corpus(path, chain(first, pages), source.stamp, bar.advance)
     corpus = Corpus(path, source.command(directory))
     if corpus.source != source.stamp:
-        raise StaleError(f"the corpus in {directory} was made {source.difference(corpus.source)}", corpus.command)
+        was = f"made from {corpus.source}, and now it is to be from {source.stamp}"
+        raise StaleError(f"the corpus in {directory} was {was}", corpus.command)
     return corpus
 
 
@@ -149,32 +130,24 @@ def prepare_index(
 @contextmanager
 def _report_left_out() -> Iterator[OnLeftOut]:
     """Report the pages that were left out, also after a failure: their number, and the titles of the first ones."""
-    num, named = 0, list[str]()
-
-    def count(title: str, why: str) -> None:
-        nonlocal num
-        num += 1
-        if num <= MAX_NAMED:
-            named.append(f"{title} ({why})")
-
+    left_out = list[str]()
     try:
-        yield count
+        yield lambda title, why: left_out.append(f"{title} ({why})" if len(left_out) < MAX_NAMED else "")
     finally:
-        if num:
-            more = f"; and {num - len(named):,} more" if num > len(named) else ""
-            say(
-                f"{num:,} page{'s' * (num > 1)} could not be read and {'are' if num > 1 else 'is'} left out: "
-                f"{'; '.join(named)}{more}"
-            )
+        if left_out:
+            more = f"; and {len(left_out) - MAX_NAMED:,} more" if len(left_out) > MAX_NAMED else ""
+            named = "; ".join(left_out[:MAX_NAMED])
+            say(f"left out {len(left_out):,} unreadable page{'s' * (len(left_out) > 1)}: {named}{more}")
 
 
 @contextmanager
 def _hold_lock(directory: Path) -> Iterator[None]:
     """Hold the directory's lock, so that only one process builds at a time."""
-    with ExitStack() as held:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            held.enter_context(hold_lock(directory / ".lock", f"building in {directory}", say))
-        except OSError as error:
-            raise UserError(f"{directory} cannot be written to ({error}): name another directory.") from error
-        yield
+    with explain_write_errors(directory, "--data-dir"):
+        directory.mkdir(parents=True, exist_ok=True)
+        with hold_lock(directory / ".lock", f"building in {directory}", say):
+            yield
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]

@@ -29,26 +29,21 @@ def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "tr
     unreadable page of a dump, and the reason. Raises UserError if the source cannot be read.
     """
     path = Path(os.path.expanduser(source))
-    if path.is_dir():
-        files = files_of(path)
-        if not files:
-            raise UserError(
-                f"there is no file of pages in {path}: neither `{MARKDOWN}` nor `.jsonl`, `.parquet`, `.xml` or "
-                f"`.xml.bz2`; check {check}."
-            )
-        taken: set[str] = set()  # shared by the parts of a dump: ids must be unique in the corpus
-        for file in files:
-            if file.suffix == MARKDOWN:
-                yield _markdown(file, path)
-            elif DUMP.fullmatch(file.name):
-                yield from read_dump(file, check, taken, on_left_out)
-            else:
-                yield from read_pages(str(file), check, on_left_out)
-    elif DUMP.fullmatch(path.name):
-        yield from read_dump(path, check, set(), on_left_out)
-    else:
-        for row, where in _rows(source, check, split):
-            yield page_of(row, where)
+    files = files_of(path)
+    if not files:
+        raise UserError(
+            f"there is no file of pages in {path}: neither `.md` nor `.jsonl`, `.parquet`, `.xml` or `.xml.bz2`; check "
+            f"{check}."
+        )
+    taken: set[str] = set()  # shared by the parts of a dump: ids must be unique in the corpus
+    for file in files:
+        if DUMP.fullmatch(file.name):
+            yield from read_dump(file, check, taken, on_left_out)
+        elif path.is_dir() and file.suffix == MARKDOWN:
+            yield _markdown(file, path)
+        else:
+            for row, where in _rows(str(file) if path.is_dir() else source, check, split):
+                yield page_of(row, where)
 
 
 def files_of(path: Path) -> list[Path]:

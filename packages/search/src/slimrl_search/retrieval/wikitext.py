@@ -1,14 +1,22 @@
-"""The module converts MediaWiki markup to markdown. Tables, pictures, references and most templates are left out."""
+"""The module converts MediaWiki markup to markdown, by mwparserfromhell and a few rules.
+
+Tables, pictures, references and most templates are left out. A dump has the calls of templates but not their texts, so
+a table has the common ones that write a part of a sentence: a number, a quantity, a date, a wrapped text. An unknown
+template in place of a word gives its only number. Nothing is converted or computed.
+"""
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from slimrl.errors import UserError, install_hint
-from slimrl_search.retrieval.namespaces import Wiki
-from slimrl_search.retrieval.templates import fold_name, lone_number, raise_text, write
+from slimrl.errors import require
 
+ARTICLE, FILE, CATEGORY = 0, 6, 14
+NAMESPACES = {"media": -2, "special": -1, "file": FILE, "image": FILE, "category": CATEGORY}  # valid in every wiki
+# A file's name has a suffix for its medium, even if the wiki no longer uses the name of its namespace.
+MEDIUM = re.compile(r".*\.(?:jpe?g|png|gif|svg|webp|tiff?|pdf|djvu|og[gv]|flac|wav|mp[34]|webm)\s*", re.IGNORECASE)
 GONE = re.compile(
     r"<(ref|gallery|math|timeline)\b[^>/]*>.*?</\1\s*>|<ref\b[^>]*/>|<!--.*?-->", re.DOTALL | re.IGNORECASE
 )
@@ -17,27 +25,74 @@ HIDDEN_TAGS = frozenset({"table", "mapframe", "maplink", "references", "indicato
 LINE_TAGS = frozenset({"br", "hr"})
 # List markers in MediaWiki and in markdown; `#` would be a heading there.
 LISTS = {"*": "*", "#": "1."}
-SWITCH = re.compile(r"__[^\W\d_]+(?:_[^\W\d_]+)*__")  # `__NOTOC__`, in the language of the wiki
-VARIANTS = re.compile(r"-\{(?:([^{}|]*)\|)?([^{}]*)\}-")  # `-{zh-hans:A; zh-hant:B}-`, of languages in two scripts
-VARIANT = re.compile(r"\s*[a-z]{2,3}(?:-[a-z]+)*\s*:\s*([^;]*)")
-TWO_SCRIPTS = frozenset({"zh", "sr", "kk", "ku", "uz", "tg", "iu", "gan", "crh", "shi"})
+SWITCH = re.compile(r"__[^\W\d_a-z]+__")  # `__NOTOC__`, in the language of the wiki
 # Something is left out in this position. XML cannot contain the character, so no page does.
 HOLE = "\x00"
 HOLES = (
-    (re.compile(r"[(（][\s,;:·\x00]*\x00[\s,;:·\x00]*[)）]"), HOLE),
+    (re.compile(r"[ \t]*[(（][\s,;:·]*\x00[\s,;:·\x00]*[)）]"), ""),
     (re.compile(r"([(（])[\s,;:·\x00]*\x00[\s,;:·\x00]*"), r"\1"),
-    (re.compile(r"[ \t]*\x00[ \t\x00]*(?=[.,;:!?)）、。]|$)", re.MULTILINE), ""),
-    (re.compile(r"(^|[ \t])\x00[ \t\x00]*", re.MULTILINE), r"\1"),
-    (re.compile(r"\x00+([ \t])|(?<=\w)\x00+(?=\w)"), " "),
-    (re.compile(r"\x00+"), ""),
+    (re.compile(r"[ \t]*\x00[ \t\x00]*(?=[.,;:!?)）、。\n]|\Z)|^\x00[ \t\x00]*", re.MULTILINE), ""),
+    (re.compile(r"[ \t]*\x00[ \t\x00]*"), " "),
+    (re.compile(r"\n{3,}"), "\n\n"),
 )
-BEFORE_WORD = re.compile(r"[ \t(（\xa0~≈\u3040-\u30ff\u4e00-\u9fff]\Z")  # Japanese and Chinese have no spaces
-MAX_UNKNOWN = 4  # parameters of an unknown template that may write a number
-BLANK_LINES = re.compile(r"\n{3,}")
+# Templates by their texts. A name with a colon is a parser function.
+TEXTS = {
+    "{first}": (
+        "formatnum:, formatnum, formatzahl, nowrap, nobr, small, big, abbr, tooltip, sub, em, strong, smallcaps, nts, "
+        "num, number, date table sorting"
+    ),
+    "{last}": "lang, langue, transl, transliteration, sort, ill",
+    "{name}{first}": "us$, a$, c$, nz$, r$, hk$, £, €, ¥, ₹, ₩",
+    "{name} {first}": "usd, aud, cad, gbp, eur, jpy, cny, inr, chf",
+    "as of {first}": "as of",
+    "c. {first}": "circa, c., ca, ca.",
+    "": "0, ntsh, dtsh, hs, rp, r, age, sfn, sfnp, note, efn, p, page",
+    "–": "ndash, –, dash, en dash",
+    " – ": "snd, spnd, spaced ndash",
+    "—": "mdash, —, em dash",
+    " ": "nbsp, space, spaces, thinsp",
+    "'": "', apostrophe",
+    "|": "!",
+}
+QUANTITIES = {"quantity": "convert, cvt, unité, unidad, unità, unidade, fmtn, val, nombre, zahl, число"}
+# Templates whose numbers are joined by a sign.
+JOINED = {
+    "-": (
+        "start date, start date and age, end date, birth date, birth date and age, death date, death date and age, "
+        "film date, release date, fecha, дата, datum"
+    ),
+    "/": "frac, fraction, sfrac, bruch, fracción",
+}
+RULES = {name: rule for rule, names in (TEXTS | QUANTITIES | JOINED).items() for name in names.split(", ")}
+NUMBER = re.compile(r"[~≈±]?\s*[-+−–]?\d[\d.,'\s+/]*(?:e[-+−]?\d+)?", re.IGNORECASE)
+JOINERS = {word: word for word in ("to", "and", "or", "by", "×", "a", "à", "y", "e", "bis")} | {"-": "–", "x": "×"}
+UNITS = {"C": "°C", "F": "°F"}
+RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
+POWER = re.compile(r"(?<=[^\W\d])([23])(?=/|$)")  # as in `km2`, and in `m3/s`
 
 
 class UnreadableError(Exception):
     """Raised for unreadable markup; its message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wiki:
+    """The wiki of a dump: the numbers of its namespaces by their names, as its `<siteinfo>` has them."""
+
+    namespaces: Mapping[str, int]
+
+    def namespace_of(self, title: str) -> int:
+        """Return the number of the namespace of a page or of a link's target; 0 is an article."""
+        prefix, colon, _ = title.partition(":")
+        name = _fold(prefix)
+        own = {_fold(key): number for key, number in self.namespaces.items()}
+        return (NAMESPACES | own).get(name, ARTICLE) if colon and name else ARTICLE
+
+    def is_prose(self, target: str) -> bool:
+        """Return True if a link is part of the text: a file is shown in the link's place, and a category nowhere."""
+        if number := self.namespace_of(target):
+            return number not in (FILE, CATEGORY)
+        return target.count(":") != 1 or target.startswith(":") or not MEDIUM.fullmatch(target)
 
 
 def markdown_of(wikitext: str, wiki: Wiki) -> str:
@@ -45,25 +100,19 @@ def markdown_of(wikitext: str, wiki: Wiki) -> str:
 
     Raises UnreadableError if the parser fails, and UserError without the extra `wikitext`.
     """
-    parser = _parser()
-    try:
-        return _markdown(parser, wikitext, wiki)
-    except Exception as error:  # the parser's errors have many types, and one page must not stop a dump of millions
-        raise UnreadableError(f"{type(error).__name__}: {error}") from error
-
-
-def _markdown(parser: Any, wikitext: str, wiki: Wiki) -> str:
+    parser = require("mwparserfromhell", "wikitext", "reading a MediaWiki dump")
     # Removed before parsing, which takes longer. A table may be inside another table's cell.
     text, is_changed = GONE.sub("", wikitext), 1
     while is_changed:
         text, is_changed = TABLE.subn("", text)
-    text = _Renderer(parser, wiki).render(parser.parse(text).nodes)
-    if wiki.language in TWO_SCRIPTS:
-        text = VARIANTS.sub(lambda found: _variant(found[1] or "", found[2]), text)
-    text = SWITCH.sub(lambda found: found[0] if found[0] != found[0].upper() else HOLE, text)
+    try:
+        text = _Renderer(parser, wiki).render(parser.parse(text).nodes)
+    except Exception as error:  # the parser's errors have many types, and one page must not stop a dump of millions
+        raise UnreadableError(f"{type(error).__name__}: {error}") from error
+    text = SWITCH.sub(HOLE, text)
     for pattern, instead in HOLES:
         text = pattern.sub(instead, text)
-    return BLANK_LINES.sub("\n\n", text).strip()
+    return text.strip()
 
 
 class _Renderer:
@@ -96,7 +145,9 @@ class _Renderer:
             case kinds.Heading():
                 return f"{'#' * node.level} {self._code(node.title).strip()}"
             case kinds.Wikilink():
-                return self._link(node, before)
+                target = self._code(node.title).strip()
+                shown = target.removeprefix(":") if node.text is None else self._code(node.text)
+                return shown if self._wiki.is_prose(target) else HOLE
             case kinds.Tag():
                 return self._tag(node)
             case kinds.ExternalLink():
@@ -107,13 +158,6 @@ class _Renderer:
                 return self._code(node.default)
         return ""  # a comment
 
-    def _link(self, node: Any, before: str) -> str:
-        target = self._code(node.title).strip()
-        is_alone = node.text is None and before[-1:] in ("", "\n", HOLE)
-        if not self._wiki.is_prose(target, is_alone):
-            return HOLE
-        return target.removeprefix(":") if node.text is None else self._code(node.text)
-
     def _tag(self, node: Any) -> str:
         if (markup := str(node.wiki_markup)) in LISTS:
             return LISTS[markup]
@@ -123,31 +167,46 @@ class _Renderer:
         if name in HIDDEN_TAGS or not self._is_visible(name):
             return HOLE
         text = self._code(node.contents)
-        return raise_text(text) if name == "sup" else text
+        return text.translate(RAISED) if name == "sup" and NUMBER.fullmatch(text) else text
 
     def _template(self, node: Any, before: str) -> str:
         name, colon, argument = self._code(node.name).partition(":")
-        name, values = fold_name(name + colon), [argument.strip()] if colon else []
+        rule = RULES.get(_fold(name) + colon)
         named = {str(one.name).strip(): self._code(one.value).replace(HOLE, "").strip() for one in node.params}
-        while (place := str(len(values) + 1 - bool(colon))) in named:
-            values.append(named.pop(place))
-        text = write(name, values, named, self._wiki.language)
-        if text is None and not colon and len(node.params) <= MAX_UNKNOWN and BEFORE_WORD.match(before[-1:]):
-            text = lone_number(values)
-        return text or HOLE
+        values = [argument.strip()] if colon else []
+        values += [value for key, value in named.items() if key.isdecimal()]
+        values = [value for value in values if value]
+        if rule is None:  # an unknown template in place of a word may write its only number
+            is_number = len(values) == 1 and NUMBER.fullmatch(values[0]) and before[-1:] in tuple(" \xa0(~≈")
+            return values[0] if is_number else HOLE
+        if rule in JOINED:
+            return rule.join(value for value in values if NUMBER.fullmatch(value)) or HOLE
+        if rule in QUANTITIES:
+            return _quantity(values, named) or HOLE
+        first, last = (values[0], values[-1]) if values else ("", "")
+        return rule.format(name=name.strip().upper(), first=first, last=last) or HOLE
 
 
-def _variant(flags: str, text: str) -> str:
-    """Return the text in the first script, from a text that is written in several."""
-    if set(flags) & set("HT-"):
-        return HOLE
-    found = VARIANT.match(text)
-    return found[1].strip() if found else text
+def _quantity(rest: list[str], named: Mapping[str, str]) -> str:
+    """Return a quantity or range in its first unit; a second number with a unit, as in 6 ft 2 in, belongs to it.
+
+    >>> _quantity(["5", "to", "7", "km2", "sqmi"], {}), _quantity(["6", "ft", "2", "in", "m"], {})
+    ('5 to 7 km²', '6 ft 2 in')
+    """
+    written = list[str]()
+    while rest and NUMBER.fullmatch(rest[0]) and (not written or len(rest) > 1):
+        number = rest.pop(0).replace("+", " ")
+        if rest and NUMBER.fullmatch(rest[0]):
+            number += f"±{rest.pop(0)}"
+        written.append(number + (f"×10{named['e'].translate(RAISED)}" if "e" in named else ""))
+        while len(rest) > 1 and rest[0] in JOINERS and NUMBER.fullmatch(rest[1]):
+            written += [JOINERS[rest.pop(0)], rest.pop(0)]
+        if unit := rest.pop(0) if rest else named.get("u", ""):
+            unit += f"/{named['up']}" if "up" in named else ""
+            written.append(POWER.sub(lambda found: found[1].translate(RAISED), UNITS.get(unit, unit)))
+    return " ".join(written)
 
 
-def _parser() -> Any:
-    try:
-        import mwparserfromhell
-    except ImportError as error:
-        raise UserError(f"reading a MediaWiki dump needs `mwparserfromhell`: {install_hint('wikitext')}.") from error
-    return mwparserfromhell
+def _fold(name: str) -> str:
+    """Return a name as MediaWiki compares it: without case, marks of direction, and with a space for `_`."""
+    return " ".join(re.sub("[\u200e\u200f]", "", name).replace("_", " ").split()).casefold()

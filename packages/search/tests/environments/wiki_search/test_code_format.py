@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from packages.sandbox.tests.test_server import TOKEN, serving
-from packages.search.tests.environments.wiki_search.conftest import Made
-from packages.search.tests.environments.wiki_search.test_formats import replies_of
+from packages.search.tests.environments.wiki_search.conftest import Made, replies_of
 from slimrl.rollout.episode import EpisodeSpec, run_episode
 from slimrl.types import SamplingParams, Task
 from tests.rollout.scripted import TOKENIZER, ScriptedClient, make_context

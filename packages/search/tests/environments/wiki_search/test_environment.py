@@ -1,36 +1,16 @@
 """Searching the made-up encyclopedia: tools, mistakes, answers, and an expert that really uses the tools."""
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
-from packages.search.tests.environments.wiki_search.conftest import Made
+from packages.search.tests.environments.wiki_search.conftest import Made, read, replies_of, turns
 from slimrl.environments.find import load_taskset
 from slimrl.errors import RolloutError, UserError
-from slimrl.types import Task, Turn
 from slimrl_search.retrieval.pages import Question
 from slimrl_search.wiki_search.environment import WikiSearch, split_of
 from tests.io.replying import completion, server
-
-
-def replies_of(taskset: WikiSearch, task: Task) -> list[str]:
-    return [message["content"] for message in taskset.scripts["expert"](task, 0) if message["role"] == "assistant"]
-
-
-def play(taskset: WikiSearch, task: Task, replies: list[str]) -> list[Turn]:
-    async def turns() -> list[Turn]:
-        episode = taskset.environment(task)
-        await episode.start()
-        return [await episode.step(reply) for reply in replies]
-
-    return asyncio.run(turns())
-
-
-def said(turn: Turn) -> str:
-    (message,) = turn.messages
-    return message["content"]
 
 
 def test_the_splits_share_no_question_and_stay_the_same(made: Made):
@@ -51,8 +31,8 @@ def test_too_many_questions_are_refused(made: Made):
 def test_a_wrong_section_is_told_the_nearest(made: Made):
     taskset = made()
     task = next(task for task in taskset.tasks("train") if task.data["section"] == "Early life")
-    (turn,) = play(taskset, task, [f'<tool>read_section("{task.data["page_id"]}:early_live")</tool>'])
-    assert f"Did you mean `{task.data['page_id']}:early_life`?" in said(turn)
+    (turn,) = turns(taskset, task, [f'<tool>read_section("{task.data["page_id"]}:early_live")</tool>'])
+    assert f"Did you mean `{task.data['page_id']}:early_life`?" in read(turn)
 
 
 def test_only_the_right_answer_is_rewarded(made: Made):
@@ -61,7 +41,7 @@ def test_only_the_right_answer_is_rewarded(made: Made):
     answer = task.data["answer"]
 
     def reward(reply: str) -> float:
-        (turn,) = play(taskset, task, [reply])
+        (turn,) = turns(taskset, task, [reply])
         assert turn.done
         return turn.reward
 
@@ -111,10 +91,10 @@ def test_a_corpus_of_ones_own(made: Made, tmp_path: Path):
     taskset = made(corpus=str(pages), questions=str(questions))
     for split, answer in (("train", "An ape"), ("test", "7")):
         (task,) = taskset.tasks(split)  # type: ignore[arg-type]
-        *_, last = play(taskset, task, [*replies_of(taskset, task)[:-1], f"<answer>{answer}</answer>"])
+        *_, last = turns(taskset, task, [*replies_of(taskset, task)[:-1], f"<answer>{answer}</answer>"])
         assert last.reward == 1.0 and last.metrics["right_page"] == 1.0 and last.metrics["invalid_calls"] == 0
-    (turn,) = play(taskset, task, ['<tool>read_section("empty:full")</tool>'])
-    assert said(turn) == "<result>\n\n</result>"
+    (turn,) = turns(taskset, task, ['<tool>read_section("empty:full")</tool>'])
+    assert read(turn) == "<result>\n\n</result>"
     pages.write_text("\n".join(map(json.dumps, rows[:2])))
     with pytest.raises(UserError, match=r"was made from .*pages\.jsonl, 1 files, \d+ bytes.*which builds it anew"):
         made(corpus=str(pages), questions=str(questions))
@@ -128,9 +108,9 @@ def test_a_judge_by_a_language_model_decides_or_the_rollout_is_dropped(
     with server(lambda asked: completion(next(replies))) as (url, asked):
         taskset = made(judge={"base_url": url, "model": "judge", "max_tries": 2})
         task = taskset.tasks("test")[0]
-        assert [play(taskset, task, [f"<answer>{text}</answer>"])[-1].reward for text in ("x", "y", "x")] == [0, 1, 0]
+        assert [turns(taskset, task, [f"<answer>{text}</answer>"])[-1].reward for text in ("x", "y", "x")] == [0, 1, 0]
         with pytest.raises(RolloutError, match="judge_verdict"):
-            play(taskset, task, ["<answer>z</answer>"])
+            turns(taskset, task, ["<answer>z</answer>"])
         assert len(asked) == 5 and task.data["question"] in asked[1].body["messages"][0]["content"]
 
 
@@ -144,3 +124,16 @@ def test_questions_that_no_answer_could_win_are_told_of_when_they_are_read(answe
         WikiSearch(corpus="pages.jsonl", questions=str(path)).tasks("train")
     judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
     assert WikiSearch(corpus="pages.jsonl", questions=str(path), judge=judge).tasks("train")
+
+
+@pytest.mark.slow
+def test_the_build_is_reported_once_on_standard_error(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(data_dir=str(tmp_path / "new"))
+    shown = capsys.readouterr()
+    jobs = [line.partition(" · ")[0] for line in shown.err.splitlines()]
+    assert jobs == ["writing the corpus: 100/100", "embedding titles: 100/100", "indexing titles: 100/100"]
+    assert not shown.out
+    made(data_dir=str(tmp_path / "new"))  # everything is there
+    assert not capsys.readouterr().err

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from packages.search.tests.environments.wiki_search.conftest import Made
+from packages.search.tests.environments.wiki_search.conftest import Made, read, replies_of, turns
 from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.episode import EpisodeSpec, run_episode
 from slimrl.tools.formats import CallFormat
-from slimrl.types import Rollout, SamplingParams, Task, Turn
+from slimrl.types import Rollout, SamplingParams, Task
 from slimrl_search.wiki_search.environment import WikiSearch
 from slimrl_search.wiki_search.scripts import rows_in
 from tests.models.chat.templates import templated_tokenizer
@@ -51,29 +51,6 @@ def episode(taskset: WikiSearch, task: Task, replies: list[str], **limits: Any) 
     context = make_context(client, CHAT, **{"seq_len": 100_000, **limits})
     spec = EpisodeSpec(taskset, task, SamplingParams(max_tokens=10_000))
     return asyncio.run(run_episode(spec, context))
-
-
-def turns(taskset: WikiSearch, task: Task, replies: list[str]) -> list[Turn]:
-    """What the environment says to the replies."""
-
-    async def played() -> list[Turn]:
-        environment = taskset.environment(task)
-        await environment.start()
-        try:
-            return [await environment.step(reply) for reply in replies]
-        finally:
-            await environment.close()
-
-    return asyncio.run(played())
-
-
-def read(turn: Turn) -> str:
-    (message,) = turn.messages
-    return message["content"]
-
-
-def replies_of(taskset: WikiSearch, task: Task) -> list[str]:
-    return [message["content"] for message in taskset.scripts["expert"](task, 0) if message["role"] == "assistant"]
 
 
 def test_the_expert_solves_questions_in_the_loop(made: Made, way: str):
@@ -276,23 +253,16 @@ def test_an_id_can_be_copied_into_a_call_as_it_is_shown(made: Made, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_page_of_a_megabyte_is_read_to_the_limit(made: Made, tmp_path: Path, way: str):
+def test_what_a_tool_says_is_cut_at_tokens(made: Made, tmp_path: Path, way: str):
     taskset, task = odd_pages(made, tmp_path, way)
     rollout = episode(taskset, task, [call(way, "read_section", "huge:huge"), "<answer>ape</answer>"])
     assert (rollout.reward, rollout.metrics["turns"]) == (1.0, 2.0)
     said = rollout.messages[-2]["content"]
     assert "left out]" in said or "larger than 1 MiB" in said
     assert len(TOKENIZER.encode(said)) < 1000 + 100
-
-
-@pytest.mark.slow
-def test_what_a_tool_says_is_cut_at_tokens(made: Made, tmp_path: Path, way: str):
-    taskset, task = odd_pages(made, tmp_path, way)
     cut = made(format=way, max_tool_tokens=50, corpus=taskset.corpus, questions=taskset.questions, num_results=20)
-    whole, short = (
-        episode(each, task, [call(way, "search_pages", "Fence"), "<answer>x</answer>"]).messages[-2]["content"]
-        for each in (made(format=way, corpus=taskset.corpus, questions=taskset.questions, num_results=20), cut)
-    )
+    replies = [call(way, "search_pages", "Fence"), "<answer>x</answer>"]
+    whole, short = (episode(each, task, replies).messages[-2]["content"] for each in (taskset, cut))
     assert "left out]" not in whole and "more characters were left out]" in short
     assert len(TOKENIZER.encode(short)) < 50 + 80 < len(TOKENIZER.encode(whole))  # around it stand tags and the note
 

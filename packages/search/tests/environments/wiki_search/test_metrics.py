@@ -4,7 +4,7 @@ import pytest
 
 from slimrl.tools.base import CallAttempt
 from slimrl_search.retrieval.pages import Question
-from slimrl_search.wiki_search.metrics import Record, kind_of_failure
+from slimrl_search.wiki_search.metrics import Record, kind_of_failure, repetition
 
 QUESTION = Question("Who?", "Ada", "ada", section="Early life")
 FOUND = {"far": ["bob", "eve"], "near": ["bob", "ada"]}
@@ -80,3 +80,18 @@ def test_attempts_are_counted():
 )
 def test_failures_are_of_a_kind(calls: list[CallAttempt], unfinished: float, kind: str):
     assert kind_of_failure({**metrics(*calls), "unfinished": unfinished}) == kind
+
+
+@pytest.mark.parametrize(
+    ("replies", "share"),
+    [
+        ([], 0.0),
+        (["", "one two three"], 0.0),
+        (["one two three four five"], 0.0),
+        (["a b c d a b c d"], 1 / 5),
+        (["a b c d", "a b c d"], 0.0),  # ids come again in the next call, and rightly
+        (["x " * 103], 99 / 100),
+    ],
+)
+def test_repetition_is_the_share_of_runs_of_words_seen_before(replies: list[str], share: float):
+    assert repetition(replies) == pytest.approx(share)

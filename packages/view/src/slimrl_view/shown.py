@@ -1,29 +1,24 @@
-"""Keeps the indexes of all runs up to date, on a separate thread, while the page already answers."""
+"""Opens runs, and keeps their indexes up to date on a separate thread, while the page already answers."""
 
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
-
 from slimrl.errors import UserError
 from slimrl_view.about import Settings
 from slimrl_view.curves import Curves
 from slimrl_view.growing import Growing
-from slimrl_view.index import index_path, prepare
+from slimrl_view.index import index_path, prepare, remove, update
 from slimrl_view.monitors import Monitors
 from slimrl_view.queries import Index
 from slimrl_view.runs import ALARMS, RunDir
-from slimrl_view.scan import progress, update
 
 POLL_S = 1.0
 END_S = 5.0  # wait for a running read; a disk may not answer, and the thread is a daemon
-WAIT_S = 0.2
 Json = dict[str, Any]
 
 
@@ -38,7 +33,6 @@ class Run:
     monitors: Monitors
     progress: Json | None = None  # of the indexing, while there is much to read
     problem: str = ""  # the reason why the index is not up to date
-    has_damaged_index: bool = False
 
 
 def open_run(directory: RunDir) -> Run:
@@ -72,38 +66,25 @@ def keep_indexed(runs: Sequence[Run], poll_s: float = POLL_S) -> Iterator[None]:
         thread.join(END_S)
 
 
-def wait_until_indexed(run: Run) -> None:
-    """Bring the index of a run up to date, or wait while another process does. Raises UserError if that fails."""
-    while not bring_up_to_date(run, threading.Event()):
-        if run.problem:
-            raise UserError(run.problem)
-        time.sleep(WAIT_S)
-
-
-def bring_up_to_date(run: Run, stopped: threading.Event) -> bool:
-    """Bring the index of a run up to date. Return False if another process is updating it, or if it failed; `problem`
-    has the reason. Either way the call can be repeated."""
-    path, index = run.directory.path, run.index.path
-    problem, is_done, left = "", False, None
+def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
+    """Bring the index of a run up to date, until `stopped` is set. `problem` has the reason if that fails; the call can
+    be repeated."""
+    path, index, problem = run.directory.path, run.index.path, ""
     try:
-        prepare(index, run.has_damaged_index)  # it may have been deleted
-        run.has_damaged_index = False
+        prepare(index)  # it may have been deleted
         for run.progress in update(path, index, *_facts(path)):
             if stopped.is_set():
                 break
-        is_done = True
-    except Timeout:  # another process is updating it
-        left = progress(path, index)
     except sqlite3.OperationalError as error:  # a full disk, or another viewer that writes for long
         problem = f"the index cannot be written: {error}"
-    except sqlite3.DatabaseError:
-        run.has_damaged_index = True
+    except sqlite3.DatabaseError as error:
+        remove(index)
+        problem = f"the index is damaged, and will be built again: {error}"
     except UserError as error:
         problem = str(error)
     except Exception as error:  # the other runs are still read, even after an unknown error
         problem = f"its rollouts cannot be read: {type(error).__name__}: {error}"
-    run.problem, run.progress = problem, left
-    return is_done
+    run.problem, run.progress = problem, None
 
 
 def _facts(run: Path) -> tuple[int, str]:

