@@ -5,7 +5,7 @@
 
 One process, and processes that share the machine, at `max_async_level` 0 to 2, with an environment whose every step
 takes 2 s (`harness/slow_reverse.py`) and with one that answers at once. Of each kind the run at level 0 with 2 s
-calibrates the model (`slimrl_tools/plan/pipeline/calibrate.py`): its speeds, and its episodes. With these the model
+calibrates the model (`slimrl_tools/plan/pipeline.py`): its speeds, and its episodes. With these the model
 foretells the others. It is also held against what `benchmarks.speed.async_levels` has recorded, by that file's own run
 at level 0. Runs of the same settings are not made again. Writes `benchmarks/results/pipeline.json`.
 """
@@ -23,13 +23,12 @@ from benchmarks.harness.runs import Job, drop_weights, finish, flags
 from benchmarks.harness.warmup import warm_up
 from slimrl.config.run import RLConfig
 from slimrl.monitor.run_settings import read_run_config
-from slimrl_tools.launch.pipeline import read_run
-from slimrl_tools.launch.planning import make_planner
-from slimrl_tools.plan.machine import this_machine
-from slimrl_tools.plan.pipeline.calibrate import IDLE, RecordedRun, calibrate
-from slimrl_tools.plan.pipeline.episodes import EpisodeGroup, RecordedEpisodes
-from slimrl_tools.plan.pipeline.placement import Costs, Placement, Recipe
-from slimrl_tools.plan.pipeline.simulate import Outcome, simulate
+from slimrl_tools.plan.episodes import EpisodeGroup, RecordedEpisodes
+from slimrl_tools.plan.measure import this_machine
+from slimrl_tools.plan.pipeline import IDLE, RecordedRun, calibrate, read_run
+from slimrl_tools.plan.planner import make_planner
+from slimrl_tools.plan.replica import Costs, Recipe
+from slimrl_tools.plan.simulate import Outcome, Placement, simulate
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.system import own_memory
 

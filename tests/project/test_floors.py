@@ -98,9 +98,7 @@ PLUGIN_FLOORS = {
     "slimrl_tools.plan": 1,
     "slimrl_tools.play": 1,
     "slimrl_tools.prime_rl": 1,
-    "slimrl_tools.launch": 2,
     "slimrl_tools.sharing": 2,
-    "slimrl_tools.plan.hook": 3,
     "slimrl_tools.commands": 3,
     "slimrl_tools": 4,
 }

@@ -13,7 +13,7 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.monitor.summary import PLAN
 from slimrl.trainer.checkpoint import PROGRESS
-from slimrl_tools.launch import planning
+from slimrl_tools.plan import hook, planner
 from slimrl_tools.plan.devices import Device, Machine
 from tests.commands.test_rl import rl_flags
 
@@ -110,7 +110,7 @@ def test_rl_refuses_what_cannot_fit_before_anything_is_loaded(
 def test_a_limit_of_memory_counts_and_the_refusal_can_be_overridden(
     tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "this_machine", small_machine)
+    monkeypatch.setattr(hook, "this_machine", small_machine)
     # A cache for 40,000 conversations of 160 tokens at once does not fit 2 GB.
     words = ["--inference.max_slots", "40000", "--warmup.max_steps", "0", "--eval.interval_steps", "0"]
     assert run(rl_flags(tiny_dir, tmp_path / "refused", *words)) == 2
@@ -137,7 +137,7 @@ def test_rl_finds_what_plan_has_measured_with_a_number_of_threads(
         words = rl_flags(tiny_dir, tmp_path / "run", "--model.num_threads", "1")[1:]
         assert run(["plan", *words]) == 0
         torch.set_num_threads(2)  # as a new process may begin
-        plan = planning.foretell(load(RLConfig, words, {}).config, lambda text, style: None)
+        plan = hook.foretell(load(RLConfig, words, {}).config, lambda text, style: None)
     finally:
         torch.set_num_threads(before)
     assert plan is not None and plan.speeds.source == "measured here"
@@ -147,9 +147,9 @@ def test_a_planner_that_fails_ends_no_run(tiny_dir: Path, monkeypatch: pytest.Mo
     def fail(*_args: object) -> None:
         raise TypeError("int() argument must be a number, not 'list'")
 
-    monkeypatch.setattr(planning, "read_shape", fail)
+    monkeypatch.setattr(planner, "read_shape", fail)
     notes = list[tuple[str, str]]()
-    assert planning.foretell(rl_config(tiny_dir), lambda *note: notes.append(note)) is None
+    assert hook.foretell(rl_config(tiny_dir), lambda *note: notes.append(note)) is None
     ((text, style),) = notes
     assert "not 'list'" in text and "the run goes on" in text and style == "yellow"
 
@@ -158,8 +158,8 @@ def test_an_expert_that_fails_refuses_no_run(tiny_dir: Path, monkeypatch: pytest
     def fail(*_args: object) -> None:
         raise UserError("the expert found no file")
 
-    monkeypatch.setattr(planning, "from_experts", fail)
-    assert planning.expect_workload(rl_config(tiny_dir)).source.startswith("assumed")
+    monkeypatch.setattr(planner, "from_experts", fail)
+    assert planner.expect_workload(rl_config(tiny_dir)).source.startswith("assumed")
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_no_code_of_the_users_is_called_for_a_plan(first: str, tiny_dir: Path, t
     file.write_text(f"open({str(trace)!r}, 'w')\nclass Mine:\n    def tasks(self, split):\n        return []\n")
     ids = [env for env in (first, f"{file}:Mine") if env]
     envs = "[" + ", ".join(f'{{id="{env}"}}' for env in ids) + "]"
-    plan = planning.foretell(rl_config(tiny_dir, "--orchestrator.env", envs), lambda text, style: None)
+    plan = hook.foretell(rl_config(tiny_dir, "--orchestrator.env", envs), lambda text, style: None)
     assert plan is not None and plan.workload.source.startswith("assumed")
     assert not trace.exists()
 

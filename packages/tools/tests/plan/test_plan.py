@@ -7,12 +7,13 @@ import pytest
 
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl_tools.launch.planning import Planner, expect_workload, make_planner
 from slimrl_tools.plan.devices import Device, Machine, find_machines
+from slimrl_tools.plan.guesses import from_assumption
 from slimrl_tools.plan.plan import Basis, Plan
+from slimrl_tools.plan.planner import Planner, expect_workload, make_planner
 from slimrl_tools.plan.report import full_report, two_lines, verdict
 from slimrl_tools.plan.timing import Speeds, times_of
-from slimrl_tools.plan.workload import Workload, from_assumption, from_earlier_run, reply_lengths, sample_of
+from slimrl_tools.plan.workload import Workload, from_earlier_run, sample_of
 
 BASE = 0.8e9
 LARGE = {
@@ -209,7 +210,7 @@ def test_times_add_up_by_hand() -> None:
     made = Planner(config, Basis(planner(config).basis.shape, workload, BASE))
     demand = made.on(cpu(64)).demand
     times = times_of(config, demand, workload, Speeds(1.0, 0.1, 0.01, 0.001, 3.0, "by hand"))
-    assert reply_lengths(samples[1]) == [4]
+    assert workload.replies == [[2], [4]]
     assert times.step["decoding"] == pytest.approx(4 * 1.0 + 2 * 0.1 * (2 + 2 + 1 + 1))
     assert times.step["environments"] == 2.0
     assert times.step["prefill"] == pytest.approx((workload.row.tokens - 12) * 0.01)

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.learning.outlines import outline_of
 from packages.tools.tests.plan.test_plan import cpu, planner, settings
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
 from slimrl.trainer.checkpoint import PROGRESS
 from slimrl.types import Rollout, StopReason
-from slimrl_tools.launch.planning import expect_workload, what_is_left
-from slimrl_tools.plan.outlines import outline_of, samples_of
+from slimrl_tools.plan.planner import expect_workload, what_is_left
 from slimrl_tools.plan.timing import Speeds, times_of
-from slimrl_tools.plan.workload import Row, Workload, from_earlier_run, row_of, sample_of
+from slimrl_tools.plan.workload import Row, Workload, from_earlier_run, row_of, sample_of, samples_of
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 

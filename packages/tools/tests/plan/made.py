@@ -2,8 +2,9 @@
 
 import random
 
-from slimrl_tools.plan.pipeline.episodes import EpisodeGroup, PlayedEpisode, PlayedTurn, RecordedEpisodes
-from slimrl_tools.plan.pipeline.placement import Costs, Placement, Recipe
+from slimrl_tools.plan.episodes import EpisodeGroup, PlayedEpisode, PlayedTurn, RecordedEpisodes
+from slimrl_tools.plan.replica import Costs, Recipe
+from slimrl_tools.plan.simulate import Placement
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Row
 

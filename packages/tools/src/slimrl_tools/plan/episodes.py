@@ -1,4 +1,4 @@
-"""Draws groups of recorded episodes for the simulation, with repetition.
+"""Draws groups of recorded episodes for the simulation of the pipeline, with repetition.
 
 Whole groups are drawn, as they were played. So a long reply stays together with the slow tool that it calls, and so do
 the episodes of a hard task. No distribution is fitted: the longest simulated episode is the longest recorded one, and
@@ -72,46 +72,25 @@ class RecordedEpisodes:
         episodes = tuple(rng.choices(group.episodes, k=size))
         return EpisodeGroup(episodes, group.row.times(size / len(group.episodes)), group.has_signal)
 
-    @property
-    def longest(self) -> int:
-        """Return the largest number of tokens sampled in an episode."""
-        return max(episode.sampled for group in self.groups for episode in group.episodes)
-
-    @property
-    def mean(self) -> float:
-        """Return the mean number of tokens sampled in an episode."""
-        sampled = [episode.sampled for group in self.groups for episode in group.episodes]
-        return sum(sampled) / len(sampled)
-
-    @property
-    def useless(self) -> float:
-        """Return the share of groups without a learning signal."""
-        return 1 - sum(group.has_signal for group in self.groups) / len(self.groups)
-
 
 def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
     """Read the groups in a run's last rollout files, from step `first` on. Raises UserError if there are too few."""
     named = [rollout_file(run_dir, step) for step in step_files(run_dir) if step >= first]
     paths = [path for path in named if path.is_file()][-MOST_FILES:]
-    if not paths:
-        raise UserError(
-            f"{run_dir} has no rollouts (rollouts/step_*.jsonl), from which lengths and latencies are taken. Name the "
-            "output_dir of an `rl` run that has made a few steps."
-        )
-    records = [record for path in paths for record in _read(path)]
     # Older files do not record draws, only tasks.
     by_draw: dict[object, list[RolloutRecord]] = {}
-    for record in records:
+    for record in (record for path in paths for record in _read(path)):
         key = record.draw if record.draw >= 0 else (record.environment, record.rollout.task_id)
         by_draw.setdefault(key, []).append(record)
     groups = tuple(map(group_of, by_draw.values()))
     if len(groups) < FEWEST_GROUPS:
         raise UserError(
             f"{run_dir}/rollouts has {len(groups)} groups, and {FEWEST_GROUPS} are the fewest from which a longer run "
-            "can be drawn. Let the run make more steps."
+            "can be drawn. Name the output_dir of an `rl` run that has made a few steps."
         )
-    source = f"{len(groups)} groups of {len(records)} episodes, of {paths[0].name} to {paths[-1].name} in {run_dir}"
-    return RecordedEpisodes(groups, source, any(record.rollout.env_s for record in records))
+    num = sum(map(len, by_draw.values()))
+    source = f"{len(groups)} groups of {num} episodes, of {paths[0].name} to {paths[-1].name} in {run_dir}"
+    return RecordedEpisodes(groups, source, any(one.rollout.env_s for group in by_draw.values() for one in group))
 
 
 def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:

@@ -1,17 +1,19 @@
-"""Makes rollouts from an environment's scripted expert, and from a player that repeats the expert's first reply.
+"""Guesses the conversations of a run that was never recorded: played by scripts, or assumed.
 
-A learning policy is between the two: it knows the form of a reply, but not yet the right one. A plan downloads no
-tokenizer: without one on this machine, tokens are guessed from the text.
+A scripted expert of the environment plays half of the rollouts, and a player that repeats the expert's first reply the
+other half. A learning policy is between the two: it knows the form of a reply, but not yet the right one. A plan
+downloads no tokenizer: without one on this machine, tokens are guessed from the text.
 """
 
 import asyncio
 import itertools
 import os
+import random
 import re
 import statistics
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
@@ -19,20 +21,23 @@ from transformers import AutoTokenizer
 
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.environments.base import new_episode
-from slimrl.environments.find import call_user_code, tasks_of
+from slimrl.environments.find import call_user_code, has_one_turn, tasks_of
 from slimrl.environments.scripts import EXPERT, demonstrate
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root
 from slimrl.io.loop_thread import LoopThread
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
-from slimrl.types import Message, Task, Taskset
-from slimrl_tools.plan.workload import MOST_TASKS, VOCABULARY, Tokens, Workload, few, in_groups, sizes_of
+from slimrl.types import Message, Sample, Task, Taskset
+from slimrl_tools.plan.workload import Workload, few, sample_of
 
 EXPERT_S = 3.0  # time limit for the experts' episodes
 UNENDING = 4  # one in this many repeating rollouts talks up to the limit
+MOST_TASKS = 16  # tasks that represent a batch
+VOCABULARY = 1 << 20
 WORDS = re.compile(r"\s?[^\W\d_]{1,6}|\d|\s*[^\w\s]|\s+|_")  # each match is about one token of usual tokenizers
 TOKENIZER = "tokenizer.json"
+Tokens = tuple[list[int], list[bool]]
 Played = tuple[list[Message], float]  # a conversation with an untrained opening, and the environment's seconds
 
 
@@ -41,7 +46,7 @@ def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset]) -> W
     of the repeating ones talks up to `max_tokens`. Return None if a taskset has no expert."""
     if not tasksets or not all(EXPERT in taskset.scripts for taskset in tasksets):
         return None
-    batch, group = sizes_of(config)
+    batch, group = _sizes_of(config)
     chat = _local_chat(config.model.name)
     began, played, seconds = time.monotonic(), list[list[Tokens]](), list[float]()
     queues = itertools.cycle([(taskset, iter(tasks_of(taskset, "train"))) for taskset in tasksets])
@@ -49,16 +54,58 @@ def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset]) -> W
         if (task := next(queue, None)) is None or (played and time.monotonic() - began > EXPERT_S):
             break
         ways = _ways(config, taskset, task)
-        encoded = [_encode(messages, chat) for messages, _ in ways]
+        encoded = [chat.encode_conversation(messages) if chat else _encode(messages) for messages, _ in ways]
         if all(any(mask[: config.seq_len]) for _, mask in encoded):  # else an opening fills seq_len
             played.append(encoded)
             seconds.append(statistics.fmean(env_s for _, env_s in ways))
     if not played:
         return None
     limit = config.orchestrator.sampling.max_tokens if isinstance(config, RLConfig) else 0
-    samples = few(in_groups([_with_unending(ways, limit) for ways in played], min(group, batch), config.seq_len))
+    samples = few(_in_groups([_with_unending(ways, limit) for ways in played], min(group, batch), config.seq_len))
     source = f"lengths of the expert's episodes{'' if chat else ', with tokens guessed from the text'}"
     return Workload(samples, batch / len(samples), source, statistics.median(seconds))
+
+
+def from_assumption(config: RLConfig | SFTConfig) -> Workload:
+    """Assume rollouts with a prompt of a quarter of `seq_len`, at most 256 tokens, and up to `max_turns` replies of
+    half of `max_tokens`, with messages of the environment of the same length. For `sft`, conversations fill half of
+    `seq_len`."""
+    batch, group = _sizes_of(config)
+    if isinstance(config, SFTConfig):
+        num, most_tasks = max(1, config.seq_len // 4), batch
+        mask, source = [False] * num + [True] * num, "assumed: conversations of half of seq_len, half of it replies"
+    else:
+        episodes = config.orchestrator
+        reply, prompt = max(1, episodes.sampling.max_tokens // 2), max(1, min(256, config.seq_len // 4))
+        most = 1 if all(has_one_turn(env.id, env.args) for env in episodes.env) else episodes.max_turns
+        turns, most_tasks = max(1, min(most, (config.seq_len - prompt) // (2 * reply))), MOST_TASKS
+        mask = [False] * prompt + ([True] * reply + [False] * reply) * (turns - 1) + [True] * reply
+        source = f"assumed: a prompt of {prompt} tokens, {turns} replies of {reply}"
+    rng = random.Random(0)
+    num_tasks = min(max(1, batch // group), most_tasks)
+    tasks = [[([rng.randrange(VOCABULARY) for _ in mask], mask)] for _ in range(num_tasks)]
+    samples = few(_in_groups(tasks, min(group, batch), config.seq_len))
+    return Workload(samples, batch / len(samples), source)
+
+
+def _sizes_of(config: RLConfig | SFTConfig) -> tuple[int, int]:
+    """Return the number of rollouts in a step and in a group."""
+    if isinstance(config, RLConfig):
+        return config.orchestrator.batch_size, config.orchestrator.rollouts_per_example
+    return config.batch_size, 1
+
+
+def _in_groups(played: Sequence[Sequence[Tokens]], group: int, seq_len: int) -> Iterator[Sample]:
+    """Yield groups of `group` rollouts of the same task, which take turns among the task's variants in `played`. The
+    common prefix of a group is everything before the first reply."""
+    rng = random.Random(0)
+    for number, (place, ways) in itertools.product(range(group), enumerate(played)):
+        token_ids, mask = ways[(number + place) % len(ways)]
+        if number:
+            first = mask.index(True)
+            token_ids = token_ids[:first] + [rng.randrange(VOCABULARY) for _ in token_ids[first:]]
+        if any(mask[:seq_len]):
+            yield sample_of(token_ids[:seq_len], mask[:seq_len], 1.0 if number % 2 else -1.0)
 
 
 def _ways(config: RLConfig | SFTConfig, taskset: Taskset, task: Task) -> list[Played]:
@@ -108,9 +155,8 @@ def _with_unending(ways: Sequence[Tokens], limit: int) -> list[Tokens]:
     return [expert, (token_ids, mask)] * (UNENDING - 1) + [expert, unending]
 
 
-def _encode(messages: list[Message], chat: ChatFormat | None) -> Tokens:
-    if chat is not None:
-        return chat.encode_conversation(messages)
+def _encode(messages: list[Message]) -> Tokens:
+    """Guess the tokens of a conversation, and its loss mask."""
     token_ids, mask = list[int](), list[bool]()
     for message in messages:
         words = [message["role"], "\n", *WORDS.findall(message["content"]), "<end>", "\n"]
@@ -124,20 +170,19 @@ def _encode(messages: list[Message], chat: ChatFormat | None) -> Tokens:
 
 def _local_chat(name: str) -> ChatFormat | None:
     """Return the model's chat format; None if its tokenizer is not on this machine or has no chat format."""
-    directory: Path | None = None
+    file: Path | str | None
     match kind_of(name):
         case ModelKind.DIRECTORY:
-            directory = Path(os.path.expanduser(name))
+            file = Path(os.path.expanduser(name)) / TOKENIZER
         case ModelKind.HUB:
-            found = try_to_load_from_cache(name, TOKENIZER)
-            directory = Path(found).parent if isinstance(found, str) else None
+            file = found if isinstance(found := try_to_load_from_cache(name, TOKENIZER), str) else None
         case _:  # the newest directory that a file of this name was converted to (`models/gguf.py`)
             stem = Path(PACKAGED[name].member if name in PACKAGED else name).stem
-            converted = (cache_root() / "models").glob(f"{stem}-*")
-            directory = max(converted, key=lambda path: path.stat().st_mtime, default=None)
-    if directory is None or not (directory / TOKENIZER).is_file():
+            converted = (cache_root() / "models").glob(f"{stem}-*/{TOKENIZER}")
+            file = max(converted, key=lambda path: path.stat().st_mtime, default=None)
+    if file is None or not Path(file).is_file():
         return None
     try:
-        return ChatFormat(AutoTokenizer.from_pretrained(directory, trust_remote_code=False))
+        return ChatFormat(AutoTokenizer.from_pretrained(Path(file).parent, trust_remote_code=False))
     except (UserError, ValueError, OSError, KeyError):
         return None  # loading the model will name the fault
