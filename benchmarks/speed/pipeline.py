@@ -26,7 +26,7 @@ from slimrl.monitor.run_settings import read_run_config
 from slimrl_tools.plan.episodes import EpisodeGroup, RecordedEpisodes
 from slimrl_tools.plan.measure import this_machine
 from slimrl_tools.plan.pipeline import IDLE, RecordedRun, calibrate, read_run
-from slimrl_tools.plan.planner import make_planner
+from slimrl_tools.plan.plan import make_planner
 from slimrl_tools.plan.replica import Costs, Recipe
 from slimrl_tools.plan.simulate import Outcome, Placement, simulate
 from slimrl_tools.plan.timing import Speeds

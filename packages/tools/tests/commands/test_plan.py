@@ -13,7 +13,7 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.monitor.summary import PLAN
 from slimrl.trainer.checkpoint import PROGRESS
-from slimrl_tools.plan import hook, planner
+from slimrl_tools.plan import guesses, hook, plan
 from slimrl_tools.plan.devices import Device, Machine
 from tests.commands.test_rl import rl_flags
 
@@ -147,7 +147,7 @@ def test_a_planner_that_fails_ends_no_run(tiny_dir: Path, monkeypatch: pytest.Mo
     def fail(*_args: object) -> None:
         raise TypeError("int() argument must be a number, not 'list'")
 
-    monkeypatch.setattr(planner, "read_shape", fail)
+    monkeypatch.setattr(plan, "read_shape", fail)
     notes = list[tuple[str, str]]()
     assert hook.foretell(rl_config(tiny_dir), lambda *note: notes.append(note)) is None
     ((text, style),) = notes
@@ -158,8 +158,8 @@ def test_an_expert_that_fails_refuses_no_run(tiny_dir: Path, monkeypatch: pytest
     def fail(*_args: object) -> None:
         raise UserError("the expert found no file")
 
-    monkeypatch.setattr(planner, "from_experts", fail)
-    assert planner.expect_workload(rl_config(tiny_dir)).source.startswith("assumed")
+    monkeypatch.setattr(guesses, "from_experts", fail)
+    assert guesses.expect_workload(rl_config(tiny_dir)).source.startswith("assumed")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from slimrl.models.packaged import CONFIGS, find_packaged_file
 from slimrl.models.resolve import resolve
 from slimrl_tools.plan.devices import DEVICES, find_machines
 from slimrl_tools.plan.measure import this_machine
-from slimrl_tools.plan.planner import make_planner
+from slimrl_tools.plan.plan import make_planner
 from slimrl_tools.plan.report import full_report
 from slimrl_tools.plan.shape import read_shape
 from slimrl_tools.system import free_disk, usable_memory

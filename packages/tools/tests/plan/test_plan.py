@@ -1,6 +1,7 @@
 """Plans of whole runs: which process holds what, what does not fit, what would help, and what the time goes to."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,9 @@ import pytest
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl_tools.plan.devices import Device, Machine, find_machines
-from slimrl_tools.plan.guesses import from_assumption
-from slimrl_tools.plan.plan import Basis, Plan
-from slimrl_tools.plan.planner import Planner, expect_workload, make_planner
-from slimrl_tools.plan.report import full_report, two_lines, verdict
+from slimrl_tools.plan.guesses import expect_workload, from_assumption
+from slimrl_tools.plan.plan import Plan, Planner, make_planner
+from slimrl_tools.plan.report import full_report, proposals, two_lines, verdict
 from slimrl_tools.plan.timing import Speeds, times_of
 from slimrl_tools.plan.workload import Workload, from_earlier_run, sample_of
 
@@ -74,7 +74,7 @@ def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
     made = planner(settings(large))
     plan = made.on(find_machines("a100x1")[0])
     assert plan.cannot_fit
-    found = {tuple(one.settings): one for one in made.advice(plan)}
+    found = {tuple(one.settings): one for one in proposals(made, plan)}
     lora = found[("model.lora.rank",)]
     assert lora.saves > 70e9  # the masters and moments of 8 billion weights
     assert lora.fits
@@ -89,7 +89,7 @@ def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
 def test_proposals_are_put_together_where_none_suffices(large: Path) -> None:
     made = planner(settings(large, "--seq_len", "8192", "--inference.max_slots", "128"))
     plan = made.on(find_machines("rtx4090x1")[0])
-    last = made.advice(plan)[-1]
+    last = proposals(made, plan)[-1]
     assert last.fits == (last.price == "all together")
     if last.fits:
         assert len(last.settings) > 1
@@ -207,7 +207,7 @@ def test_times_add_up_by_hand() -> None:
     # Two rollouts of 2 and 4 sampled tokens: four steps of the engine, of which two have both and two have one.
     samples = tuple(sample_of([n, *range(1, 4 + num)], [False] * 4 + [True] * num) for n, num in ((8, 2), (9, 4)))
     workload = Workload(samples, 2.0, "by hand", env_s=0.5)
-    made = Planner(config, Basis(planner(config).basis.shape, workload, BASE))
+    made = replace(planner(config), workload=workload)
     demand = made.on(cpu(64)).demand
     times = times_of(config, demand, workload, Speeds(1.0, 0.1, 0.01, 0.001, 3.0, "by hand"))
     assert workload.replies == [[2], [4]]

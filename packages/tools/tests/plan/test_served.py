@@ -10,7 +10,7 @@ import pytest
 from packages.tools.tests.plan.test_plan import cpu, planner, settings
 from slimrl_tools.plan.devices import Device, Machine, find_machines
 from slimrl_tools.plan.plan import Plan
-from slimrl_tools.plan.report import explain_refusal, full_report, verdict
+from slimrl_tools.plan.report import explain_refusal, full_report, proposals, verdict
 from slimrl_tools.plan.served import RUNTIME, served_models, size_by_name
 
 pytestmark = pytest.mark.slow
@@ -95,7 +95,7 @@ def test_a_run_that_fits_without_its_judge_is_refused_with_it() -> None:
     plan = made.on(machine)
     assert plan.cannot_fit
     assert "does not fit" in verdict(plan)
-    assert "judge: weights, by its name 8.49 GB" in explain_refusal(plan, made.advice(plan))
+    assert "judge: weights, by its name 8.49 GB" in explain_refusal(plan, proposals(made, plan))
 
 
 @pytest.mark.parametrize(

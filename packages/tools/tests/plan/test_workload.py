@@ -13,7 +13,8 @@ from slimrl.config.run import RLConfig
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
 from slimrl.trainer.checkpoint import PROGRESS
 from slimrl.types import Rollout, StopReason
-from slimrl_tools.plan.planner import expect_workload, what_is_left
+from slimrl_tools.plan.guesses import expect_workload
+from slimrl_tools.plan.plan import what_is_left
 from slimrl_tools.plan.timing import Speeds, times_of
 from slimrl_tools.plan.workload import Row, Workload, from_earlier_run, row_of, sample_of, samples_of
 

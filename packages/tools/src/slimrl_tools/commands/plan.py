@@ -1,6 +1,6 @@
 """The `plan` command: predicts the memory, disk and time of a run before anything is loaded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +12,11 @@ from slimrl.errors import UserError
 from slimrl.models.device import set_threads
 from slimrl.monitor.plots import save_figure
 from slimrl_tools.plan.devices import Machine, find_machines
-from slimrl_tools.plan.measure import this_machine
+from slimrl_tools.plan.measure import measure, this_machine
 from slimrl_tools.plan.options import PlanOptions
 from slimrl_tools.plan.pipeline import choose, curves_of, draw_pipeline, make_question, pipeline_report
-from slimrl_tools.plan.plan import Plan
-from slimrl_tools.plan.planner import Planner, make_planner, what_is_left
-from slimrl_tools.plan.report import full_report
+from slimrl_tools.plan.plan import Planner, make_planner, what_is_left
+from slimrl_tools.plan.report import full_report, proposals
 from slimrl_tools.system import load_note, own_memory
 
 GPUS = 1, 2, 4, 8  # sizes of the simulated pipelines by default
@@ -49,9 +48,15 @@ def run_plan(
         machines = [this_machine(Path(config.output_dir), config.model.device)]
     if options.run:
         return _simulate(planner, machines[0], options, show)
-    load = "" if options.on else load_note(torch.get_num_threads())
-    measures = options.measures and not options.on
-    status = _show(planner, [planner.on(machine, measures) for machine in machines], show)
+    load, status = "" if options.on else load_note(torch.get_num_threads()), 0
+    for number, machine in enumerate(machines):
+        plan = planner.on(machine)
+        if options.measures and not options.on and not plan.cannot_fit:
+            plan = planner.on(machine, measure(plan))
+        found = proposals(planner, plan) if plan.tightest.may_not_fit else []
+        for line in [*[""] * (number > 0), *full_report(plan, found)]:
+            show(line)
+        status |= plan.cannot_fit
     if load:
         show(load)
     return status
@@ -68,13 +73,3 @@ def _simulate(planner: Planner, machine: Machine, options: PlanOptions, show: Ca
         curves = curves_of(question)
         show(f"plot: {save_figure(draw_pipeline(curves, options.price, title), Path(options.plot))}")
     return 0
-
-
-def _show(planner: Planner, plans: Sequence[Plan], show: Callable[[str], None]) -> int:
-    for number, plan in enumerate(plans):
-        if number:
-            show("")
-        found = planner.advice(plan) if plan.tightest.may_not_fit else []
-        for line in full_report(plan, found):
-            show(line)
-    return int(any(plan.cannot_fit for plan in plans))

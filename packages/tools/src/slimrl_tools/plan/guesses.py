@@ -2,12 +2,11 @@
 
 A scripted expert of the environment plays half of the rollouts, and a player that repeats the expert's first reply the
 other half. A learning policy is between the two: it knows the form of a reply, but not yet the right one. A plan
-downloads no tokenizer: without one on this machine, tokens are guessed from the text.
+downloads no tokenizer, so tokens are guessed from the text.
 """
 
 import asyncio
 import itertools
-import os
 import random
 import re
 import statistics
@@ -16,29 +15,50 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from huggingface_hub import try_to_load_from_cache
-from transformers import AutoTokenizer
-
+from slimrl.config.data import ExpertDataConfig
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.environments.base import new_episode
-from slimrl.environments.find import call_user_code, has_one_turn, tasks_of
+from slimrl.environments.find import call_user_code, has_one_turn, is_builtin, load_taskset, tasks_of
 from slimrl.environments.scripts import EXPERT, demonstrate
 from slimrl.errors import UserError
-from slimrl.io.cache import cache_root
 from slimrl.io.loop_thread import LoopThread
-from slimrl.models.chat.template import ChatFormat
-from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.types import Message, Sample, Task, Taskset
-from slimrl_tools.plan.workload import Workload, few, sample_of
+from slimrl_tools.plan.workload import Workload, few, from_earlier_run, from_recorded, sample_of
 
 EXPERT_S = 3.0  # time limit for the experts' episodes
 UNENDING = 4  # one in this many repeating rollouts talks up to the limit
 MOST_TASKS = 16  # tasks that represent a batch
 VOCABULARY = 1 << 20
 WORDS = re.compile(r"\s?[^\W\d_]{1,6}|\d|\s*[^\w\s]|\s+|_")  # each match is about one token of usual tokenizers
-TOKENIZER = "tokenizer.json"
 Tokens = tuple[list[int], list[bool]]
 Played = tuple[list[Message], float]  # a conversation with an untrained opening, and the environment's seconds
+
+
+def expect_workload(config: RLConfig | SFTConfig) -> Workload:
+    """Return the expected rollouts of a step. Downloads and builds nothing, and runs no code of the user's."""
+    if isinstance(config, RLConfig):
+        known = from_earlier_run(Path(config.output_dir), config.orchestrator.batch_size) or from_recorded(config)
+        if known is not None:
+            return known
+    try:
+        played = from_experts(config, _tasksets(config))
+    except UserError:  # such as for a user's file that an expert reads: a run without a warm-up needs no expert
+        played = None
+    return played or from_assumption(config)
+
+
+def _tasksets(config: RLConfig | SFTConfig) -> list[Taskset]:
+    """Return the tasksets, if all are slimrl's own, need no preparation and use no server: others may download or build
+    something, or cost money."""
+    if isinstance(config, RLConfig):
+        envs = config.orchestrator.env
+    else:
+        envs = [config.data.env] if isinstance(config.data, ExpertDataConfig) else []
+    # An argument that is a table names a server: a judge's or a partner's.
+    if not all(is_builtin(env.id) and not any(isinstance(one, dict) for one in env.args.values()) for env in envs):
+        return []
+    tasksets = [load_taskset(env.id, env.args) for env in envs]
+    return tasksets if all(type(taskset).prepare is Taskset.prepare for taskset in tasksets) else []
 
 
 def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset]) -> Workload | None:
@@ -47,14 +67,13 @@ def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset]) -> W
     if not tasksets or not all(EXPERT in taskset.scripts for taskset in tasksets):
         return None
     batch, group = _sizes_of(config)
-    chat = _local_chat(config.model.name)
     began, played, seconds = time.monotonic(), list[list[Tokens]](), list[float]()
     queues = itertools.cycle([(taskset, iter(tasks_of(taskset, "train"))) for taskset in tasksets])
     for taskset, queue in itertools.islice(queues, min(max(1, batch // group), MOST_TASKS)):
         if (task := next(queue, None)) is None or (played and time.monotonic() - began > EXPERT_S):
             break
         ways = _ways(config, taskset, task)
-        encoded = [chat.encode_conversation(messages) if chat else _encode(messages) for messages, _ in ways]
+        encoded = [_encode(messages) for messages, _ in ways]
         if all(any(mask[: config.seq_len]) for _, mask in encoded):  # else an opening fills seq_len
             played.append(encoded)
             seconds.append(statistics.fmean(env_s for _, env_s in ways))
@@ -62,7 +81,7 @@ def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset]) -> W
         return None
     limit = config.orchestrator.sampling.max_tokens if isinstance(config, RLConfig) else 0
     samples = few(_in_groups([_with_unending(ways, limit) for ways in played], min(group, batch), config.seq_len))
-    source = f"lengths of the expert's episodes{'' if chat else ', with tokens guessed from the text'}"
+    source = "lengths of the expert's episodes, with tokens guessed from the text"
     return Workload(samples, batch / len(samples), source, statistics.median(seconds))
 
 
@@ -166,23 +185,3 @@ def _encode(messages: list[Message]) -> Tokens:
     while mask and not mask[-1]:  # the sequence stops with the last reply
         mask.pop(), token_ids.pop()
     return token_ids, mask
-
-
-def _local_chat(name: str) -> ChatFormat | None:
-    """Return the model's chat format; None if its tokenizer is not on this machine or has no chat format."""
-    file: Path | str | None
-    match kind_of(name):
-        case ModelKind.DIRECTORY:
-            file = Path(os.path.expanduser(name)) / TOKENIZER
-        case ModelKind.HUB:
-            file = found if isinstance(found := try_to_load_from_cache(name, TOKENIZER), str) else None
-        case _:  # the newest directory that a file of this name was converted to (`models/gguf.py`)
-            stem = Path(PACKAGED[name].member if name in PACKAGED else name).stem
-            converted = (cache_root() / "models").glob(f"{stem}-*/{TOKENIZER}")
-            file = max(converted, key=lambda path: path.stat().st_mtime, default=None)
-    if file is None or not Path(file).is_file():
-        return None
-    try:
-        return ChatFormat(AutoTokenizer.from_pretrained(Path(file).parent, trust_remote_code=False))
-    except (UserError, ValueError, OSError, KeyError):
-        return None  # loading the model will name the fault

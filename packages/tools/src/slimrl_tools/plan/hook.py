@@ -14,9 +14,8 @@ from slimrl.models.device import set_threads
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.summary import PLAN
 from slimrl_tools.plan.measure import recall_speeds, this_machine
-from slimrl_tools.plan.plan import Plan, plan_on
-from slimrl_tools.plan.planner import make_planner, what_is_left
-from slimrl_tools.plan.report import explain_refusal, two_lines
+from slimrl_tools.plan.plan import Plan, make_planner, what_is_left
+from slimrl_tools.plan.report import explain_refusal, proposals, two_lines
 from slimrl_tools.system import load_note, own_memory
 
 
@@ -72,9 +71,9 @@ def _foresee(config: RLConfig) -> tuple[Plan, str]:
     keep_freed_memory()
     planner = make_planner(config, own_memory())
     plan = planner.on(this_machine(Path(config.output_dir), config.model.device))
-    if speeds := recall_speeds(config, plan.demand, plan.workload):
-        plan = plan_on(config, plan.machine, planner.basis, speeds)
-    return plan, explain_refusal(plan, planner.advice(plan)) if plan.cannot_fit else ""
+    if speeds := recall_speeds(plan):
+        plan = planner.on(plan.machine, speeds)
+    return plan, explain_refusal(plan, proposals(planner, plan)) if plan.cannot_fit else ""
 
 
 def keep_plan(plan: Plan, output_dir: Path) -> None:

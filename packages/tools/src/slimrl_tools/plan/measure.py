@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.config.run import RLConfig
 from slimrl.config.train import TrainerConfig
 from slimrl.inference.engine import Engine
 from slimrl.io.cache import cache_root
@@ -34,7 +34,7 @@ from slimrl.transport.base import Batch
 from slimrl.types import Sample, SamplingParams
 from slimrl_tools.plan.devices import Device, Machine
 from slimrl_tools.plan.memory import HALF, Demand
-from slimrl_tools.plan.plan import training_device
+from slimrl_tools.plan.plan import Plan, training_device
 from slimrl_tools.plan.shape import build_module, read_model_config
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Workload, row_of, sample_of
@@ -84,44 +84,43 @@ def _timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def measure(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, memory: float, rough: Speeds) -> Speeds:
-    """Return the speeds of this machine for a run. The measurement may use at most `memory` bytes; the speeds of
-    `rough` replace those that noise hides."""
-    if (kept := recall_speeds(config, demand, workload)) is not None:
+def measure(plan: Plan) -> Speeds:
+    """Return the speeds of this machine for a planned run. The measurement needs no more memory than the run; the
+    plan's own speeds replace those that noise hides."""
+    if (kept := recall_speeds(plan)) is not None:
         return kept
     keep_freed_memory()
-    layers = demand.shape.layers
+    demand, layers = plan.demand, plan.demand.shape.layers
     needed = 3 * demand.weights + 14 * demand.num_trained  # two copies for the engine; masters, moments, gradients
-    if needed <= SHARE * memory or layers <= LAYERS[1]:
-        seconds, source = _measure(config, layers, demand, workload), "measured here"
+    if needed <= SHARE * min(place.capacity for place in plan.places) or layers <= LAYERS[1]:
+        seconds, source = _measure(plan, layers), "measured here"
     else:
-        few, more = (_measure(config, num, demand, workload) for num in LAYERS)
+        few, more = (_measure(plan, num) for num in LAYERS)
         steps = (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0])
-        # 0 if noise made the slope negative
-        seconds = {
-            name: max(0.0, few[name] + steps * (more[name] - few[name])) * (more[name] > few[name]) for name in more
-        }
+        # A slope that noise made negative leaves 0.
+        seconds = {name: few[name] + steps * (more[name] - few[name]) if more[name] > few[name] else 0 for name in more}
         source = f"measured here with {LAYERS[0]} and {LAYERS[1]} of {layers} layers"
     hidden = [name for name, value in seconds.items() if value <= 0 and name != "copy"]  # most forwards copy nothing
-    seconds |= {name: asdict(rough)[name] for name in hidden}
+    seconds |= {name: asdict(plan.speeds)[name] for name in hidden}
     source += f", but for {', '.join(hidden)}, which noise hid" if hidden else ""
     speeds = Speeds(**seconds, head=seconds["train"] * _head_share(demand), source=source)
-    path = _path(config, demand, workload)
+    path = _path(plan)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, [json.dumps({"speeds": asdict(speeds)}, indent=1).encode()])
     return speeds
 
 
-def recall_speeds(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Speeds | None:
+def recall_speeds(plan: Plan) -> Speeds | None:
     """Return earlier measurements for the same model and settings on this machine; None if there are none."""
     try:
-        return Speeds(**json.loads(_path(config, demand, workload).read_text(encoding="utf-8"))["speeds"])
+        return Speeds(**json.loads(_path(plan).read_text(encoding="utf-8"))["speeds"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
-def _path(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Path:
+def _path(plan: Plan) -> Path:
     """Return the cache file; its name is a hash of everything that affects the speeds."""
+    config, demand, workload = plan.config, plan.demand, plan.workload
     device = training_device(config, demand.compute)
     processor = torch.backends.cpu.get_cpu_capability() if device == "cpu" else torch.cuda.get_device_name(device)
     about = [torch.__version__, torch.get_num_threads(), processor, config.command, config.seq_len]
@@ -132,8 +131,9 @@ def _path(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> P
     return cache_root() / "plan" / f"{digest}.json"
 
 
-def _measure(config: RLConfig | SFTConfig, layers: int, demand: Demand, workload: Workload) -> Seconds:
+def _measure(plan: Plan, layers: int) -> Seconds:
     """Measure a model with the first `layers` layers. A speed hidden by noise is 0 or less."""
+    config, demand, workload = plan.config, plan.demand, plan.workload
     device = torch.device(training_device(config, demand.compute))
     model = read_model_config(config.model.name)
     text = model.get_text_config()

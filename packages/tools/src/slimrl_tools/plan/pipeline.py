@@ -19,8 +19,7 @@ from slimrl.types import Metrics
 from slimrl_tools.plan.devices import Machine
 from slimrl_tools.plan.episodes import RecordedEpisodes, read_episodes
 from slimrl_tools.plan.measure import recall_speeds
-from slimrl_tools.plan.plan import plan_on, with_settings
-from slimrl_tools.plan.planner import Planner, place_for
+from slimrl_tools.plan.plan import Planner, place_for, with_settings
 from slimrl_tools.plan.replica import Costs, Recipe
 from slimrl_tools.plan.simulate import Outcome, Placement, simulate
 from slimrl_tools.plan.timing import DISK, Speeds
@@ -166,7 +165,7 @@ def make_question(planner: Planner, machine: Machine, run_dir: str, is_here: boo
     if is_here:
         run = read_run(Path(run_dir), machine)
         episodes = run.episodes
-        costs = calibrate(recall_speeds(config, plan.demand, plan.workload) or plan.speeds, run)
+        costs = calibrate(recall_speeds(plan) or plan.speeds, run)
     else:
         episodes = read_episodes(Path(run_dir), SKIPPED)
         costs = Costs(plan.speeds, source=f"{plan.speeds.source}, for {machine.device.name}")
@@ -202,8 +201,7 @@ def _fits(planner: Planner, machine: Machine, num_ranks: int) -> bool:
     """Return True if `num_ranks` trainer ranks fit on separate devices."""
     settings = {"inference_gpu_ids": [0], "trainer_gpu_ids": list(range(1, num_ranks + 1))}
     config = with_settings(planner.config, settings | {"deployment.type": "processes"})
-    larger = replace(machine, num_gpus=num_ranks + 1)
-    plan = plan_on(place_for(config, larger), larger, planner.basis)
+    plan = replace(planner, config=config).on(replace(machine, num_gpus=num_ranks + 1))
     ranks = [place for place in plan.places if any(one.name.startswith("trainer") for one in place.processes)]
     return all(place.expected <= place.capacity for place in ranks if place.device != "cpu")
 

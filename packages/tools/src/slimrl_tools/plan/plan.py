@@ -1,21 +1,23 @@
-"""Plans a run on a machine: its processes with their memory, its disk and time, and whether it fits.
-
-`plan_on` depends only on settings, machine, basis and speeds: it loads and downloads nothing.
-"""
+"""Plans a run on a machine: its processes with their memory, its disk and time, and whether it fits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
+from slimrl.errors import UserError
 from slimrl.inference.engine import is_kept
+from slimrl.launch.placement import place_on
 from slimrl.models.native import ops
+from slimrl.trainer.checkpoint import read_progress
 from slimrl_tools.plan.devices import Machine
+from slimrl_tools.plan.guesses import expect_workload
 from slimrl_tools.plan.memory import FLOAT, HALF, Compute, Demand, Part, ProcessMemory, at_once, process
-from slimrl_tools.plan.served import ServedModel
+from slimrl_tools.plan.served import ServedModel, served_models
 from slimrl_tools.plan.shape import Shape, read_shape
 from slimrl_tools.plan.timing import Speeds, Times, rough_speeds, times_of
 from slimrl_tools.plan.workload import Rows, Workload, worst_rows
@@ -92,41 +94,68 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
-    """The inputs of a plan beside settings and machine: the model's shape, the rollouts of a step, the bytes of a
-    process with PyTorch and transformers, and the models that other programs serve to the run."""
+class Planner:
+    """The inputs of a run's plans: its settings, the model's shape, the rollouts of a step, the bytes of a process with
+    PyTorch and transformers, and the models that other programs serve to the run. A plan loads and downloads nothing.
+    """
 
+    config: Configs
     shape: Shape
     workload: Workload
     base: float
     served: Sequence[ServedModel] = ()
 
+    def on(self, machine: Machine, speeds: Speeds | None = None) -> Plan:
+        """Plan the run on a machine, where `auto` is resolved. Without `speeds`, estimate them."""
+        return self.placed(place_for(self.config, machine), machine, speeds)
 
-def plan_on(config: Configs, machine: Machine, basis: Basis, speeds: Speeds | None = None) -> Plan:
-    """Plan a placed run on a machine. Without `speeds`, estimate them."""
-    workload = basis.workload
-    micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
-    beside = [one for model in basis.served for one in model.processes("cuda:0" if machine.num_gpus else "cpu")]
+    def placed(self, config: Configs, machine: Machine, speeds: Speeds | None = None) -> Plan:
+        """Plan placed settings on a machine."""
+        micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
+        beside = [one for model in self.served for one in model.processes("cuda:0" if machine.num_gpus else "cpu")]
 
-    def processes(demand: Demand) -> dict[str, list[ProcessMemory]]:
-        by_device: dict[str, list[ProcessMemory]] = {}
-        for one in [*processes_of(config, demand, basis.base), *beside]:
-            by_device.setdefault(one.device, []).append(one)
-        return by_device
+        def processes(demand: Demand) -> dict[str, list[ProcessMemory]]:
+            by_device: dict[str, list[ProcessMemory]] = {}
+            for one in [*processes_of(config, demand, self.base), *beside]:
+                by_device.setdefault(one.device, []).append(one)
+            return by_device
 
-    demand = demand_of(config, basis.shape, workload.rows(micro), machine)
-    worst = processes(demand_of(config, basis.shape, worst_rows(config), machine))
-    places = [_place(device, found, worst[device], machine) for device, found in processes(demand).items()]
-    known = speeds or rough_speeds(demand, machine.device, workload)
-    times = times_of(config, demand, workload, known)
-    return Plan(config, machine, demand, workload, tuple(places), [*demand.disk_parts(config, workload)], times, known)
+        def place(device: str, found: Sequence[ProcessMemory], worst: Sequence[ProcessMemory]) -> Place:
+            is_cpu = device == "cpu"
+            capacity = machine.memory * (1 - KEPT_FREE) if is_cpu else machine.device_at(device).memory
+            # Processes on one GPU have a context each, which `ProcessMemory.base` counts.
+            expected, most = (at_once(some) + sum(one.peak - one.least for one in some) for some in (found, worst))
+            return Place(device, tuple(found), at_once(found), expected, max(expected, most), capacity)
+
+        demand = demand_of(config, self.shape, self.workload.rows(micro), machine)
+        worst = processes(demand_of(config, self.shape, worst_rows(config), machine))
+        places = tuple(place(device, found, worst[device]) for device, found in processes(demand).items())
+        known = speeds or rough_speeds(demand, machine.device, self.workload)
+        times, disk = times_of(config, demand, self.workload, known), [*demand.disk_parts(config, self.workload)]
+        return Plan(config, machine, demand, self.workload, places, disk, times, known)
 
 
-def _place(device: str, processes: Sequence[ProcessMemory], worst: Sequence[ProcessMemory], machine: Machine) -> Place:
-    capacity = machine.memory * (1 - KEPT_FREE) if device == "cpu" else machine.device_at(device).memory
-    # Processes on one GPU have a context each, which `ProcessMemory.base` counts.
-    expected, most = (at_once(some) + sum(one.peak - one.least for one in some) for some in (processes, worst))
-    return Place(device, tuple(processes), at_once(processes), expected, max(expected, most), capacity)
+def make_planner(config: Configs, base: float) -> Planner:
+    """Return the planner of a run. Raises UserError for a model without an accessible config."""
+    shape = read_shape(config.model.name, config.model.lora)
+    return Planner(config, shape, expect_workload(config), base, served_models(config))
+
+
+def place_for(config: Configs, machine: Machine) -> Configs:
+    """Return the settings with `auto` resolved for a machine."""
+    return config if isinstance(config, SFTConfig) else place_on(config, machine.num_gpus, lambda text: None)
+
+
+def what_is_left(config: RLConfig) -> RLConfig:
+    """Return the settings with only the remaining steps of a resumed run."""
+    try:
+        progress = read_progress(Path(config.output_dir)) if config.resume else None
+    except UserError:  # the checkpoint is damaged; resuming the run will put it aside
+        progress = None
+    if progress is None:
+        return config
+    warmup = config.warmup.model_copy(update={"max_steps": 0})
+    return config.model_copy(update={"max_steps": max(0, config.max_steps - progress.step), "warmup": warmup})
 
 
 def with_settings(config: Configs, changes: dict[str, object]) -> Configs:

@@ -1,12 +1,12 @@
 """Writes a plan as text: the tables of `slimrl plan`, changes that would make it fit, and the two lines of `rl`."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slimrl.config.run import RLConfig
 from slimrl_tools.plan.memory import HALF, PHASES
-from slimrl_tools.plan.plan import Configs, Place, Plan, with_settings
+from slimrl_tools.plan.plan import Place, Plan, Planner, with_settings
 
 NAMES = {"always": "always", "sampling": "while sampling", "training": "while training", "saving": "while saving",
          "scoring": "while the teacher scores"}  # fmt: skip
@@ -35,12 +35,12 @@ class Proposal:
         return f"{words} saves {self.saves / 1e9:.1f} GB{', and then it fits' if self.fits else ''} ({self.price})"
 
 
-def proposals(plan: Plan, replan: Callable[[Configs], Plan]) -> list[Proposal]:
+def proposals(planner: Planner, plan: Plan) -> list[Proposal]:
     """Return changes that save memory, largest saving first; each is planned anew. If none suffices alone, append one
     proposal of several changes together that does."""
 
     def proposal(settings: dict[str, object], price: str) -> Proposal:
-        changed = replan(with_settings(plan.config, settings))
+        changed = planner.placed(with_settings(plan.config, settings), plan.machine, plan.speeds)
         before = plan.tightest
         left = next((place.expected for place in changed.places if place.device == before.device), before.expected)
         return Proposal(settings, before.expected - left, changed.fits, price)
