@@ -110,9 +110,7 @@ def with_delay(episodes: RecordedEpisodes, delay_s: float) -> RecordedEpisodes:
     """The episodes, in an environment that takes so many seconds over every reply."""
 
     def changed(group: EpisodeGroup) -> EpisodeGroup:
-        played = (
-            replace(one, turns=tuple(replace(turn, env_s=delay_s) for turn in one.turns)) for one in group.episodes
-        )
+        played = ((start, *(turn._replace(env_s=delay_s) for turn in turns)) for start, *turns in group.episodes)
         return replace(group, episodes=tuple(played))
 
     return replace(episodes, groups=tuple(map(changed, episodes.groups)))

@@ -49,7 +49,8 @@ def test_speeds_are_measured_once_and_then_known(model: Path, lora: str) -> None
     plan = planner(RLConfig, model, "--model.lora.rank", lora, "--orchestrator.batch_size", "16").on(MACHINE)
     assert recall_speeds(plan) is None
     speeds = measure(plan)
-    assert min(speeds.decode_step, speeds.decode_row, speeds.prefill, speeds.train, speeds.head, speeds.update) > 0
+    assert min(speeds.decode_step, speeds.decode_row, speeds.prefill, speeds.train, speeds.update) > 0
+    assert speeds.attend / speeds.train == pytest.approx(plan.speeds.attend / plan.speeds.train)
     assert recall_speeds(plan) == measure(plan) == speeds
 
 

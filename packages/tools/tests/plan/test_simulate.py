@@ -4,8 +4,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from packages.tools.tests.plan.made import ALONE, COSTS, RECIPE, SPEEDS, equal, group, uneven
-from slimrl_tools.plan.episodes import PlayedEpisode, PlayedTurn, RecordedEpisodes
+from packages.tools.tests.plan.made import ALONE, COSTS, RECIPE, SPEEDS, START, equal, group, uneven
+from slimrl_tools.plan.episodes import RecordedEpisodes, Turn
 from slimrl_tools.plan.replica import Costs, Recipe
 from slimrl_tools.plan.simulate import LULL_S, Placement, simulate
 
@@ -36,9 +36,7 @@ LINKS = replace(COSTS, weights_s=0.5, weights_more_s=0.25, batch_s=0.125)
 SHARED = Placement("processes", 1, 1, 1, shares_device=True)
 USELESS = RecordedEpisodes((group([10] * 4, has_signal=False),), "")
 # Prompts of 50 tokens, each of which is read once a group, and an environment that takes 2 s.
-LONG_PROMPTS = RecordedEpisodes(
-    (replace(group([10] * 4), episodes=(PlayedEpisode(0.0, (PlayedTurn(50, 10, 2.0),)),) * 4),), ""
-)
+LONG_PROMPTS = RecordedEpisodes((replace(group([10] * 4), episodes=((START, Turn(50, 10, 2.0)),) * 4),), "")
 
 # The seconds of a step without variance, and the relative error that is allowed.
 ARITHMETIC: dict[str, tuple[Placement, Recipe, Costs, RecordedEpisodes, float, float]] = {

@@ -5,10 +5,12 @@ the episodes of a hard task. No distribution is fitted: the longest simulated ep
 equally rare.
 """
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from slimrl.errors import UserError
 from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_file, step_files
@@ -19,11 +21,11 @@ MOST_FILES = 40  # the last of a run's steps: lengths drift, and reading takes t
 FEWEST_GROUPS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedTurn:
+class Turn(NamedTuple):
     """A reply of `sampled` tokens to `read` new tokens, and the environment's seconds to answer it.
 
-    The first turn reads the prompt, which the episodes of a group have in common.
+    The first turn of an episode samples nothing: its seconds are those of the environment's start. The second reads the
+    prompt, which the episodes of a group have in common.
     """
 
     read: int
@@ -31,24 +33,14 @@ class PlayedTurn:
     env_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedEpisode:
-    """An episode: the seconds of its environment's start, and its turns."""
-
-    start_s: float
-    turns: tuple[PlayedTurn, ...]
-
-    @property
-    def sampled(self) -> int:
-        """Return the number of tokens of its replies."""
-        return sum(turn.sampled for turn in self.turns)
+Episode = tuple[Turn, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeGroup:
     """The episodes of one task. `row` is the trainer's work on them; `has_signal` is True if it trains on them."""
 
-    episodes: tuple[PlayedEpisode, ...]
+    episodes: tuple[Episode, ...]
     row: Row
     has_signal: bool
 
@@ -101,16 +93,12 @@ def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
     return EpisodeGroup(tuple(episode_of(record.rollout) for record in records), row, has_signal)
 
 
-def episode_of(rollout: Rollout) -> PlayedEpisode:
+def episode_of(rollout: Rollout) -> Episode:
     """Return a rollout as an episode: the tokens read and sampled in each turn, and the environment's seconds."""
+    waits = itertools.chain(rollout.env_s or (0.0,), itertools.repeat(0.0))
     starts = [0, *(turn.stop for turn in rollout.turns)]
-    start_s, *waits = rollout.env_s or (0.0,)
-    waits += [0.0] * (len(rollout.turns) - len(waits))
-    turns = (
-        PlayedTurn(turn.start - before, len(turn), wait_s)
-        for before, turn, wait_s in zip(starts, rollout.turns, waits, strict=False)
-    )
-    return PlayedEpisode(start_s, tuple(turns))
+    turns = [Turn(turn.start - before, len(turn), 0.0) for before, turn in zip(starts, rollout.turns, strict=False)]
+    return tuple(turn._replace(env_s=wait_s) for turn, wait_s in zip([Turn(0, 0, 0.0), *turns], waits, strict=False))
 
 
 def _read(path: Path) -> list[RolloutRecord]:

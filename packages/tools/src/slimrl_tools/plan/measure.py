@@ -33,7 +33,7 @@ from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
 from slimrl.types import Sample, SamplingParams
 from slimrl_tools.plan.devices import Device, Machine
-from slimrl_tools.plan.memory import HALF, Demand
+from slimrl_tools.plan.memory import HALF
 from slimrl_tools.plan.plan import Plan, training_device
 from slimrl_tools.plan.shape import build_module, read_model_config
 from slimrl_tools.plan.timing import Speeds
@@ -103,7 +103,7 @@ def measure(plan: Plan) -> Speeds:
     hidden = [name for name, value in seconds.items() if value <= 0 and name != "copy"]  # most forwards copy nothing
     seconds |= {name: asdict(plan.speeds)[name] for name in hidden}
     source += f", but for {', '.join(hidden)}, which noise hid" if hidden else ""
-    speeds = Speeds(**seconds, head=seconds["train"] * _head_share(demand), source=source)
+    speeds = Speeds(**seconds, source=source)
     path = _path(plan)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, [json.dumps({"speeds": asdict(speeds)}, indent=1).encode()])
@@ -161,7 +161,7 @@ def _measure(plan: Plan, layers: int) -> Seconds:
         )
         optim = config.optim
     step = TrainStep(module, MasterAdamW(module, optim), trainer, config.seq_len)
-    return found | _training_speeds(step, _few_samples(workload, vocab), _head_share(demand), device)
+    return found | _training_speeds(step, _few_samples(workload, vocab), plan.speeds, device)
 
 
 def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) -> Seconds:
@@ -205,9 +205,9 @@ def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) 
     return found | {"copy": max(0.0, copy)}
 
 
-def _training_speeds(step: TrainStep, samples: Sequence[Sample], head: float, device: torch.device) -> Seconds:
-    """Measure a token of a training row, with its attention as in the samples, and an update: time a step on the
-    samples, and one on a few tokens. A trained token counts `head` more (`_head_share`)."""
+def _training_speeds(step: TrainStep, samples: Sequence[Sample], rough: Speeds, device: torch.device) -> Seconds:
+    """Measure a training row and an update: time a step on the samples, and one on a few tokens. The measured row sets
+    one factor for the parts of a row in `rough`, whose ratios follow from their operations."""
 
     def fastest(batch: Sequence[Sample]) -> tuple[float, float]:
         def run() -> None:
@@ -216,20 +216,16 @@ def _training_speeds(step: TrainStep, samples: Sequence[Sample], head: float, de
                 torch.cuda.synchronize(device)
 
         run()  # compiles the products of these sizes, and allocates
-        seconds, row = _timed(run), row_of(batch)
-        return row.tokens + head * row.trained, min(seconds, _timed(run) if seconds < BUDGET_S else seconds)
+        seconds = _timed(run)
+        return rough.row_s(row_of(batch)), min(seconds, _timed(run) if seconds < BUDGET_S else seconds)
 
     first = samples[0]
     end = min(len(first.token_ids_T), first.loss_mask_T.index(True) + 2, 16)
     few, few_s = fastest([sample_of(first.token_ids_T[:end], [False] * (end - 1) + [True])])
     many, many_s = fastest(samples)
-    each = (many_s - few_s) / max(1.0, many - few)
-    return {"train": each, "update": few_s - max(0.0, each) * few}
-
-
-def _head_share(demand: Demand) -> float:
-    """Return the number of the head's weights per weight of the layers that a token meets."""
-    return demand.shape.head / max(1, demand.shape.active - demand.shape.head)
+    factor = (many_s - few_s) / max(many - few, 0.1 * few)
+    row = {"train": factor * rough.train, "head": factor * rough.head, "attend": factor * rough.attend}
+    return row | {"update": few_s - max(0.0, factor) * few}
 
 
 def _few_samples(workload: Workload, vocab: int) -> list[Sample]:

@@ -106,7 +106,8 @@ def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
             "this run sampled while it trained (processes, max_async_level above 0), so its times do not tell how "
             "fast each half is alone. Name a run with max_async_level = 0, or estimate a device's speeds by --on."
         )
-    costs, step_s, train_s = Costs(speeds, source="stretched to the times of the run"), *map(run.mean, NEEDED[:2])
+    costs = Costs(speeds, source="stretched to the times of the run")
+    step_s, train_s = run.mean("time/step_s"), run.mean("time/train_s")
     if are_apart:
         # The rest of a step is neither sampling nor training.
         rest = max(0.0, step_s - run.mean("time/rollout_s") - train_s)
@@ -144,7 +145,7 @@ class Question:
     def outcome(self, placement: Placement) -> Outcome:
         """Simulate a placement."""
         groups = self.episodes.groups
-        turns = sum(len(one.turns) for group in groups for one in group.episodes)
+        turns = sum(len(one) - 1 for group in groups for one in group.episodes)
         each = self.recipe.batch_size * turns / sum(len(group.episodes) for group in groups)
         steps = max(FEWEST_STEPS, min(MOST_STEPS, round(MOST_TURNS / each)))
         return simulate(placement, self.recipe, self.costs, self.episodes, steps)
@@ -248,7 +249,7 @@ def pipeline_report(question: Question, outcomes: Sequence[Outcome], device: str
     recipe, episodes = question.recipe, question.episodes
     yield f"SIMULATED, not measured: {recipe.batch_size} rollouts a step in groups of {recipe.group_size} on {device}"
     yield f"played: {episodes.source}"
-    sampled = [episode.sampled for group in episodes.groups for episode in group.episodes]
+    sampled = [sum(turn.sampled for turn in one) for group in episodes.groups for one in group.episodes]
     useless = 1 - sum(group.has_signal for group in episodes.groups) / len(episodes.groups)
     yield (
         f"  {statistics.fmean(sampled):,.0f} sampled tokens an episode, {max(sampled):,} in the longest; "

@@ -17,7 +17,7 @@ from slimrl.trainer.checkpoint import read_progress
 from slimrl_tools.plan.devices import Machine
 from slimrl_tools.plan.guesses import expect_workload
 from slimrl_tools.plan.memory import FLOAT, HALF, Compute, Demand, Part, ProcessMemory, at_once, process
-from slimrl_tools.plan.served import ServedModel, served_models
+from slimrl_tools.plan.served import served_processes
 from slimrl_tools.plan.shape import Shape, read_shape
 from slimrl_tools.plan.timing import Speeds, Times, rough_speeds, times_of
 from slimrl_tools.plan.workload import Rows, Workload, worst_rows
@@ -95,15 +95,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """The inputs of a run's plans: its settings, the model's shape, the rollouts of a step, the bytes of a process with
-    PyTorch and transformers, and the models that other programs serve to the run. A plan loads and downloads nothing.
-    """
+    """The inputs of a run's plans: its settings, the model's shape, the rollouts of a step, and the bytes of a process
+    with PyTorch and transformers. A plan loads and downloads nothing."""
 
     config: Configs
     shape: Shape
     workload: Workload
     base: float
-    served: Sequence[ServedModel] = ()
 
     def on(self, machine: Machine, speeds: Speeds | None = None) -> Plan:
         """Plan the run on a machine, where `auto` is resolved. Without `speeds`, estimate them."""
@@ -112,7 +110,7 @@ class Planner:
     def placed(self, config: Configs, machine: Machine, speeds: Speeds | None = None) -> Plan:
         """Plan placed settings on a machine."""
         micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
-        beside = [one for model in self.served for one in model.processes("cuda:0" if machine.num_gpus else "cpu")]
+        beside = served_processes(config, "cuda:0" if machine.num_gpus else "cpu")
 
         def processes(demand: Demand) -> dict[str, list[ProcessMemory]]:
             by_device: dict[str, list[ProcessMemory]] = {}
@@ -138,7 +136,7 @@ class Planner:
 def make_planner(config: Configs, base: float) -> Planner:
     """Return the planner of a run. Raises UserError for a model without an accessible config."""
     shape = read_shape(config.model.name, config.model.lora)
-    return Planner(config, shape, expect_workload(config), base, served_models(config))
+    return Planner(config, shape, expect_workload(config), base)
 
 
 def place_for(config: Configs, machine: Machine) -> Configs:

@@ -1,7 +1,7 @@
 """Writes a plan as text: the tables of `slimrl plan`, changes that would make it fit, and the two lines of `rl`."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slimrl.config.run import RLConfig
@@ -128,7 +128,7 @@ def full_report(plan: Plan, found: Sequence[Proposal]) -> Iterator[str]:
     for _, equal in itertools.groupby(plan.places, key=lambda place: (place.expected, len(place.processes))):
         yield from _place_lines(plan, [*equal])
     yield "disk"
-    yield from _rows((part.name, _gb(part.bytes)) for part in plan.disk)
+    yield from (_row(part.name, part.bytes) for part in plan.disk)
     short = ", which is not enough" if 0 < free < plan.disk_bytes else ""
     yield _row("together", plan.disk_bytes) + (f" of {_gb(free)} free{short}" if free else "")
     yield ""
@@ -136,11 +136,11 @@ def full_report(plan: Plan, found: Sequence[Proposal]) -> Iterator[str]:
     yield f"time ({_source(plan)}; {workload.source})"
     sampled = f", {workload.num_sampled:,.0f} of them sampled" if is_rl else ""
     yield f"  a step has {workload.num:,.0f} conversations of {workload.mean_length:,.0f} tokens{sampled}"
-    yield from _rows((name, _duration(seconds)) for name, seconds in times.step.items() if seconds)
+    yield from (_time_row(name, seconds) for name, seconds in times.step.items() if seconds)
     overlaps = ", as both halves go on at once" if times.overlaps else ""
-    yield f"  {'a step':<{WIDTH}}{_duration(times.step_s):>10}{overlaps}; most goes to {times.bottleneck}"
-    yield from _rows((name, _duration(seconds)) for name, seconds in times.run.items() if seconds)
-    yield f"  {'to the end':<{WIDTH}}{_duration(times.run_s):>10}"
+    yield f"{_time_row('a step', times.step_s)}{overlaps}; most goes to {times.bottleneck}"
+    yield from (_time_row(name, seconds) for name, seconds in times.run.items() if seconds)
+    yield _time_row("to the end", times.run_s)
     yield ""
     if found:
         yield "what saves memory"
@@ -190,8 +190,8 @@ def _source(plan: Plan) -> str:
     return plan.speeds.source + (", without the C++ kernels" if lacks_kernels else "")
 
 
-def _rows(rows: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"  {name:<{WIDTH}}{value:>10}" for name, value in rows]
+def _time_row(name: str, seconds: float) -> str:
+    return f"  {name:<{WIDTH}}{_duration(seconds):>10}"
 
 
 def _row(name: str, num_bytes: float, wider: int = 0) -> str:

@@ -6,7 +6,6 @@ The name of a model determines its size. A server on another machine takes no me
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,36 +23,29 @@ BITS = {"fp16": 16.0, "f16": 16.0, "mxfp4": 4.25, "gpt-oss": 4.25,
 NAMED = re.compile(r"(?<![a-z0-9.])(?:(\d{1,2})x)?(\d{1,4}(?:\.\d{1,2})?)([bm])(?![a-z])", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """A model that a run uses through a server on this machine. One that `sleeps` frees its GPU for training."""
-
-    role: str
-    name: str
-    base_url: str
-    sleeps: bool = False
-
-    def processes(self, device: str) -> list[ProcessMemory]:
-        """Return the memory of its server on a device, and in main memory while it sleeps."""
-        title, size = f"{self.role} {self.name} at {self.base_url}", size_by_name(self.name)
-        if not size:
-            return [ProcessMemory(f"{title}: its size is not known, and not counted", device, 0.0, ())]
-        weights, sleeps = Part(f"{self.role}: weights, by its name", size), self.sleeps and device != "cpu"
-        parts = weights, Part(f"{self.role}: cache, buffers", RUNTIME)
-        awake = ProcessMemory(title, device, 0.0, parts, sleeps=sleeps)
-        return [awake, ProcessMemory(f"{title}, asleep", "cpu", 0.0, (weights,))] if sleeps else [awake]
-
-
-def served_models(config: RLConfig | SFTConfig) -> list[ServedModel]:
-    """Return the models on this machine that a run uses, each once."""
-    found = dict[tuple[str, str], ServedModel]()
+def served_processes(config: RLConfig | SFTConfig, device: str) -> list[ProcessMemory]:
+    """Return the memory of the models that a run uses through servers on this machine, each once: on `device`, and of a
+    model that frees its GPU for training (`sleeps`) also in main memory."""
+    found = dict[tuple[str, str], list[ProcessMemory]]()
     for role, settings in _servers(config) if isinstance(config, RLConfig) else ():
         base_url, name = settings.get("base_url"), settings.get("model")
         if not (isinstance(base_url, str) and isinstance(name, str) and is_http_url(base_url)):
             continue  # its environment reports the fault
         if is_this_machine(urlsplit(base_url).hostname or ""):
-            found.setdefault((base_url, name), ServedModel(role, name, base_url, settings.get("sleeps") is True))
-    return list(found.values())
+            sleeps = settings.get("sleeps") is True and device != "cpu"
+            title = f"{role} {name} at {base_url}"
+            found.setdefault((base_url, name), [*_processes(title, role, size_by_name(name), device, sleeps)])
+    return [one for processes in found.values() for one in processes]
+
+
+def _processes(title: str, role: str, size: float, device: str, sleeps: bool) -> Iterator[ProcessMemory]:
+    if not size:
+        yield ProcessMemory(f"{title}: its size is not known, and not counted", device, 0.0, ())
+        return
+    weights, rest = Part(f"{role}: weights, by its name", size), Part(f"{role}: cache, buffers", RUNTIME)
+    yield ProcessMemory(title, device, 0.0, (weights, rest), sleeps=sleeps)
+    if sleeps:
+        yield ProcessMemory(f"{title}, asleep", "cpu", 0.0, (weights,))
 
 
 def size_by_name(name: str) -> float:

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from slimrl_tools.plan.episodes import EpisodeGroup, PlayedEpisode, RecordedEpisodes
+from slimrl_tools.plan.episodes import Episode, EpisodeGroup, RecordedEpisodes
 from slimrl_tools.plan.replica import Costs, Device, Recipe, Replica, VirtualLoop, now
 from slimrl_tools.plan.workload import Row
 
@@ -214,7 +214,7 @@ class _Run:
         return _Batch(
             sum((group.played.row for group in kept), start=Row(0, 0, 0)),
             tuple(step - group.version for group in kept),
-            sum(episode.sampled for group in looked for episode in group.played.episodes),
+            sum(turn.sampled for group in looked for episode in group.played.episodes for turn in episode),
         )
 
     def _drop_before(self, version: int) -> None:
@@ -243,14 +243,15 @@ class _Run:
         self.finished.append(group)
         self._announce()
 
-    async def _play_episode(self, group: _Group, episode: PlayedEpisode) -> None:
+    async def _play_episode(self, group: _Group, episode: Episode) -> None:
         """Play an episode on the replica with the fewest episodes; its keys and values stay there."""
+        start, *turns = episode
         async with self.places:
-            await asyncio.sleep(episode.start_s)
+            await asyncio.sleep(start.env_s)
             replica = min(self.replicas, key=lambda one: one.num_episodes)
             replica.num_episodes += 1
             try:
-                for number, turn in enumerate(episode.turns):
+                for number, turn in enumerate(turns):
                     read = 0 if number == 0 and replica in group.readers else turn.read
                     group.readers.add(replica)
                     await replica.sample(read, turn.sampled)
