@@ -10,6 +10,7 @@ replies, for the time that it takes.
 
 import argparse
 import asyncio
+import itertools
 import json
 import statistics
 import sys
@@ -21,11 +22,12 @@ from typing import Any
 from benchmarks.harness.runs import ROOT
 from slimrl.config.run import RLConfig
 from slimrl.environments.find import load_taskset, tasks_of
+from slimrl.inference.cache import common_prefix_length
 from slimrl.monitor.rollouts import RolloutRecord, read_rollouts
 from slimrl.monitor.run_settings import read_run_config
+from slimrl.types import Sample
 from slimrl_tools.curves.reference import recognise
-from slimrl_tools.plan.outlines import outline_of, subject_of
-from slimrl_tools.plan.workload import rollout_sample
+from slimrl_tools.plan.workload import rollout_sample, subject_of
 
 OUTLINES = ROOT / "packages" / "tools" / "src" / "slimrl_tools" / "plan" / "outlines"
 STEPS, REPLAYED = 10, 24
@@ -61,6 +63,21 @@ def content_of(run: Path) -> dict[str, Any]:
         "env_s": round(environment_s(config, median), 4),
         "rollouts": outline_of([sample for record in median if (sample := rollout_sample(record.rollout))]),
     }
+
+
+def outline_of(samples: Sequence[Sample]) -> list[list[int]]:
+    """Return the outline of samples (`plan/workload.py`)."""
+    rows: list[list[int]] = []
+    for place, sample in enumerate(samples):
+        shared, like = max(
+            (
+                (common_prefix_length(sample.token_ids_T, earlier.token_ids_T), number)
+                for number, earlier in enumerate(samples[:place])
+            ),
+            default=(0, 0),
+        )
+        rows.append([like, shared, *(len([*part]) for _, part in itertools.groupby(sample.loss_mask_T))])
+    return rows
 
 
 def environment_s(config: RLConfig, records: Sequence[RolloutRecord]) -> float:

@@ -5,7 +5,7 @@
 
 One process, and processes that share the machine, at `max_async_level` 0 to 2, with an environment whose every step
 takes 2 s (`harness/slow_reverse.py`) and with one that answers at once. Of each kind the run at level 0 with 2 s
-calibrates the model (`slimrl_tools/plan/pipeline/calibrate.py`): its speeds, and its episodes. With these the model
+calibrates the model (`slimrl_tools/plan/pipeline.py`): its speeds, and its episodes. With these the model
 foretells the others. It is also held against what `benchmarks.speed.async_levels` has recorded, by that file's own run
 at level 0. Runs of the same settings are not made again. Writes `benchmarks/results/pipeline.json`.
 """
@@ -23,13 +23,12 @@ from benchmarks.harness.runs import Job, drop_weights, finish, flags
 from benchmarks.harness.warmup import warm_up
 from slimrl.config.run import RLConfig
 from slimrl.monitor.run_settings import read_run_config
-from slimrl_tools.launch.pipeline import read_run
-from slimrl_tools.launch.planning import make_planner
-from slimrl_tools.plan.machine import this_machine
-from slimrl_tools.plan.pipeline.calibrate import IDLE, RecordedRun, calibrate
-from slimrl_tools.plan.pipeline.episodes import EpisodeGroup, RecordedEpisodes
-from slimrl_tools.plan.pipeline.placement import Costs, Placement, Recipe
-from slimrl_tools.plan.pipeline.simulate import Outcome, simulate
+from slimrl_tools.plan.episodes import EpisodeGroup, RecordedEpisodes
+from slimrl_tools.plan.measure import this_machine
+from slimrl_tools.plan.pipeline import IDLE, RecordedRun, calibrate, read_run
+from slimrl_tools.plan.plan import make_planner
+from slimrl_tools.plan.replica import Costs, Recipe
+from slimrl_tools.plan.simulate import Outcome, Placement, simulate
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.system import own_memory
 
@@ -111,9 +110,7 @@ def with_delay(episodes: RecordedEpisodes, delay_s: float) -> RecordedEpisodes:
     """The episodes, in an environment that takes so many seconds over every reply."""
 
     def changed(group: EpisodeGroup) -> EpisodeGroup:
-        played = (
-            replace(one, turns=tuple(replace(turn, env_s=delay_s) for turn in one.turns)) for one in group.episodes
-        )
+        played = ((start, *(turn._replace(env_s=delay_s) for turn in turns)) for start, *turns in group.episodes)
         return replace(group, episodes=tuple(played))
 
     return replace(episodes, groups=tuple(map(changed, episodes.groups)))

@@ -97,9 +97,7 @@ PLUGIN_FLOORS = {
     "slimrl_tools.plan": 1,
     "slimrl_tools.play": 1,
     "slimrl_tools.prime_rl": 1,
-    "slimrl_tools.launch": 2,
     "slimrl_tools.sharing": 2,
-    "slimrl_tools.plan.hook": 3,
     "slimrl_tools.commands": 3,
     "slimrl_tools": 4,
 }
@@ -118,7 +116,7 @@ BUDGETS = {
     "slimrl_sandbox": 1_800,
     "slimrl_search": 3_800,
     "slimrl_serve": 3_650,
-    "slimrl_tools": 8_950,
+    "slimrl_tools": 8_350,
     "slimrl_view": 2_350,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.

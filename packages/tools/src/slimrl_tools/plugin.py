@@ -4,7 +4,7 @@ from slimrl.plugins import Command
 
 PLAN = Command(
     "say beforehand what a run takes, in memory, on disk and in time",
-    run="slimrl_tools.commands.plan_words:run_plan_words",
+    run="slimrl_tools.plan.options:run_plan_words",
     computes=True,
 )
 DOCTOR = Command(

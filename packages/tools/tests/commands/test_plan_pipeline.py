@@ -8,7 +8,7 @@ import pytest
 
 from packages.tools.tests.plan.test_plan import LARGE
 from slimrl.cli import run
-from slimrl_tools.plan.pipeline import report
+from slimrl_tools.plan import pipeline
 from tests.commands.test_rl import rl_flags
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ def test_a_trainer_that_one_gpu_cannot_hold_gets_more(
 def test_a_plot_is_drawn(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(report, "DEVICES", (1, 2))
+    monkeypatch.setattr(pipeline, "DEVICES", (1, 2))
     assert run([*words, "--gpus", "2", "--plot", str(tmp_path / "made" / "plan.png")]) == 0
     assert (tmp_path / "made" / "plan.png").exists()
     assert "plot: " in capsys.readouterr().out
@@ -100,7 +100,7 @@ def test_a_run_without_rollouts_is_refused(
     shutil.copytree(finished, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "rollouts")
     assert run([*words, "--run", str(tmp_path / "run")]) == 2
-    assert "has no rollouts" in capsys.readouterr().err
+    assert "rollouts has 0 groups" in capsys.readouterr().err
 
 
 def test_sft_has_no_pipeline(finished: Path, tiny_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,9 +13,9 @@ from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
 from slimrl.models.packaged import CONFIGS, find_packaged_file
 from slimrl.models.resolve import resolve
-from slimrl_tools.launch.planning import make_planner
 from slimrl_tools.plan.devices import DEVICES, find_machines
-from slimrl_tools.plan.machine import this_machine
+from slimrl_tools.plan.measure import this_machine
+from slimrl_tools.plan.plan import make_planner
 from slimrl_tools.plan.report import full_report
 from slimrl_tools.plan.shape import read_shape
 from slimrl_tools.system import free_disk, usable_memory
@@ -24,23 +24,17 @@ from tests.fake_root import fake_root
 pytestmark = pytest.mark.nightly
 
 TOTAL = 8 * 2**30
+MODEL = ["--model.name", "smollm2-135m"]
+ENV = ["--orchestrator.env.0.id", "reverse-text"]
 
 
-@pytest.mark.parametrize(
-    ("membership", "limits", "expected"),
-    [
-        ("0::/user/job\n", {"user/job/memory.max": "max", "user/memory.max": str(2**30)}, 2**30),
-        ("0::/\n", {"memory.max": str(2**40)}, TOTAL),
-        ("0::/\n", {}, TOTAL),
-    ],
-)
+@pytest.mark.parametrize(("limit", "is_limited"), [(2**30, True), (2**40, False)])
 def test_a_limit_of_a_control_group_counts_if_it_is_below_the_memory(
-    tmp_path: Path, membership: str, limits: dict[str, str], expected: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limit: int, is_limited: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=TOTAL))
-    memory, limit = usable_memory(fake_root(tmp_path, membership, limits))
-    assert memory == expected
-    assert bool(limit) == (expected < TOTAL)
+    memory, name = usable_memory(fake_root(tmp_path, "0::/\n", {"memory.max": str(limit)}))
+    assert (memory, bool(name)) == (min(limit, TOTAL), is_limited)
 
 
 @pytest.fixture
@@ -55,32 +49,24 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "place", "name"),
     [
-        (["--model.device", "cuda:1"], "cuda:1", "GPU 1 (Large)"),
-        (["--trainer_gpu_ids", "1", "--deployment.type", "one-process"], "cuda:1", "GPU 1 (Large)"),
-        (["--trainer_gpu_ids", "1", "--inference_gpu_ids", "0"], "cuda:1", "GPU 1 (Large)"),
-        (["--model.device", "cuda:0"], "cuda:0", "GPU 0 (Small)"),
+        (["--model.device", "cuda:1", *ENV], "cuda:1", "GPU 1 (Large)"),
+        (["--trainer_gpu_ids", "1", "--deployment.type", "one-process", *ENV], "cuda:1", "GPU 1 (Large)"),
+        (["--trainer_gpu_ids", "1", "--inference_gpu_ids", "0", *ENV], "cuda:1", "GPU 1 (Large)"),
+        (["--model.device", "cuda:0", *ENV], "cuda:0", "GPU 0 (Small)"),
+        (["--model.device", "cuda:1", "--data.type", "expert", "--data.env.id", "reverse-text"], "cuda:1", "(Large)"),
     ],
 )
 def test_each_gpu_has_its_own_capacity(two_gpus: None, tmp_path: Path, words: list[str], place: str, name: str) -> None:
-    env = ["--model.name", "smollm2-135m", "--orchestrator.env.0.id", "reverse-text"]
-    config = load(RLConfig, [*env, *words], {}).config
+    config = load(SFTConfig if "--data.type" in words else RLConfig, [*MODEL, *words], {}).config
     plan = make_planner(config, 0.8e9).on(this_machine(tmp_path, config.model.device))
     places = {one.device: one for one in plan.places}
     assert places[place].capacity == (80e9 if name.endswith("(Large)") else 8e9)
-    if "cuda:0" in places:
-        assert places["cuda:0"].capacity == 8e9
+    assert "cuda:0" not in places or places["cuda:0"].capacity == 8e9
     assert name in "\n".join(full_report(plan, []))
 
 
-def test_supervised_training_is_planned_for_its_gpu(two_gpus: None, tmp_path: Path) -> None:
-    words = ["--model.name", "smollm2-135m", "--model.device", "cuda:1", "--data.type", "expert"]
-    config = load(SFTConfig, [*words, "--data.env.id", "reverse-text"], {}).config
-    (place,) = make_planner(config, 0.8e9).on(this_machine(tmp_path, config.model.device)).places
-    assert (place.device, place.capacity) == ("cuda:1", 80e9)
-
-
 def test_a_model_on_the_cpu_is_planned_by_the_cpu_where_there_are_gpus(two_gpus: None, tmp_path: Path) -> None:
-    words = ["--model.name", "smollm2-135m", "--model.device", "cpu", "--orchestrator.env.0.id", "reverse-text"]
+    words = [*MODEL, "--model.device", "cpu", *ENV]
     config = load(RLConfig, words, {}).config
     machine = this_machine(tmp_path, config.model.device)
     assert (machine.device.kind, machine.num_gpus) == ("cpu", 0)
@@ -123,11 +109,11 @@ def test_the_disk_is_that_of_a_directory_that_does_not_exist_yet(tmp_path: Path)
 
 
 def test_machines_are_named_by_device_and_number() -> None:
-    one, eight, plain = find_machines("rtx3090x1, h100x8,RTX4060TI16G")
-    assert (one.device.name, one.num_gpus) == ("rtx3090", 1)
-    assert (eight.device.memory, eight.num_gpus) == (80 * 2**30, 8)
-    assert (plain.device.name, plain.num_gpus) == ("rtx4060ti16g", 1)
-    assert find_machines("l40sx2")[0].num_gpus == 2
+    found = find_machines("rtx3090x1, h100x8,RTX4060TI16G,l40sx2")
+    assert [(one.device.name, one.num_gpus) for one in found] == [
+        ("rtx3090", 1), ("h100", 8), ("rtx4060ti16g", 1), ("l40s", 2),
+    ]  # fmt: skip
+    assert found[1].device.memory == 80 * 2**30
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,19 @@
 """Plans of whole runs: which process holds what, what does not fit, what would help, and what the time goes to."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl_tools.launch.planning import Planner, expect_workload, make_planner
 from slimrl_tools.plan.devices import Device, Machine, find_machines
-from slimrl_tools.plan.plan import Basis, Plan
-from slimrl_tools.plan.report import full_report, two_lines, verdict
+from slimrl_tools.plan.guesses import expect_workload, from_assumption
+from slimrl_tools.plan.plan import Plan, Planner, make_planner
+from slimrl_tools.plan.report import full_report, proposals, two_lines, verdict
 from slimrl_tools.plan.timing import Speeds, times_of
-from slimrl_tools.plan.workload import Workload, from_assumption, from_earlier_run, reply_lengths, sample_of
+from slimrl_tools.plan.workload import Workload, from_earlier_run, sample_of
 
 BASE = 0.8e9
 LARGE = {
@@ -54,18 +55,70 @@ def on(config: RLConfig | SFTConfig, machine: str) -> Plan:
 
 
 def part(plan: Plan, name: str) -> float:
-    return sum(
-        part.bytes for place in plan.places for one in place.processes for part in one.parts if name in part.name
-    )
+    """The bytes of the parts with this name, in all processes."""
+    found = (one for place in plan.places for process in place.processes for one in process.parts)
+    return sum(one.bytes for one in found if name in one.name)
+
+
+RANKS = ["trainer, rank 0", "trainer, rank 1"]
+HOSTS = ["trainer, host", "sampler, host", "orchestrator"]
+SMALL, W = "smollm2-135m", 8_030_261_248  # the weights of LARGE
+LORA, APART = ("--model.lora.rank", "8"), ("--deployment.type", "processes")
+TAUGHT = "--teacher.type", "model", "--trainer.loss.kl_beta", "0.1"
+SLOTS = "--model.lora.rank", "16", "--inference.max_slots"
+UNDER = "matrices under the adapter"
 
 
 @pytest.mark.slow
-def test_a_model_of_8_billion_weights_takes_12_bytes_a_weight(large: Path) -> None:
-    plan = on(settings(large), "h200x1")
-    assert plan.demand.shape.weights == 8_030_261_248
-    assert part(plan, "weights") == 2 * (2 * 8_030_261_248)  # the weights, and the halves of their masters
-    assert part(plan, "moments") == 8 * 8_030_261_248
-    assert not plan.cannot_fit
+@pytest.mark.parametrize(
+    ("model", "flags", "machine", "name", "num_bytes"),
+    [
+        ("large", (), "h200x1", "weights", 2 * (2 * W)),  # the weights, and the halves of their masters
+        ("large", (), "h200x1", "moments", 8 * W),
+        ("large", (), "h100x2", "moments", 8 * W),
+        ("large", (), "h100x5", "moments", 8 * W),  # a quarter in each of four ranks
+        ("large", TAUGHT, "h200x1", "reference", 2 * W),  # one copy serves both
+        (SMALL, ("--teacher.type", "model", "--teacher.name", "large"), "h200x1", "teacher large", 2 * W),
+        ("large", (*SLOTS, "64"), "a100x1", "KV cache", 2 * 2 * 32 * 65 * 1024 * 1024),  # 2 b L (slots + 1) C K
+        ("large", (*SLOTS, "32"), "a100x1", "KV cache", 2 * 2 * 32 * 33 * 1024 * 1024),
+        (SMALL, (*LORA, *APART), "", UNDER, 2 * 106_168_320),  # 30 layers of 3,538,944 weights
+        ("large", LORA, "h100x2", UNDER, 2 * 6_979_321_856),
+        ("large", (*LORA, "--inference.backend", "vllm"), "h100x2", UNDER, 0),
+    ],
+)
+def test_parts_are_those_worked_out_by_hand(
+    large: Path, model: str, flags: tuple[str, ...], machine: str, name: str, num_bytes: int
+) -> None:
+    words = [str(large) if word == "large" else word for word in (model, *flags)]
+    config = settings(*words)
+    plan = on(config, machine) if machine else planner(config).on(cpu(24))
+    assert part(plan, name.replace("large", str(large))) == num_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "machine", "names"),
+    [
+        (("--deployment.num_trainers", "2", *APART), "", {"cpu": [*RANKS, "sampler", "orchestrator"]}),
+        ((), "h100x2", {"cuda:1": ["trainer"], "cpu": HOSTS, "cuda:0": ["sampler"]}),
+        ((), "h100x3", {"cuda:1": RANKS[:1], "cuda:2": RANKS[1:], "cpu": HOSTS, "cuda:0": ["sampler"]}),
+        ((), "h100x1", {"cuda:0": ["one process"], "cpu": ["host"]}),
+    ],
+)
+def test_processes_are_on_their_devices(flags: tuple[str, ...], machine: str, names: dict[str, list[str]]) -> None:
+    plan = on(settings(SMALL, *flags), machine) if machine else planner(settings(SMALL, *flags)).on(cpu(24))
+    assert {place.device: [one.name for one in place.processes] for place in plan.places} == names
+    assert all(place.least > BASE * len(place.processes) for place in plan.places if place.device == "cpu")
+    assert all(device in "\n".join(full_report(plan, [])) for device in names if device == "cuda:2")
+
+
+@pytest.mark.slow
+def test_ranks_share_an_update_and_a_reference_costs_time(large: Path) -> None:
+    one, four = (on(settings(large), machine) for machine in ("h100x2", "h100x5"))
+    taught = on(settings(large, *TAUGHT), "h100x2")
+    assert four.times.step["update"] < one.times.step["update"]
+    assert taught.times.step["forward and backward"] > one.times.step["forward and backward"]
+    assert "the teacher's scores" in taught.times.step
 
 
 @pytest.mark.slow
@@ -73,7 +126,7 @@ def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
     made = planner(settings(large))
     plan = made.on(find_machines("a100x1")[0])
     assert plan.cannot_fit
-    found = {tuple(one.settings): one for one in made.advice(plan)}
+    found = {tuple(one.settings): one for one in proposals(made, plan)}
     lora = found[("model.lora.rank",)]
     assert lora.saves > 70e9  # the masters and moments of 8 billion weights
     assert lora.fits
@@ -87,69 +140,8 @@ def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
 @pytest.mark.slow
 def test_proposals_are_put_together_where_none_suffices(large: Path) -> None:
     made = planner(settings(large, "--seq_len", "8192", "--inference.max_slots", "128"))
-    plan = made.on(find_machines("rtx4090x1")[0])
-    last = made.advice(plan)[-1]
-    assert last.fits == (last.price == "all together")
-    if last.fits:
-        assert len(last.settings) > 1
-
-
-@pytest.mark.slow
-def test_each_change_saves_what_the_new_plan_lacks(large: Path) -> None:
-    found = [
-        on(settings(large, "--model.lora.rank", "16", *more), "a100x1")
-        for more in ((), ("--inference.max_slots", "32"))
-    ]
-    saved = part(found[0], "KV cache") - part(found[1], "KV cache")
-    assert saved == 2 * 2 * 32 * 32 * 1024 * 1024  # 2 b L slots C K
-
-
-@pytest.mark.slow
-def test_on_several_gpus_ranks_share_weights_and_the_sampler_has_its_own(large: Path) -> None:
-    one, four = on(settings(large), "h100x2"), on(settings(large), "h100x5")
-    trainers = [p for place in four.places for p in place.processes if p.name.startswith("trainer, rank")]
-    assert len(trainers) == 4
-    assert {p.device for p in trainers} == {f"cuda:{gpu}" for gpu in range(1, 5)}
-    shares = [sum(p.bytes for p in process.parts if p.name == "moments of AdamW") for process in trainers]
-    assert shares == [2 * 8_030_261_248] * 4
-    assert part(one, "moments") == 8 * 8_030_261_248
-    assert {place.device for place in one.places} == {"cuda:0", "cuda:1", "cpu"}
-    assert four.times.step["update"] < one.times.step["update"]
-    assert "cuda:4" in "\n".join(full_report(four, []))
-
-
-@pytest.mark.nightly
-def test_a_teacher_and_a_reference_are_counted(large: Path) -> None:
-    plain = on(settings(large), "h200x1")
-    taught = on(settings(large, "--teacher.type", "model", "--trainer.loss.kl_beta", "0.1"), "h200x1")
-    assert part(taught, "reference") == 2 * 8_030_261_248  # one copy serves both
-    assert taught.times.step["forward and backward"] > plain.times.step["forward and backward"]
-    assert "the teacher's scores" in taught.times.step
-    other = settings("smollm2-135m", "--teacher.type", "model", "--teacher.name", str(large))
-    assert part(on(other, "h200x1"), "teacher") > 16e9
-
-
-@pytest.mark.slow
-def test_processes_on_one_host_share_its_memory() -> None:
-    apart = planner(settings("smollm2-135m", "--deployment.type", "processes", "--deployment.num_trainers", "2"))
-    (place,) = apart.on(cpu(24)).places
-    names = [one.name for one in place.processes]
-    assert names == ["trainer, rank 0", "trainer, rank 1", "sampler", "orchestrator"]
-    assert place.least > 4 * BASE
-
-
-@pytest.mark.nightly
-def test_a_sampler_keeps_what_adapters_are_merged_into(large: Path) -> None:
-    apart = "--model.lora.rank", "8", "--model.dtype", "bfloat16", "--deployment.type", "processes"
-    (place,) = planner(settings("smollm2-135m", *apart)).on(cpu(24)).places
-    (sampler,) = (one for one in place.processes if one.name == "sampler")
-    kept = [part.bytes for part in sampler.parts if part.name == "matrices under the adapter"]
-    assert kept == [2 * 106_168_320]  # 30 layers of 3,538,944 weights
-    gpus = on(settings(large, *apart[:2]), "h100x2")
-    (host,) = (one for place in gpus.places for one in place.processes if one.name == "sampler, host")
-    assert sum(part.bytes for part in host.parts) == 2 * 6_979_321_856
-    vllm = on(settings(large, *apart[:2], "--inference.backend", "vllm"), "h100x2")
-    assert not part(vllm, "matrices under the adapter")
+    *_, last = proposals(made, made.on(find_machines("rtx4090x1")[0]))
+    assert last.fits == (last.price == "all together") == (len(last.settings) > 1)
 
 
 @pytest.mark.slow
@@ -181,23 +173,28 @@ def test_lengths_come_from_the_expert_and_then_from_the_rollouts_of_an_earlier_r
     assert from_earlier_run(tmp_path, 64) is None
 
 
-def test_lengths_of_an_environment_of_ones_own_are_assumed(tmp_path: Path) -> None:
-    words = ["--orchestrator.env.0.id", "mine.py:Mine", "--orchestrator.max_turns", "3", "--seq_len", "512"]
-    words += ["--output_dir", str(tmp_path)]  # where no earlier run says better
-    config = settings("smollm2-135m").model_copy()
-    changed = load(RLConfig, [*words, "--model.name", "smollm2-135m"], {}).config
-    workload = expect_workload(changed)
-    assert workload.source.startswith("assumed: a prompt of 128 tokens, 3 replies of 32")
-    assert {len(lengths) for lengths in workload.replies} == {3}
-    assert config.orchestrator.batch_size == workload.num
+TOOLS = [{"python": "tools.py:add"}]
 
 
-@pytest.mark.parametrize(("args", "replies"), [("{}", 1), ('{tools = [{python = "tools.py:add"}]}', 5)])
-def test_questions_without_tools_are_answered_once(tmp_path: Path, args: str, replies: int) -> None:
-    words = ["--orchestrator.env", f"[{{id = 'dataset', args = {args}}}]", "--seq_len", "1024"]
-    words += ["--orchestrator.max_turns", "5", "--output_dir", str(tmp_path), "--model.name", "smollm2-135m"]
-    workload = from_assumption(load(RLConfig, words, {}).config)
+@pytest.mark.parametrize(
+    ("env", "turns", "replies"),
+    [
+        ({"id": "mine.py:Mine"}, 3, 3),
+        ({"id": "dataset"}, 5, 1),  # questions without tools are answered once
+        ({"id": "dataset", "args": {"tools": TOOLS}}, 5, 5),
+    ],
+)
+def test_lengths_of_an_environment_of_ones_own_are_assumed(
+    tmp_path: Path, env: dict[str, object], turns: int, replies: int
+) -> None:
+    words = ["--orchestrator.env", json.dumps([env]), "--orchestrator.max_turns", str(turns), "--seq_len", "1024"]
+    config = load(RLConfig, [*words, "--model.name", "smollm2-135m", "--output_dir", str(tmp_path)], {}).config
+    workload = from_assumption(config)
+    assert workload.source == f"assumed: a prompt of 256 tokens, {replies} replies of 32"
     assert {len(lengths) for lengths in workload.replies} == {replies}
+    assert workload.num == config.orchestrator.batch_size
+    if ":" in str(env["id"]):
+        assert expect_workload(config).source == workload.source
 
 
 @pytest.mark.slow
@@ -206,10 +203,10 @@ def test_times_add_up_by_hand() -> None:
     # Two rollouts of 2 and 4 sampled tokens: four steps of the engine, of which two have both and two have one.
     samples = tuple(sample_of([n, *range(1, 4 + num)], [False] * 4 + [True] * num) for n, num in ((8, 2), (9, 4)))
     workload = Workload(samples, 2.0, "by hand", env_s=0.5)
-    made = Planner(config, Basis(planner(config).basis.shape, workload, BASE))
+    made = replace(planner(config), workload=workload)
     demand = made.on(cpu(64)).demand
     times = times_of(config, demand, workload, Speeds(1.0, 0.1, 0.01, 0.001, 3.0, "by hand"))
-    assert reply_lengths(samples[1]) == [4]
+    assert workload.replies == [[2], [4]]
     assert times.step["decoding"] == pytest.approx(4 * 1.0 + 2 * 0.1 * (2 + 2 + 1 + 1))
     assert times.step["environments"] == 2.0
     assert times.step["prefill"] == pytest.approx((workload.row.tokens - 12) * 0.01)

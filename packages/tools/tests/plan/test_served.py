@@ -1,7 +1,6 @@
 """The memory of judges, partners and teachers that other programs serve on this machine."""
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ import pytest
 from packages.tools.tests.plan.test_plan import cpu, planner, settings
 from slimrl_tools.plan.devices import Device, Machine, find_machines
 from slimrl_tools.plan.plan import Plan
-from slimrl_tools.plan.report import explain_refusal, full_report, verdict
-from slimrl_tools.plan.served import RUNTIME, served_models, size_by_name
-from tests.io.replying import Answer, Asked, server
+from slimrl_tools.plan.report import explain_refusal, full_report, proposals, verdict
+from slimrl_tools.plan.served import RUNTIME, served_processes, size_by_name
 
 pytestmark = pytest.mark.slow
 
@@ -21,21 +19,15 @@ NOBODY = "http://127.0.0.1:9/v1"  # the port of a service that no machine of tod
 MODEL = "smollm2-135m"
 
 
+def asked(env: str, *more: Mapping[str, Any], flags: tuple[str, ...] = ()) -> Any:
+    """Settings of environments with these arguments."""
+    envs = [{"id": env, "name": f"env{number}", "args": args} for number, args in enumerate(more)]
+    return settings(MODEL, "--orchestrator.env", json.dumps(envs), *flags)
+
+
 def judged(*flags: str, **judge: Any) -> Any:
     """Settings of wiki-search with a judge."""
-    return asked("wiki-search", {"judge": judge}, *flags)
-
-
-def asked(env: str, args: Mapping[str, Any], *flags: str) -> Any:
-    words = ["--orchestrator.env", f'[{{id="{env}", args={{{_toml(args)}}}}}]']
-    return settings(MODEL, *words, *flags)
-
-
-def _toml(table: Mapping[str, Any]) -> str:
-    def value(one: Any) -> str:
-        return f"{{{_toml(one)}}}" if isinstance(one, Mapping) else json.dumps(one)
-
-    return ", ".join(f"{key} = {value(one)}" for key, one in table.items())
+    return asked("wiki-search", {"judge": judge} if judge else {}, flags=flags)
 
 
 def of_judge(plan: Plan, device: str = "cpu") -> float:
@@ -76,107 +68,57 @@ def test_a_gguf_file_has_its_size(tmp_path: Path) -> None:
     assert size_by_name(str(tmp_path / "a-7b.gguf")) == 1234
 
 
-@pytest.mark.slow
-def test_a_judge_on_this_machine_takes_main_memory() -> None:
-    plan = planner(judged(base_url=NOBODY, model="qwen2.5:7b")).on(cpu(64))
-    assert of_judge(plan) == pytest.approx(size_by_name("qwen2.5:7b") + RUNTIME)
-    without = planner(asked("wiki-search", {})).on(cpu(64))
+def test_a_judge_on_this_machine_takes_main_memory_and_may_leave_too_little() -> None:
+    made = planner(judged(base_url=NOBODY, model="qwen2.5:14b"))
+    plan, without = made.on(cpu(64)), planner(judged()).on(cpu(64))
+    assert of_judge(plan) == pytest.approx(size_by_name("qwen2.5:14b") + RUNTIME)
     # The assumption about rollouts is the same, so that nothing else differs.
     assert plan.places[0].expected - without.places[0].expected == pytest.approx(of_judge(plan))
     assert plan.peak_gb == without.peak_gb  # what the trainer's own process takes
-    report = "\n".join(full_report(plan, []))
-    assert f"judge qwen2.5:7b at {NOBODY}" in report
-    assert "judge: weights, by its name" in report
+    assert f"judge qwen2.5:14b at {NOBODY}" in "\n".join(full_report(plan, []))
+    assert not planner(judged()).on(cpu(8)).cannot_fit
+    tight = made.on(cpu(8))
+    assert tight.cannot_fit
+    assert "does not fit" in verdict(tight)
+    assert "judge: weights, by its name 8.49 GB" in explain_refusal(tight, proposals(made, tight))
 
 
-@pytest.mark.slow
-def test_a_run_that_fits_without_its_judge_is_refused_with_it() -> None:
-    machine = cpu(8)
-    assert not planner(asked("wiki-search", {})).on(machine).cannot_fit
-    made = planner(judged(base_url=NOBODY, model="qwen2.5:14b"))
-    plan = made.on(machine)
-    assert plan.cannot_fit
-    assert "does not fit" in verdict(plan)
-    assert "judge: weights, by its name 8.49 GB" in explain_refusal(plan, made.advice(plan), "--plan warn")
+SMALL = {"base_url": NOBODY, "model": "qwen2.5:3b"}
 
 
 @pytest.mark.parametrize(
-    "judge",
-    [{"base_url": "http://192.0.2.1/v1", "model": "qwen2.5:7b"}, {"base_url": "nowhere", "model": "a-7b"},
-     {"min_f1": 0.9}],
-)  # fmt: skip
-def test_a_judge_elsewhere_and_settings_that_are_no_server_take_nothing(judge: dict[str, Any]) -> None:
-    assert not served_models(judged(**judge))
+    ("config", "names"),
+    [
+        (judged(base_url="http://192.0.2.1/v1", model="qwen2.5:7b"), []),
+        (judged(base_url="nowhere", model="a-7b"), []),
+        (judged(min_f1=0.9), []),
+        (judged(base_url=NOBODY, model="mine"), [f"judge mine at {NOBODY}: its size is not known, and not counted"]),
+        (asked("matching-game", {"partner": "llm", "llm": SMALL}), [f"partner qwen2.5:3b at {NOBODY}"]),
+        (asked("wiki-search", {"judge": SMALL}, {"judge": SMALL}), [f"judge qwen2.5:3b at {NOBODY}"]),
+        (
+            settings(MODEL, "--teacher.type", "server", "--teacher.base_url", NOBODY, "--teacher.model", "Q/Q3-1.7B"),
+            [f"teacher Q/Q3-1.7B at {NOBODY}"],
+        ),
+    ],
+)
+def test_each_model_that_is_served_here_counts_once(config: Any, names: list[str]) -> None:
+    found = served_processes(config, "cpu")
+    assert [one.name for one in found] == names
+    assert all(one.tensors for one in found if "not known" not in one.name)
 
 
-def test_a_judge_of_unknown_size_is_listed_and_not_counted() -> None:
-    plan = planner(judged(base_url=NOBODY, model="my-judge")).on(cpu(64))
-    assert of_judge(plan) == 0
-    assert f"judge my-judge at {NOBODY}: its size is not known, and not counted" in "\n".join(full_report(plan, []))
-
-
-def test_partner_and_teacher_count_once_each() -> None:
-    partner = asked("matching-game", {"partner": "llm", "llm": {"base_url": NOBODY, "model": "qwen2.5:3b"}})
-    assert [(one.role, one.bytes) for one in served_models(partner)] == [("partner", size_by_name("qwen2.5:3b"))]
-    args = {"judge": {"base_url": NOBODY, "model": "qwen2.5:7b"}}
-    two = [f'{{id="wiki-search", name="{name}", args={{{_toml(args)}}}}}' for name in ("a", "b")]
-    both = settings(MODEL, "--orchestrator.env", f"[{', '.join(two)}]")
-    assert len(served_models(both)) == 1
-    flags = ["--teacher.type", "server", "--teacher.base_url", NOBODY, "--teacher.model", "Qwen/Qwen3-1.7B"]
-    assert [one.role for one in served_models(settings(MODEL, *flags))] == ["teacher"]
-
-
-def llama_cpp(request: Asked) -> Answer:
-    assert request.path == "/v1/models"
-    return Answer(200, {"data": [{"id": "other"}, {"id": "mine", "meta": {"n_params": 7, "size": 96_576_768}}]})
-
-
-def ollama(request: Asked) -> Answer:
-    if request.path == "/v1/models":
-        return Answer(200, {"data": [{"id": "mine"}]})
-    assert request.path == "/api/tags"
-    return Answer(200, {"models": [{"name": "mine:latest", "model": "mine", "size": 4_683_087_332}]})
-
-
-@pytest.mark.parametrize(("answer", "size"), [(llama_cpp, 96_576_768), (ollama, 4_683_087_332)])
-def test_a_server_that_runs_is_asked(answer: Any, size: int) -> None:
-    with server(answer) as (url, _):
-        (model,) = served_models(judged(base_url=url, model="mine"))
-    assert (model.bytes, model.source) == (size, "as its server says")
-
-
-def listed(size: float) -> bytes:
-    """A list of models in which one has a size that cannot be."""
-    return json.dumps({"data": [{"id": "a-2b", "meta": {"size": size}}]}).encode()
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"[", b"\xff\xfe", [], 3, {"data": 5}, {"data": [3, {"id": "a-2b", "meta": 7}]},
-     {"data": [{"id": "a-2b", "meta": {"size": "much"}}]}, {"data": [{"id": "a-2b", "meta": {"size": None}}]},
-     {"models": [None]}, {"models": {"name": 3}}, *map(listed, (-5.0, math.inf, math.nan))],
-)  # fmt: skip
-def test_a_server_that_says_anything_else_leaves_the_name(body: Any) -> None:
-    with server(lambda request: Answer(200, body)) as (url, _):
-        (model,) = served_models(judged(base_url=url, model="a-2b"))
-    assert (model.bytes, model.source) == (4e9, "by its name")
-
-
-@pytest.mark.slow
 def test_a_judge_that_sleeps_makes_room_on_its_gpu() -> None:
+    flags = "--trainer.micro_batch_tokens", "8192"
     awake, asleep = (
-        planner(
-            judged("--trainer.micro_batch_tokens", "8192", base_url=NOBODY, model="Qwen/Qwen3-4B", sleeps=sleeps)
-        ).on(find_machines("rtx3090x1")[0])
+        planner(judged(*flags, base_url=NOBODY, model="Qwen/Qwen3-4B", sleeps=sleeps)).on(find_machines("rtx3090")[0])
         for sleeps in (False, True)
     )
-    gpu = {name: next(place for place in plan.places if place.device != "cpu") for name, plan in
-           (("awake", awake), ("asleep", asleep))}  # fmt: skip
-    policy = next(one for one in gpu["asleep"].processes if one.name == "one process")
+    busy, free = (next(place for place in plan.places if place.device != "cpu") for plan in (awake, asleep))
+    policy = next(one for one in free.processes if one.name == "one process")
     judge = size_by_name("Qwen/Qwen3-4B") + RUNTIME
-    assert gpu["awake"].least == pytest.approx(policy.least + judge)
-    assert gpu["asleep"].least == pytest.approx(max(policy.least, policy.base + policy.bytes_in("sampling") + judge))
-    assert gpu["asleep"].least < gpu["awake"].least
+    assert busy.least == pytest.approx(policy.least + judge)
+    assert free.least == pytest.approx(max(policy.least, policy.base + policy.bytes_in("sampling") + judge))
+    assert free.least < busy.least
     assert of_judge(asleep) == pytest.approx(size_by_name("Qwen/Qwen3-4B"))  # its weights wait in main memory
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.learning.outlines import outline_of
 from packages.tools.tests.plan.test_plan import cpu, planner, settings
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
@@ -13,10 +14,10 @@ from slimrl.io.run_dir import RunDir
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.trainer.checkpoint import PROGRESS
 from slimrl.types import Rollout, StopReason
-from slimrl_tools.launch.planning import expect_workload, what_is_left
-from slimrl_tools.plan.outlines import outline_of, samples_of
+from slimrl_tools.plan.guesses import expect_workload
+from slimrl_tools.plan.plan import what_is_left
 from slimrl_tools.plan.timing import Speeds, times_of
-from slimrl_tools.plan.workload import Row, Workload, from_earlier_run, row_of, sample_of
+from slimrl_tools.plan.workload import Row, Workload, from_earlier_run, row_of, sample_of, samples_of
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
@@ -37,9 +38,20 @@ def test_recipes_are_planned_with_what_was_recorded_of_them(name: str) -> None:
     assert halved.row.tokens == pytest.approx(workload.row.tokens / 2)
 
 
-@pytest.mark.parametrize("flag", ["--orchestrator.sampling.max_tokens=40", "--warmup.max_steps=0", "--seq_len=64"])
-def test_a_run_that_differs_in_what_decides_lengths_is_not_planned_with_the_recorded_one(flag: str) -> None:
-    assert "recorded" not in expect_workload(recipe("reverse_text", *flag.split("="))).source
+@pytest.mark.parametrize(
+    ("name", "flag", "source"),
+    [
+        ("reverse_text", "--orchestrator.sampling.max_tokens=40", "lengths of the expert's"),
+        ("reverse_text", "--warmup.max_steps=0", "lengths of the expert's"),
+        ("reverse_text", "--seq_len=64", "lengths of the expert's"),
+        ("wordle", "--warmup.max_steps=1", "lengths of the expert's"),
+        ("wordle", "--seq_len=128", "assumed"),  # which an opening fills
+    ],
+)
+def test_a_run_that_differs_in_what_decides_lengths_is_not_planned_with_the_recorded_one(
+    name: str, flag: str, source: str
+) -> None:
+    assert expect_workload(recipe(name, *flag.split("="))).source.startswith(source)
 
 
 def test_an_outline_gives_back_lengths_and_what_was_shared() -> None:
@@ -111,17 +123,6 @@ def test_a_warm_up_has_rollouts_of_different_tasks() -> None:
     rows = [([1, 5], [2]), ([1, 5], [3]), ([6, 7, 8, 9], [2]), ([6, 7, 8, 9], [4])]
     samples = tuple(sample_of([*prompt, *reply], [False] * len(prompt) + [True]) for prompt, reply in rows)
     assert Workload(samples, 4.0, "by hand").distinct_row(8).tokens == 4 * (2 + 4)
-
-
-@pytest.mark.parametrize("seq_len", ["64", "128"])
-def test_an_opening_longer_than_seq_len_leaves_the_assumption(seq_len: str) -> None:
-    workload = expect_workload(recipe("wordle", "--seq_len", seq_len))
-    assert workload.source.startswith("assumed")
-
-
-def test_another_warm_up_is_not_that_of_the_recorded_run() -> None:
-    assert expect_workload(recipe("wordle")).source == "lengths of a recorded run of wordle"
-    assert "recorded" not in expect_workload(recipe("wordle", "--warmup.max_steps", "1")).source
 
 
 @pytest.mark.slow

@@ -1,26 +1,22 @@
 """The `plan` command: predicts the memory, disk and time of a run before anything is loaded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
 from slimrl.models.device import set_threads
 from slimrl.monitor.plots import save_figure
-from slimrl_tools.launch.pipeline import make_question
-from slimrl_tools.launch.planning import Planner, make_planner, what_is_left
 from slimrl_tools.plan.devices import Machine, find_machines
-from slimrl_tools.plan.machine import this_machine
+from slimrl_tools.plan.measure import measure, this_machine
 from slimrl_tools.plan.options import PlanOptions
-from slimrl_tools.plan.pipeline.choose import choose
-from slimrl_tools.plan.pipeline.report import curves_of, draw_pipeline, pipeline_report
-from slimrl_tools.plan.plan import Plan
-from slimrl_tools.plan.report import full_report
+from slimrl_tools.plan.pipeline import choose, curves_of, draw_pipeline, make_question, pipeline_report
+from slimrl_tools.plan.plan import Planner, make_planner, what_is_left
+from slimrl_tools.plan.report import full_report, proposals
 from slimrl_tools.system import load_note, own_memory
 
 GPUS = 1, 2, 4, 8  # sizes of the simulated pipelines by default
@@ -34,9 +30,8 @@ def run_plan(
     if isinstance(config, RLConfig) and config.resume:
         config = what_is_left(config)
         if not config.max_steps:
-            show(
-                f"Nothing is left to do: the run in {config.output_dir} has made its {resolved.config.max_steps} steps."
-            )
+            steps = resolved.config.max_steps
+            show(f"Nothing is left to do: the run in {config.output_dir} has made its {steps} steps.")
             return 0
     machines = find_machines(options.on) if options.on else []
     if options.run and not isinstance(config, RLConfig):
@@ -45,28 +40,30 @@ def run_plan(
         raise UserError(f"--run simulates GPUs of one kind, and --on names {len(machines)} machines: name one.")
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())
-    if not machines:
-        machine = this_machine(Path(config.output_dir), config.model.device)
-        if options.run:
-            return _simulate(planner, machine, options, show)
-        load = load_note(torch.get_num_threads())
-        status = _show(planner, [planner.on(machine, options.measures)], show)
-        if load:
-            show(load)
-        return status
-    # Another machine decides device and dtype anew, as `auto` does.
-    elsewhere = replace(planner, config=config.model_copy(update={"model": _model_anywhere(config)}))
+    if machines:
+        # Another machine decides device and dtype anew, as `auto` does.
+        model = config.model.model_copy(update={"device": "auto"})
+        planner = replace(planner, config=config.model_copy(update={"model": model}))
+    else:
+        machines = [this_machine(Path(config.output_dir), config.model.device)]
     if options.run:
-        return _simulate(elsewhere, machines[0], options, show)
-    return _show(elsewhere, [elsewhere.on(machine) for machine in machines], show)
-
-
-def _model_anywhere(config: RLConfig | SFTConfig) -> ModelConfig:
-    return config.model.model_copy(update={"device": "auto"})
+        return _simulate(planner, machines[0], options, show)
+    load, status = "" if options.on else load_note(torch.get_num_threads()), 0
+    for number, machine in enumerate(machines):
+        plan = planner.on(machine)
+        if options.measures and not options.on and not plan.cannot_fit:
+            plan = planner.on(machine, measure(plan))
+        found = proposals(planner, plan) if plan.tightest.may_not_fit else []
+        for line in [*[""] * (number > 0), *full_report(plan, found)]:
+            show(line)
+        status |= plan.cannot_fit
+    if load:
+        show(load)
+    return status
 
 
 def _simulate(planner: Planner, machine: Machine, options: PlanOptions, show: Callable[[str], None]) -> int:
-    question = make_question(planner, machine, options)
+    question = make_question(planner, machine, options.run, is_here=not options.on)
     numbers = options.gpus or ((machine.num_gpus,) if options.on and machine.num_gpus > 1 else GPUS)
     device = machine.device.name if options.on else "devices like that of the run"
     for line in pipeline_report(question, [choose(question, num) for num in numbers], device, options.price):
@@ -76,13 +73,3 @@ def _simulate(planner: Planner, machine: Machine, options: PlanOptions, show: Ca
         curves = curves_of(question)
         show(f"plot: {save_figure(draw_pipeline(curves, options.price, title), Path(options.plot))}")
     return 0
-
-
-def _show(planner: Planner, plans: Sequence[Plan], show: Callable[[str], None]) -> int:
-    for number, plan in enumerate(plans):
-        if number:
-            show("")
-        found = planner.advice(plan) if plan.tightest.may_not_fit else []
-        for line in full_report(plan, found):
-            show(line)
-    return int(any(plan.cannot_fit for plan in plans))

@@ -1,19 +1,31 @@
-"""Shows the plan of a run in two lines as it starts (`slimrl.hooks`)."""
+"""Shows the plan of a run in two lines as it starts (`slimrl.hooks`), and keeps it for the closing table."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from slimrl.config.run import RLConfig
+from slimrl.errors import UserError, describe
+from slimrl.io.files import explain_write_errors, replace_file
+from slimrl.io.run_dir import RunDir
+from slimrl.models.allocator import keep_freed_memory
+from slimrl.models.device import set_threads
 from slimrl.monitor.console import RunConsole
-from slimrl_tools.launch.planning import foretell, keep_plan
+from slimrl_tools.plan.measure import recall_speeds, this_machine
+from slimrl_tools.plan.plan import Plan, make_planner, what_is_left
+from slimrl_tools.plan.report import explain_refusal, proposals, two_lines
+from slimrl_tools.system import load_note, own_memory
 
 
 class PlanHook:
     """Prints the plan, refuses a run that cannot fit, and keeps the plan for the closing table."""
 
     def begin(self, config: RLConfig, output_dir: Path | None, note: Callable[[str, str], None]) -> None:
+        """Plan a placed run. Raises UserError if it cannot fit."""
         plan = foretell(config, note)
-        if output_dir:
+        if plan and output_dir:
             keep_plan(plan, output_dir)
 
     def end(self, output_dir: Path, step: int, console: RunConsole) -> None:
@@ -21,3 +33,53 @@ class PlanHook:
 
 
 HOOK = PlanHook()
+
+
+def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
+    """Print a plan of a placed run in two lines. Return None if `plan` is off, if the run is on a cluster, or if the
+    planner fails; a note reports that failure, and the run continues.
+
+    Raises UserError if the run cannot fit this machine, unless `plan` is `warn`.
+    """
+    left = what_is_left(config)
+    # The nodes of a cluster have other memory than this machine, and other speeds.
+    if config.plan == "off" or not left.max_steps or config.deployment.type == "ray":
+        return None
+    try:
+        plan, refusal = _foresee(left)
+        lines = two_lines(plan)
+    except UserError:
+        raise
+    except Exception as error:  # the planner may not know a config although its model can be trained
+        note(f"plan: none, as planning failed ({describe(error)}); the run goes on", "yellow")
+        return None
+    for line in lines:
+        note(line, "")
+    if load := load_note(torch.get_num_threads()):
+        note(load, "yellow")
+    if refusal and config.plan == "refuse":
+        raise UserError(refusal)
+    if refusal:
+        note(refusal, "yellow")
+    return plan
+
+
+def _foresee(config: RLConfig) -> tuple[Plan, str]:
+    """Return the plan of a placed run, and the reason to refuse it; empty if it can run."""
+    # As when the policy is loaded: set them before the first matrix product, which times this machine.
+    set_threads(config.model.num_threads)
+    keep_freed_memory()
+    planner = make_planner(config, own_memory())
+    plan = planner.on(this_machine(Path(config.output_dir), config.model.device))
+    if speeds := recall_speeds(plan):
+        plan = planner.on(plan.machine, speeds)
+    return plan, explain_refusal(plan, proposals(planner, plan)) if plan.cannot_fit else ""
+
+
+def keep_plan(plan: Plan, output_dir: Path) -> None:
+    """Write the prediction to a run's directory, which this process has opened (`launch/run_dir.py`), for the closing
+    table."""
+    times = {"step_s": round(plan.times.step_s, 3), "run_s": round(plan.times.run_s), "times": plan.speeds.source}
+    content = json.dumps({"peak_gb": round(plan.peak_gb, 3)} | times, indent=1)
+    with explain_write_errors(RunDir(output_dir).prediction):
+        replace_file(RunDir(output_dir).prediction, [content.encode()])

@@ -1,18 +1,30 @@
-"""Computes the memory of each process of a run, by part: permanent memory, and memory of one phase.
+"""Computes the bytes of a run: each part of its memory with the phase that holds it, each process, and the disk.
+
+Symbols in the formulas: b bytes of a number in the compute dtype, P weights, T tokens of a row, D hidden width, F inner
+width of the MLP, Q and K widths of queries and keys, L layers, V vocabulary. Each formula follows the allocations of
+the code named beside it.
 
 A process in which sampling and training take turns needs the larger of the two, not their sum: one reuses the memory
 that the other frees (`models/allocator.py`).
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from slimrl_tools.plan.demand import Demand
+from slimrl.config.model import LoraConfig
+from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.inference.cache import SlotCache
+from slimrl.inference.engine import PREFILL_BUDGET
+from slimrl.models.allocator import LARGE
+from slimrl.trainer.logprobs import CHUNK
 from slimrl_tools.plan.devices import RESERVED
+from slimrl_tools.plan.shape import Shape
+from slimrl_tools.plan.workload import Rows, Workload
 
 Phase = Literal["always", "sampling", "training", "saving", "scoring"]
 PHASES: tuple[Phase, ...] = ("sampling", "training", "saving", "scoring")
+FLOAT, HALF = 4, 2
 
 # Freed memory that malloc keeps on a CPU (`models/allocator.py`). Sampling frees pieces that do not all fit training's
 # needs, and the other way round: this share of the smaller of the two is allocated anew. Each step leaves further
@@ -20,6 +32,8 @@ PHASES: tuple[Phase, ...] = ("sampling", "training", "saving", "scoring")
 NOT_REUSED, HOLES, MOST_KEPT = 0.6, 0.02, 0.38
 GPU_GAPS = 0.08  # share that PyTorch's allocator on a GPU keeps in partly filled blocks
 LOADING = 60_000_000  # tokenizer, chat template, and remains of reading the weights
+TOKENIZER = 6_000_000  # beside each copy of the weights on the disk
+A_TOKEN, A_ROLLOUT = 30, 1500  # bytes of a recorded rollout: its text, ids, log-probabilities, messages, metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +43,10 @@ class Part:
     name: str
     bytes: float
     phase: Phase = "always"
+
+    def divided(self, num: int) -> "Part":
+        """Return the share of one of `num` devices."""
+        return Part(self.name, self.bytes / num, self.phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +90,13 @@ class ProcessMemory:
         return self.base + self.tensors
 
     @property
-    def slack(self) -> float:
-        """Return the bytes that its allocator keeps beside the bytes in use."""
+    def peak(self) -> float:
+        """Return the bytes that it will take, including the freed memory that its allocator keeps."""
         if self.device != "cpu":
-            return GPU_GAPS * self.tensors
+            return self.least + GPU_GAPS * self.tensors
         smaller = min(self.inside("sampling"), max(self.inside("training"), self.inside("saving")))
         holes = self.num_steps * max(self.hole, HOLES * self.inside("training"))
-        return min(MOST_KEPT * self.least, NOT_REUSED * smaller + holes)
-
-    @property
-    def peak(self) -> float:
-        """Return the bytes that it will take, including the memory that its allocator keeps."""
-        return self.least + self.slack
+        return self.least + min(MOST_KEPT * self.least, NOT_REUSED * smaller + holes)
 
 
 def process(
@@ -95,14 +108,6 @@ def process(
     return ProcessMemory(name, device, own, tuple(part for part in parts if part.bytes), *steps)
 
 
-def by_device(processes: Sequence[ProcessMemory]) -> dict[str, list[ProcessMemory]]:
-    """Group processes by device."""
-    found: dict[str, list[ProcessMemory]] = {}
-    for one in processes:
-        found.setdefault(one.device, []).append(one)
-    return found
-
-
 def at_once(processes: Sequence[ProcessMemory]) -> float:
     """Return the peak bytes of the processes on a device. Sleeping processes count only while the others sample."""
     awake = [one for one in processes if not one.sleeps]
@@ -110,54 +115,219 @@ def at_once(processes: Sequence[ProcessMemory]) -> float:
     return max(sum(one.least for one in awake), beside + sum(one.base + one.bytes_in("sampling") for one in awake))
 
 
-def training_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
-    """Return the trainer's parts beside the weights, as the share of one of `num_ranks` ranks."""
-    rows = demand.rows
-    is_one_pack = rows.num == 1 and num_ranks == 1  # ranks sum gradients in float32
-    gradients = demand.gradients(1 if is_one_pack else 2) / num_ranks
-    largest = min(rows.largest, -(-rows.tokens // num_ranks))  # packs are split if they are fewer than the ranks
-    kept, work = demand.activations(largest), demand.backward_work(largest)
-    logits = demand.logits(min(rows.largest_trained, largest), trains_head=not demand.is_adapter)
-    # In the backward pass of one pack, gradients replace activations; a second pack already finds gradients there.
-    at_start = kept + logits + (0.0 if is_one_pack else gradients)
-    at_end = 0.1 * kept + work + gradients
-    peak, starts = max(at_start, at_end), at_start >= at_end
-    held = 0.0 if starts and is_one_pack else gradients
-    rest = max(0.0, peak - held)
-    shown = min(logits if starts else work, rest)
-    parts = [
-        Part("masters of the weights (float32)", demand.masters / num_ranks),
-        Part("moments of AdamW", demand.moments / num_ranks),
-        Part("gradients", held, "training"),
-        Part("activations", rest - shown, "training"),
-        Part("logits of a chunk, gradient of the head" if starts else "backward pass of a layer", shown, "training"),
-    ]
-    if num_ranks > 1:
-        parts.append(Part("layers gathered from other ranks", demand.gathered, "training"))
-    return [*parts, Part("whole masters for a checkpoint", demand.checkpoint / num_ranks, "saving")]
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """How a process computes: bytes of a number, kind of device, and True for slimrl's CPU kernels (`models/native`)
+    and for their variant with AMX and AVX512-BF16 tiles (`has_tiles`)."""
+
+    bytes: int
+    kind: str = "cpu"
+    has_kernels: bool = True
+    has_tiles: bool = False
+
+    @property
+    def has_native(self) -> bool:
+        """Return True if slimrl's kernels compute."""
+        return self.kind == "cpu" and self.has_kernels
 
 
-def weight_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
-    """Return the policy's weights, and an adapter's."""
-    return [Part("weights", demand.weights / num_ranks), Part("adapter", demand.adapter / num_ranks)]
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The model and the sizes of a run. `rows` are the packs of a training step; `prefilled` bounds the tokens of one
+    prefill.
 
+    `num_slots` and `seq_len` belong to the engine; `num_slots` is 0 for a run without sampling. `quantized` is True if
+    it samples with one byte per weight. `references` maps names to the other models beside the policy. `scored` is the
+    number of tokens that a teacher reads at once, 0 without one. `keeps_cache` is True if the cache stays allocated
+    during training.
+    """
 
-def sampling_parts(demand: Demand, alone: bool = False) -> list[Part]:
-    """Return the engine's parts beside the weights; it holds them always if it is `alone` in its process."""
-    phase: Phase = "always" if alone else "sampling"
-    return [
-        Part("KV cache", demand.kv_cache, "always" if demand.keeps_cache else phase),
-        Part("the engine's copy of the weights", demand.engine_copies, phase),
-        Part("prefill and logits", demand.sampling_work(demand.num_slots, demand.prefilled), "sampling"),
-    ]
+    shape: Shape
+    compute: Compute
+    lora: LoraConfig
+    rows: Rows
+    seq_len: int
+    num_slots: int = 0
+    prefilled: int = 0
+    quantized: bool = False
+    recompute: bool = False
+    keeps_cache: bool = False
+    references: Mapping[str, Shape] = field(default_factory=dict)
+    scored: int = 0
 
+    @property
+    def is_adapter(self) -> bool:
+        """Return True if an adapter is trained."""
+        return self.lora.rank > 0
 
-def reference_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
-    """Return the weights of other models, and a teacher's memory while it scores."""
-    models = {name: demand.of_model(shape) for name, shape in demand.references.items()}
-    parts = [Part(name, model.weights / num_ranks) for name, model in models.items()]
-    if demand.scored:
-        scorer, num = next(iter(models.values()), demand), demand.scored
-        work = scorer.logits(num, trains_head=False) + scorer.sampling_work(1, num)
-        parts.append(Part("the teacher's scores", work, "scoring"))
-    return parts
+    @property
+    def is_fused(self) -> bool:
+        """Return True if the fused forwards compute the model (`models/forward/fused.py`)."""
+        return self.compute.has_native and self.shape.is_fused
+
+    @property
+    def num_trained(self) -> int:
+        """Return the number of trained weights."""
+        return self.shape.num_trained(self.lora)
+
+    @property
+    def weights(self) -> int:
+        """Return b P, the bytes of the module's weights."""
+        return self.compute.bytes * self.shape.weights
+
+    @property
+    def adapted(self) -> int:
+        """Return b K N, summed over the matrices with an adapter."""
+        return self.compute.bytes * sum(a * b for _, a, b in self.shape.adapter_matrices(self.lora))
+
+    @property
+    def kv_cache(self) -> int:
+        """Return 2 b L (slots + 1) C K: keys and values of each slot, and of a spare one (`inference/cache.py`). C is
+        the capacity in whole blocks."""
+        positions = SlotCache(self.num_slots, self.seq_len).capacity if self.num_slots else 0
+        return 2 * self.compute.bytes * self.shape.layers * (self.num_slots + 1) * positions * self.shape.key
+
+    @property
+    def hole(self) -> float:
+        """Return the bytes of the hole that a training step leaves in malloc's heap: two gradients of the head, from
+        its chunks and from tied embeddings, unless they are large enough for mappings of their own."""
+        gradient = 0 if self.is_adapter else self.compute.bytes * self.shape.head
+        return 2.0 * gradient if gradient < LARGE else 0.0
+
+    def weight_parts(self) -> list[Part]:
+        """Return the policy's weights, and an adapter's pairs with the merged matrices of the fused forwards
+        (`models/lora.py`)."""
+        adapter = FLOAT * self.num_trained + (self.adapted if self.is_fused else 0) if self.is_adapter else 0
+        return [Part("weights", self.weights), Part("adapter", adapter)]
+
+    def sampling_parts(self, alone: bool = False) -> list[Part]:
+        """Return the engine's parts beside the weights; it holds them always if it is `alone` in its process.
+
+        To sample on a CPU, the fused forwards store copies of all matrices and the head in reading order, with 1 byte
+        per weight if quantized. Other forwards copy nothing.
+        """
+        phase: Phase = "always" if alone else "sampling"
+        each = (1 if self.quantized else self.compute.bytes) if self.is_fused else 0
+        return [
+            Part("KV cache", self.kv_cache, "always" if self.keeps_cache else phase),
+            Part("the engine's copy of the weights", each * (self.shape.linear + self.shape.head), phase),
+            Part("prefill and logits", self._sampling_work(self.num_slots, self.prefilled), "sampling"),
+        ]
+
+    def reference_parts(self) -> list[Part]:
+        """Return the weights of other models, and a teacher's memory while it scores."""
+        parts = [Part(name, self.compute.bytes * shape.weights) for name, shape in self.references.items()]
+        if self.scored:
+            scorer = replace(self, shape=next(iter(self.references.values()), self.shape))
+            work = scorer._logits(self.scored, trains_head=False) + scorer._sampling_work(1, self.scored)
+            parts.append(Part("the teacher's scores", work, "scoring"))
+        return parts
+
+    def training_parts(self, num_ranks: int = 1) -> list[Part]:
+        """Return the trainer's parts beside the weights, as the share of one of `num_ranks` ranks (FSDP2).
+
+        A bfloat16 weight has 2 bytes more of its float32 master (`trainer/optim.py`). A checkpoint gathers all masters.
+        """
+        rows, shape, b = self.rows, self.shape, self.compute.bytes
+        is_one_pack = rows.num == 1 and num_ranks == 1  # ranks sum gradients in float32
+        gradients = self._gradients(is_one_pack) / num_ranks
+        largest = min(rows.largest, -(-rows.tokens // num_ranks))  # packs are split if they are fewer than the ranks
+        kept = self.activations(largest)
+        # The backward pass is widest in a layer's MLP, with 6 F + 4 D numbers per token.
+        work = b * largest * (6 * shape.inner + 4 * shape.hidden)
+        logits = self._logits(min(rows.largest_trained, largest), trains_head=not self.is_adapter)
+        # In the backward pass of one pack, gradients replace activations; a second pack already finds gradients there.
+        at_start = kept + logits + (0.0 if is_one_pack else gradients)
+        at_end = 0.1 * kept + work + gradients
+        peak, starts = max(at_start, at_end), at_start >= at_end
+        held = 0.0 if starts and is_one_pack else gradients
+        rest = max(0.0, peak - held)
+        shown = min(logits if starts else work, rest)
+        # A rank holds other ranks' weights outside of the layers, and of two layers (`trainer/fsdp.py`).
+        gathered = b * (shape.weights - shape.linear + 2 * shape.linear // shape.layers) * (num_ranks > 1)
+        masters = HALF * self.num_trained * (b == HALF and not self.is_adapter)
+        return [
+            Part("masters of the weights (float32)", masters / num_ranks),
+            Part("moments of AdamW", 2 * FLOAT * self.num_trained / num_ranks),
+            Part("gradients", held, "training"),
+            Part("activations", rest - shown, "training"),
+            Part(
+                "logits of a chunk, gradient of the head" if starts else "backward pass of a layer", shown, "training"
+            ),
+            Part("layers gathered from other ranks", gathered, "training"),
+            Part("whole masters for a checkpoint", FLOAT * self.num_trained / num_ranks, "saving"),
+        ]
+
+    def activations(self, num_tokens: int) -> int:
+        """Return the bytes that a forward keeps for the backward pass of a row of T tokens.
+
+        The fused training forward (`models/forward/training.py`) keeps in each layer the inputs of attention and of the
+        MLP (2 D), queries and the attention's output (2 Q), keys and values (2 K), and a float32 number for each of two
+        norms and for each head; Qwen3's norms of heads keep queries and keys once more. Without the tile kernels
+        attention keeps its numbers in float32. Other forwards keep the tensors that autograd saves for the module's own
+        operations (`Shape.saved`). With `recompute` each layer keeps its input, and one layer at a time the rest.
+        """
+        shape, b = self.shape, self.compute.bytes
+        inputs = b * shape.hidden
+        if self.is_fused:
+            heads = 2 * shape.query + 2 * shape.key
+            attention = b * heads if self.compute.has_tiles else FLOAT * heads + (b < FLOAT) * b * shape.query
+            norms = (b * (shape.query + shape.key) + FLOAT * shape.heads) if shape.family == "qwen3" else 0
+            layer = 2 * inputs + attention + norms + FLOAT * (2 + shape.heads)
+        else:
+            # In bfloat16 about half of the saved bytes are float32 numbers of norms, so float32 does not double them.
+            saved = shape.saved or HALF * shape.layers * (16 * shape.hidden + 4 * shape.query + 4 * shape.inner)
+            layer = int(saved / shape.layers * (1.0 if b == HALF else 1.5))
+        kept = (shape.layers * inputs + layer) if self.recompute else shape.layers * layer
+        return num_tokens * (kept + 4 * inputs)
+
+    def disk_parts(self, config: RLConfig | SFTConfig, workload: Workload) -> Iterator[Part]:
+        """Yield the largest use of the disk: `ckpt.keep` checkpoints of 12 bytes per trained weight and as many copies
+        of the weights, plus one of each while it is written, the weights named `best`, and every rollout. A warm-up
+        keeps its own."""
+        checkpoint = 3 * FLOAT * self.num_trained
+        adapter = FLOAT * self.num_trained if self.is_adapter else 0  # beside the weights that it is merged into
+        weights = self.weights + TOKENIZER + adapter
+
+        def num_kept(steps: int) -> int:
+            # One is written before the oldest is deleted.
+            written = 1 + (steps - 1) // config.ckpt.interval_steps if config.ckpt.interval_steps else 1
+            return min(config.ckpt.keep + 1, written)
+
+        num = num_kept(config.max_steps)
+        yield Part(f"{num} checkpoints", num * checkpoint)
+        yield Part(f"{num + 1} x weights", (num + 1) * weights)
+        if isinstance(config, SFTConfig):
+            return
+        if steps := config.warmup.max_steps:
+            yield Part("checkpoints and weights of the warm-up", num_kept(steps) * (checkpoint + weights))
+        evaluated = 3 * config.eval.num_examples * len(config.eval.temperatures)
+        rollouts = config.max_steps * workload.num + evaluated
+        yield Part("rollouts", rollouts * (A_ROLLOUT + A_TOKEN * workload.mean_length))
+
+    def _gradients(self, is_one_pack: bool) -> int:
+        """Return the bytes of a whole step's gradients: 4 per trained weight once a second pack is added to the first.
+
+        With one pack they have the compute dtype, except for the head: gradients of its chunks and of tied embeddings
+        add up in float32.
+        """
+        if self.is_adapter or not is_one_pack:
+            return FLOAT * self.num_trained
+        return self.compute.bytes * (self.num_trained - self.shape.head) + FLOAT * self.shape.head
+
+    def _logits(self, num_tokens: int, trains_head: bool) -> int:
+        """Return the bytes of a token chunk's logits and of the head's gradient, b V D (`trainer/logprobs.py`).
+
+        The CPU kernel overwrites the logits with their gradient, b V. PyTorch's operations make two float32 copies
+        beside them.
+        """
+        b = self.compute.bytes
+        each = b if self.compute.has_native else b + 2 * FLOAT
+        return min(CHUNK, num_tokens) * self.shape.vocab * each + (b * self.shape.head if trains_head else 0)
+
+    def _sampling_work(self, num_slots: int, num_prefilled: int) -> int:
+        """Return the larger of two peaks of an engine step: a prefill of at most 4,096 tokens, 3 F + 4 D + 2 Q + 2 K
+        numbers each, or the logits of all slots with a float32 copy."""
+        shape, b = self.shape, self.compute.bytes
+        widths = 3 * shape.inner + 4 * shape.hidden + 2 * shape.query + 2 * shape.key
+        return max(b * min(PREFILL_BUDGET, num_prefilled) * widths, num_slots * shape.vocab * (b + FLOAT))

@@ -3,13 +3,18 @@
 import math
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from slimrl.config.reading.flags import names_section
+from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
+from slimrl.io.invocation import HELP, show
+from slimrl.launch.start import run_command
+from slimrl.plugins import call
+from slimrl_tools.plan.devices import find_machines
 
-HELP = """\
+PAGE = """\
 usage: slimrl plan @ FILE [--key VALUE ...] [--on DEVICES] [--no-measure]
        slimrl plan @ FILE [--key VALUE ...] --run DIR [--gpus N,...] [--on DEVICE] [--price P] [--plot FILE]
 
@@ -51,21 +56,13 @@ nothing), and sets the numbers beside the truth in its closing table. docs/plan.
   slimrl plan @ examples/wordle/rl.toml --run outputs/wordle --orchestrator.batch_size 1024 --on h100 --plot plan.png
 """
 
-
 MOST_GPUS = 10_000
-VALUES = {  # the options with a value, and its form
-    "--on": "devices must follow, as in `--on rtx3090x1,h100x8`",
-    "--run": "the output_dir of a recorded `rl` run must follow, as in `--run outputs/wordle`",
-    "--gpus": f"numbers of GPUs from 1 to {MOST_GPUS:,} must follow, as in `--gpus 2,4,8`",
-    "--price": "the money for a GPU-hour must follow, as in `--price 2.5`",
-    "--plot": "the file to draw must follow, as in `--plot pipeline.png`",
-}
 OF_RUN = "--gpus", "--price", "--plot"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """The options of `plan` beside the settings of a run, as HELP describes them. `on` is empty for this machine, and
+    """The options of `plan` beside the settings of a run, as PAGE describes them. `on` is empty for this machine, and
     `run` if no pipeline is simulated."""
 
     on: str = ""
@@ -76,34 +73,67 @@ class PlanOptions:
     plot: str = ""
 
 
+def run_plan_words(argv: Sequence[str]) -> int:
+    """Run the `plan` command with these words. Returns the exit status. Raises UserError."""
+    if HELP & {*argv}:
+        return show(PAGE)
+    words, options = read_options(argv)
+    if options.on:
+        find_machines(options.on)  # rejects an unknown name
+    # Only files of `sft` have a section `data`.
+    is_sft = names_section(words, "data") and not names_section(words, "orchestrator")
+    config_class: type[Any] = SFTConfig if is_sft else RLConfig
+    start = "slimrl_tools.commands.plan:run_plan"
+    return run_command(config_class, words, lambda resolved: int(call(start, resolved, options)), name="plan")
+
+
 def read_options(argv: Sequence[str]) -> tuple[list[str], PlanOptions]:
     """Separate the settings of the run from the options; return both. Raises UserError for a wrong value."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
-    for name in VALUES:
-        parser.add_argument(name, nargs="?", const="")
+    for name, (read, form) in VALUES.items():
+        parser.add_argument(name, nargs="?", const="", type=_reader(name, read, form))
     parser.add_argument("--no-measure", "--no_measure", dest="measures", action="store_false")
     known, rest = parser.parse_known_args(argv)
-    found = vars(known)
-    for name, text in VALUES.items():
-        if found.get(name[2:]) == "":
-            raise UserError(f"{name}: {text}.")
-    if "run" not in found and (useless := [name for name in OF_RUN if name[2:] in found]):
+    if "run" not in known and (useless := [name for name in OF_RUN if name[2:] in known]):
         raise UserError(
             f"{', '.join(useless)} can act only with --run DIR, whose episodes the pipeline is simulated with."
         )
-    read: dict[str, Callable[[str], Any]] = {"gpus": _gpus, "price": _price}
-    return rest, PlanOptions(**found | {name: read[name](found[name]) for name in read.keys() & found})
+    return rest, PlanOptions(**vars(known))
+
+
+def _reader(name: str, read: Callable[[str], Any], form: str) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError:
+            raise UserError(f"{f'{name} {text}'.strip()}: {form}.") from None
+
+    return convert
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
 
 
 def _gpus(text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= MOST_GPUS for part in parts):
-        raise UserError(f"--gpus {text}: {VALUES['--gpus']}.")
-    return tuple(dict.fromkeys(map(int, parts)))
+    numbers = tuple(dict.fromkeys(map(int, text.split(","))))
+    if not all(1 <= num <= MOST_GPUS for num in numbers):
+        raise ValueError
+    return numbers
 
 
 def _price(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < (price := float(text)) < math.inf:
-            return price
-    raise UserError(f"--price {text}: {VALUES['--price']}.")
+    if not 0 < (price := float(text)) < math.inf:
+        raise ValueError
+    return price
+
+
+VALUES: dict[str, tuple[Callable[[str], Any], str]] = {  # the options with a value, and its form
+    "--on": (_text, "devices must follow, as in `--on rtx3090x1,h100x8`"),
+    "--run": (_text, "the output_dir of a recorded `rl` run must follow, as in `--run outputs/wordle`"),
+    "--gpus": (_gpus, f"numbers of GPUs from 1 to {MOST_GPUS:,} must follow, as in `--gpus 2,4,8`"),
+    "--price": (_price, "the money for a GPU-hour must follow, as in `--price 2.5`"),
+    "--plot": (_text, "the file to draw must follow, as in `--plot pipeline.png`"),
+}

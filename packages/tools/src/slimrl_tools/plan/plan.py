@@ -1,25 +1,33 @@
-"""Plans a run on a machine: its memory, disk and time, whether it fits, and changes that would make it fit.
+"""Plans a run on a machine: its processes with their memory, its disk and time, and whether it fits."""
 
-`plan_on` depends only on settings, machine, basis and speeds: it loads and downloads nothing.
-"""
-
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import torch
+
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl_tools.plan.demand import Demand
+from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
+from slimrl.errors import UserError
+from slimrl.inference.engine import is_kept
+from slimrl.launch.placement import place_on
+from slimrl.models.native import ops
+from slimrl.trainer.checkpoint import read_progress
 from slimrl_tools.plan.devices import Machine
-from slimrl_tools.plan.disk import disk_parts
-from slimrl_tools.plan.memory import Part, ProcessMemory, at_once, by_device
-from slimrl_tools.plan.processes import compute_of, demand_of, processes_of
-from slimrl_tools.plan.served import ServedModel
-from slimrl_tools.plan.shape import Shape
+from slimrl_tools.plan.guesses import expect_workload
+from slimrl_tools.plan.memory import FLOAT, HALF, Compute, Demand, Part, ProcessMemory, at_once, process
+from slimrl_tools.plan.served import served_processes
+from slimrl_tools.plan.shape import Shape, read_shape
 from slimrl_tools.plan.timing import Speeds, Times, rough_speeds, times_of
-from slimrl_tools.plan.workload import Workload, worst_rows
+from slimrl_tools.plan.workload import Rows, Workload, worst_rows
 
 Configs = RLConfig | SFTConfig
 KEPT_FREE = 0.02  # share of a CPU's memory, for the system
+VLLM_BASE = 1_500_000_000  # of vLLM's own process beside weights and cache: its context, graphs and workspaces
+# Environments that hold more than a few megabytes in the process that plays them: Chroma, and an embedding model.
+ENVIRONMENTS = {"wiki-search": 300_000_000}
+TRAINERS = ("one process", "sft", "trainer", "trainer, rank 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +41,6 @@ class Place:
     expected: float
     most: float
     capacity: float
-
-    @property
-    def cannot_fit(self) -> bool:
-        """Return True if it cannot fit in any case."""
-        return self.least > self.capacity
 
     @property
     def may_not_fit(self) -> bool:
@@ -61,12 +64,12 @@ class Plan:
     @property
     def cannot_fit(self) -> bool:
         """Return True if a device cannot hold the peak bytes in use."""
-        return any(place.cannot_fit for place in self.places)
+        return any(place.least > place.capacity for place in self.places)
 
     @property
     def fits(self) -> bool:
         """Return True if everything is expected to fit."""
-        return not any(place.expected > place.capacity for place in self.places)
+        return all(place.expected <= place.capacity for place in self.places)
 
     @property
     def tightest(self) -> Place:
@@ -90,51 +93,70 @@ class Plan:
         return sum(part.bytes for part in self.disk)
 
 
-TRAINERS = ("one process", "sft", "trainer", "trainer, rank 0")
-
-
 @dataclass(frozen=True, slots=True)
-class Basis:
-    """The inputs of a plan beside settings and machine: the model's shape, the rollouts of a step, the bytes of a
-    process with PyTorch and transformers, and the models that other programs serve to the run."""
+class Planner:
+    """The inputs of a run's plans: its settings, the model's shape, the rollouts of a step, and the bytes of a process
+    with PyTorch and transformers. A plan loads and downloads nothing."""
 
+    config: Configs
     shape: Shape
     workload: Workload
     base: float
-    served: Sequence[ServedModel] = ()
+
+    def on(self, machine: Machine, speeds: Speeds | None = None) -> Plan:
+        """Plan the run on a machine, where `auto` is resolved. Without `speeds`, estimate them."""
+        return self.placed(place_for(self.config, machine), machine, speeds)
+
+    def placed(self, config: Configs, machine: Machine, speeds: Speeds | None = None) -> Plan:
+        """Plan placed settings on a machine."""
+        micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
+        beside = served_processes(config, "cuda:0" if machine.num_gpus else "cpu")
+
+        def processes(demand: Demand) -> dict[str, list[ProcessMemory]]:
+            by_device: dict[str, list[ProcessMemory]] = {}
+            for one in [*processes_of(config, demand, self.base), *beside]:
+                by_device.setdefault(one.device, []).append(one)
+            return by_device
+
+        def place(device: str, found: Sequence[ProcessMemory], worst: Sequence[ProcessMemory]) -> Place:
+            is_cpu = device == "cpu"
+            capacity = machine.memory * (1 - KEPT_FREE) if is_cpu else machine.device_at(device).memory
+            # Processes on one GPU have a context each, which `ProcessMemory.base` counts.
+            expected, most = (at_once(some) + sum(one.peak - one.least for one in some) for some in (found, worst))
+            return Place(device, tuple(found), at_once(found), expected, max(expected, most), capacity)
+
+        demand = demand_of(config, self.shape, self.workload.rows(micro), machine)
+        worst = processes(demand_of(config, self.shape, worst_rows(config), machine))
+        places = tuple(place(device, found, worst[device]) for device, found in processes(demand).items())
+        known = speeds or rough_speeds(demand, machine.device, self.workload)
+        times, disk = times_of(config, demand, self.workload, known), [*demand.disk_parts(config, self.workload)]
+        return Plan(config, machine, demand, self.workload, places, disk, times, known)
 
 
-def plan_on(config: Configs, machine: Machine, basis: Basis, speeds: Speeds | None = None) -> Plan:
-    """Plan a placed run on a machine. Without `speeds`, estimate them."""
-    workload = basis.workload
-    compute = compute_of(config, machine)
-    micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
-    demand = demand_of(config, basis.shape, compute, workload.rows(micro), machine)
-    worst = demand_of(config, basis.shape, compute, worst_rows(config), machine)
-    beside = [one for model in basis.served for one in model.processes("cuda:0" if machine.num_gpus else "cpu")]
-    found = [*processes_of(config, demand, basis.base), *beside]
-    at_worst = by_device([*processes_of(config, worst, basis.base), *beside])
-    places = [_place(device, processes, at_worst[device], machine) for device, processes in by_device(found).items()]
-    known = speeds or rough_speeds(demand, machine.device, workload)
-    times = times_of(config, demand, workload, known)
-    disk = disk_parts(config, demand, workload)
-    return Plan(config, machine, demand, workload, tuple(places), disk, times, known)
+def make_planner(config: Configs, base: float) -> Planner:
+    """Return the planner of a run. Raises UserError for a model without an accessible config."""
+    shape = read_shape(config.model.name, config.model.lora)
+    return Planner(config, shape, expect_workload(config), base)
 
 
-def _place(device: str, processes: Sequence[ProcessMemory], worst: Sequence[ProcessMemory], machine: Machine) -> Place:
-    capacity = machine.memory * (1 - KEPT_FREE) if device == "cpu" else machine.device_at(device).memory
-    # Processes on one GPU have a context each, which `ProcessMemory.base` counts.
-    expected, most = (at_once(some) + sum(one.slack for one in some) for some in (processes, worst))
-    return Place(device, tuple(processes), at_once(processes), expected, max(expected, most), capacity)
+def place_for(config: Configs, machine: Machine) -> Configs:
+    """Return the settings with `auto` resolved for a machine."""
+    return config if isinstance(config, SFTConfig) else place_on(config, machine.num_gpus, lambda text: None)
 
 
-def saving_of(plan: Plan, changed: Plan) -> float:
-    """Return the bytes that a change saves on the tightest device."""
-    before, after = plan.tightest, {place.device: place for place in changed.places}
-    return before.expected - after[before.device].expected if before.device in after else 0.0
+def what_is_left(config: RLConfig) -> RLConfig:
+    """Return the settings with only the remaining steps of a resumed run."""
+    try:
+        progress = read_progress(Path(config.output_dir)) if config.resume else None
+    except UserError:  # the checkpoint is damaged; resuming the run will put it aside
+        progress = None
+    if progress is None:
+        return config
+    warmup = config.warmup.model_copy(update={"max_steps": 0})
+    return config.model_copy(update={"max_steps": max(0, config.max_steps - progress.step), "warmup": warmup})
 
 
-def with_settings(config: Configs, changes: Mapping[str, object]) -> Configs:
+def with_settings(config: Configs, changes: dict[str, object]) -> Configs:
     """Return the settings with other values at dotted keys."""
 
     def replaced(config: Any, path: Sequence[str], value: object) -> Any:
@@ -144,3 +166,127 @@ def with_settings(config: Configs, changes: Mapping[str, object]) -> Configs:
     for key, value in changes.items():
         config = replaced(config, key.split("."), value)
     return config
+
+
+def compute_of(config: Configs, machine: Machine) -> Compute:
+    """Return how a run computes on a machine: in the dtype of the settings, or by default in the faster one there."""
+    device, dtype = machine.device, config.model.dtype
+    on_cpu = device.kind == "cpu" or config.model.device == "cpu"
+    is_half = device.has_bfloat16 if dtype == "auto" else dtype == "bfloat16"
+    like = torch.empty(0, dtype=torch.bfloat16 if is_half else torch.float32)
+    here = on_cpu and ops.available(like)
+    return Compute(HALF if is_half else FLOAT, "cpu" if on_cpu else "cuda", here, here and ops.has_tiles(like))
+
+
+def training_device(config: Configs, compute: Compute) -> str:
+    """Return the device that a placed run trains on, such as `cpu` or `cuda:1`; the first of several."""
+    if compute.kind == "cpu":
+        return "cpu"
+    if isinstance(config, RLConfig) and config.trainer_gpu_ids:
+        return f"cuda:{config.trainer_gpu_ids[0]}"
+    return config.model.device if config.model.device.startswith("cuda:") else "cuda:0"
+
+
+def demand_of(config: Configs, shape: Shape, rows: Rows, machine: Machine) -> Demand:
+    """Return the demand of a run with packs like `rows` in each step."""
+    compute, lora = compute_of(config, machine), config.model.lora
+    if isinstance(config, SFTConfig):
+        return Demand(shape, compute, lora, rows, config.seq_len, recompute=config.activation_checkpointing)
+    teacher, references, scored = config.teacher, dict[str, Shape](), 0
+    named = teacher.name if isinstance(teacher, ModelTeacherConfig) else ""
+    is_reference = isinstance(teacher, ModelTeacherConfig) and not named
+    if config.trainer.loss.resolve(config.has_teacher).kl_beta or is_reference:
+        references["reference: the weights that RL begins with"] = shape
+    if named:
+        references[f"teacher {named}"] = read_shape(named)
+    if isinstance(teacher, PolicyTeacherConfig | ModelTeacherConfig):
+        scored = max(config.trainer.micro_batch_tokens, teacher.seq_len)
+    slots = config.inference.max_slots
+    demand = Demand(
+        shape,
+        compute,
+        lora,
+        rows,
+        config.seq_len,
+        num_slots=slots,
+        prefilled=min(rows.tokens, slots * config.seq_len),
+        quantized=config.inference.quantization == "int8",
+        recompute=config.trainer.activation_checkpointing,
+        references=references,
+        scored=scored,
+    )
+    device_bytes = machine.device_at(training_device(config, compute)).memory if compute.kind == "cuda" else 0
+    return replace(demand, keeps_cache=config.async_level > 0 or is_kept(demand.kv_cache, int(device_bytes)))
+
+
+def processes_of(config: Configs, demand: Demand, base: float) -> list[ProcessMemory]:
+    """Return the processes of a placed run (`launch/placement.py`). `base` counts the bytes of Python, PyTorch and
+    transformers in each."""
+    device, steps = training_device(config, demand.compute), (config.max_steps, demand.hole)
+    trained = [*demand.weight_parts(), *demand.training_parts()]
+    if isinstance(config, SFTConfig):
+        return [process("sft", device, trained, base, steps)]
+    if config.deployment.are_apart:
+        return [*_trainers(config, demand, base), *_sampler(config, demand, base), *_orchestrator(config, demand, base)]
+    others, teacher_device = demand.reference_parts(), _teacher_device(config, device)
+    parts = [*trained, *demand.sampling_parts(), *([] if teacher_device != device else others), *_environments(config)]
+    found = [process("one process", device, parts, base, steps)]
+    if teacher_device != device and others:
+        found.append(process("teacher", teacher_device, others, 0.0))
+    return found if "cpu" in (device, teacher_device) else [*found, process("host", "cpu", (), base)]
+
+
+def _environments(config: RLConfig) -> list[Part]:
+    known = {env.id.replace("_", "-") for env in config.orchestrator.env} & ENVIRONMENTS.keys()
+    return [Part(f"environment {name}", ENVIRONMENTS[name]) for name in sorted(known)]
+
+
+def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
+    """Return the ranks of the trainer, each with its shard (FSDP2)."""
+    ids = config.trainer_gpu_ids
+    num = len(ids) or config.deployment.num_trainers
+    others = [] if isinstance(config.teacher, ModelTeacherConfig) else demand.reference_parts()
+    shared = [part.divided(num) if part.phase == "always" else part for part in others]
+    parts = [*(part.divided(num) for part in demand.weight_parts()), *demand.training_parts(num), *shared]
+    devices = [f"cuda:{gpu}" for gpu in ids] or ["cpu"] * num
+    names = ["trainer"] if num == 1 else [f"trainer, rank {rank}" for rank in range(num)]
+    steps = config.max_steps, demand.hole / num
+    ranks = [process(*pair, parts, base, steps) for pair in zip(names, devices, strict=True)]
+    return ranks if not ids else [*ranks, process("trainer, host", "cpu", (), num * base)]
+
+
+def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
+    """Return the processes that sample; none if an external server samples."""
+    inference, ids, many = config.inference, config.inference_gpu_ids, config.deployment.num_samplers
+    if inference.base_url:
+        return []
+    is_vllm = inference.backend == "vllm"
+    num = max(1, len(ids) // many) if is_vllm else 1  # vLLM divides weights and cache among its GPUs
+    shared = [Part("weights", demand.weights), *demand.sampling_parts(alone=True)]
+    parts = [part.divided(num) for part in shared] + [Part("vLLM's own", VLLM_BASE)] * is_vllm
+    # The base matrices that adapters are merged into (`slimrl_serve/base_weights.py`).
+    kept = Part("matrices under the adapter", 0 if is_vllm else demand.adapted)
+    name = "vLLM" if is_vllm else "sampler"
+    if not ids:
+        return [process(name, "cpu", [*parts, kept], base)] * many
+    found = [process(name, f"cuda:{gpu}", parts, base) for gpu in ids]
+    return [*found, process("sampler, host", "cpu", [replace(kept, bytes=many * kept.bytes)], many * base)]
+
+
+def _orchestrator(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
+    """Return the process that plays episodes, and a frozen teacher if there is one."""
+    host = process("orchestrator", "cpu", _environments(config), base)
+    if not isinstance(config.teacher, ModelTeacherConfig):
+        return [host]
+    device = _teacher_device(config, "cpu" if demand.compute.kind == "cpu" else "cuda:0")
+    if device == "cpu":
+        return [process("orchestrator with the teacher", "cpu", demand.reference_parts(), base)]
+    return [host, process("teacher", device, demand.reference_parts(), base)]
+
+
+def _teacher_device(config: RLConfig, default: str) -> str:
+    if not isinstance(config.teacher, ModelTeacherConfig):
+        return default
+    if config.teacher_gpu_ids:
+        return f"cuda:{config.teacher_gpu_ids[0]}"
+    return default if config.teacher.device == "policy" else config.teacher.device

@@ -1,18 +1,87 @@
-"""Writes a plan as text: the tables of `slimrl plan`, and the two lines at the start of `rl`."""
+"""Writes a plan as text: the tables of `slimrl plan`, changes that would make it fit, and the two lines of `rl`."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from slimrl.config.run import RLConfig
-from slimrl_tools.plan.advice import Proposal
-from slimrl_tools.plan.memory import PHASES
-from slimrl_tools.plan.plan import Place, Plan
+from slimrl_tools.plan.memory import HALF, PHASES
+from slimrl_tools.plan.plan import Place, Plan, Planner, with_settings
 
 NAMES = {"always": "always", "sampling": "while sampling", "training": "while training", "saving": "while saving",
          "scoring": "while the teacher scores"}  # fmt: skip
 SHOWN = 5  # proposals
 LEAST_SHOWN = 5e6  # bytes of a part
 WIDTH = 62
+RANK = 16  # of the proposed adapter
+LEAST_SAVED = 0.03e9
+SHORTEST, FEWEST_SLOTS, SMALLEST_PACK = 256, 8, 512
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Settings to change, the bytes that this saves on the tightest device, whether the run then fits, and the price of
+    the change."""
+
+    settings: dict[str, object]
+    saves: float
+    fits: bool
+    price: str
+
+    @property
+    def text(self) -> str:
+        """Return the proposal as a sentence."""
+        words = " ".join(f"--{key} {str(value).replace('True', 'true')}" for key, value in self.settings.items())
+        return f"{words} saves {self.saves / 1e9:.1f} GB{', and then it fits' if self.fits else ''} ({self.price})"
+
+
+def proposals(planner: Planner, plan: Plan) -> list[Proposal]:
+    """Return changes that save memory, largest saving first; each is planned anew. If none suffices alone, append one
+    proposal of several changes together that does."""
+
+    def proposal(settings: dict[str, object], price: str) -> Proposal:
+        changed = planner.placed(with_settings(plan.config, settings), plan.machine, plan.speeds)
+        before = plan.tightest
+        left = next((place.expected for place in changed.places if place.device == before.device), before.expected)
+        return Proposal(settings, before.expected - left, changed.fits, price)
+
+    found = [one for one in itertools.starmap(proposal, _changes(plan)) if one.saves >= LEAST_SAVED]
+    found.sort(key=lambda one: -one.saves)
+    if plan.fits or any(one.fits for one in found):
+        return found
+    settings = dict[str, object]()
+    for one in found:  # add one after the other, until the run fits
+        settings |= one.settings
+        together = proposal(dict(settings), "all together")
+        if together.fits:
+            return [*found, together]
+    return found
+
+
+def _changes(plan: Plan) -> Iterator[tuple[dict[str, object], str]]:
+    """Yield settings that may save memory, each with its price."""
+    config = plan.config
+    section, trainer = ("trainer.", config.trainer) if isinstance(config, RLConfig) else ("", config)
+    micro = trainer.micro_batch_tokens
+    if config.model.lora.rank == 0:
+        yield {"model.lora.rank": RANK}, "trains an adapter; docs/lora.md"
+    if not trainer.activation_checkpointing:
+        yield {f"{section}activation_checkpointing": True}, "training takes 1.5 times as long"
+    if micro > SMALLEST_PACK:
+        yield {f"{section}micro_batch_tokens": max(SMALLEST_PACK, micro // 2)}, "more and smaller packs"
+    if config.seq_len >= 2 * SHORTEST:
+        yield {"seq_len": config.seq_len // 2}, "episodes end sooner"
+    if plan.demand.compute.bytes > HALF:
+        is_gpu = plan.machine.device.kind == "cuda"
+        yield {"model.dtype": "bfloat16"}, "coarser" if is_gpu else "slower on a CPU without bfloat16"
+    if not isinstance(config, RLConfig):
+        return
+    if config.inference.max_slots >= 2 * FEWEST_SLOTS and not config.inference.base_url:
+        yield {"inference.max_slots": config.inference.max_slots // 2}, "sampling takes longer"
+    if config.trainer.loss.resolve(config.has_teacher).kl_beta:
+        yield {"trainer.loss.kl_beta": 0.0}, "no reference"
+    if config.async_level and config.deployment.type == "one-process":
+        yield {"max_async_level": 0}, "sampling and training in turn"
 
 
 def two_lines(plan: Plan) -> list[str]:
@@ -28,45 +97,65 @@ def two_lines(plan: Plan) -> list[str]:
     ]
 
 
-def explain_refusal(plan: Plan, found: Sequence[Proposal], setting: str) -> str:
+def explain_refusal(plan: Plan, found: Sequence[Proposal]) -> str:
     """Explain why a run is refused. Name changes to make, and the setting that lets it try."""
     place = plan.tightest
     enough = [one.text for one in found if one.fits] or [one.text for one in found]
     advice = "".join(f"\n- {text}" for text in enough[:SHOWN]) or "\n- a smaller model"
+    parts = sorted((part for one in place.processes for part in one.parts), key=lambda part: -part.bytes)
+    largest = ", ".join(f"{part.name} {_gb(part.bytes)}" for part in parts[:3])
     return (
-        f"this run cannot fit: {_device(place, plan)} has {_gb(place.capacity)}{_limit(plan, place)}, and at once are "
-        f"needed {_gb(place.least)}, of which {_largest(place)}. Nothing was loaded. `slimrl plan` with the same words "
-        f"shows all parts. Change one of these, or let it try by {setting}:{advice}"
+        f"this run cannot fit: {_capacity(plan, place)}, and at once are needed {_gb(place.least)}, of which {largest}."
+        " Nothing was loaded. `slimrl plan` with the same words shows all parts. Change one of these, or let it try by "
+        f"`--plan warn`:{advice}"
     )
 
 
-def full_report(plan: Plan, found: Sequence[Proposal]) -> list[str]:
-    """Return all lines of the report."""
-    shape, compute = plan.demand.shape, plan.demand.compute
+def full_report(plan: Plan, found: Sequence[Proposal]) -> Iterator[str]:
+    """Yield all lines of the report."""
+    shape, config, free = plan.demand.shape, plan.config, plan.machine.disk
+    is_rl = isinstance(config, RLConfig)
     trained = "an adapter" if plan.demand.is_adapter else "all weights"
-    lines = [
+    apart = isinstance(config, RLConfig) and config.deployment.are_apart
+    yield (
         f"{shape.name}: {shape.weights / 1e6:,.0f} million weights in {shape.layers} layers, "
-        f"{'bfloat16' if compute.bytes == 2 else 'float32'}, {trained} trained",
-        f"on {plan.machine.name}; {_deployment(plan)}",
-        "",
-    ]
+        f"{'bfloat16' if plan.demand.compute.bytes == HALF else 'float32'}, {trained} trained"
+    )
+    in_turn = ", sampling and training in turn" if is_rl else ""
+    yield f"on {plan.machine.name}; {'several processes' if apart else f'one process{in_turn}'}"
+    yield ""
     # The ranks of a trainer hold the same, and are shown once.
     for _, equal in itertools.groupby(plan.places, key=lambda place: (place.expected, len(place.processes))):
-        lines += _place_lines(plan, [*equal])
-    lines += ["disk", *_rows((part.name, _gb(part.bytes)) for part in plan.disk), _disk_line(plan), ""]
-    lines += _time_lines(plan)
-    lines += ["what saves memory", *(f"  {one.text}" for one in found[: SHOWN + 1])] if found else []
-    return [*lines, "", verdict(plan)]
+        yield from _place_lines(plan, [*equal])
+    yield "disk"
+    yield from (_row(part.name, part.bytes) for part in plan.disk)
+    short = ", which is not enough" if 0 < free < plan.disk_bytes else ""
+    yield _row("together", plan.disk_bytes) + (f" of {_gb(free)} free{short}" if free else "")
+    yield ""
+    times, workload = plan.times, plan.workload
+    yield f"time ({_source(plan)}; {workload.source})"
+    sampled = f", {workload.num_sampled:,.0f} of them sampled" if is_rl else ""
+    yield f"  a step has {workload.num:,.0f} conversations of {workload.mean_length:,.0f} tokens{sampled}"
+    yield from (_time_row(name, seconds) for name, seconds in times.step.items() if seconds)
+    overlaps = ", as both halves go on at once" if times.overlaps else ""
+    yield f"{_time_row('a step', times.step_s)}{overlaps}; most goes to {times.bottleneck}"
+    yield from (_time_row(name, seconds) for name, seconds in times.run.items() if seconds)
+    yield _time_row("to the end", times.run_s)
+    yield ""
+    if found:
+        yield "what saves memory"
+        yield from (f"  {one.text}" for one in found[: SHOWN + 1])
+    yield ""
+    yield verdict(plan)
 
 
 def verdict(plan: Plan) -> str:
     """Return a sentence on whether the run fits."""
     place = plan.tightest
-    has = f"{_device(place, plan)} has {_gb(place.capacity)}{_limit(plan, place)}"
     if plan.cannot_fit:
-        return f"It does not fit: {has}."
+        return f"It does not fit: {_capacity(plan, place)}."
     if not plan.fits:
-        return f"It may not fit: {_gb(place.expected)} are expected, {has}."
+        return f"It may not fit: {_gb(place.expected)} are expected, {_capacity(plan, place)}."
     if place.may_not_fit:
         return f"It fits, but not if every conversation fills seq_len: then {_gb(place.most)} are needed."
     return "It fits."
@@ -77,38 +166,20 @@ def _place_lines(plan: Plan, places: Sequence[Place]) -> Iterator[str]:
     yield f"memory of {_device(place, plan)}" + "".join(f" and of {one.device}" for one in places[1:])
     for one in place.processes:
         yield f"  {one.name}"
-        base = "CUDA context and kernels" if one.device != "cpu" else "Python, PyTorch, transformers"
-        rows = [(base, _gb(one.base))] if one.base else []
+        if one.base:
+            yield "  " + _row(
+                "CUDA context and kernels" if one.device != "cpu" else "Python, PyTorch, transformers", one.base
+            )
         for phase in ("always", *PHASES):
-            parts = [part for part in one.parts if part.phase == phase and part.bytes >= LEAST_SHOWN]
             note = "" if phase == "always" else f" ({NAMES[phase]})"
-            rows += [(f"{part.name}{note}", _gb(part.bytes)) for part in parts]
-        yield from (f"  {row}" for row in _rows(rows))
+            parts = [part for part in one.parts if part.phase == phase and part.bytes >= LEAST_SHOWN]
+            yield from ("  " + _row(f"{part.name}{note}", part.bytes) for part in parts)
         if one.parts and one.base:  # for other programs the parts are complete
-            yield f"    {'most at once, ' + NAMES[one.widest]:<{WIDTH}}{_gb(one.least):>10}"
-            yield f"    {'with what the allocator keeps':<{WIDTH}}{_gb(one.peak):>10}"
-    yield f"  {'expected':<{WIDTH + 2}}{_gb(place.expected):>10} of {_gb(place.capacity)}{_limit(plan, place)}"
+            yield "  " + _row(f"most at once, {NAMES[one.widest]}", one.least)
+            yield "  " + _row("with what the allocator keeps", one.peak)
+    yield f"{_row('expected', place.expected, 2)} of {_gb(place.capacity)}{_limit(plan, place)}"
     if place.most > place.expected:
-        yield f"  {'at most, if every conversation fills seq_len':<{WIDTH + 2}}{_gb(place.most):>10}"
-    yield ""
-
-
-def _disk_line(plan: Plan) -> str:
-    free = f" of {_gb(plan.machine.disk)} free" if plan.machine.disk else ""
-    short = ", which is not enough" if 0 < plan.machine.disk < plan.disk_bytes else ""
-    return f"  {'together':<{WIDTH}}{_gb(plan.disk_bytes):>10}{free}{short}"
-
-
-def _time_lines(plan: Plan) -> Iterator[str]:
-    times, workload = plan.times, plan.workload
-    yield f"time ({_source(plan)}; {workload.source})"
-    sampled = f", {workload.num_sampled:,.0f} of them sampled" if isinstance(plan.config, RLConfig) else ""
-    yield f"  a step has {workload.num:,.0f} conversations of {workload.mean_length:,.0f} tokens{sampled}"
-    yield from _rows((name, _duration(seconds)) for name, seconds in times.step.items() if seconds)
-    overlaps = ", as both halves go on at once" if times.overlaps else ""
-    yield f"  {'a step':<{WIDTH}}{_duration(times.step_s):>10}{overlaps}; most goes to {times.bottleneck}"
-    yield from _rows((name, _duration(seconds)) for name, seconds in times.run.items() if seconds)
-    yield f"  {'to the end':<{WIDTH}}{_duration(times.run_s):>10}"
+        yield _row("at most, if every conversation fills seq_len", place.most, 2)
     yield ""
 
 
@@ -119,15 +190,12 @@ def _source(plan: Plan) -> str:
     return plan.speeds.source + (", without the C++ kernels" if lacks_kernels else "")
 
 
-def _rows(rows: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"  {name:<{WIDTH}}{value:>10}" for name, value in rows]
+def _time_row(name: str, seconds: float) -> str:
+    return f"  {name:<{WIDTH}}{_duration(seconds):>10}"
 
 
-def _deployment(plan: Plan) -> str:
-    config = plan.config
-    if not isinstance(config, RLConfig):
-        return "one process"
-    return "several processes" if config.deployment.are_apart else "one process, sampling and training in turn"
+def _row(name: str, num_bytes: float, wider: int = 0) -> str:
+    return f"  {name:<{WIDTH + wider}}{_gb(num_bytes):>10}"
 
 
 def _device(place: Place, plan: Plan) -> str:
@@ -140,9 +208,8 @@ def _limit(plan: Plan, place: Place) -> str:
     return f", by {plan.machine.limit}" if plan.machine.limit and place.device == "cpu" else ""
 
 
-def _largest(place: Place) -> str:
-    parts = sorted((part for one in place.processes for part in one.parts), key=lambda part: -part.bytes)
-    return ", ".join(f"{part.name} {_gb(part.bytes)}" for part in parts[:3])
+def _capacity(plan: Plan, place: Place) -> str:
+    return f"{_device(place, plan)} has {_gb(place.capacity)}{_limit(plan, place)}"
 
 
 def _gb(num_bytes: float) -> str:

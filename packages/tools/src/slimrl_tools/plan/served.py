@@ -1,27 +1,20 @@
 """Estimates the memory of language models that other programs serve on this machine: judges, partners, HTTP teachers.
 
-A model's size is known from its server, or else from its name. The server is asked with GET requests that load nothing
-and cost nothing. A server on another machine is not asked, and takes no memory here.
+The name of a model determines its size. A server on another machine takes no memory here.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.config.teacher import ServerTeacherConfig
-from slimrl.errors import UserError
-from slimrl.io.http import Peer, ask_once, list_models
 from slimrl.io.urls import is_http_url, is_this_machine
 from slimrl_tools.plan.memory import Part, ProcessMemory
 
-TIMEOUT_S = 0.5
-# Exceptions that parsing an arbitrary reply may raise: a plan must not fail on them.
-FAULTS = (LookupError, TypeError, AttributeError, StopIteration, ValueError)
 RUNTIME = 500_000_000  # a cache for some thousand tokens, buffers and the program: docs/plan.md
 # Bits per weight by a mark in the name: llama.cpp's K-quants with their scales, and formats of files for GPUs.
 BITS = {"fp16": 16.0, "f16": 16.0, "mxfp4": 4.25, "gpt-oss": 4.25,
@@ -30,43 +23,29 @@ BITS = {"fp16": 16.0, "f16": 16.0, "mxfp4": 4.25, "gpt-oss": 4.25,
 NAMED = re.compile(r"(?<![a-z0-9.])(?:(\d{1,2})x)?(\d{1,4}(?:\.\d{1,2})?)([bm])(?![a-z])", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """A model that a run uses through a server on this machine. `bytes` is the size of its weights, 0 if unknown, and
-    `source` the origin of this size. A model that `sleeps` frees its GPU for training."""
-
-    role: str
-    name: str
-    base_url: str
-    bytes: float
-    source: str
-    sleeps: bool = False
-
-    def processes(self, device: str) -> list[ProcessMemory]:
-        """Return the memory of its server on a device, and in main memory while it sleeps."""
-        title = f"{self.role} {self.name} at {self.base_url}"
-        if not self.bytes:
-            return [ProcessMemory(f"{title}: its size is not known, and not counted", device, 0.0, ())]
-        weights = Part(f"{self.role}: weights, {self.source}", self.bytes)
-        sleeps = self.sleeps and device != "cpu"
-        awake = ProcessMemory(
-            title, device, 0.0, (weights, Part(f"{self.role}: cache, buffers", RUNTIME)), sleeps=sleeps
-        )
-        return [awake, ProcessMemory(f"{title}, asleep", "cpu", 0.0, (weights,))] if sleeps else [awake]
-
-
-def served_models(config: RLConfig | SFTConfig) -> list[ServedModel]:
-    """Return the models on this machine that a run uses, each once."""
-    found = dict[tuple[str, str], ServedModel]()
-    for role, settings in _servers(config):
+def served_processes(config: RLConfig | SFTConfig, device: str) -> list[ProcessMemory]:
+    """Return the memory of the models that a run uses through servers on this machine, each once: on `device`, and of a
+    model that frees its GPU for training (`sleeps`) also in main memory."""
+    found = dict[tuple[str, str], list[ProcessMemory]]()
+    for role, settings in _servers(config) if isinstance(config, RLConfig) else ():
         base_url, name = settings.get("base_url"), settings.get("model")
         if not (isinstance(base_url, str) and isinstance(name, str) and is_http_url(base_url)):
             continue  # its environment reports the fault
-        if is_this_machine(urlsplit(base_url).hostname or "") and (base_url, name) not in found:
-            size, source = _size(base_url, name)
-            sleeps = settings.get("sleeps") is True
-            found[base_url, name] = ServedModel(role, name, base_url, size, source, sleeps)
-    return list(found.values())
+        if is_this_machine(urlsplit(base_url).hostname or ""):
+            sleeps = settings.get("sleeps") is True and device != "cpu"
+            title = f"{role} {name} at {base_url}"
+            found.setdefault((base_url, name), [*_processes(title, role, size_by_name(name), device, sleeps)])
+    return [one for processes in found.values() for one in processes]
+
+
+def _processes(title: str, role: str, size: float, device: str, sleeps: bool) -> Iterator[ProcessMemory]:
+    if not size:
+        yield ProcessMemory(f"{title}: its size is not known, and not counted", device, 0.0, ())
+        return
+    weights, rest = Part(f"{role}: weights, by its name", size), Part(f"{role}: cache, buffers", RUNTIME)
+    yield ProcessMemory(title, device, 0.0, (weights, rest), sleeps=sleeps)
+    if sleeps:
+        yield ProcessMemory(f"{title}, asleep", "cpu", 0.0, (weights,))
 
 
 def size_by_name(name: str) -> float:
@@ -76,47 +55,19 @@ def size_by_name(name: str) -> float:
     >>> [round(size_by_name(name) / 1e9, 1) for name in ("qwen2.5:7b", "Qwen/Qwen2.5-7B-Instruct", "gpt-oss")]
     [4.2, 14.0, 0.0]
     """
-    path = Path(name)
     with suppress(OSError, ValueError):  # such as a name that is too long for a file
-        if path.suffix == ".gguf" and path.is_file():
-            return float(path.stat().st_size)
+        if name.endswith(".gguf") and Path(name).is_file():
+            return float(Path(name).stat().st_size)
     if not (number := NAMED.search(name)):
         return 0.0
-    weights = int(number[1] or 1) * float(number[2]) * (1e9 if number[3] in "bB" else 1e6)
-    return weights * _bits(name.lower()) / 8
+    lower = name.lower()
+    is_gguf = "gguf" in lower or (":" in lower and "/" not in lower)
+    bits = next((bits for mark, bits in BITS.items() if mark in lower), BITS["q4"] if is_gguf else 16.0)
+    return int(number[1] or 1) * float(number[2]) * (1e9 if number[3] in "bB" else 1e6) * bits / 8
 
 
-def _bits(name: str) -> float:
-    marked = next((bits for mark, bits in BITS.items() if mark in name), 0.0)
-    is_gguf = "gguf" in name or (":" in name and "/" not in name)
-    return marked or (BITS["q4"] if is_gguf else 16.0)
-
-
-def _size(base_url: str, name: str) -> tuple[float, str]:
-    """Return the bytes of a model's weights, from its server or else its name, and their source."""
-    for ask in (_ask_llama_cpp, _ask_ollama):
-        with suppress(UserError, *FAULTS):  # without a server, or with answers in another form
-            size = ask(base_url, name)
-            if isinstance(size, int) and size > 0:
-                return float(size), "as its server says"
-    return size_by_name(name), "by its name"
-
-
-def _ask_llama_cpp(base_url: str, name: str) -> object:
-    models = list_models(base_url, "", TIMEOUT_S)
-    return next(one["meta"]["size"] for one in models if one.get("id") == name and "meta" in one)
-
-
-def _ask_ollama(base_url: str, name: str) -> object:
-    tags = f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags"
-    files = ask_once(Peer("server", base_url), tags, TIMEOUT_S)
-    return next(one["size"] for one in files["models"] if name in (one["name"], one["model"]))
-
-
-def _servers(config: RLConfig | SFTConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _servers(config: RLConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the settings of each server that a run names, with its role."""
-    if not isinstance(config, RLConfig):
-        return
     for env in config.orchestrator.env:
         tables = {key: value for key, value in env.args.items() if isinstance(value, Mapping)}
         yield from (("partner" if key == "llm" else key, value) for key, value in tables.items())

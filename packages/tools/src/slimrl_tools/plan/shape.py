@@ -26,6 +26,7 @@ from slimrl.models.packaged import CONFIGS
 from slimrl.models.resolve import find_config
 
 Matrix = tuple[str, int, int]  # the name of a linear layer in the module, its inputs and its outputs
+SHORT, LONG = 64, 128  # tokens of the rows whose difference shows the bytes that a forward keeps per token
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -34,8 +35,8 @@ class Shape:
     """The shape of a model. Widths are numbers per token and layer: `query` and `key` are summed over all heads.
 
     `matrices` are its linear layers except the head. `weights` counts all weights, tied ones once; `active` counts the
-    weights that a token is multiplied with, including the head. `saved` is the number of bytes per token that autograd
-    keeps in bfloat16 if each operation of the module saves its inputs; 0 if unknown.
+    weights that a token is multiplied with, including the head. `saved` is the number of bytes per token that the
+    module's own forward keeps for the backward pass in bfloat16; 0 if unknown.
     """
 
     name: str
@@ -49,7 +50,6 @@ class Shape:
     vocab: int
     weights: int
     active: int
-    tied: bool
     is_fused: bool
     matrices: tuple[Matrix, ...]
     saved: int = 0
@@ -82,10 +82,12 @@ class Shape:
 def read_shape(name: str, lora: LoraConfig | None = None) -> Shape:
     """Return the shape of a named model. Raises UserError if there is none, or it lacks the targets of `lora`."""
     config = read_model_config(name)
-    module = skeleton(config)
+    with torch.device("meta"):  # where tensors have shapes and no memory
+        module = build_module(config, torch.bfloat16)
+    module.tie_weights()  # transformers 5.0 leaves it out on this device
     if lora is not None and lora.rank > 0:
         target_names(module, lora.targets)
-    return shape_of(module, config, name)
+    return shape_of(module, name)
 
 
 def read_model_config(name: str) -> Any:
@@ -104,17 +106,9 @@ def read_model_config(name: str) -> Any:
         return AutoConfig.from_pretrained(directory, trust_remote_code=False)
 
 
-def skeleton(config: Any) -> Any:
-    """Return the module of a config on the meta device, where tensors have shapes and no memory. Raises UserError for
-    an architecture that is not a causal LM."""
-    with torch.device("meta"):
-        module = build_module(config, torch.bfloat16)
-    module.tie_weights()  # transformers 5.0 leaves it out on this device
-    return module
-
-
 def build_module(config: Any, dtype: torch.dtype) -> Any:
-    """Return a config's module with random weights, on PyTorch's default device. Raises UserError as `skeleton`."""
+    """Return a config's module with random weights, on PyTorch's default device. Raises UserError unless it is a causal
+    LM."""
     try:
         with refuse_fixed_attention():
             settings = {"dtype": dtype, "attn_implementation": ATTENTION, "trust_remote_code": False}
@@ -125,25 +119,24 @@ def build_module(config: Any, dtype: torch.dtype) -> Any:
     return module.eval()
 
 
-def shape_of(module: nn.Module, config: Any, name: str) -> Shape:
+def shape_of(module: Any, name: str = "") -> Shape:
     """Return the shape of a module, which may be on the meta device."""
-    causal: Any = module
-    text, settings = config.get_text_config(), vars(config.get_text_config())
-    head = causal.get_output_embeddings()
+    text = module.config.get_text_config()
+    family, settings, head = module.config.model_type, vars(text), module.get_output_embeddings()
     matrices = tuple(
         (path, layer.in_features, layer.out_features)
         for path, layer in module.named_modules()
         if isinstance(layer, nn.Linear) and layer is not head
     )
     weights = sum(parameter.numel() for parameter in module.parameters())
-    embedding = causal.get_input_embeddings().weight
-    tied = embedding is head.weight
+    embedding = module.get_input_embeddings().weight
+    unread = 0 if embedding is head.weight else embedding.numel()
     heads = _most(text.num_attention_heads)
     head_dim = _most(settings.get("head_dim") or text.hidden_size // heads)
     names = {path.split(".layers.0.", 1)[1] for path, *_ in matrices if ".layers.0." in path}
     return Shape(
         name=name,
-        family=config.model_type,
+        family=family,
         layers=int(text.num_hidden_layers),
         hidden=int(text.hidden_size),
         inner=_most(settings.get("intermediate_size") or 4 * text.hidden_size),
@@ -152,9 +145,8 @@ def shape_of(module: nn.Module, config: Any, name: str) -> Shape:
         heads=heads,
         vocab=len(head.weight),
         weights=weights,
-        active=weights - (0 if tied else embedding.numel()) - _idle(module, settings),
-        tied=tied,
-        is_fused=config.model_type in FUSED and settings.get("hidden_act") == "silu" and set(LINEARS) <= names,
+        active=weights - unread - _idle(module, settings),
+        is_fused=family in FUSED and settings.get("hidden_act") == "silu" and set(LINEARS) <= names,
         matrices=matrices,
         saved=_bytes_for_backward(module),
     )
@@ -197,32 +189,27 @@ class _Kept(torch.autograd.Function):
 
 
 def _bytes_for_backward(module: nn.Module) -> int:
-    """Return the bytes per token that the module's own forward keeps for the backward pass: the difference between rows
-    of 128 and 64 tokens, divided by 64. Return 0 if the forward needs numbers, as for a choice of experts."""
+    """Return the bytes per token that the module's own forward keeps for the backward pass, from rows of two lengths.
+    Return 0 if the forward needs numbers, as for a choice of experts."""
     if next(module.parameters()).device.type != "meta":
         return 0
     try:
-        short, long = (_bytes_of_row(module, length) for length in (64, 128))
+        return (_bytes_of_row(module, LONG) - _bytes_of_row(module, SHORT)) // (LONG - SHORT)
     except (NotImplementedError, RuntimeError, TypeError, AttributeError):
         return 0
-    return (long - short) // 64
 
 
-def _bytes_of_row(module: nn.Module, length: int) -> int:
+def _bytes_of_row(module: Any, length: int) -> int:
     weights = {_storage(parameter) for parameter in module.parameters()}
     kept: dict[int, Tensor] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        if (key := _storage(tensor)) not in weights:
-            kept[key] = tensor
-        return tensor
-
-    row = torch.empty(length, dtype=torch.long, device="meta")
+    row = torch.empty(1, length, dtype=torch.long, device="meta")
     # The mask is of ones: without one, transformers searches the positions for the starts of sequences.
-    settings = {"attention_mask": row[None], "use_cache": False, "attention_plan": _Attention()}
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        module.get_decoder()(input_ids=row[None], position_ids=row[None], **settings)  # type: ignore[operator]
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    settings = {"attention_mask": row, "use_cache": False, "attention_plan": _Attention()}
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: kept.setdefault(_storage(tensor), tensor), lambda tensor: tensor
+    ):
+        module.get_decoder()(input_ids=row, position_ids=row, **settings)
+    return sum(tensor.untyped_storage().nbytes() for key, tensor in kept.items() if key not in weights)
 
 
 def _storage(tensor: Tensor) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl_tools.plan.demand import FLOAT, HALF, Demand
 from slimrl_tools.plan.devices import Device
+from slimrl_tools.plan.memory import FLOAT, HALF, Demand
 from slimrl_tools.plan.workload import Row, Workload
 
 # Shares of a device's bandwidth and operations that are reached. "plain" is a CPU without slimrl's kernels. Shares of a

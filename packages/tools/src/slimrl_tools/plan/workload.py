@@ -1,43 +1,44 @@
 """Predicts the work of a training step: expected rollouts, as the samples that the trainer packs.
 
 Their lengths are unknown before a run. They are taken from the first source available: the rollouts of an earlier run
-in the same directory, a recorded run of the same recipe (`plan/outlines.py`), episodes of the environment's scripted
-expert (`plan/experts.py`), or an assumption. `source` names it.
+in the same directory, a recorded run of the same recipe, or guessed conversations (`plan/guesses.py`). `source` names
+it. Of recorded runs, `outlines/NAME.json` has the lengths of each rollout's parts and its common prefix, but no texts;
+`benchmarks/learning/outlines.py` makes it. A rollout is a row
+
+    [like, shared, unsampled, sampled, unsampled, sampled, ...]
+
+It shares its first `shared` tokens with the earlier rollout `like`, and its parts alternate.
 """
 
 import itertools
-import random
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl.environments.find import has_one_turn
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.trainer.fake import STALE
-from slimrl.trainer.packing import Pack, pack_samples
+from slimrl.trainer.packing import pack_samples
 from slimrl.types import Rollout, Sample
 
 MOST_TOKENS = 200_000  # in the samples that represent a batch; a larger batch is a multiple of them
-MOST_TASKS = 16  # tasks that represent a batch
-VOCABULARY = 1 << 20
-
-Tokens = tuple[list[int], list[bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Sizes of a step's packs: their number, the tokens and trained tokens of the largest, and the totals of both."""
+    """Sizes of a step's packs: their number, the tokens and trained tokens of the largest, and all tokens."""
 
     num: int
     largest: int
     largest_trained: int
     tokens: int
-    trained: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,9 @@ class Workload:
 
     @property
     def replies(self) -> list[list[int]]:
-        """Return the lengths of each rollout's replies."""
-        return [reply_lengths(sample) for sample in self.samples]
+        """Return the lengths of each rollout's replies: the contiguous runs of trained tokens."""
+        masks = [itertools.groupby(sample.loss_mask_T) for sample in self.samples]
+        return [[len([*run]) for trained, run in runs if trained] for runs in masks]
 
     @property
     def num_sampled(self) -> float:
@@ -115,8 +117,15 @@ class Workload:
         return row_of(list(prompts.values())).times(num / len(prompts))
 
     def rows(self, micro_batch_tokens: int) -> Rows:
-        """Return the packs of a step."""
-        return rows_of(pack_samples(self.samples, micro_batch_tokens, torch.device("cpu")), self.multiple)
+        """Return the packs of a step. Each pack of the samples represents `multiple` packs."""
+        packs = pack_samples(self.samples, micro_batch_tokens, torch.device("cpu"))
+        lengths = [len(pack.token_ids_T) for pack in packs]
+        return Rows(
+            num=max(len(packs), round(self.multiple * len(packs))),
+            largest=max(lengths),
+            largest_trained=max(len(pack.source_N) for pack in packs),
+            tokens=round(self.multiple * sum(lengths)),
+        )
 
 
 def row_of(samples: Sequence[Sample]) -> Row:
@@ -125,35 +134,29 @@ def row_of(samples: Sequence[Sample]) -> Row:
     return Row(len(pack.token_ids_T), len(pack.source_N), float((pack.positions_T + 1).sum()))
 
 
-def rows_of(packs: Sequence[Pack], multiple: float = 1.0) -> Rows:
-    """Return the sizes of packs, each of which represents `multiple` packs."""
-    largest = max(packs, key=lambda pack: len(pack.token_ids_T))
-    return Rows(
-        num=max(len(packs), round(multiple * len(packs))),
-        largest=len(largest.token_ids_T),
-        largest_trained=max(len(pack.source_N) for pack in packs),
-        tokens=round(multiple * sum(len(pack.token_ids_T) for pack in packs)),
-        trained=round(multiple * sum(len(pack.source_N) for pack in packs)),
-    )
-
-
 def worst_rows(config: RLConfig | SFTConfig) -> Rows:
     """Return the packs of a step in which every conversation fills `seq_len` and none has a common prefix."""
     batch = config.orchestrator.batch_size if isinstance(config, RLConfig) else config.batch_size
     micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
     tokens, largest = batch * config.seq_len, max(micro, config.seq_len)
-    return Rows(-(-tokens // largest), min(tokens, largest), min(tokens, largest), tokens, tokens)
-
-
-def reply_lengths(sample: Sample) -> list[int]:
-    """Return the lengths of the contiguous runs of trained tokens."""
-    return [len([*run]) for trained, run in itertools.groupby(sample.loss_mask_T) if trained]
+    return Rows(-(-tokens // largest), min(tokens, largest), min(tokens, largest), tokens)
 
 
 def sample_of(token_ids: Sequence[int], mask: Sequence[bool], advantage: float = 1.0) -> Sample:
     """Return a sample with placeholder log-probabilities, marked as `STALE` so that no guard compares them."""
     num = len(token_ids)
     return Sample(tuple(token_ids), tuple(mask), (-10.0,) * num, (advantage,) * num, version=STALE)
+
+
+def few(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+    """Return the first samples, up to 200,000 tokens together."""
+    kept, num = list[Sample](), 0
+    for sample in samples:
+        num += len(sample.token_ids_T)
+        if kept and num > MOST_TOKENS:
+            break
+        kept.append(sample)
+    return tuple(kept)
 
 
 def from_earlier_run(output_dir: Path, batch_size: int) -> Workload | None:
@@ -164,8 +167,7 @@ def from_earlier_run(output_dir: Path, batch_size: int) -> Workload | None:
         except (UserError, LookupError, ValueError, TypeError):
             continue
         found = [(sample, one.has_signal) for one in records if (sample := rollout_sample(one.rollout))]
-        trained = few(sample for sample, has_signal in found if has_signal)
-        if trained:
+        if trained := few(sample for sample, has_signal in found if has_signal):
             useless = 1 - sum(has_signal for _, has_signal in found) / len(found)
             return Workload(trained, batch_size / len(trained), f"lengths of {path}", useless=useless)
     return None
@@ -178,59 +180,41 @@ def rollout_sample(rollout: Rollout) -> Sample | None:
     return sample_of(rollout.token_ids_T, rollout.loss_mask_T)
 
 
-def from_assumption(config: RLConfig | SFTConfig) -> Workload:
-    """Assume rollouts with a prompt of a quarter of `seq_len`, at most 256 tokens, and up to `max_turns` replies of
-    half of `max_tokens`, with messages of the environment of the same length. For `sft`, conversations fill half of
-    `seq_len`."""
-    batch, group = sizes_of(config)
-    rng = random.Random(0)
+def from_recorded(config: RLConfig) -> Workload | None:
+    """Return the rollouts of a recorded run with the same tasks, model and sampling; None if there is none, or
+    `seq_len` would truncate its rollouts."""
+    asked = subject_of(config)
+    for path in (files("slimrl_tools.plan") / "outlines").iterdir():
+        recorded = json.loads(path.read_text(encoding="utf-8"))
+        longest = max(sum(parts) for _, _, *parts in recorded["rollouts"])
+        has_room = config.seq_len == recorded["seq_len"] or longest < min(config.seq_len, recorded["seq_len"])
+        if recorded["subject"] == asked and has_room:
+            samples = few(samples_of(recorded["rollouts"]))
+            multiple = config.orchestrator.batch_size / len(samples)
+            source = f"lengths of a recorded run of {recorded['recipe']}"
+            return Workload(samples, multiple, source, recorded["env_s"], useless=recorded["useless"])
+    return None
 
-    def some(num: int) -> list[int]:
-        return [rng.randrange(VOCABULARY) for _ in range(num)]
 
-    if isinstance(config, SFTConfig):
-        half = max(1, config.seq_len // 4)
-        conversation = [False] * half + [True] * half
-        samples = few(sample_of(some(2 * half), conversation) for _ in range(batch))
-        return Workload(samples, batch / len(samples), "assumed: conversations of half of seq_len, half of it replies")
+def subject_of(config: RLConfig) -> dict[str, Any]:
+    """Return the settings that determine the lengths of rollouts."""
     episodes = config.orchestrator
-    reply = max(1, episodes.sampling.max_tokens // 2)
-    prompt = max(1, min(256, config.seq_len // 4))
-    most = 1 if all(has_one_turn(env.id, env.args) for env in episodes.env) else episodes.max_turns
-    turns = max(1, min(most, (config.seq_len - prompt) // (2 * reply)))
-    mask = [False] * prompt + ([True] * reply + [False] * reply) * (turns - 1) + [True] * reply
-    played = [(some(len(mask)), mask) for _ in range(min(max(1, batch // group), MOST_TASKS))]
-    samples = few(in_groups([[one] for one in played], min(group, batch), config.seq_len))
-    said = f"assumed: a prompt of {prompt} tokens, {turns} replies of {reply}"
-    return Workload(samples, batch / len(samples), said)
+    return {
+        "model": config.model.name,
+        "environments": [{"id": env.id, "args": env.args} for env in episodes.env],
+        "group": episodes.rollouts_per_example,
+        "max_turns": episodes.max_turns,
+        "sampling": episodes.sampling.model_dump(mode="json"),
+        "warmup_steps": config.warmup.max_steps,
+    }
 
 
-def sizes_of(config: RLConfig | SFTConfig) -> tuple[int, int]:
-    """Return the number of rollouts in a step and in a group."""
-    if isinstance(config, RLConfig):
-        return config.orchestrator.batch_size, config.orchestrator.rollouts_per_example
-    return config.batch_size, 1
-
-
-def in_groups(played: Sequence[Sequence[Tokens]], group: int, seq_len: int) -> Iterator[Sample]:
-    """Yield groups of `group` rollouts of the same task, which take turns among the task's variants in `played`. The
-    common prefix of a group is everything before the first reply."""
-    rng = random.Random(0)
-    for number, (place, ways) in itertools.product(range(group), enumerate(played)):
-        token_ids, mask = ways[(number + place) % len(ways)]
-        if number:
-            first = mask.index(True)
-            token_ids = token_ids[:first] + [rng.randrange(VOCABULARY) for _ in token_ids[first:]]
-        if any(mask[:seq_len]):
-            yield sample_of(token_ids[:seq_len], mask[:seq_len], 1.0 if number % 2 else -1.0)
-
-
-def few(samples: Iterable[Sample]) -> tuple[Sample, ...]:
-    """Return the first samples, up to 200,000 tokens together."""
-    kept, num = list[Sample](), 0
-    for sample in samples:
-        num += len(sample.token_ids_T)
-        if kept and num > MOST_TOKENS:
-            break
-        kept.append(sample)
-    return tuple(kept)
+def samples_of(outline: Iterable[Sequence[int]]) -> list[Sample]:
+    """Return samples of made-up tokens with this outline."""
+    fresh, samples = itertools.count(), list[Sample]()
+    for like, shared, *parts in outline:
+        known = samples[like].token_ids_T[:shared] if shared else ()
+        tokens = [*known, *itertools.islice(fresh, sum(parts) - shared)]
+        mask = [place % 2 == 1 for place, length in enumerate(parts) for _ in range(length)]
+        samples.append(sample_of(tokens, mask, 1.0 if len(samples) % 2 else -1.0))
+    return samples

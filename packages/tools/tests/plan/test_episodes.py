@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from packages.tools.tests.plan.pipeline.made import group, uneven
+from packages.tools.tests.plan.made import group, uneven
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Rollout, StopReason
-from slimrl_tools.plan.pipeline.episodes import (
-    PlayedEpisode,
-    PlayedTurn,
+from slimrl_tools.plan.episodes import (
     RecordedEpisodes,
+    Turn,
     episode_of,
     group_of,
     read_episodes,
@@ -52,16 +51,15 @@ def write(run_dir: Path, step: int, draws: int, env_s: tuple[float, ...] = (0.0,
 
 def test_an_episode_has_what_was_read_sampled_and_waited_for_in_each_turn() -> None:
     played = episode_of(rollout([5, 6, 7, 8, 9, 5, 10, 7, 11, 9], "0001100011", (0.25, 0.5, 2.0)))
-    assert played == PlayedEpisode(0.25, (PlayedTurn(3, 2, 0.5), PlayedTurn(3, 2, 2.0)))
-    assert played.sampled == 4
+    assert played == (Turn(0, 0, 0.25), Turn(3, 2, 0.5), Turn(3, 2, 2.0))
     # A run from before times were kept.
-    assert episode_of(rollout([1, 2, 3], "001")) == PlayedEpisode(0.0, (PlayedTurn(2, 1, 0.0),))
+    assert episode_of(rollout([1, 2, 3], "001")) == (Turn(0, 0, 0.0), Turn(2, 1, 0.0))
 
 
 def test_an_episode_that_failed_is_played_as_far_as_it_came_and_not_trained() -> None:
     whole, broken = rollout([1, 2, 3, 4], "0011"), rollout([1, 2, 3], "001", (0.5,), "environment_timeout")
     played = group_of([RolloutRecord(one, (), "") for one in (whole, broken)])
-    assert [episode.sampled for episode in played.episodes] == [2, 1]
+    assert [episode[1].sampled for episode in played.episodes] == [2, 1]
     assert played.row == Row(3, 2, 6)
 
 
@@ -83,9 +81,9 @@ def test_groups_are_read_from_a_runs_files(tmp_path: Path) -> None:
         (tmp_path / "rollouts" / name).write_text("{}\n")  # not files of rollouts
     episodes = read_episodes(tmp_path, first=1)
     assert len(episodes.groups) == 8
-    assert episodes.useless == 0.5
-    assert episodes.groups[0].episodes[0].turns == (PlayedTurn(2, 2, 1.5),)
-    assert (episodes.mean, episodes.longest, episodes.knows_env_s) == (2.0, 2, True)
+    assert [group.has_signal for group in episodes.groups] == 4 * [True, False]
+    assert episodes.groups[0].episodes[0] == (Turn(0, 0, 0.0), Turn(2, 2, 1.5))
+    assert episodes.knows_env_s
     assert "step_000001.jsonl to step_000002.jsonl" in episodes.source
 
 
@@ -96,13 +94,13 @@ def test_a_seed_decides_which_groups_are_drawn() -> None:
     # A group of another size is drawn from the episodes of a recorded one.
     drawn = RecordedEpisodes((group([10, 20], tokens=30),), "made up").draw(0, 6, seed=0)
     assert len(drawn.episodes) == 6
-    assert {episode.sampled for episode in drawn.episodes} <= {10, 20}
+    assert {turn.sampled for _, turn in drawn.episodes} <= {10, 20}
     assert drawn.row.tokens == 90
 
 
 @pytest.mark.parametrize(
     ("draws", "line", "shown"),
-    [(0, "", "has no rollouts"), (2, "", "2 groups"), (0, '{"step": 1}\n', r"step_000001\.jsonl")],
+    [(0, "", "0 groups"), (2, "", "2 groups"), (0, '{"step": 1}\n', r"step_000001\.jsonl")],
 )
 def test_a_run_without_enough_rollouts_is_refused(tmp_path: Path, draws: int, line: str, shown: str) -> None:
     if draws:

@@ -11,11 +11,10 @@ import asyncio
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Literal
 
-from slimrl_tools.plan.pipeline.clock import Changes, now, run_simulated
-from slimrl_tools.plan.pipeline.episodes import EpisodeGroup, PlayedEpisode, RecordedEpisodes
-from slimrl_tools.plan.pipeline.placement import Costs, Placement, Recipe
-from slimrl_tools.plan.pipeline.replica import Replica, SharedDevice
+from slimrl_tools.plan.episodes import Episode, EpisodeGroup, RecordedEpisodes
+from slimrl_tools.plan.replica import Costs, Device, Recipe, Replica, VirtualLoop, now
 from slimrl_tools.plan.workload import Row
 
 LULL_S = 0.05  # without an open request, until an engine beside a trainer is paused (`inference/local_client.py`)
@@ -23,15 +22,24 @@ WARM_STEPS = 3  # in addition to the level: until the pool is full and batches r
 
 
 @dataclass(frozen=True, slots=True)
-class _StepRecord:
-    """A step: the time of its end, its seconds of training, the replicas' total computing time so far, the number of
-    trained tokens, and the ages of its groups."""
+class Placement:
+    """The devices of the parts. In `one-process`, sampling and training take turns on one device. As `processes`,
+    replicas of the sampler and ranks of the trainer have a device each, or all share one.
 
-    ended_s: float
-    trained_s: float
-    samplers_busy_s: float
-    tokens: float
-    ages: tuple[int, ...]
+    `level` is `max_async_level`, and `slots` the number of sequences that a replica decodes at once.
+    """
+
+    kind: Literal["one-process", "processes"]
+    level: int = 0
+    num_samplers: int = 1
+    num_trainers: int = 1
+    slots: int = 64
+    shares_device: bool = False
+
+    @property
+    def num_devices(self) -> int:
+        """Return the number of devices that it takes."""
+        return 1 if self.kind == "one-process" or self.shares_device else self.num_samplers + self.num_trainers
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +65,25 @@ class Outcome:
         return 3600 / self.step_s
 
     @property
-    def sampler_busy_s(self) -> float:
-        """Return the seconds of a step in which a replica computes."""
-        return (1 - self.sampler_idle) * self.step_s
-
-    @property
     def device_hours(self) -> float:
         """Return the device-hours of a step."""
         return self.placement.num_devices * self.step_s / 3600
+
+
+def simulate(
+    placement: Placement, recipe: Recipe, costs: Costs, episodes: RecordedEpisodes, steps: int = 20, seed: int = 0
+) -> Outcome:
+    """Simulate `steps` training steps after the warm-up in which the pool fills."""
+
+    async def play() -> Outcome:
+        run = _Run(placement, recipe, costs, episodes, seed)
+        warm = placement.level + WARM_STEPS
+        await (run.take_turns if placement.kind == "one-process" else run.overlap)(warm + steps)
+        return run.outcome(warm)
+
+    # Closing the runner cancels the tasks that the run leaves behind.
+    with asyncio.Runner(debug=False, loop_factory=VirtualLoop) as runner:
+        return runner.run(play())
 
 
 @dataclass(slots=True, eq=False)
@@ -86,20 +105,6 @@ class _Batch:
     sampled: int
 
 
-def simulate(
-    placement: Placement, recipe: Recipe, costs: Costs, episodes: RecordedEpisodes, steps: int = 20, seed: int = 0
-) -> Outcome:
-    """Simulate `steps` training steps after the warm-up in which the pool fills."""
-
-    async def play() -> Outcome:
-        run = _Run(placement, recipe, costs, episodes, seed)
-        warm = placement.level + WARM_STEPS
-        await (run.take_turns if placement.kind == "one-process" else run.overlap)(warm + steps)
-        return run.outcome(warm)
-
-    return run_simulated(play())
-
-
 class _Run:
     """The state of one simulated run. `version` counts the samplers' weights, `published` the trainer's newest."""
 
@@ -108,20 +113,25 @@ class _Run:
     ) -> None:
         self.placement, self.recipe, self.costs = placement, recipe, costs
         self.episodes, self.seed = episodes, seed
-        self.device = SharedDevice(costs.sharing)  # the trainer's
+        self.device = Device()  # the trainer's
         shares = placement.shares_device or placement.kind == "one-process"
-        devices = [self.device if shares else SharedDevice(costs.sharing) for _ in range(placement.num_samplers)]
+        devices = [self.device if shares else Device() for _ in range(placement.num_samplers)]
         self.replicas = [Replica(costs, placement.slots, device) for device in devices]
         slots = placement.slots * placement.num_samplers
         # The same number of episodes at once as in `launch/parts.py`.
         self.places = asyncio.Semaphore(max(slots, recipe.batch_size * (placement.level + 1) * bool(placement.level)))
         self.in_flight: list[_Group] = []
         self.finished: list[_Group] = []
-        self.changes = Changes()  # a group has finished; weights or a batch have arrived
+        self._changed = asyncio.Event()  # wakes those that wait for groups, weights or a batch
         self.version = self.published = 0
         self.batches: dict[int, _Batch] = {}
-        self.records: list[_StepRecord] = []
+        # Of each step: the time of its end, seconds of training, the replicas' computing time so far, its batch.
+        self.records: list[tuple[float, float, float, _Batch]] = []
         self.counts: Counter[str] = Counter()  # groups
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed.clear()
 
     async def take_turns(self, steps: int) -> None:
         """Run one process: sample a batch, train on it. Above level 0 episodes continue during training, and wait for
@@ -136,12 +146,12 @@ class _Run:
                 if not was_open and not engine.num_open:
                     break
             self.device.pause(True)
-            trained_s = self.costs.train_s(batch.row, self.recipe, 1)
-            await asyncio.sleep(trained_s)
+            began = now()
+            await asyncio.sleep(self.costs.train_s(batch.row, self.recipe, 1))
             self.version = step + 1
             self.device.pause(False)
-            engine.hold(self.costs.copy_s)
-            self._record(trained_s, batch)
+            engine.hold(self.costs.sampling * self.costs.speeds.copy)
+            self._record(began, batch)
 
     async def overlap(self, steps: int) -> None:
         """Run several processes: samplers, orchestrator and trainer work side by side."""
@@ -155,33 +165,33 @@ class _Run:
         """Make batches, at most one step ahead."""
         for step in range(steps):
             while self.version < step - min(1, self.placement.level):
-                await self.changes.wait()
+                await self._changed.wait()
             self.batches[step] = await self._collect(step)
-            self.changes.announce()
+            self._announce()
 
     async def _train(self, steps: int) -> None:
         for step in range(steps):
             while step not in self.batches:
-                await self.changes.wait()
+                await self._changed.wait()
             batch = self.batches.pop(step)
             await asyncio.sleep(self.costs.batch_s)
             began = now()
             await self.device.compute(self.costs.train_s(batch.row, self.recipe, self.placement.num_trainers))
             self.published = step + 1
-            self._record(now() - began, batch)
-            self.changes.announce()
+            self._record(began, batch)
+            self._announce()
 
     async def _transfer(self) -> None:
         """Send each new version of the weights to the replicas."""
         while True:
             while self.published == self.version:
-                await self.changes.wait()
+                await self._changed.wait()
             newest, seconds = self.published, self.costs.transfer_s(self.placement.num_samplers)
             for replica in self.replicas:
                 replica.hold(seconds)
             await asyncio.sleep(seconds)
             self.version = newest
-            self.changes.announce()
+            self._announce()
 
     async def _collect(self, step: int) -> _Batch:
         """Play until the batch of a step is full, or the bound of resampling is reached (`Orchestrator.collect`)."""
@@ -193,14 +203,18 @@ class _Run:
             ahead = wanted * (self.placement.level - max(0, step - self.version))
             for _ in range(num + ahead - len(self.in_flight) - len(self.finished)):
                 self._issue()
-            taken = await self._take(num)
+            # Take at least one group, oldest version first. At level 0 wait until all groups are finished.
+            while not self.finished if self.placement.level else self.in_flight:
+                await self._changed.wait()
+            self.finished.sort(key=lambda group: group.version)
+            taken, self.finished = self.finished[:num], self.finished[num:]
             looked += taken
             kept += [group for group in taken if group.played.has_signal]
         self.counts.update(trained=len(kept), dropped_useless=len(looked) - len(kept))
         return _Batch(
             sum((group.played.row for group in kept), start=Row(0, 0, 0)),
             tuple(step - group.version for group in kept),
-            sum(episode.sampled for group in looked for episode in group.played.episodes),
+            sum(turn.sampled for group in looked for episode in group.played.episodes for turn in episode),
         )
 
     def _drop_before(self, version: int) -> None:
@@ -218,35 +232,26 @@ class _Run:
             self._issue()
 
     def _issue(self) -> None:
-        played = self.episodes.draw(self.counts["started"], self.recipe.group_size, self.seed)
-        group = _Group(self.version, played)
+        group = _Group(self.version, self.episodes.draw(self.counts["started"], self.recipe.group_size, self.seed))
         group.playing = asyncio.create_task(self._play(group))
         self.counts.update(started=1)
         self.in_flight.append(group)
-
-    async def _take(self, num: int) -> list[_Group]:
-        """Return at least one and at most `num` finished groups, oldest version first. At level 0 wait until all groups
-        are finished."""
-        while not self.finished if self.placement.level else self.in_flight:
-            await self.changes.wait()
-        self.finished.sort(key=lambda group: group.version)
-        taken, self.finished = self.finished[:num], self.finished[num:]
-        return taken
 
     async def _play(self, group: _Group) -> None:
         await asyncio.gather(*(self._play_episode(group, episode) for episode in group.played.episodes))
         self.in_flight.remove(group)
         self.finished.append(group)
-        self.changes.announce()
+        self._announce()
 
-    async def _play_episode(self, group: _Group, episode: PlayedEpisode) -> None:
+    async def _play_episode(self, group: _Group, episode: Episode) -> None:
         """Play an episode on the replica with the fewest episodes; its keys and values stay there."""
+        start, *turns = episode
         async with self.places:
-            await asyncio.sleep(episode.start_s)
+            await asyncio.sleep(start.env_s)
             replica = min(self.replicas, key=lambda one: one.num_episodes)
             replica.num_episodes += 1
             try:
-                for number, turn in enumerate(episode.turns):
+                for number, turn in enumerate(turns):
                     read = 0 if number == 0 and replica in group.readers else turn.read
                     group.readers.add(replica)
                     await replica.sample(read, turn.sampled)
@@ -254,30 +259,29 @@ class _Run:
             finally:
                 replica.num_episodes -= 1
 
-    def _record(self, trained_s: float, batch: _Batch) -> None:
+    def _record(self, began: float, batch: _Batch) -> None:
         busy_s = sum(replica.busy_s for replica in self.replicas)
-        self.records.append(_StepRecord(now(), trained_s, busy_s, batch.row.trained, batch.ages))
+        self.records.append((now(), now() - began, busy_s, batch))
 
     def outcome(self, warm: int) -> Outcome:
         """Return the outcome of the steps after the first `warm`."""
-        first, *steps = self.records[warm - 1 :]
-        last, group_size = steps[-1], self.recipe.group_size
-        seconds = last.ended_s - first.ended_s
-        ages = sorted(age for record in steps for age in record.ages) or [0]
-        sampled_s = (last.samplers_busy_s - first.samplers_busy_s) / len(self.replicas)
-        trained_s = sum(record.trained_s for record in steps)
+        (began, _, busy_before, _), *steps = self.records[warm - 1 :]
+        ended, _, busy_after, _ = steps[-1]
+        seconds, batches = ended - began, [batch for *_, batch in steps]
+        ages = sorted(age for batch in batches for age in batch.ages) or [0]
+        trained_s = sum(train_s for _, train_s, *_ in steps)
         counts = {name: self.counts[name] for name in ("started", "trained", "dropped_stale", "dropped_useless")}
         counts |= {"waiting": len(self.finished), "in_flight": len(self.in_flight)}
         return Outcome(
             self.placement,
             step_s=seconds / len(steps),
             train_s=trained_s / len(steps),
-            tokens_per_s=sum(record.tokens for record in steps) / seconds,
+            tokens_per_s=sum(batch.row.trained for batch in batches) / seconds,
             age_mean=sum(ages) / len(ages),
             age_p95=ages[math.ceil(0.95 * len(ages)) - 1],
             age_max=ages[-1],
             dropped=counts["dropped_stale"] / counts["started"],
-            sampler_idle=1 - sampled_s / seconds,
+            sampler_idle=1 - (busy_after - busy_before) / len(self.replicas) / seconds,
             trainer_idle=1 - trained_s / seconds,
-            account={name: group_size * num for name, num in counts.items()},
+            account={name: self.recipe.group_size * num for name, num in counts.items()},
         )

@@ -4,10 +4,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from packages.tools.tests.plan.pipeline.made import ALONE, COSTS, RECIPE, SPEEDS, equal, group, uneven
-from slimrl_tools.plan.pipeline.episodes import PlayedEpisode, PlayedTurn, RecordedEpisodes
-from slimrl_tools.plan.pipeline.placement import Costs, Placement, Recipe
-from slimrl_tools.plan.pipeline.simulate import LULL_S, simulate
+from packages.tools.tests.plan.made import ALONE, COSTS, RECIPE, SPEEDS, START, equal, group, uneven
+from slimrl_tools.plan.episodes import RecordedEpisodes, Turn
+from slimrl_tools.plan.replica import Costs, Recipe
+from slimrl_tools.plan.simulate import LULL_S, Placement, simulate
 
 PLACEMENTS = [
     ALONE,
@@ -36,9 +36,7 @@ LINKS = replace(COSTS, weights_s=0.5, weights_more_s=0.25, batch_s=0.125)
 SHARED = Placement("processes", 1, 1, 1, shares_device=True)
 USELESS = RecordedEpisodes((group([10] * 4, has_signal=False),), "")
 # Prompts of 50 tokens, each of which is read once a group, and an environment that takes 2 s.
-LONG_PROMPTS = RecordedEpisodes(
-    (replace(group([10] * 4), episodes=(PlayedEpisode(0.0, (PlayedTurn(50, 10, 2.0),)),) * 4),), ""
-)
+LONG_PROMPTS = RecordedEpisodes((replace(group([10] * 4), episodes=((START, Turn(50, 10, 2.0)),) * 4),), "")
 
 # The seconds of a step without variance, and the relative error that is allowed.
 ARITHMETIC: dict[str, tuple[Placement, Recipe, Costs, RecordedEpisodes, float, float]] = {
@@ -80,7 +78,7 @@ def test_without_variance_a_step_takes_what_arithmetic_says(case: str) -> None:
 def test_shares_and_costs_are_of_all_devices() -> None:
     outcome = simulate(ALONE, RECIPE, COSTS, equal())
     assert (outcome.train_s, outcome.tokens_per_s) == pytest.approx((1.0, 50.0))
-    assert outcome.sampler_idle == outcome.trainer_idle == pytest.approx(0.5)
+    assert (outcome.sampler_idle, outcome.trainer_idle) == pytest.approx((0.5, 0.5))
     assert outcome.device_hours == pytest.approx(2.0 / 3600)
     assert simulate(Placement("processes", 1, 1, 1), RECIPE, COSTS, equal(7)).trainer_idle == pytest.approx(0, abs=0.02)
     assert SHARED.num_devices == 1

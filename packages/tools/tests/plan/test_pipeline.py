@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from packages.tools.tests.plan.pipeline.made import ALONE, COSTS, RECIPE, SPEEDS, equal, uneven
+from packages.tools.tests.plan.made import ALONE, COSTS, RECIPE, SPEEDS, equal, uneven
 from slimrl.errors import UserError
 from slimrl.types import Metrics
-from slimrl_tools.plan.pipeline.calibrate import RecordedRun, calibrate
-from slimrl_tools.plan.pipeline.choose import Question, choose, smallest_as_fast
-from slimrl_tools.plan.pipeline.placement import Costs, Placement
-from slimrl_tools.plan.pipeline.report import cost_of, draw_pipeline, pipeline_report
-from slimrl_tools.plan.pipeline.simulate import simulate
+from slimrl_tools.plan.pipeline import Question, RecordedRun, calibrate, choose, draw_pipeline, pipeline_report
+from slimrl_tools.plan.replica import Costs
+from slimrl_tools.plan.simulate import Placement, simulate
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +26,7 @@ def made_by(placement: Placement, costs: Costs) -> RecordedRun:
         "time/step_s": outcome.step_s,
         "time/train_s": outcome.train_s,
         "time/rollout_s": outcome.step_s - outcome.train_s - rest_s,
-        "async/sampler_idle": 1 - (outcome.sampler_busy_s - costs.weights_s) / outcome.step_s,
+        "async/sampler_idle": outcome.sampler_idle + costs.weights_s / outcome.step_s,
     }
     if placement.kind == "processes":
         metrics["time/wait_weights_s"] = outcome.train_s + costs.weights_s
@@ -87,14 +85,12 @@ def test_the_report_says_what_is_simulated_and_what_it_costs() -> None:
     text = "\n".join(pipeline_report(asked, outcomes, "an imaginary device", price=2.0))
     assert text.startswith("SIMULATED, not measured")
     assert "in turn" in text and "Cheapest: " in text
-    assert f"{cost_of(outcomes[1], 2.0):,.2f}" in text
-    # More devices than there are rollouts to share out are idle.
-    assert smallest_as_fast(outcomes, 0.3).placement.num_devices < 40
+    assert f"{100 * outcomes[1].device_hours * 2.0:,.2f}" in text
+    assert "90% of the most steps an hour: 40 GPUs (33 replicas + 7 ranks)" in text
 
 
 def test_a_plot_says_that_it_is_simulated() -> None:
-    asked = question()
-    curves = {f"level {level}": [choose(asked.at_level(level), num) for num in (1, 3)] for level in (0, 2)}
+    curves = {f"level {level}": [choose(question(level=level), num) for num in (1, 3)] for level in (0, 2)}
     figure = draw_pipeline(curves, 0.0, "an imaginary device")
     texts = [figure.get_suptitle(), *(axes.get_xlabel() for axes in figure.axes)]
     assert all("simulated" in text for text in texts)

@@ -1,14 +1,16 @@
-"""Draws groups of recorded episodes for the simulation, with repetition.
+"""Draws groups of recorded episodes for the simulation of the pipeline, with repetition.
 
 Whole groups are drawn, as they were played. So a long reply stays together with the slow tool that it calls, and so do
 the episodes of a hard task. No distribution is fitted: the longest simulated episode is the longest recorded one, and
 equally rare.
 """
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
@@ -20,11 +22,11 @@ MOST_FILES = 40  # the last of a run's steps: lengths drift, and reading takes t
 FEWEST_GROUPS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedTurn:
+class Turn(NamedTuple):
     """A reply of `sampled` tokens to `read` new tokens, and the environment's seconds to answer it.
 
-    The first turn reads the prompt, which the episodes of a group have in common.
+    The first turn of an episode samples nothing: its seconds are those of the environment's start. The second reads the
+    prompt, which the episodes of a group have in common.
     """
 
     read: int
@@ -32,24 +34,14 @@ class PlayedTurn:
     env_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedEpisode:
-    """An episode: the seconds of its environment's start, and its turns."""
-
-    start_s: float
-    turns: tuple[PlayedTurn, ...]
-
-    @property
-    def sampled(self) -> int:
-        """Return the number of tokens of its replies."""
-        return sum(turn.sampled for turn in self.turns)
+Episode = tuple[Turn, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeGroup:
     """The episodes of one task. `row` is the trainer's work on them; `has_signal` is True if it trains on them."""
 
-    episodes: tuple[PlayedEpisode, ...]
+    episodes: tuple[Episode, ...]
     row: Row
     has_signal: bool
 
@@ -73,46 +65,25 @@ class RecordedEpisodes:
         episodes = tuple(rng.choices(group.episodes, k=size))
         return EpisodeGroup(episodes, group.row.times(size / len(group.episodes)), group.has_signal)
 
-    @property
-    def longest(self) -> int:
-        """Return the largest number of tokens sampled in an episode."""
-        return max(episode.sampled for group in self.groups for episode in group.episodes)
-
-    @property
-    def mean(self) -> float:
-        """Return the mean number of tokens sampled in an episode."""
-        sampled = [episode.sampled for group in self.groups for episode in group.episodes]
-        return sum(sampled) / len(sampled)
-
-    @property
-    def useless(self) -> float:
-        """Return the share of groups without a learning signal."""
-        return 1 - sum(group.has_signal for group in self.groups) / len(self.groups)
-
 
 def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
     """Read the groups in a run's last rollout files, from step `first` on. Raises UserError if there are too few."""
     named = [RunDir(run_dir).rollouts_of(step) for step in RunDir(run_dir).rollout_files() if step >= first]
     paths = [path for path in named if path.is_file()][-MOST_FILES:]
-    if not paths:
-        raise UserError(
-            f"{run_dir} has no rollouts (rollouts/step_*.jsonl), from which lengths and latencies are taken. Name the "
-            "output_dir of an `rl` run that has made a few steps."
-        )
-    records = [record for path in paths for record in _read(path)]
     # Older files do not record draws, only tasks.
     by_draw: dict[object, list[RolloutRecord]] = {}
-    for record in records:
+    for record in (record for path in paths for record in _read(path)):
         key = record.draw if record.draw >= 0 else (record.environment, record.rollout.task_id)
         by_draw.setdefault(key, []).append(record)
     groups = tuple(map(group_of, by_draw.values()))
     if len(groups) < FEWEST_GROUPS:
         raise UserError(
             f"{run_dir}/rollouts has {len(groups)} groups, and {FEWEST_GROUPS} are the fewest from which a longer run "
-            "can be drawn. Let the run make more steps."
+            "can be drawn. Name the output_dir of an `rl` run that has made a few steps."
         )
-    source = f"{len(groups)} groups of {len(records)} episodes, of {paths[0].name} to {paths[-1].name} in {run_dir}"
-    return RecordedEpisodes(groups, source, any(record.rollout.env_s for record in records))
+    num = sum(map(len, by_draw.values()))
+    source = f"{len(groups)} groups of {num} episodes, of {paths[0].name} to {paths[-1].name} in {run_dir}"
+    return RecordedEpisodes(groups, source, any(one.rollout.env_s for group in by_draw.values() for one in group))
 
 
 def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
@@ -123,16 +94,12 @@ def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
     return EpisodeGroup(tuple(episode_of(record.rollout) for record in records), row, has_signal)
 
 
-def episode_of(rollout: Rollout) -> PlayedEpisode:
+def episode_of(rollout: Rollout) -> Episode:
     """Return a rollout as an episode: the tokens read and sampled in each turn, and the environment's seconds."""
+    waits = itertools.chain(rollout.env_s or (0.0,), itertools.repeat(0.0))
     starts = [0, *(turn.stop for turn in rollout.turns)]
-    start_s, *waits = rollout.env_s or (0.0,)
-    waits += [0.0] * (len(rollout.turns) - len(waits))
-    turns = (
-        PlayedTurn(turn.start - before, len(turn), wait_s)
-        for before, turn, wait_s in zip(starts, rollout.turns, waits, strict=False)
-    )
-    return PlayedEpisode(start_s, tuple(turns))
+    turns = [Turn(turn.start - before, len(turn), 0.0) for before, turn in zip(starts, rollout.turns, strict=False)]
+    return tuple(turn._replace(env_s=wait_s) for turn, wait_s in zip([Turn(0, 0, 0.0), *turns], waits, strict=False))
 
 
 def _read(path: Path) -> list[RolloutRecord]:

@@ -25,15 +25,16 @@ from slimrl.trainer.attention import PackedPlan
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.packing import Pack, pack_samples
 from slimrl.types import SamplingParams
-from slimrl_tools.plan.demand import Compute, Demand
-from slimrl_tools.plan.memory import process, training_parts, weight_parts
-from slimrl_tools.plan.shape import Shape, shape_of, skeleton
+from slimrl_tools.plan.memory import Compute, Demand, process
+from slimrl_tools.plan.shape import Shape, build_module, shape_of
 from slimrl_tools.plan.workload import Rows, sample_of
 from tests.tiny import tiny_module
 
 GPU_MEMORY = Path(__file__).parents[4] / "benchmarks" / "results" / "gpu_memory.json"
 HALF = Compute(2, "cpu", has_kernels=True, has_tiles=True)
 FULL = Compute(4, "cpu", has_kernels=True)
+MASTERS, MOMENTS = "masters of the weights (float32)", "moments of AdamW"
+COPY = "the engine's copy of the weights"
 
 
 def by_hand() -> Shape:
@@ -52,30 +53,37 @@ def by_hand() -> Shape:
         )
     )
     # The matrices have 2 (64 + 32 + 32 + 64 + 3 * 128) = 1,152 weights, the head 80, the norms 5 * 8 = 40.
-    return Shape("hand", "llama", 2, 8, 16, 8, 4, 2, 10, 1272, 1272, True, True, matrices, saved=0)
+    return Shape("hand", "llama", 2, 8, 16, 8, 4, 2, 10, 1272, 1272, True, matrices)
 
 
-def demand(shape: Shape, compute: Compute, rank: int = 0, **more: Any) -> Demand:
-    """What a run of one pack asks for, with 40 tokens in a sequence unless it says otherwise."""
-    return Demand(shape, compute, LoraConfig(rank=rank), Rows(1, 10, 10, 10, 10), more.pop("seq_len", 40), **more)
+def demand(shape: Shape, compute: Compute, rank: int = 0, packs: int = 1, **more: Any) -> Demand:
+    """What a run asks for, with 40 tokens in a sequence unless it says otherwise."""
+    return Demand(shape, compute, LoraConfig(rank=rank), Rows(packs, 10, 10, 10), more.pop("seq_len", 40), **more)
+
+
+def sizes(asked: Demand) -> dict[str, float]:
+    """The bytes of all parts by name."""
+    parts = *asked.weight_parts(), *asked.training_parts(), *asked.sampling_parts()
+    return {part.name: part.bytes for part in parts}
 
 
 def test_sizes_are_those_worked_out_by_hand() -> None:
     shape = by_hand()
-    half = demand(shape, HALF, num_slots=3)
+    half, full = sizes(demand(shape, HALF, num_slots=3)), sizes(demand(shape, FULL))
     assert (shape.linear, shape.head) == (1152, 80)
-    assert half.weights == 2544
-    assert (half.masters, half.moments) == (2544, 10176)
-    assert (demand(shape, FULL).masters, demand(shape, FULL).moments) == (0, 10176)
+    assert half["weights"] == 2544
+    assert (half[MASTERS], half[MOMENTS]) == (2544, 10176)
+    assert (full[MASTERS], full[MOMENTS]) == (0, 10176)
     # One pack: 2 bytes of 1,192 weights, 4 of the head's; two packs: 4 bytes of all.
-    assert half.gradients(num_packs=1) == 2 * 1192 + 4 * 80
-    assert half.gradients(num_packs=2) == half.checkpoint == 4 * 1272
+    assert half["gradients"] == 2 * 1192 + 4 * 80
+    two = sizes(demand(shape, HALF, packs=2))
+    assert two["gradients"] == two["whole masters for a checkpoint"] == 4 * 1272
     # 2 b L (slots + 1) C K = 2 * 2 * 2 * 4 * 64 * 4: the capacity of 40 is rounded up to two blocks of 32.
-    assert half.kv_cache == 8192
-    assert half.engine_copies == 2 * (1152 + 80)
-    assert demand(shape, HALF, quantized=True).engine_copies == 1232
+    assert half["KV cache"] == 8192
+    assert half[COPY] == 2 * (1152 + 80)
+    assert sizes(demand(shape, HALF, quantized=True))[COPY] == 1232
     # A layer keeps 2 b D + b (2 Q + 2 K) + 4 (2 + heads) = 32 + 48 + 16 bytes a token; beside the layers 4 b D = 64.
-    assert half.activations(10) == 10 * (2 * 96 + 64)
+    assert demand(shape, HALF).activations(10) == 10 * (2 * 96 + 64)
     assert demand(shape, HALF, recompute=True).activations(10) == 10 * (2 * 16 + 96 + 64)
 
 
@@ -90,53 +98,59 @@ def test_an_adapter_trains_r_times_inputs_and_outputs() -> None:
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
 def test_the_shape_on_the_meta_device_is_that_of_the_module(family: str) -> None:
     module: Any = tiny_module(family)
-    real, meta = shape_of(module, module.config, "m"), shape_of(skeleton(module.config), module.config, "m")
+    real, meta = shape_of(module), meta_shape(module.config)
     assert real.weights == sum(parameter.numel() for parameter in module.parameters()) == meta.weights
-    assert (real.matrices, real.head, real.tied, real.key) == (meta.matrices, meta.head, meta.tied, meta.key)
+    assert (real.matrices, real.head, real.active, real.key) == (meta.matrices, meta.head, meta.active, meta.key)
     assert real.key == 16  # two heads of keys of 8
     # Before 5.4, transformers computes no rotary positions on the meta device, and the plan takes an estimate.
     assert meta.saved > 0 or Version(transformers.__version__) < Version("5.4")
 
 
+def meta_shape(config: Any) -> Shape:
+    """The shape of a config's module, as `read_shape` reads it."""
+    with torch.device("meta"):
+        module = build_module(config, torch.bfloat16)
+    module.tie_weights()
+    return shape_of(module)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_optimizer_holds_what_is_foretold(dtype: torch.dtype) -> None:
     module: Any = tiny_module("llama").to(dtype)
-    shape = shape_of(module, module.config, "m")
-    compute = HALF if dtype == torch.bfloat16 else FULL
     trained = MasterAdamW(module, OptimConfig())._trained.values()
-    low = sum(one._low.untyped_storage().nbytes() for one in trained if one._low is not None)
-    moments = sum(t.untyped_storage().nbytes() for one in trained for t in (one._mean, one._square))
-    assert (low, moments) == (demand(shape, compute).masters, demand(shape, compute).moments)
+    low = sum(nbytes_of(one._low) for one in trained if one._low is not None)
+    moments = sum(nbytes_of(t) for one in trained for t in (one._mean, one._square))
+    found = sizes(demand(shape_of(module), HALF if dtype == torch.bfloat16 else FULL))
+    assert (low, moments) == (found[MASTERS], found[MOMENTS])
 
 
 def test_an_adapter_holds_what_is_foretold() -> None:
     pytest.importorskip("peft")
     module: Any = tiny_module("llama").to(torch.bfloat16)
-    shape, lora = shape_of(module, module.config, "m"), LoraConfig(rank=4)
-    before = nbytes(module)
-    adapt(module, lora, "")
+    shape, before = shape_of(module), nbytes(module)
+    adapt(module, LoraConfig(rank=4), "")
     if can_fuse(module):
         keep_merged(module)
-    assert nbytes(module) - before == demand(shape, Compute(2, "cpu", can_fuse(module)), rank=4).adapter
+    foretold = sizes(demand(shape, Compute(2, "cpu", can_fuse(module)), rank=4))
+    assert nbytes(module) - before == foretold["adapter"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_engine_holds_what_is_foretold(dtype: torch.dtype) -> None:
     module: Any = wide_module().to(dtype)
-    shape, compute = shape_of(module, module.config, "m"), Compute(2 if dtype == torch.bfloat16 else 4)
     engine = Engine(module, frozenset(), 5, 70)
     engine.submit([1, 2, 3], SamplingParams(max_tokens=2), lambda sampled: False)
     engine.step()
-    layers = engine._cache._layers.values()
-    held = sum(nbytes_of(part) for layer in layers for part in layer)
-    foretold = demand(shape, compute, num_slots=5, seq_len=70)
-    assert held == foretold.kv_cache
+    held = sum(nbytes_of(part) for layer in engine._cache._layers.values() for part in layer)
+    compute = Compute(2 if dtype == torch.bfloat16 else 4)
+    foretold = sizes(demand(shape_of(module), compute, num_slots=5, seq_len=70))
+    assert held == foretold["KV cache"]
     if not can_fuse(module):
         pytest.skip("there are no kernels here, so there are no copies")
     if ops.has_tiles(torch.empty(0, dtype=dtype)):
         forward: Any = engine._forward
         copied = sum(nbytes_of(product.panels) for product in forward._products)
-        assert copied == pytest.approx(foretold.engine_copies, rel=0.1)  # whole panels of 32 outputs
+        assert copied == pytest.approx(foretold[COPY], rel=0.1)  # whole panels of 32 outputs
 
 
 @pytest.mark.slow
@@ -146,7 +160,7 @@ def test_activations_are_those_that_autograd_keeps(dtype: torch.dtype, recompute
     module: Any = wide_module(layers=6).to(dtype)
     if not can_fuse(module):
         pytest.skip("there are no kernels here")
-    shape = shape_of(module, module.config, "m")
+    shape = shape_of(module)
     has_tiles = ops.has_tiles(torch.empty(0, dtype=dtype))
     compute = Compute(2 if dtype == torch.bfloat16 else 4, "cpu", True, has_tiles)
     pack = row_of(1024)
@@ -163,11 +177,10 @@ def test_activations_are_those_that_autograd_keeps(dtype: torch.dtype, recompute
 def test_a_step_on_a_gpu_needs_what_fake_tensors_count() -> None:
     """Against `gpu_memory.json`: all of a step's tensors on the device `cuda`, counted one by one."""
     for found in json.loads(GPU_MEMORY.read_text(encoding="utf-8"))["results"]:
-        config = Qwen2Config(**SHAPES[found["shape"]])
-        rows = Rows(1, found["row_tokens"], found["trained_tokens"], found["row_tokens"], found["trained_tokens"])
-        compute = Compute(2, "cuda", has_kernels=False)
-        asked = Demand(shape_of(skeleton(config), config, "m"), compute, LoraConfig(), rows, 1024)
-        parts = [part for part in (*weight_parts(asked), *training_parts(asked)) if part.phase != "saving"]
+        rows = Rows(1, found["row_tokens"], found["trained_tokens"], found["row_tokens"])
+        shape, compute = meta_shape(Qwen2Config(**SHAPES[found["shape"]])), Compute(2, "cuda", has_kernels=False)
+        asked = Demand(shape, compute, LoraConfig(), rows, 1024)
+        parts = [part for part in (*asked.weight_parts(), *asked.training_parts()) if part.phase != "saving"]
         state = sum(part.bytes for part in parts if part.phase == "always")
         assert state == pytest.approx(found["state_bytes"], rel=0.02)
         assert process("one process", "cuda:0", parts, 0.0).tensors == pytest.approx(found["peak_bytes"], rel=0.05)

@@ -1,0 +1,327 @@
+"""Simulates the pipeline of a run: fits the costs of work, divides devices, and shows the outcomes."""
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
+from slimrl.launch.placement import AGE
+from slimrl.monitor.plots import BLUE, FAINT, GREEN, INK, ORANGE
+from slimrl.monitor.run_settings import read_run_config
+from slimrl.monitor.sinks import read_metrics
+from slimrl.types import Metrics
+from slimrl_tools.plan.devices import Machine
+from slimrl_tools.plan.episodes import RecordedEpisodes, read_episodes
+from slimrl_tools.plan.measure import recall_speeds
+from slimrl_tools.plan.plan import Planner, place_for, with_settings
+from slimrl_tools.plan.replica import Costs, Recipe
+from slimrl_tools.plan.simulate import Outcome, Placement, simulate
+from slimrl_tools.plan.timing import DISK, Speeds
+from slimrl_tools.plan.workload import Row
+
+SKIPPED = 1  # first steps of a run, during which products are compiled
+LINK = 2e10  # bytes per second between devices, assumed: PCIe 4 with 16 lanes, or 200 Gbit/s between hosts
+GATHERS = 3  # times that the ranks exchange the weights over a pack: forward, backward, and the gradients
+MOST_RANKS = 1024
+NEEDED = "time/step_s", "time/train_s", "time/rollout_s"
+IDLE = "async/sampler_idle"
+ROUNDS = 12  # of the bisection between the factors
+LEAST, MOST = 1e-3, 1e3  # factors of the planned speeds
+PARTS = 6  # steps between the divisions tried first; then the neighbours of the best one are tried
+MOST_TURNS = 12_000  # per simulated run, about half a second, as far as FEWEST_STEPS allow
+FEWEST_STEPS, MOST_STEPS = 5, 40
+SAME = 0.02  # relative difference in speed below which two divisions count as equal
+ENOUGH = 0.9
+HEAD = "GPUs", "replicas + ranks", "steps/h", "tokens/s", "age", "p95", "dropped", "idle: samplers", "trainer", "waits"
+DEVICES = 1, 2, 4, 8, 16, 32, 125, 500, 1000  # in the plot
+LEVELS = 0, 1, 2
+COLOURS = BLUE, ORANGE, GREEN
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """A finished run: its placement, recipe and episodes, and the metrics of its steps without the first."""
+
+    placement: Placement
+    recipe: Recipe
+    episodes: RecordedEpisodes
+    steps: Sequence[Metrics]
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a metric over the steps that have it, 0 if none has."""
+        values = [metrics[name] for metrics in self.steps if name in metrics]
+        return statistics.fmean(values) if values else 0.0
+
+    def simulated(self, costs: Costs) -> Outcome:
+        """Simulate the run with these costs."""
+        return simulate(self.placement, self.recipe, costs, self.episodes, MOST_STEPS)
+
+
+def read_run(run_dir: Path, machine: Machine, first: int = SKIPPED) -> RecordedRun:
+    """Return a run to simulate, without the steps before `first`. Raises UserError unless it is a run of `rl`."""
+    config = read_run_config(run_dir)
+    if type(config) is not RLConfig:
+        raise UserError(f"{run_dir} is a run of `{config.command}`: name the output_dir of a run of `rl`.")
+    placed = place_for(config, machine)
+    assert isinstance(placed, RLConfig)
+    path = RunDir(run_dir).metrics
+    lines = read_metrics(path) if path.exists() else []
+    steps = [metrics for step, metrics in lines if step >= first and "time/step_s" in metrics]
+    slots, level, deployment = placed.inference.max_slots, placed.async_level, placed.deployment
+    placement = Placement("one-process", level, slots=slots)
+    if deployment.are_apart:
+        trainers = set(placed.trainer_gpu_ids)
+        # Ray gives each part devices of its own.
+        shares = deployment.type != "ray" and (not trainers or bool(trainers & set(placed.inference_gpu_ids)))
+        ranks = len(trainers) or deployment.num_trainers
+        placement = Placement("processes", level, deployment.num_samplers, ranks, slots, shares)
+    return RecordedRun(placement, recipe_of(placed), read_episodes(run_dir, first), steps)
+
+
+def recipe_of(config: RLConfig) -> Recipe:
+    """Return the recipe of a run's settings."""
+    one, micro = config.orchestrator, config.trainer.micro_batch_tokens
+    return Recipe(one.batch_size, one.rollouts_per_example, one.resample_factor, micro)
+
+
+def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
+    """Return costs with which a simulation of the run's own placement takes as long as the run: the speeds, times one
+    factor for sampling and one for training, and, for several processes, the transfer times of batches and weights.
+
+    A run at level 0 separates the two factors, since it overlaps nothing; so does any run in one process. Raises
+    UserError for a run without times, or one of several processes above level 0, where training hides sampling.
+    """
+    missing = [name for name in NEEDED if not any(name in metrics for metrics in run.steps)]
+    if missing:
+        raise UserError(f"the run's metrics.jsonl lacks {', '.join(missing)}: let the run make a few steps more.")
+    are_apart = run.placement.kind == "processes"
+    if are_apart and run.placement.level:
+        raise UserError(
+            "this run sampled while it trained (processes, max_async_level above 0), so its times do not tell how "
+            "fast each half is alone. Name a run with max_async_level = 0, or estimate a device's speeds by --on."
+        )
+    costs = Costs(speeds, source="stretched to the times of the run")
+    step_s, train_s = run.mean("time/step_s"), run.mean("time/train_s")
+    if are_apart:
+        # The rest of a step is neither sampling nor training.
+        rest = max(0.0, step_s - run.mean("time/rollout_s") - train_s)
+        weights_s = min(rest, max(0.0, run.mean("time/wait_weights_s") - train_s))
+        costs = replace(costs, weights_s=weights_s, batch_s=rest - weights_s)
+    costs = replace(costs, training=train_s / max(1e-9, run.simulated(costs).train_s))
+    # At level 0 the sampler's recorded time with open requests must equal its simulated computing time; above level 0,
+    # in one process, the step times must be equal.
+    open_s = step_s * (1 - run.mean(IDLE))
+    knows_idle = not run.placement.level and any(IDLE in metrics for metrics in run.steps)
+    low, high = LEAST, MOST
+    for _ in range(ROUNDS):
+        middle = math.sqrt(low * high)
+        tried = run.simulated(replace(costs, sampling=middle))
+        busy_s = (1 - tried.sampler_idle) * tried.step_s
+        is_short = busy_s - costs.transfer_s(1) < open_s if knows_idle else tried.step_s < step_s
+        low, high = (middle, high) if is_short else (low, middle)
+    return replace(costs, sampling=math.sqrt(low * high))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A recipe with its costs and episodes, in search of its best placement. `level` and `level_alone` bound the lag of
+    a rollout in versions, with processes and in one process. `slots` is the number per replica, and `least_trainers`
+    the fewest ranks that can hold the trainer."""
+
+    recipe: Recipe
+    costs: Costs
+    episodes: RecordedEpisodes
+    level: int
+    level_alone: int
+    slots: int
+    least_trainers: int = 1
+
+    def outcome(self, placement: Placement) -> Outcome:
+        """Simulate a placement."""
+        groups = self.episodes.groups
+        turns = sum(len(one) - 1 for group in groups for one in group.episodes)
+        each = self.recipe.batch_size * turns / sum(len(group.episodes) for group in groups)
+        steps = max(FEWEST_STEPS, min(MOST_STEPS, round(MOST_TURNS / each)))
+        return simulate(placement, self.recipe, self.costs, self.episodes, steps)
+
+    def train_s(self, ranks: int) -> float:
+        """Return the seconds of a training step on a mean batch."""
+        groups = self.episodes.groups
+        rows = [group.row for group in groups if group.has_signal] or [groups[0].row]
+        mean = sum(rows, start=Row(0, 0, 0)).times(self.recipe.num_groups / len(rows))
+        return self.costs.train_s(mean, self.recipe, ranks)
+
+
+def make_question(planner: Planner, machine: Machine, run_dir: str, is_here: bool) -> Question:
+    """Return the simulation's question about a run's settings, with the episodes of a recorded run. If `is_here`, the
+    devices are like the recorded run's. Raises UserError if the recorded run lacks required numbers."""
+    config, plan, least = planner.config, planner.on(machine), 1
+    assert isinstance(config, RLConfig)
+    if is_here:
+        run = read_run(Path(run_dir), machine)
+        episodes = run.episodes
+        costs = calibrate(recall_speeds(plan) or plan.speeds, run)
+    else:
+        episodes = read_episodes(Path(run_dir), SKIPPED)
+        costs = Costs(plan.speeds, source=f"{plan.speeds.source}, for {machine.device.name}")
+        least = _least_trainers(planner, machine)
+    over_link = plan.demand.weights / LINK
+    # Without broadcast, weights are written and read.
+    to_replica = over_link if config.deployment.weights == "broadcast" else 2 * plan.demand.weights / DISK
+    costs = replace(
+        costs,
+        weights_s=costs.weights_s or to_replica,
+        weights_more_s=over_link,
+        gather_s=GATHERS * over_link,
+    )
+    level = config.max_async_level
+    level, alone = (AGE, 0) if level == "auto" else (level, level)
+    return Question(recipe_of(config), costs, episodes, level, alone, config.inference.max_slots, least)
+
+
+def _least_trainers(planner: Planner, machine: Machine) -> int:
+    """Return the fewest ranks, a power of 2, with which the trainer fits such devices. Raises UserError without any."""
+    num = 1
+    while not _fits(planner, machine, num):
+        num *= 2
+        if num > MOST_RANKS:
+            raise UserError(
+                f"the trainer does not fit {machine.device.name}, however many share it: a rank has the layers that it "
+                "computes whole. `slimrl plan` without --run says what takes the memory, and what to change."
+            )
+    return num
+
+
+def _fits(planner: Planner, machine: Machine, num_ranks: int) -> bool:
+    """Return True if `num_ranks` trainer ranks fit on separate devices."""
+    settings = {"inference_gpu_ids": [0], "trainer_gpu_ids": list(range(1, num_ranks + 1))}
+    config = with_settings(planner.config, settings | {"deployment.type": "processes"})
+    plan = replace(planner, config=config).on(replace(machine, num_gpus=num_ranks + 1))
+    ranks = [place for place in plan.places if any(one.name.startswith("trainer") for one in place.processes)]
+    return all(place.expected <= place.capacity for place in ranks if place.device != "cpu")
+
+
+def choose(question: Question, num_devices: int) -> Outcome:
+    """Return the fastest division of `num_devices`. Raises UserError where the trainer needs more of them."""
+    if num_devices == 1 and question.least_trainers == 1:
+        return question.outcome(Placement("one-process", question.level_alone, slots=question.slots))
+    most = num_devices - question.least_trainers  # replicas
+    if most < 1:
+        raise UserError(
+            f"the trainer alone needs {question.least_trainers} such devices for its memory, and there are "
+            f"{num_devices}: name more of them, or train an adapter (model.lora.rank)."
+        )
+    found = dict[int, Outcome]()  # by the number of replicas
+    tried = set[int]()
+    new = {1 + round((most - 1) * part / PARTS) for part in range(PARTS + 1)}
+    while new := new - tried:
+        tried |= new
+        trains_s = {num: question.train_s(num_devices - num) for num in new}
+        for num in sorted(new, key=lambda num: (trains_s[num], num)):
+            # Skip divisions with a training time above the best step's time.
+            if not found or trains_s[num] <= min(outcome.step_s for outcome in found.values()):
+                placement = Placement("processes", question.level, num, num_devices - num, question.slots)
+                found[num] = question.outcome(placement)
+        new = set(_neighbours(found))
+    fastest = min(outcome.step_s for outcome in found.values())
+    # Among equally fast divisions, choose the one with the least idle time.
+    as_fast = [one for one in found.values() if one.step_s <= (1 + SAME) * fastest]
+    return min(as_fast, key=lambda one: one.sampler_idle + one.trainer_idle)
+
+
+def _neighbours(found: dict[int, Outcome]) -> Iterator[int]:
+    """Yield the numbers half-way between the best one and its neighbours, until they are a sixteenth away."""
+    tried = sorted(found)
+    place = min(range(len(tried)), key=lambda index: found[tried[index]].step_s)
+    for other in tried[max(0, place - 1) : place] + tried[place + 1 : place + 2]:
+        if abs(tried[place] - other) > max(1, tried[-1] // 16):
+            yield (tried[place] + other) // 2
+
+
+def pipeline_report(question: Question, outcomes: Sequence[Outcome], device: str, price: float) -> Iterator[str]:
+    """Yield the lines of `slimrl plan --run`. `price` is the cost of a device-hour, 0 if unknown."""
+    recipe, episodes = question.recipe, question.episodes
+    yield f"SIMULATED, not measured: {recipe.batch_size} rollouts a step in groups of {recipe.group_size} on {device}"
+    yield f"played: {episodes.source}"
+    sampled = [sum(turn.sampled for turn in one) for group in episodes.groups for one in group.episodes]
+    useless = 1 - sum(group.has_signal for group in episodes.groups) / len(episodes.groups)
+    yield (
+        f"  {statistics.fmean(sampled):,.0f} sampled tokens an episode, {max(sampled):,} in the longest; "
+        f"of {useless:.0%} of the groups nothing was learned"
+    )
+    if not episodes.knows_env_s:
+        yield "  the run did not record how long environments took (it is older than that): they take no time here"
+    yield f"times: {question.costs.source}"
+    yield ""
+    rows = [[*HEAD, f"{'cost' if price else 'GPU-hours'} of 100 steps"], *(_row(one, price) for one in outcomes)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    yield from ("  ".join(map(str.rjust, row, widths)) for row in rows)
+    yield ""
+    cheapest = min(outcomes, key=lambda one: one.device_hours)
+    cost = f"{_cost_of(cheapest, price):,.2f}{'' if price else ' GPU-hours'}"
+    yield f"Cheapest: {_devices(cheapest)}, {cost} for 100 steps, {cheapest.steps_per_hour:,.1f} steps an hour."
+    if len(outcomes) > 1:
+        fast = [one for one in outcomes if ENOUGH * one.step_s <= min(other.step_s for other in outcomes)]
+        enough = min(fast, key=lambda one: one.placement.num_devices)
+        yield f"{ENOUGH:.0%} of the most steps an hour: {_devices(enough)}, {enough.steps_per_hour:,.1f}."
+
+
+def _cost_of(outcome: Outcome, price: float) -> float:
+    """Return the cost of 100 steps, in device-hours without a price."""
+    return 100 * outcome.device_hours * (price or 1.0)
+
+
+def _row(one: Outcome, price: float) -> list[str]:
+    placement = one.placement
+    numbers = [f"{one.steps_per_hour:,.1f}", f"{one.tokens_per_s:,.0f}", f"{one.age_mean:.2f}", f"{one.age_p95:.0f}"]
+    shares = [f"{share:.0%}" for share in (one.dropped, one.sampler_idle, one.trainer_idle)]
+    if placement.kind == "one-process":
+        parts, waits = "in turn", "each for the other"
+    else:
+        parts, more = f"{placement.num_samplers} + {placement.num_trainers}", one.trainer_idle - one.sampler_idle
+        waits = "both alike" if abs(more) < 0.1 else "trainer" if more > 0 else "samplers"
+    return [str(placement.num_devices), parts, *numbers, *shares, waits, f"{_cost_of(one, price):,.2f}"]
+
+
+def _devices(outcome: Outcome) -> str:
+    placement, num = outcome.placement, outcome.placement.num_devices
+    if placement.kind == "one-process":
+        return "1 GPU in one process"
+    return f"{num} GPUs ({placement.num_samplers} replicas + {placement.num_trainers} ranks)"
+
+
+def curves_of(question: Question) -> dict[str, list[Outcome]]:
+    """Return the best outcomes with more and more devices, at each staleness bound."""
+    numbers = [num for num in DEVICES if num > question.least_trainers or num == 1 == question.least_trainers]
+    asked = {level: replace(question, level=level, level_alone=level) for level in LEVELS}
+    return {f"max_async_level {level}": [choose(one, num) for num in numbers] for level, one in asked.items()}
+
+
+def draw_pipeline(curves: Mapping[str, Sequence[Outcome]], price: float, title: str) -> Figure:
+    """Draw several curves, each of outcomes with more and more devices."""
+    figure = Figure(figsize=(12.6, 4.0), layout="constrained")
+    figure.suptitle(f"{title} (simulated, not measured)", x=0.01, ha="left", fontsize=11, color=INK)
+    throughput, staleness, cost = figure.subplots(1, 3)
+    for (name, outcomes), colour in zip(curves.items(), COLOURS, strict=False):
+        num = [one.placement.num_devices for one in outcomes]
+        for axes, values, label, style in (
+            (throughput, [one.steps_per_hour for one in outcomes], name, "o-"),
+            (staleness, [one.age_mean for one in outcomes], f"{name}, age", "o-"),
+            (staleness, [one.dropped for one in outcomes], f"{name}, share dropped as too old", "x:"),
+            (cost, [_cost_of(one, price) for one in outcomes], name, "o-"),
+        ):
+            axes.plot(num, values, style, ms=3, color=colour, label=label)
+    titles = {throughput: "training steps an hour", staleness: "age of what is trained, in versions"}
+    titles[cost] = "cost of 100 steps" if price else "GPU-hours of 100 steps"
+    for axes, text in titles.items():
+        axes.set_title(text, loc="left", fontsize=10, color=INK)
+        axes.set(xscale="log", yscale="linear" if axes is staleness else "log", xlabel="GPUs (simulated)")
+        axes.grid(color=FAINT, which="both", lw=0.6)
+        axes.legend(fontsize=7, frameon=False)
+    return figure

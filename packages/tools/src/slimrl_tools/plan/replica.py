@@ -1,0 +1,238 @@
+"""Parts of a simulation: costs of work, a virtual clock for asyncio, and devices on which replicas compute."""
+
+import asyncio
+import math
+import selectors
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from slimrl_tools.plan.timing import Speeds
+from slimrl_tools.plan.workload import Row
+
+# Two programs on the same two cores take 1.7 times as long each, not twice: some work of either runs on one core
+# (`benchmarks/results/contention.json`).
+SHARING = 1.7
+MOMENT_S = 1e-8  # after a sleep this long, every event of the same moment has happened
+EPSILON = 1e-6  # steps; sums of floats are not exact
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The sizes of batches: rollouts per step and per group, the limit of resampling as a multiple of the step, and the
+    tokens of a training pack."""
+
+    batch_size: int
+    group_size: int
+    resample_factor: int
+    pack_tokens: int
+
+    @property
+    def num_groups(self) -> int:
+        """Return the number of groups in a batch."""
+        return self.batch_size // self.group_size
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Costs of the work on a device. `speeds` are its seconds for each piece of work, times `sampling` or `training`.
+
+    New weights take `weights_s` to a replica, and `weights_more_s` longer for each doubling of the replicas; meanwhile
+    it samples nothing. A batch takes `batch_s` to the trainer. If there are several ranks, each pack costs a rank up to
+    `gather_s` for their exchange.
+    """
+
+    speeds: Speeds
+    sampling: float = 1.0
+    training: float = 1.0
+    weights_s: float = 0.0
+    weights_more_s: float = 0.0
+    batch_s: float = 0.0
+    gather_s: float = 0.0
+    source: str = ""
+
+    def train_s(self, row: Row, recipe: Recipe, ranks: int) -> float:
+        """Return the seconds of a training step on the slowest rank. The ranks share the packs; there are at least as
+        many packs as ranks, if there are enough rollouts."""
+        if not row.tokens:
+            return 0.0
+        packs = min(max(math.ceil(row.tokens / recipe.pack_tokens), ranks), recipe.batch_size)
+        rounds = math.ceil(packs / ranks)
+        each = self.speeds.row_s(row) / packs + self.speeds.pack
+        exchanged = rounds * self.gather_s * (1 - 1 / ranks)
+        return self.training * (rounds * each + self.speeds.update / ranks) + exchanged
+
+    def transfer_s(self, num_samplers: int) -> float:
+        """Return the seconds until new weights reach all replicas."""
+        return self.weights_s + self.weights_more_s * math.log2(num_samplers)
+
+
+class _Clock(selectors.SelectSelector):
+    """Advances the time where a real selector would wait, so that no real time passes."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        assert timeout is not None, "the simulation waits for an event that never happens"
+        self.now += max(0.0, timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._clock = _Clock()
+        super().__init__(self._clock)
+
+    def time(self) -> float:
+        """Return the simulated seconds since the start."""
+        return self._clock.now
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Device:
+    """A device and the parties that compute on it, each with an event that wakes it when the speed changes.
+
+    A single party has the full speed. Each of n parties has a share of `2 / (n * SHARING)`, so two take `SHARING` times
+    as long. While the device is paused, nobody computes.
+    """
+
+    def __init__(self) -> None:
+        self._is_paused = False
+        self._parties: dict[asyncio.Event, None] = {}  # ordered, since runs must not differ
+
+    @property
+    def speed(self) -> float:
+        """Return the share of the device's speed that each party has."""
+        num = len(self._parties)
+        return 0.0 if self._is_paused else 1.0 if num < 2 else 2.0 / (num * SHARING)
+
+    def enter(self, party: asyncio.Event) -> None:
+        """Add a party."""
+        if party not in self._parties:
+            self._wake_all()
+            self._parties[party] = None
+
+    def leave(self, party: asyncio.Event) -> None:
+        """Remove a party."""
+        if party in self._parties:
+            del self._parties[party]
+            self._wake_all()
+
+    def pause(self, is_paused: bool) -> None:
+        """Stop all computing, or let it continue."""
+        self._is_paused = is_paused
+        self._wake_all()
+
+    async def work(self, seconds: float, party: asyncio.Event) -> float:
+        """Compute for `seconds` at full speed, or until the party is woken. Return the seconds of work done."""
+        began, speed = now(), self.speed
+        timer = asyncio.get_running_loop().call_later(seconds / speed, party.set) if speed else None
+        await party.wait()
+        party.clear()
+        if timer:
+            timer.cancel()
+        return (now() - began) * speed
+
+    async def compute(self, seconds: float) -> None:
+        """Compute for `seconds` at full speed, longer beside other parties."""
+        party = asyncio.Event()
+        self.enter(party)
+        while seconds > MOMENT_S:
+            seconds -= await self.work(seconds, party)
+        self.leave(party)
+
+    def _wake_all(self) -> None:
+        for party in self._parties:
+            party.set()
+
+
+@dataclass(slots=True, eq=False)
+class _Reply:
+    """A reply to sample: its tokens, a future for its completion, and the step of its last token."""
+
+    read: int
+    sampled: int
+    done: "asyncio.Future[None]"
+    end: float = 0.0
+
+
+class Replica:
+    """An engine with a number of slots on a device. `num_episodes` counts the episodes that the pool has sent to it.
+
+    All sequences of a step advance together, a token a step. So a clock that counts steps determines the end of each,
+    and the simulation skips from one end or arrival to the next.
+    """
+
+    def __init__(self, costs: Costs, slots: int, device: Device) -> None:
+        self._speeds, self._factor, self._slots, self._device = costs.speeds, costs.sampling, slots, device
+        self._waiting: deque[_Reply] = deque()
+        self._running: list[_Reply] = []
+        self._clock = 0.0  # steps so far
+        self._debt_s = self._added_s = 0.0  # work that keeps all sequences waiting: prefill, new weights
+        self._wake = asyncio.Event()
+        self._busy_s, self._since = 0.0, math.inf
+        self._task = asyncio.create_task(self._run())
+        self.num_episodes = self.num_open = self.tokens = 0
+
+    @property
+    def busy_s(self) -> float:
+        """Return the seconds for which it has computed so far."""
+        return self._busy_s + max(0.0, now() - self._since)
+
+    async def sample(self, read: int, sampled: int) -> None:
+        """Read and sample the given numbers of tokens."""
+        reply = _Reply(read, sampled, asyncio.get_running_loop().create_future())
+        self._waiting.append(reply)
+        self._wake.set()
+        self.num_open += 1
+        try:
+            await reply.done
+        finally:
+            self._wake.set()
+            self.num_open -= 1
+
+    def hold(self, seconds: float) -> None:
+        """Do other work for `seconds`, such as loading weights. Sequences continue afterwards."""
+        self._added_s += seconds
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            for reply in self._running:
+                if reply.end <= self._clock + EPSILON and not reply.done.done():
+                    self.tokens += reply.sampled
+                    reply.done.set_result(None)
+            await asyncio.sleep(MOMENT_S)  # a group arrives as one
+            self._wake.clear()
+            self._running = [reply for reply in self._running if not reply.done.done()]
+            self._admit()
+            step_s = self._factor * (self._speeds.decode_step + len(self._running) * self._speeds.decode_row)
+            left = min((reply.end for reply in self._running), default=self._clock) - self._clock
+            seconds = self._debt_s + left * step_s
+            if seconds <= EPSILON * step_s:
+                self._device.leave(self._wake)
+                await self._wake.wait()
+                continue
+            self._device.enter(self._wake)
+            self._since = now() if self._device.speed else math.inf
+            work = await self._device.work(seconds, self._wake)
+            self._busy_s, self._since = self.busy_s, math.inf
+            paid = min(work, self._debt_s)
+            self._debt_s -= paid
+            self._clock += (work - paid) / step_s if self._running else 0.0
+
+    def _admit(self) -> None:
+        read = 0
+        while self._waiting and len(self._running) < self._slots:
+            reply = self._waiting.popleft()
+            if not reply.done.done():  # skip replies of cancelled episodes
+                read += reply.read
+                reply.end = math.ceil(self._clock - EPSILON) + reply.sampled  # it enters at the next step
+                self._running.append(reply)
+        # A prefill reads the weights once more.
+        prefill_s = self._speeds.decode_step + read * self._speeds.prefill if read else 0.0
+        self._debt_s += self._added_s + self._factor * prefill_s
+        self._added_s = 0.0
