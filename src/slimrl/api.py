@@ -42,8 +42,9 @@ class TrainingResult:
     Attributes:
         output_dir: the directory of the run.
         metrics: one mapping a step, with `step` and the names of docs/metrics.md.
-        held_out: for each stage, such as `after RL`, the mean reward as an `Estimate` (`mean`, `low`, `high` of its 95%
-            interval, `num` episodes) by how tokens were chosen, `greedy` or `sampled`; empty after `sft`.
+        held_out: the mean reward as `held_out[stage][mode]`, with a stage such as `after RL` and the mode `greedy` or
+            `sampled`. It is an `Estimate`: `mean`, `low` and `high` of its 95% interval, `num` episodes. Empty after
+            `sft`.
         weights: a directory in Hugging Face format.
     """
 

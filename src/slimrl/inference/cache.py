@@ -306,10 +306,11 @@ class _DecodePlan:
 
 
 class RowsPlan:
-    """The plan for one new token in each of the first slots, row r in slot r, for steps that are recorded as a graph.
+    """The plan of a step that is recorded as a CUDA graph: one new token in each of the first slots.
 
-    All numbers that differ between steps are in tensors: `positions_S`, and `places_S`, the rows of the cache for the
-    new keys and values. Rows attend to at most `num_keys` positions, a constant of the graph.
+    Row r of the batch is the token in slot r. All numbers that differ between steps are in tensors: `positions_S`, the
+    position of each token, and `places_S`, the place in the cache of its keys and values. A token attends to at most
+    `num_keys` positions, a constant of the graph.
     """
 
     def __init__(self, cache: SlotCache, positions_S: Tensor, places_S: Tensor, num_keys: int) -> None:

@@ -55,8 +55,8 @@ def join_ranks(
 
 
 def own_device(model: ModelConfig, local_rank: int, num: int, gpus: Sequence[int] = ()) -> torch.device:
-    """Return the device of one of `num` processes of a machine: the CPU, or the GPU with the number of the process,
-    among `gpus` if there are any.
+    """Return the device of the process `local_rank`, one of `num` on this machine: the CPU, or `gpus[local_rank]`, or
+    the GPU number `local_rank` if `gpus` is empty.
 
     Raises UserError if there are fewer GPUs than processes.
     """

@@ -22,7 +22,8 @@ C = TypeVar("C", bound=TrainingRunConfig)
 
 @dataclass(frozen=True, slots=True)
 class SharedRun:
-    """The processes that share a run, one or more, and the model's settings with the device and dtype of this one."""
+    """The processes that share a run (`ranks`), and the model's settings with the device of the current process and the
+    dtype of all of them."""
 
     ranks: Ranks
     model: ModelConfig

@@ -237,7 +237,8 @@ def _fit_excerpts(messages: Sequence[Message], chat: ChatFormat) -> list[Message
 
 
 def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
-    """Build the rollout of a transcript from the environment's last turn, or from the error of the episode."""
+    """Build the rollout of a transcript. `turn` is the environment's last one and adds its metrics. With an `error` the
+    rollout is marked as failed, and its reward is nan."""
     return Rollout(
         task_id=spec.task.id,
         token_ids_T=tuple(transcript.token_ids),

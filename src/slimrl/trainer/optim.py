@@ -262,7 +262,8 @@ class _Trained:
         return (slice(start, start + size) for start in range(0, len(self._weight), size))
 
     def _read(self, piece: slice) -> Tensor:
-        """Return the master's float32 numbers: a view of a float32 weight, or the two halves of its bits joined."""
+        """Return this piece of the master weights in float32: a view of the weight if that is float32, otherwise the
+        upper 16 bits from the bfloat16 weight joined with the lower 16 bits from `_low`."""
         weight = self._weight[piece]
         if self._low is None:
             return weight

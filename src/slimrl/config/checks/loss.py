@@ -47,7 +47,8 @@ def _hyperparameter_faults(loss: LossConfig, resolved: ResolvedLoss) -> Faults:
 
 
 def distillation_faults(loss: LossConfig, teacher: bool) -> Faults:
-    """Yield distillation weights without effect."""
+    """Yield a fault for each weight (`adv_tau`, `teacher_tau`) that has no effect, leaves nothing to learn from, or
+    cannot be combined with the advantage "gae"."""
     given, resolved = loss.overrides(), loss.resolve(teacher)
     if not teacher and "teacher_tau" in given:
         yield "<trainer.loss.teacher_tau> cannot act without a teacher. Remove it, or choose a <teacher.type>."

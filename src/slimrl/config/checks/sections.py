@@ -38,7 +38,7 @@ def group_faults(batch_size: int, rollouts_per_example: int, section: str) -> Fa
 
 
 def schedule_faults(schedule: ScheduleConfig, section: str) -> Faults:
-    """Yield a lower end for a learning rate that is constant."""
+    """Yield a fault if `min_lr_ratio` is set although the learning rate is constant."""
     if schedule.type == "constant":
         yield from idle(schedule, section, ["min_lr_ratio"], f'<{section}.type> "constant" never falls')
 

@@ -96,7 +96,7 @@ def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterato
 
 
 def _variants(field: Spec, path: Path) -> Iterator[str]:
-    """Yield the lines of a setting, of a section, of each of its variants, or of the element of a list of sections."""
+    """Yield the help lines of a field: a setting, a section, each variant of a section, or one element of a list."""
     if not field.item.sections:
         yield from _setting(field, path, f"  {describe(field)}", _description(field))
     elif field.is_list:

@@ -56,7 +56,7 @@ class Dialect(Protocol):
         """Return True if a source is written for the trainer."""
 
     def translate(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> Translation:
-        """Translate the settings of a source that `is_foreign`."""
+        """Return the settings of a source in slimrl's terms, if `is_foreign` is True for the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _first_environment(source: Sequence[Setting], root: Spec) -> str:
 
 
 def _subject(source: Sequence[Setting]) -> str:
-    """Return the name of a source in messages."""
+    """Return the name of a source of settings for messages: its file, the command line or the environment."""
     match source[0].kind:
         case "file":
             return re.sub(r":\d+$", "", source[0].origin)

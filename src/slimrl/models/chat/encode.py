@@ -106,7 +106,8 @@ class TextEncoder:
 
 
 def _encode_behind(encode: Callable[[str], list[int]], contexts: Sequence[str], text: str) -> list[int]:
-    """Return the token ids of the text after the first context whose own token ids stay unchanged."""
+    """Encode the text together with a context in front of it, and return the ids of the text alone. The first context
+    whose own ids do not change by the text is used; without one, the text is encoded alone."""
     for context in contexts:
         head, both = encode(context), encode(context + text)
         if both[: len(head)] == head:
