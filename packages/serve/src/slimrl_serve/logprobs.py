@@ -1,4 +1,4 @@
-"""Formats log-probabilities for OpenAI's routes and for vLLM's `prompt_logprobs`."""
+"""Formats log-probabilities for OpenAI's routes, and with `echo` those of the prompt."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -49,8 +49,8 @@ ABOUT_VLLM = """\
 Runs vLLM's server as the judge, on a GPU. Linux only.
 
 Reads .env: JUDGE_MODEL, a model of the Hub or a directory, qwen2.5:7b, qwen2.5:3b, qwen3-8b or
-qwen3-4b; and JUDGE_BASE_URL, whose port it listens on. Gets what is missing, says where it lies, and returns
-when the server is ready. If it runs already, nothing happens.
+qwen3-4b; and JUDGE_BASE_URL, whose port it listens on. Installs vLLM where it is missing, which fetches
+the model itself, and returns when the server is ready. If it runs already, nothing happens.
 
 A policy that trains on the same GPU needs memory too: --gpu-memory is the share that the judge may
 take. Where that is not enough, --sleep lets the judge give all of it back while the policy trains;

@@ -77,7 +77,7 @@ def _foresee(config: RLConfig) -> tuple[Plan, str]:
 
 
 def keep_plan(plan: Plan, output_dir: Path) -> None:
-    """Write the prediction to a run's directory, which this process has opened (`launch/run_dir.py`), for the closing
+    """Write the prediction to a run's directory, which this process has opened (`launch/open_dir.py`), for the closing
     table."""
     times = {"step_s": round(plan.times.step_s, 3), "run_s": round(plan.times.run_s), "times": plan.speeds.source}
     content = json.dumps({"peak_gb": round(plan.peak_gb, 3)} | times, indent=1)
