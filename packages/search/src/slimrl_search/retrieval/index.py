@@ -1,14 +1,16 @@
 """The module searches pages by title, in a ChromaDB collection on disk, `wiki_titles`, of one corpus.
 
 A build may be killed at any moment, but Chroma may not: killed while writing, it leaves files that it cannot read, or
-reads wrongly. So the vectors, which take most of the time, are kept batch by batch in files of their own. When all are
+reads wrongly. So the vectors, which take most of the time, are kept batch by batch in files with digests. When all are
 there, the collection is made from them in one step, in a directory that is renamed when complete. Each build gets a new
 name, because Chroma caches open collections by path and would answer from the old one. The origin of the vectors is
 written beside them; an index of another corpus, embedder or Chroma version is refused.
 """
 
 import atexit
+import hashlib
 import importlib.metadata
+import io
 import json
 import os
 import shlex
@@ -26,6 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from slimrl.errors import UserError, require
+from slimrl.io.checksums import SUMS, find_damage, write_sums
 from slimrl.io.files import replace_file
 from slimrl.io.regular_file import read_regular
 from slimrl_search.retrieval.corpus import Corpus, StaleError
@@ -35,7 +38,9 @@ COLLECTION = "wiki_titles"
 ABOUT, VECTORS = "about.json", "vectors"
 WHOLE, UNFINISHED = "titles", "titles.unfinished"
 DATABASE = "chroma.sqlite3"
+METADATA = "index_metadata.pickle"  # Chroma writes the other files of such a folder only once
 MAX_ABOUT_BYTES = 2**20
+MAX_BATCH_BYTES = 2**28
 BATCH = 1000  # titles embedded between two writes; an interruption loses at most one batch
 NUM_RESULTS = 10
 REMEMBERED = 4096  # cached queries: the rollouts of a group often send the same ones
@@ -66,6 +71,8 @@ class TitleIndex:
         place = whole_in(directory)
         if place is None:
             raise UserError(f"the index in {directory} is unfinished: it was interrupted. Go on with `{command}`.")
+        if damage := find_damage(place):  # Chroma answers wrongly from damaged vectors, or ends the process
+            raise StaleError(f"the index in {place} is damaged: {damage}", command)
         self._embedder = embedder
         try:
             with ExitStack() as closed_unless_opened:
@@ -112,12 +119,16 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
         else:
             directory.mkdir(parents=True, exist_ok=True)
             replace_file(directory / ABOUT, [json.dumps(origin, indent=1).encode()], "--data-dir")
+        vectors = directory / VECTORS
         if whole_in(directory):
+            shutil.rmtree(vectors, ignore_errors=True)  # left by a build that was killed after its last step
             return 0
-        (directory / VECTORS).mkdir(exist_ok=True)
-        added = _embed(directory / VECTORS, corpus, embedder, progress)
+        if vectors.is_file():  # of an earlier version
+            vectors.unlink()
+        vectors.mkdir(exist_ok=True)
+        added = _embed(vectors, corpus, embedder, progress)
         _fill(directory, corpus, progress)
-        shutil.rmtree(directory / VECTORS)
+        shutil.rmtree(vectors)
     except (OSError, _chromadb().errors.ChromaError) as error:
         raise UserError(
             f"{directory} cannot take the index: {error}. Is the disk full? What was done is kept: the same command "
@@ -158,20 +169,35 @@ def writable(index: Path) -> Path:
 
 def _embed(vectors: Path, corpus: Corpus, embedder: Embedder, progress: Progress) -> int:
     """Write the vectors of all titles without any, a file for each batch; return their number."""
-    titles = (title for _, title in corpus.titles())
+    titles, number, there = (title for _, title in corpus.titles()), 0, 0
     with progress("embedding titles", len(corpus)) as bar:
-        there = sum(1 for _ in islice(titles, len(_batches(vectors)) * BATCH))
-        bar.advance(there)
         while batch := list(islice(titles, BATCH)):
-            np.save(vectors / "unfinished.npy", embedder.embed(batch))
-            (vectors / "unfinished.npy").rename(vectors / f"{len(_batches(vectors)):06d}.npy")
+            path = vectors / f"{number:06d}.npy"
+            if _load(path, len(batch)) is None:
+                _save(path, embedder.embed(batch))
+            else:
+                there += len(batch)
+            number += 1
             bar.advance(len(batch))
     return len(corpus) - there
 
 
-def _batches(vectors: Path) -> list[Path]:
-    """Return the files of vectors that are complete, in order."""
-    return sorted(vectors.glob("[0-9]*.npy"))
+def _save(path: Path, vectors_ND: np.ndarray) -> None:
+    """Write the vectors of a batch, and a digest behind them."""
+    buffer = io.BytesIO()
+    np.save(buffer, vectors_ND)
+    content = buffer.getvalue()
+    replace_file(path, [content, hashlib.sha256(content).digest()], "--data-dir")
+
+
+def _load(path: Path, num: int) -> np.ndarray | None:
+    """Return the vectors (N, D) of a batch; None if the file is missing, damaged, or not of `num` titles."""
+    content = read_regular(path, MAX_BATCH_BYTES) if path.is_file() else b""
+    content, digest = content[:-32], content[-32:]
+    if hashlib.sha256(content).digest() != digest:
+        return None
+    vectors_ND: np.ndarray = np.load(io.BytesIO(content))
+    return vectors_ND if len(vectors_ND) == num else None
 
 
 def _fill(directory: Path, corpus: Corpus, progress: Progress) -> None:
@@ -182,9 +208,11 @@ def _fill(directory: Path, corpus: Corpus, progress: Progress) -> None:
         collection = client.create_collection(
             COLLECTION, configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
         )
-        for file in _batches(directory / VECTORS):
-            vectors_ND = np.load(file)
-            ids, names = zip(*islice(titles, len(vectors_ND)), strict=True)
+        for number in range(-(-len(corpus) // BATCH)):
+            ids, names = zip(*islice(titles, BATCH), strict=True)
+            vectors_ND = _load(directory / VECTORS / f"{number:06d}.npy", len(ids))
+            if vectors_ND is None:
+                raise OSError(f"batch {number} of its vectors is not as it was written")
             collection.add(list(ids), vectors_ND, [{"title": name} for name in names], list(names))
             bar.advance(len(ids))
     # Read back by a new client: on a full disk Chroma may lose data without an error.
@@ -192,6 +220,9 @@ def _fill(directory: Path, corpus: Corpus, progress: Progress) -> None:
         found = client.get_collection(COLLECTION, embedding_function=None).query(vectors_ND[-1:], n_results=1)
     if not found["ids"][0]:
         raise UserError(f"Chroma finds nothing in what it wrote to {directory / UNFINISHED}. Is the disk full?")
+    # Chroma keeps up to a thousand vectors in its database. Then a folder has no metadata, and its files change.
+    folders = [path.parent for path in (directory / UNFINISHED).glob(f"*/{METADATA}")]
+    write_sums(directory / UNFINISHED / SUMS, [path for folder in folders for path in sorted(folder.iterdir())])
     (directory / UNFINISHED).rename(directory / f"{WHOLE}-{uuid.uuid4().hex[:12]}")
 
 
@@ -200,6 +231,7 @@ def _discard(directory: Path) -> None:
     shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
     if place := whole_in(directory):
         place.rename(directory / UNFINISHED)
+    shutil.rmtree(directory / VECTORS, ignore_errors=True)  # before the file that names their origin
     shutil.rmtree(directory, ignore_errors=True)
 
 
