@@ -1,6 +1,7 @@
 """What a GGUF file says beyond a model's shape is carried over, or the file is refused by the key's name."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from transformers import (
 
 from slimrl.errors import UserError
 from slimrl.models.gguf import convert
-from slimrl.models.gguf_metadata import LLAMA3
+from slimrl.models.gguf_header import read_header
+from slimrl.models.gguf_metadata import LLAMA3, build_config
 from tests.models.gguf_files import More, write_gguf
 from tests.tiny import tiny_module, tiny_tokenizer
 
@@ -187,10 +189,24 @@ def test_tensor_without_a_place_is_refused_by_name(tmp_path: Path) -> None:
     others = {
         "other factors than Llama 3's": More(tensors={"rope_freqs.weight": np.ones(4) * 2}),
         "rope_freqs": More(scaling(type="linear", factor=2.0), {"rope_freqs.weight": np.ones(4) * 2}),
+        r"with the tensors \['rope_factors_long.weight'\]": More(tensors=dict([*TENSORS.items()][1:])),
+        "type = yarn": More(scaling(type="yarn", factor=4.0), TENSORS),
     }
     for message, more in others.items():
         with pytest.raises(UserError, match=message):
             convert(write_gguf(tmp_path / "n.gguf", tiny_module("llama"), tiny_tokenizer(), more=more))
+
+
+def test_the_largest_gemma_scales_its_queries_by_the_width_per_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = read_header(write_gguf(tmp_path / "g.gguf", tiny_module("gemma3"), tiny_tokenizer()))
+    wide = {"gemma3.attention.key_length": 32, "gemma3.attention.value_length": 32}
+    header = replace(header, metadata=header.metadata | wide)
+    assert build_config(header, {}).query_pre_attn_scalar == 32
+    monkeypatch.setattr("slimrl.models.gguf_metadata.GEMMA3_27B_LAYERS", header.metadata["gemma3.block_count"])
+    width = header.metadata["gemma3.embedding_length"] // header.metadata["gemma3.attention.head_count"]
+    assert build_config(header, {}).query_pre_attn_scalar == width != 32
 
 
 def test_every_token_that_ends_a_reply_is_kept(tmp_path: Path) -> None:

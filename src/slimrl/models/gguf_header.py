@@ -77,6 +77,8 @@ class _Cursor:
             key = self._string()
             metadata[key] = self._value(*self._unpack("I"))
         entries = {self._string(): self._entry() for _ in range(num_tensors)}
+        if len(entries) < num_tensors:
+            raise LookupError("two tensors have one name")
         alignment = metadata.get("general.alignment", ALIGNMENT)
         first = -(-self.position // alignment) * alignment
         tensors = {

@@ -40,6 +40,8 @@ DESCRIPTIVE = ("tensor_data_layout", "rope.scaling.finetuned", "pooling_type")
 # The settings of every published Llama with `rope_type = "llama3"`; only the factor varies.
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
+GEMMA3_27B_LAYERS = 62
+
 _Keys = dict[str, Any]  # the architecture's metadata; each key is removed when it is read
 
 
@@ -53,7 +55,8 @@ def build_config(header: GgufHeader, rope_tensors: Mapping[str, list[float]]) ->
         raise ValueError(f"it is one of {count} parts; join them with `llama-gguf-split --merge`")
     keys = _read_keys(header)
     keys.setdefault("attention.head_count_kv", keys["attention.head_count"])
-    head = keys.setdefault("attention.key_length", keys["embedding_length"] // keys["attention.head_count"])
+    width = keys["embedding_length"] // keys["attention.head_count"]
+    head = keys.setdefault("attention.key_length", width)
     if keys.pop("attention.value_length", head) != head:
         raise ValueError("its keys and values have heads of different widths")
     settings = _read_windows(architecture, keys)
@@ -62,7 +65,8 @@ def build_config(header: GgufHeader, rope_tensors: Mapping[str, list[float]]) ->
             settings[setting] = keys.pop(key)
     settings.setdefault("vocab_size", len(metadata["tokenizer.ggml.tokens"]))
     if architecture == "gemma3":
-        settings["query_pre_attn_scalar"] = head  # only Gemma 3 27B has another one
+        # As in llama.cpp, which recognises the 27B model by its layers.
+        settings["query_pre_attn_scalar"] = width if settings["num_hidden_layers"] == GEMMA3_27B_LAYERS else head
     # A missing id stays None: the default of the config's class would be another model's id.
     ids = {f"{role}_token_id": metadata.get(f"tokenizer.ggml.{name}_token_id") for role, name in TOKENS.items()}
     config = AutoConfig.for_model(
@@ -137,7 +141,8 @@ def _read_scaling(
     """Return the scaling of the rotary positions; empty without scaling."""
     kind, factor = keys.pop("rope.scaling.type", "linear"), keys.pop("rope.scaling.factor", 1.0)
     original = keys.pop("rope.scaling.original_context_length", fields["max_position_embeddings"])
-    if set(tensors) == {LONG, SHORT}:
+    is_scaled = kind == "yarn" or (kind == "linear" and factor != 1.0)
+    if set(tensors) == {LONG, SHORT} and not is_scaled:
         return {
             "rope_type": "longrope",
             "short_factor": tensors[SHORT],
@@ -145,7 +150,7 @@ def _read_scaling(
             "original_max_position_embeddings": original,
             "attention_factor": keys.pop("rope.scaling.attn_factor", 1.0),
         }
-    if kind == "none" or (kind == "linear" and factor == 1.0):
+    if set(tensors) <= {FREQUENCIES} and kind in ("none", "linear") and not is_scaled:
         return _read_frequencies(fields, rope, tensors[FREQUENCIES]) if FREQUENCIES in tensors else {}
     if kind != "linear" or tensors:
         raise ValueError(f"rope.scaling.type = {kind} is not known here with the tensors {sorted(tensors)}")
