@@ -25,9 +25,9 @@ _ENVIRONMENT = {"HOME": SCRATCH, "TMPDIR": SCRATCH, "PATH": "/usr/bin", "LANG": 
 # /dev/zero is missing: its pages, mapped shared, belong to no process and no file, and no limit counts them.
 _DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")
 _NAMESPACES = ("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
-# User ids that no account has, and that systemd leaves free (https://systemd.io/UIDS-GIDS). Each execution gets its own
-# id, as the kernel counts processes by user id.
-_USERS = range(60_578, 61_184)
+# User ids that no account has. Each execution gets its own id, as the kernel counts processes by user id.
+_USERS = range(1_900_000_000, 1_950_000_000)
+_USERS_IN_CONTAINERS = range(60_000, 65_000)
 
 UNSAFE: Literal["none"] = "none"
 
@@ -62,6 +62,7 @@ class Bubblewrap(Bare):
         self._scratch_bytes = scratch_mb * 2**20
         self._system = _system()
         self._is_root = os.geteuid() == 0
+        self._users = _USERS if _maps(_USERS.stop) else _USERS_IN_CONTAINERS
         # A random start, so that two sandboxes seldom use the same id at the same time.
         self._num_users = itertools.count(int.from_bytes(os.urandom(3), "big"))
 
@@ -93,7 +94,7 @@ class Bubblewrap(Bare):
         """Return the command by which root changes its user id and loses all privileges; empty for other users."""
         if not self._is_root:
             return ()
-        user = str(_USERS[next(self._num_users) % len(_USERS)])
+        user = str(self._users[next(self._num_users) % len(self._users)])
         return (_SETPRIV, "--reuid", user, "--regid", user, "--clear-groups", "--inh-caps=-all", "--")
 
 
@@ -141,6 +142,13 @@ _SETTINGS = (
 def _setting(name: str) -> str:
     path = Path("/proc/sys", *name.split("."))
     return path.read_text().strip() if path.exists() else ""
+
+
+def _maps(user: int) -> bool:
+    """Return True if the user id is mapped in this user namespace; containers may map few ids."""
+    # The first line of uid_map: first id inside, first id outside, number of ids.
+    first, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[0].split())
+    return first + count > user
 
 
 @cache

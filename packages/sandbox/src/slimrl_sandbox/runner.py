@@ -43,7 +43,8 @@ class Channel:
 
     def send(self, content: bytes) -> None:
         """Send a message to the host."""
-        self._socket.sendall(len(content).to_bytes(4, "big") + content)
+        self._socket.sendall(len(content).to_bytes(4, "big"))
+        self._socket.sendall(content)  # apart, since a copy of large files may not fit into the memory
 
     def receive(self) -> "Any":
         """Wait for the next message from the host."""

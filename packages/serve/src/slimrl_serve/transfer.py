@@ -81,8 +81,9 @@ class WeightTransfer:
 
     async def finish_weight_update(self, body: FinishBody | None = None) -> Plain:
         """Sample from the received weights from now on, as `weight_version`; without it the version stays."""
-        version = self._service.engine.version if body is None or body.weight_version is None else body.weight_version
         async with self._changing:
+            given = body.weight_version if body else None
+            version = self._service.engine.version if given is None else given
             staged, self._staged = self._staged, None
             if staged is None:
                 raise bad_request("There is no update to finish: POST /start_weight_update comes first.")

@@ -169,13 +169,13 @@ def update(run: Path, index: Path, last_step: int, environment: str) -> Iterator
                 _forget(connection, path)
         # The newest steps first, because people look for these while the rest is read.
         for path, file in sorted(files.items(), key=lambda item: (item[1].name == TRAIN, -item[1].step)):
-            if known.get(path) == stamps[path][0]:
+            if stamps[path][0] in ("", known.get(path)):  # gone, or read already
                 continue
             try:
                 with change(connection):
                     _read(connection, path, file, stamps[path], environment)
-            except UserError as error:  # a pipe or an unreadable file, for example; the other files are still read
-                problem = problem or error
+            except (UserError, OSError) as error:  # a pipe or a file that vanished; the other files are still read
+                problem = problem or UserError(str(error))
             (done,) = connection.execute("SELECT coalesce(sum(size), 0) FROM files").fetchone()
             yield {"done_bytes": min(done, total), "total_bytes": total}
     if problem:

@@ -12,7 +12,6 @@ from tokenizers.decoders import DecodeStream
 
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
-from slimrl.io.text import byte_alphabet
 
 FILE = "tokenizer.json"
 MAX_BYTES = 256 * 2**20
@@ -52,6 +51,3 @@ class Pieces:
 def pieces_of(path: Path, mtime: float) -> Pieces:
     """Return the tokenizer of a file, cached by the file's time of change."""
     return Pieces(path)
-
-
-_BYTES = byte_alphabet()

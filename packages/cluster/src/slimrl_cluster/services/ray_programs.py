@@ -93,7 +93,7 @@ class RayProgram:
             self.end = end
         except self._ray.exceptions.RayTaskError as error:  # an error of the code on the node
             self.end = End(REFUSAL, f"the {self.name} cannot be started: {error.cause}")
-        except self._ray.exceptions.RayError as error:
+        except Exception as error:  # of Ray, or of this thread itself: without an end, the run would wait for ever
             self.end = self.end or self._loss(error)
 
     def _ask(self, ask: Callable[[], Any], wait: str) -> Any:

@@ -33,6 +33,7 @@ FORMS = (
 )
 PAGE_S = 20.0
 PROGRAM = Path(__file__).with_name("serve.py")
+MAX_LINE_BYTES = 2**16
 START_S = 120.0  # for a server to import its environment
 NEEDED = frozenset({"openenv", "fastmcp", "fastapi", "uvicorn"})  # by which OpenEnv serves
 ENGINES = ("docker", "podman")
@@ -143,11 +144,13 @@ def start_process(place: str, python: str, num_sessions: int) -> Running:
     except OSError as error:
         raise UserError(f"openenv: `python` = {python!r} cannot be run: {error.strerror}.") from error
     assert process.stdout is not None
-    overdue = threading.Timer(START_S, process.kill)
-    overdue.start()
+    # Its children hold the pipe too, so all of them are killed.
+    overdue = threading.Timer(START_S, _kill_session, [process])
+    overdue.daemon = True
     try:
+        overdue.start()
         with process.stdout:
-            ready = json.loads(process.stdout.readline() or b"{}")
+            ready = json.loads(process.stdout.readline(MAX_LINE_BYTES) or b"{}")
         if "port" not in ready:
             raise _failure(place, python, ready)
     except BaseException:
@@ -173,10 +176,14 @@ def _failure(place: str, python: str, ready: dict[str, Any]) -> UserError:
 
 
 def _end_process(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a process and the session that it leads; it has nothing to save."""
+    """Kill a process and the session that it leads, and wait for its end; it has nothing to save."""
+    _kill_session(process)
+    process.communicate()
+
+
+def _kill_session(process: "subprocess.Popen[bytes]") -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
 
 
 def start_container(image: str) -> Running:

@@ -210,9 +210,10 @@ def _fill(directory: Path, corpus: Corpus, progress: Progress) -> None:
         )
         for number in range(-(-len(corpus) // BATCH)):
             ids, names = zip(*islice(titles, BATCH), strict=True)
-            vectors_ND = _load(directory / VECTORS / f"{number:06d}.npy", len(ids))
-            if vectors_ND is None:
+            loaded_ND = _load(directory / VECTORS / f"{number:06d}.npy", len(ids))
+            if loaded_ND is None:
                 raise OSError(f"batch {number} of its vectors is not as it was written")
+            vectors_ND = loaded_ND
             collection.add(list(ids), vectors_ND, [{"title": name} for name in names], list(names))
             bar.advance(len(ids))
     # Read back by a new client: on a full disk Chroma may lose data without an error.
