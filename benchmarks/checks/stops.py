@@ -84,6 +84,7 @@ def marked(mark: str) -> list[str]:
         try:
             if f"{MARK}={mark}\0".encode() in environ.read_bytes():
                 line = (environ.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                line = line.replace(sys.executable, "python")
                 if line:  # one that has ended already has none
                     found.append(f"{environ.parent.name}: {line[:200]}")
         except OSError:
@@ -125,10 +126,11 @@ def stop(kind: str, number: int, after_s: float, directory: Path, viewed: Path) 
         "after_s": round(after_s, 1),
         "ended_in_s": round(seconds, 2),
         "status": status,
+        "ended_before": has_ended_before,
         "left_processes": left,
         "left_files": files,
         "traceback": "Traceback" in said,
-        "last_words": said.splitlines()[-1].partition(":")[0] if said else "",
+        "last_words": said.splitlines()[-1].replace(str(viewed), "RUN").partition(":")[0] if said else "",
         "ok": not has_ended_before and status in (0, 130) and seconds <= LIMIT_S and not left and not files,
     }
     print(found, flush=True)
@@ -156,7 +158,9 @@ def main() -> None:
             after_s = rng.uniform(0.3, arguments.latest)
             found = stop(kinds[number % len(kinds)], number, after_s, directory, arguments.viewed)
             content["stops"].append(found)
-            write_result(RESULTS / "stops.json", machine, content, {str(directory): "RUNS"})
+            write_result(
+                RESULTS / "stops.json", machine, content, {str(directory): "RUNS", str(arguments.viewed): "RUN"}
+            )
     shutil.rmtree(directory)
     bad = [found for found in content["stops"] if not found["ok"]]
     print(f"{len(content['stops'])} stops, {len(bad)} not as they should be")
