@@ -152,15 +152,14 @@ def main() -> None:
     machine, rng = machine_facts(), random.Random(arguments.seed)
     directory = Path(tempfile.mkdtemp(prefix="slimrl-stops-"))
     kinds = ("rl", "rl, processes", "eval", "inference", "view")
+    private = {str(directory): "RUNS", str(arguments.viewed): "RUN"}
     content: dict[str, Any] = {"busy_programs": BUSY, "limit_s": LIMIT_S, "stops": []}
     with load():
         for number in range(arguments.stops):
             after_s = rng.uniform(0.3, arguments.latest)
             found = stop(kinds[number % len(kinds)], number, after_s, directory, arguments.viewed)
             content["stops"].append(found)
-            write_result(
-                RESULTS / "stops.json", machine, content, {str(directory): "RUNS", str(arguments.viewed): "RUN"}
-            )
+            write_result(RESULTS / "stops.json", machine, content, private)
     shutil.rmtree(directory)
     bad = [found for found in content["stops"] if not found["ok"]]
     print(f"{len(content['stops'])} stops, {len(bad)} not as they should be")
