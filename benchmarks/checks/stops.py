@@ -97,7 +97,7 @@ def stop(kind: str, number: int, after_s: float, directory: Path, viewed: Path) 
     place = directory / str(number)
     (place / "tmp").mkdir(parents=True)
     log, ended = place / "log.txt", threading.Event()
-    environ = {**os.environ, MARK: str(number), "TMPDIR": str(place / "tmp")}
+    environ = {**os.environ, MARK: str(place), "TMPDIR": str(place / "tmp")}
     command = [sys.executable, "-m", "slimrl", *words_of(kind, place, viewed)]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=environ, start_new_session=True)
@@ -116,7 +116,7 @@ def stop(kind: str, number: int, after_s: float, directory: Path, viewed: Path) 
     seconds = time.monotonic() - began
     ended.set()
     time.sleep(2)
-    left, names = marked(str(number)), sorted(path.name for path in (place / "tmp").iterdir())
+    left, names = marked(str(place)), sorted(path.name for path in (place / "tmp").iterdir())
     files = [name for name in names if not name.startswith("torchinductor_")]  # PyTorch's cache, which is to stay
     for pid in (one.partition(":")[0] for one in left):
         os.kill(int(pid), signal.SIGKILL)
