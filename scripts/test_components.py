@@ -16,12 +16,13 @@ from slimrl.types import Task
 from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.matching_game.rules.game_files import game_state
 from slimrl_envs.matching_game.rules.generator import deals_of_seed
-from slimrl_envs.slime.env import MatchingEnv
 
 
 def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter
     argparse.ArgumentParser(description=__doc__, formatter_class=raw).parse_args()
+    from slimrl_envs.slime.env import MatchingEnv  # loads PyTorch, which help does not need
+
     for deal in islice(deals_of_seed(3, seed=0), 5):
         state = game_state(deal)
         conversation = MatchingTaskset(max_turns=20).scripts["solver"](Task("slime", {"game_state": state}), 0)

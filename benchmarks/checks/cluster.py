@@ -16,8 +16,7 @@ from benchmarks.harness.cluster_run import ClusterRun
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, write_result
 from benchmarks.harness.ray_nodes import Nodes
 from slimrl.monitor.sinks import read_metrics
-from slimrl_cluster.transport.roster import Roster
-from slimrl_cluster.transport.run_files import write_scale
+from slimrl_cluster.transport.roster import Roster, write_scale
 from slimrl_tools.curves.curve_check import check_curve
 
 SETTINGS = {

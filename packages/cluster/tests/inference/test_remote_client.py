@@ -343,7 +343,7 @@ def test_a_server_that_hangs_is_named_within_its_time() -> None:
 
 @pytest.mark.slow
 def test_a_server_that_somebody_paused_is_named_within_its_time(tiny_dir: Path) -> None:
-    with serving(tiny_dir) as own, client_of(own.address, "slimrl", timeout_s=0.3) as client:
+    with serving(tiny_dir) as own, client_of(own.address, "slimrl", timeout_s=3.0) as client:
         httpx.post(f"{own.address}/pause")
         with pytest.raises(UserError, match="it is paused, and POST /resume lets it go on"):
             sample(client)

@@ -14,8 +14,8 @@ from slimrl.cli import run
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
 from slimrl_cluster.launch.status import find_status, is_supervised, write_programs
-from slimrl_cluster.transport.roster import Roster, wait_path
-from slimrl_cluster.transport.run_files import RunFiles, clear_scale, read_scale
+from slimrl_cluster.transport.roster import Roster, clear_scale, read_scale, wait_path
+from slimrl_cluster.transport.run_files import RunFiles
 
 OWN = f"{os.getpid()} on {platform.node()}"
 LOADS = "is not ready: it loads, or waits for a node"

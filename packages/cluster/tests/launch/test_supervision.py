@@ -17,8 +17,7 @@ from slimrl.errors import UserError
 from slimrl_cluster.launch import supervision
 from slimrl_cluster.launch.supervision import Supervision, describe_parts, supervise
 from slimrl_cluster.services.programs import End, Needs, describe_status
-from slimrl_cluster.transport.roster import Roster
-from slimrl_cluster.transport.run_files import write_scale
+from slimrl_cluster.transport.roster import Roster, write_scale
 
 pytestmark = pytest.mark.slow
 

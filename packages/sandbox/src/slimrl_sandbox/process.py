@@ -81,7 +81,7 @@ def execute(
     Errors of the program raise no exception. Raises UserError if no process can be started.
     """
     try:
-        with _started(isolation, runner, limits, program.tools) as process:
+        with _start_program(isolation, runner, limits, program.tools) as process:
             return process.run(program, stop)
     except OSError as error:
         raise UserError(
@@ -91,7 +91,7 @@ def execute(
 
 
 @contextmanager
-def _started(isolation: Bare, runner: Path, limits: Limits, tools: Tools) -> "Iterator[_Process]":
+def _start_program(isolation: Bare, runner: Path, limits: Limits, tools: Tools) -> "Iterator[_Process]":
     """Yield a process that waits for its program, and kill it at the end. Raises OSError and UserError."""
     with ExitStack() as opened:
         folder = "/" if isolation.isolated else opened.enter_context(tempfile.TemporaryDirectory(prefix="slimrl-"))

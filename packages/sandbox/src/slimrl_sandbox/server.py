@@ -56,6 +56,27 @@ class CallBody(BaseModel):
     argument: str
 
 
+class Admission:
+    """A limit on the number of requests: at most `max_queue` may run or wait at the same time."""
+
+    def __init__(self, max_queue: int) -> None:
+        check_limits(max_queue=max_queue)
+        self._max_queue, self._num_open = max_queue, 0
+
+    async def run(self, work: Coroutine[Any, Any, T], request: Request) -> T:
+        """Return the result of `work`, which is cancelled if the client leaves. Raises HTTPException if the queue is
+        full or the client has left."""
+        if self._num_open >= self._max_queue:
+            work.close()
+            full = f"The queue is full: {self._num_open} requests run or wait, of at most max_queue. Come back later."
+            raise HTTPException(503, full, {"Retry-After": str(RETRY_AFTER_S)})
+        self._num_open += 1
+        try:
+            return await run_unless_gone(work, request.receive)
+        finally:
+            self._num_open -= 1
+
+
 def make_app(
     sandbox: Sandbox,
     tools: Tools,
@@ -64,26 +85,9 @@ def make_app(
     max_queue: int = MAX_QUEUE,
 ) -> FastAPI:
     """Return the application. Without a token it answers programs of this machine, but no web page."""
-    check_limits(max_queue=max_queue)
-    num_open = 0
-    app = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None)
-
+    app, admission = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None), Admission(max_queue)
     access = Access(token, "SANDBOX_TOKEN", forwarders)
     app.add_middleware(Guard, access=access, max_body_bytes=MAX_BODY_BYTES, respond=_respond)
-
-    async def admit(work: Coroutine[Any, Any, T], request: Request) -> T:
-        """Return the result of `work`, which is cancelled if the client leaves. Raises HTTPException if `max_queue`
-        requests run or wait, or the client has left."""
-        nonlocal num_open
-        if num_open >= max_queue:
-            work.close()
-            full = f"The queue is full: {num_open} requests run or wait, of at most max_queue. Come back later."
-            raise HTTPException(503, full, {"Retry-After": str(RETRY_AFTER_S)})
-        num_open += 1
-        try:
-            return await run_unless_gone(work, request.receive)
-        finally:
-            num_open -= 1
 
     @app.exception_handler(HTTPException)
     async def tell(_request: Request, error: HTTPException) -> Response:
@@ -104,7 +108,7 @@ def make_app(
     async def execute(body: ExecuteBody, request: Request) -> Reply:
         """Run code and return the result; errors of the code are part of it."""
         work = sandbox.run(body.code, body.session_id, body.timeout_s or math.inf)
-        return asdict(await admit(work, request))
+        return asdict(await admission.run(work, request))
 
     @app.get("/tools")
     async def list_tools() -> Reply:
@@ -122,7 +126,7 @@ def make_app(
             work = in_thread(lambda: answer_of(tools, name, [argument], {}), f"slimrl-tool-{name}")
             return dict(await asyncio.wrap_future(work))
 
-        return JSONResponse(await admit(answer(), request))
+        return JSONResponse(await admission.run(answer(), request))
 
     @app.exception_handler(UserError)
     async def tell_what_to_do(_request: Request, error: UserError) -> Response:

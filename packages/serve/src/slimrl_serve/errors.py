@@ -51,7 +51,7 @@ def bad_request(message: str, param: str = "", code: str = "") -> ApiError:
 
 
 @contextmanager
-def blaming(param: str) -> Iterator[None]:
+def blame(param: str) -> Iterator[None]:
     """Turn errors about a client's value, such as a directory, into ApiError 400 with its field."""
     try:
         yield

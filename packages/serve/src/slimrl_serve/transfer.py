@@ -29,7 +29,7 @@ from slimrl_serve.bodies import (
     UpdateBody,
     UpdateInfo,
 )
-from slimrl_serve.errors import bad_request, blaming
+from slimrl_serve.errors import bad_request, blame
 from slimrl_serve.reply import unless_gone
 from slimrl_serve.service import Service
 from slimrl_serve.weights import check_numbers, check_part, check_whole, copy_weights, read_weights, weight_checksums
@@ -73,7 +73,7 @@ class WeightTransfer:
             await unless_gone(request, self._stage(body.update_info), self._break_off)
             return {"status": "received", "version": self._service.engine.version}
         async with self._changing:
-            with blaming("weight_dir"):
+            with blame("weight_dir"):
                 # Reading happens in a thread, while the engine samples; only the copy runs between two steps.
                 weights = await asyncio.to_thread(self._read_directory, Path(body.weight_dir or ""))
                 await self._replace(weights, body.version)
@@ -87,7 +87,7 @@ class WeightTransfer:
             staged, self._staged = self._staged, None
             if staged is None:
                 raise bad_request("There is no update to finish: POST /start_weight_update comes first.")
-            with blaming("update_info"):
+            with blame("update_info"):
                 if isinstance(staged, dict):
                     check_whole(TRAINER, {name: (tuple(t.shape), t.dtype) for name, t in staged.items()}, self._module)
                     staged = await asyncio.to_thread(check_numbers, TRAINER, staged, self._module)
@@ -129,7 +129,7 @@ class WeightTransfer:
             staged, self._staged = self._staged, None
             if staged is None:
                 raise bad_request("There is no update to continue: POST /start_weight_update comes first.")
-            with blaming("update_info"):
+            with blame("update_info"):
                 part = await call_in_daemon(partial(self._read, info), "weight update")
                 if isinstance(staged, dict) and isinstance(part, dict):
                     self._staged = staged | part

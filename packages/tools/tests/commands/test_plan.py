@@ -129,7 +129,7 @@ def test_rl_finds_what_plan_has_measured_with_a_number_of_threads(
         plan = hook.foretell(load(RLConfig, words, {}).config, lambda text, style: None)
     finally:
         torch.set_num_threads(before)
-    assert plan is not None and plan.speeds.source == "measured here"
+    assert plan is not None and plan.speeds.source.startswith("measured here")  # noise may hide a speed
 
 
 def test_a_planner_that_fails_ends_no_run(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

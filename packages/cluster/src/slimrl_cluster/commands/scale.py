@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slimrl.errors import UserError
 from slimrl_cluster.launch.status import is_supervised
-from slimrl_cluster.transport.run_files import write_scale
+from slimrl_cluster.transport.roster import write_scale
 
 EPILOG = """\
 Samplers are the parts of a run that need no checkpoint: one that comes is given the newest weights and takes part, and

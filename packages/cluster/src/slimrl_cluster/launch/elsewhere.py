@@ -53,7 +53,7 @@ class SamplingElsewhere:
 
     def _await_file(self, path: Path, what: str) -> None:
         """Wait for a file of the orchestrator, and meanwhile broadcast the weights again to every sampler that joins.
-        One rank looks, and sends the others the result. Raises UserError in all of them if there is no file in time."""
+        One rank looks, and sends the others the result. Raises UserError in all of them if it is missing in the end."""
         ranks = self.parts.ranks
         while (do := ranks.of_first(self._look(path, what) if ranks.leads else "")) != IT_IS_THERE:
             if do == SEND_AGAIN:

@@ -28,8 +28,7 @@ from slimrl_cluster.launch.status import write_programs
 from slimrl_cluster.services.children import Children
 from slimrl_cluster.services.programs import ADDRESS, End, Needs, Program, Programs
 from slimrl_cluster.services.ray_programs import RayPrograms
-from slimrl_cluster.transport.roster import Roster
-from slimrl_cluster.transport.run_files import clear_scale, read_scale
+from slimrl_cluster.transport.roster import Roster, clear_scale, read_scale
 
 POLL_S = 0.1
 LOOK_S = 1.0  # seconds between two checks of the parts, and of the wanted number of samplers

@@ -50,7 +50,7 @@ class EnvironmentHost:
 
     def start(self, key: str, variables: Mapping[str, str]) -> int:
         """Start a program that answers on the first connection with the key, and return its process id. Raises OSError
-        if there are no such connections, or no process can be started."""
+        if such connections do not exist, or a process cannot be started."""
         with self._listening.pop(key) as listening:
             listening.settimeout(CONNECT_S)
             connection, line = (_accept(listening, key) for _ in range(2))

@@ -197,7 +197,7 @@ class RayPrograms:
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs) -> RayRanks:
         """Start ranks that connect to each other, on as few nodes as possible. Waits until there is room for all of
-        them at once. Raises UserError if there is none in time."""
+        them at once. Raises UserError if none exists in time."""
         group = self._ray.util.placement_group([_bundle(needs)] * num, strategy="PACK")
         what = f"{num} ranks of the {name}, each with {needs}"
         try:

@@ -121,7 +121,7 @@ def vllm_environment() -> dict[str, str]:
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "VLLM_PLUGINS": "slimrl",
-        "VLLM_SERVER_DEV_MODE": "1",  # without it there are no routes for weights
+        "VLLM_SERVER_DEV_MODE": "1",  # without it vLLM lacks the routes for weights
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",  # the model is a directory
     }

@@ -21,9 +21,10 @@ from typing import IO
 
 from slimrl.config.deployment import Part
 from slimrl.errors import UserError
-from slimrl.io.files import explain_write_errors, parse_object
+from slimrl.io.files import explain_write_errors, parse_object, replace_file
 
 Facts = Mapping[str, str]
+SCALE = "transport/num_samplers"  # the number of samplers that a user requests
 SEVERAL: Part = "inference"  # a run may have any number of these, each at a numbered place
 PATIENCE_S = 1.0  # seconds to wait for the place of a part that a run has only once
 LOOK_S = 0.1  # seconds to wait for one of several places
@@ -168,3 +169,20 @@ def _number(path: Path) -> int:
 def wait_path(output_dir: Path, part: Part) -> Path:
     """Return the path of the file that names the part for which `part` waits. It exists during the wait."""
     return output_dir / "transport" / "waits" / f"{part}.json"
+
+
+def write_scale(output_dir: Path, num: int) -> None:
+    """Request `num` samplers for the run in a directory."""
+    replace_file(output_dir / SCALE, [str(num).encode()])
+
+
+def read_scale(output_dir: Path) -> int:
+    """Return the requested number of samplers; 0 without a request."""
+    path = output_dir / SCALE
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return int(text) if text.isdecimal() else 0
+
+
+def clear_scale(output_dir: Path) -> None:
+    """Forget requests: at a start the settings count."""
+    (output_dir / SCALE).unlink(missing_ok=True)

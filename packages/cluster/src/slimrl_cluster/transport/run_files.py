@@ -24,7 +24,6 @@ from slimrl.transport.base import Batch
 from slimrl_cluster.transport.batch_file import read_batch, write_batch
 from slimrl_cluster.transport.roster import Facts, Roster, wait_path
 
-SCALE = "transport/num_samplers"  # the number of samplers that a user requests
 POLL_S = 0.02
 CHECK_S = 1.0  # seconds between two checks that the other part lives
 SAY_S = 30.0  # seconds of waiting before it is logged
@@ -139,23 +138,6 @@ class RunFiles:
             yield
         finally:
             path.unlink(missing_ok=True)
-
-
-def write_scale(output_dir: Path, num: int) -> None:
-    """Request `num` samplers for the run in a directory."""
-    replace_file(output_dir / SCALE, [str(num).encode()])
-
-
-def read_scale(output_dir: Path) -> int:
-    """Return the requested number of samplers; 0 without a request."""
-    path = output_dir / SCALE
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    return int(text) if text.isdecimal() else 0
-
-
-def clear_scale(output_dir: Path) -> None:
-    """Forget requests: at a start the settings count."""
-    (output_dir / SCALE).unlink(missing_ok=True)
 
 
 def _step(path: Path) -> int:

@@ -154,7 +154,7 @@ def mistakes(way: str) -> list[tuple[str, str]]:
             own = [
                 ("<code>search_pages(</code>", "SyntaxError"),
                 ("<code>1 / 0</code>", "ZeroDivisionError"),
-                ("<code>search_pages(7)</code>", "takes one text"),
+                ("<code>search_pages(7)</code>", "must be text"),
                 ("<code>import os; os._exit(3)</code>", "status 3"),
                 ("<code>while True: pass</code>", "longer than timeout_s"),
                 ("<code>print(open('/etc/shadow').read())</code>", "Error"),

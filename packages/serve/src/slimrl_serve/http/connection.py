@@ -35,7 +35,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._look()
 
-    def _awaited(self) -> tuple[object, float]:
+    def _find_wait(self) -> tuple[object, float]:
         """Return what the server waits for from the client, or None, and the allowed seconds."""
         if self.flow.write_paused or self.transport.is_closing():
             return ("reader", self._num_resumed), UNREAD_S
@@ -48,7 +48,7 @@ class Connection(H11Protocol):
 
     def _look(self) -> None:
         """Close the connection if it waits for the same thing as before, and may not. Look again later."""
-        awaited, limit_s = self._awaited()
+        awaited, limit_s = self._find_wait()
         now = time.monotonic()
         if awaited != self._waiting_for:
             self._waiting_for, self._since = awaited, now
