@@ -1,4 +1,4 @@
-"""Episodes at hosts of environments are those of here, on as many processes; a host that is lost loses no episode."""
+"""Episodes at hosts of environments equal episodes on this machine with as many processes; a lost host costs none."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ def await_gone(pid: int) -> bool:
 
 
 def check_episodes(starts: Sequence[Start]) -> None:
-    """Episodes are those of the run's own process, and a worker ends with the run that has asked for it."""
+    """Episodes equal those in the run's own process, and a worker ends with the run that started it."""
     remote, here = load("Full", starts), load_taskset(f"{FILE}:Full", {})
     remote.begin_step("a")
     assert play(remote) == play(here)
@@ -126,7 +126,7 @@ def test_several_environments_compute_at_once() -> None:
         await asyncio.gather(*(world.step("compute") for world in worlds))
         return time.monotonic() - began
 
-    assert asyncio.run(both()) < 1.9  # each takes a second, in which it lets nothing else of its process go on
+    assert asyncio.run(both()) < 1.9  # each blocks its process for a second
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Response
 from websockets.sync.server import serve
 
+from packages.envs.tests.episodes import play as play_episode
 from slimrl.types import Task
 from slimrl_envs.openenv.taskset import OpenEnv
 
@@ -35,16 +36,7 @@ def own(monkeypatch, name, **args):
 async def play(taskset, replies, number=None):
     """The opening messages, and the turns of an episode with these replies, up to its end; in `Guess` of a number."""
     task = taskset.tasks("train")[0] if number is None else Task(f"number/{number}", {"number": number})
-    episode = taskset.environment(task)
-    try:
-        opening, turns = await episode.start(), []
-        for reply in replies:
-            turns.append(await episode.step(reply))
-            if turns[-1].done:
-                break
-        return opening, turns
-    finally:
-        await episode.close()
+    return await play_episode(taskset.environment(task), replies)
 
 
 def played(taskset, *replies, number=None):

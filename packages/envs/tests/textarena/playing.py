@@ -3,25 +3,13 @@
 import asyncio
 from collections.abc import Iterable
 
+from packages.envs.tests.episodes import play
 from slimrl.environments.find import load_taskset
-from slimrl.types import Environment, Message, Turn
+from slimrl.types import Message, Turn
 
 
 def games(name: str, **args):
     return load_taskset(f"textarena:{name}", args)
-
-
-async def play(episode: Environment, replies: Iterable[str]) -> tuple[list[Message], list[Turn]]:
-    """The opening of an episode and its turns, to the end of the replies or of the game."""
-    try:
-        opening, turns = await episode.start(), []
-        for reply in replies:
-            turns.append(await episode.step(reply))
-            if turns[-1].done:
-                break
-        return opening, turns
-    finally:
-        await episode.close()
 
 
 def played_in(taskset, task, replies: Iterable[str]) -> tuple[list[Message], list[Turn]]:

@@ -115,7 +115,7 @@ def pack(num_bytes: int, num_files: int) -> bytes:
 
 
 def unpack(content: bytes) -> None:
-    """Write packed files into the working directory. They come from programs of this session, and may be anything."""
+    """Write packed files into the working directory. Earlier untrusted programs made them, so they may be anything."""
     if content:
         for path, text in marshal.loads(content).items():
             if text is None:

@@ -151,7 +151,7 @@ class MatchingTaskset(Taskset):
         return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return the way in which an episode fell short of the best; empty where it ran out of turns."""
+        """Return the kind of failure of an episode below the best reward; empty if it ran out of turns."""
         metrics = rollout.metrics
         if metrics["errors"] > self.max_errors:
             return "too many errors"

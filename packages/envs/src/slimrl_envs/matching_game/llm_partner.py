@@ -92,7 +92,7 @@ class LLMPartners:
         return LLMPartner(game, player, self, self._server.max_tries)
 
     async def reply(self, messages: Sequence[Message]) -> Reply:
-        """Return the model's next reply, and the tokens that it took. Raises RolloutError if there is none, and
+        """Return the model's next reply with its number of tokens. Raises RolloutError if the model sends no reply, and
         UserError after too many such failures or at the end of the budget."""
 
         async def attempt(failures: Sequence[HttpError]) -> Reply:

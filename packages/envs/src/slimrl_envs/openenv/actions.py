@@ -62,7 +62,7 @@ class Reader:
         return f"Your whole answer is the {self.field}{one_of}." if one_of else ""
 
     def read(self, reply: str) -> dict[str, Any]:
-        """Return the action of a reply that has no thoughts. Raise ToolError if there is none."""
+        """Return the action in a reply without thoughts. Raise ToolError if the reply has no action."""
         name, arguments = self._read_call(reply)
         checked = arguments_of(self.tools, name, (), arguments)
         action: dict[str, Any] = self.tools[name].call(**checked)

@@ -137,8 +137,8 @@ def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
 
 
 class Player:
-    """A scripted player of one side of one game: text in, text out. It knows what it sees and hears, and nothing else
-    of the deal."""
+    """A scripted player of one side of one game: text in, text out. It knows its own view of the deal and the messages
+    that it receives, and nothing else."""
 
     def __init__(self, deal: Deal) -> None:
         self._deal = deal
