@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 LIMIT_S = 8.0
 INTERRUPTED = 130
@@ -40,8 +41,9 @@ def end_quietly(work: Callable[[], int]) -> int:
     if status == INTERRUPTED:
         # Python's own end frees tensors one by one, which takes seconds while other programs use the cores.
         atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # the other side of a pipe has ended
+                stream.flush()
         os._exit(status)
     return status
 

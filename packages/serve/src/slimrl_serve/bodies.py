@@ -304,6 +304,8 @@ class UpdateInfo(Request):
             raise ValueError("give either weight_dir or names")
         if not len(self.names) == len(self.dtype_names) == len(self.shapes):
             raise ValueError("names, dtype_names and shapes must have the same length")
+        if self.weight_dir is not None and self.adapter:
+            raise ValueError("a directory describes its adapter itself; leave adapter out")
         return self
 
 
@@ -319,8 +321,8 @@ class UpdateBody(Request):
     def _check(self) -> "UpdateBody":
         if (self.weight_dir is None) == (self.update_info is None):
             raise ValueError("give either weight_dir with a version, or update_info")
-        if self.weight_dir is not None and "version" not in self.model_fields_set:
-            raise ValueError("weight_dir needs a version")
+        if (self.weight_dir is None) == ("version" in self.model_fields_set):
+            raise ValueError("weight_dir needs a version; update_info has none, which /finish_weight_update sets")
         return self
 
 
