@@ -273,7 +273,7 @@ def test_without_a_sampler_requests_wait_for_one_that_comes(samplers: Samplers, 
 
 
 def test_without_a_sampler_for_too_long_that_is_said(samplers: Samplers) -> None:
-    replicas = samplers.client(0, timeout_s=0.3)
+    replicas = samplers.client(0, timeout_s=3.0)
     began = time.monotonic()
     with pytest.raises(UserError, match=r"there is no sampler, for \d+ s now \(deployment.timeout_s\).*--resume"):
         sample(replicas)
@@ -327,7 +327,7 @@ def test_where_all_refuse_the_cause_is_raised_at_once(samplers: Samplers) -> Non
 
 @pytest.mark.slow
 def test_one_that_is_silent_is_given_up_while_others_are_there(samplers: Samplers) -> None:
-    hangs, good = samplers.come("a", timeout_s=0.3), samplers.come("b", timeout_s=0.3)
+    hangs, good = samplers.come("a", timeout_s=3.0), samplers.come("b", timeout_s=3.0)
     replicas = samplers.client(2)
     good.close("/inference/v1/generate")
     hangs.close("/inference/v1/generate")
@@ -354,7 +354,7 @@ def test_one_that_is_silent_is_given_up_while_others_are_there(samplers: Sampler
 @pytest.mark.slow
 def test_one_that_fell_silent_is_asked_again_after_a_while(samplers: Samplers, monkeypatch) -> None:
     monkeypatch.setattr("slimrl_cluster.inference.replicas.AGAIN_S", 0.5)
-    hangs, good = samplers.come("a", timeout_s=0.3), samplers.come("b", timeout_s=0.3)
+    hangs, good = samplers.come("a", timeout_s=3.0), samplers.come("b", timeout_s=3.0)
     replicas = samplers.client(2)
     for gate in ("/inference/v1/generate", "/is_paused"):
         hangs.close(gate)
@@ -371,7 +371,7 @@ def test_one_that_fell_silent_is_asked_again_after_a_while(samplers: Samplers, m
 
 
 def test_one_that_is_silent_and_alone_is_an_error(samplers: Samplers) -> None:
-    hangs = samplers.come("a", timeout_s=0.3)
+    hangs = samplers.come("a", timeout_s=3.0)
     replicas = samplers.client(1)
     hangs.close("/inference/v1/generate")
     hangs.close("/is_paused")
@@ -381,7 +381,7 @@ def test_one_that_is_silent_and_alone_is_an_error(samplers: Samplers) -> None:
 
 @pytest.mark.slow
 def test_one_that_is_silent_when_it_gets_weights_is_given_up_too(samplers: Samplers) -> None:
-    hangs, good = samplers.come("a", timeout_s=0.3), samplers.come("b")
+    hangs, good = samplers.come("a", timeout_s=3.0), samplers.come("b")
     replicas = samplers.client(2)
     hangs.close("/update_weights")
     hangs.close("/is_paused")
@@ -420,7 +420,7 @@ def test_one_that_comes_late_waits_until_the_trainer_broadcasts_again(samplers: 
 
 def test_a_broadcast_that_no_sampler_holds_is_an_error_in_time(samplers: Samplers) -> None:
     samplers.come("a")
-    replicas = samplers.client(1, timeout_s=0.3)
+    replicas = samplers.client(1, timeout_s=3.0)
     with pytest.raises(UserError, match=r"none of the samplers is ready \(http://127.0.0.1:\d+\)"):
         replicas.note_broadcast(7)
 

@@ -46,6 +46,11 @@ def planner(config: RLConfig | SFTConfig) -> Planner:
     return make_planner(config, BASE)
 
 
+def steady(config: RLConfig | SFTConfig) -> Planner:
+    """Return a planner whose rollouts do not depend on how many episodes the expert finishes in its time limit."""
+    return replace(planner(config), workload=from_assumption(config))
+
+
 def cpu(gigabytes: float) -> Machine:
     return Machine("a CPU", Device("CPU", "cpu", gigabytes * 1e9, 2e10, 1e12, 2e11), 0, gigabytes * 1e9, 1e12)
 
@@ -114,8 +119,8 @@ def test_processes_are_on_their_devices(flags: tuple[str, ...], machine: str, na
 
 @pytest.mark.slow
 def test_ranks_share_an_update_and_a_reference_costs_time(large: Path) -> None:
-    one, four = (on(settings(large), machine) for machine in ("h100x2", "h100x5"))
-    taught = on(settings(large, *TAUGHT), "h100x2")
+    one, four = (steady(settings(large)).on(*find_machines(machine)) for machine in ("h100x2", "h100x5"))
+    taught = steady(settings(large, *TAUGHT)).on(*find_machines("h100x2"))
     assert four.times.step["update"] < one.times.step["update"]
     assert taught.times.step["forward and backward"] > one.times.step["forward and backward"]
     assert "the teacher's scores" in taught.times.step
@@ -123,7 +128,7 @@ def test_ranks_share_an_update_and_a_reference_costs_time(large: Path) -> None:
 
 @pytest.mark.slow
 def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
-    made = planner(settings(large))
+    made = steady(settings(large))
     plan = made.on(find_machines("a100x1")[0])
     assert plan.cannot_fit
     found = {tuple(one.settings): one for one in proposals(made, plan)}

@@ -67,12 +67,14 @@ def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset]) -> W
     if not tasksets or not all(EXPERT in taskset.scripts for taskset in tasksets):
         return None
     batch, group = _sizes_of(config)
-    began, played, seconds = time.monotonic(), list[list[Tokens]](), list[float]()
+    played, seconds, spent_s = list[list[Tokens]](), list[float](), 0.0
     queues = itertools.cycle([(taskset, iter(tasks_of(taskset, "train"))) for taskset in tasksets])
     for taskset, queue in itertools.islice(queues, min(max(1, batch // group), MOST_TASKS)):
-        if (task := next(queue, None)) is None or (played and time.monotonic() - began > EXPERT_S):
+        if spent_s > EXPERT_S or (task := next(queue, None)) is None:
             break
+        began = time.monotonic()  # after the taskset has loaded its tasks, which may take longer than the episodes
         ways = _ways(config, taskset, task)
+        spent_s += time.monotonic() - began
         encoded = [_encode(messages) for messages, _ in ways]
         if all(any(mask[: config.seq_len]) for _, mask in encoded):  # else an opening fills seq_len
             played.append(encoded)
