@@ -4,7 +4,7 @@ from typing import Any
 
 from slimrl.config.base import SECRET
 from slimrl.config.checks.faults import ConfigError
-from slimrl.config.reading.nested import flatten
+from slimrl.config.reading.formats import flatten
 from slimrl.io.secrets import has_secret, names_secret
 from slimrl.io.urls import fault_of_base_url, is_variable_name
 
