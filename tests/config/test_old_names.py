@@ -6,7 +6,7 @@ import pytest
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import Resolved, load
-from slimrl.config.reading.old_names import OLD_NAMES
+from slimrl.config.reading.names import OLD_NAMES
 from slimrl.config.reading.schema import leaves, spec_of
 from slimrl.config.run import COMMANDS, EvalRunConfig, RLConfig
 from slimrl.errors import UserError

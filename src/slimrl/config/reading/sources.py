@@ -1,4 +1,4 @@
-"""Files as lists of `Setting`s; the command line is in `flags.py`, and the environment in `variables.py`.
+"""Files as lists of `Setting`s; the command line is in `flags.py`, and the environment in `load.py`.
 
 This module reads names and text; `load.py` merges and validates. Every setting carries its origin (`run.toml:12`,
 `--seed`, `SLIMRL_SEED`) for error messages.
