@@ -12,8 +12,6 @@ from slimrl.errors import UserError
 
 ENV = ["--orchestrator.env.0.id", "reverse-text"]
 REINFORCE = ["--trainer.loss.type", "reinforce"]
-ALONE = [*REINFORCE, "--orchestrator.rollouts_per_example", "1"]
-VALUE = ["--trainer.loss.advantage", "gae"]
 PURE = ["--teacher.type", "model", "--trainer.loss.adv_tau", "0"]
 SERVER = ["--teacher.type", "server", "--teacher.base_url", "http://localhost:8000/v1", "--teacher.model", "m"]
 FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
@@ -43,10 +41,6 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
             "trainer.loss.policy: --trainer.loss.policy",
         ),
         (RLConfig, ["--monitors.stop", '["judge"]', "--monitors.off", '["judge"]'], "monitors.off has it too"),
-        (RLConfig, ["--monitors.off", '["judge", "judge"]'], 'monitors.off names "judge" twice'),
-        (RLConfig, ["--monitors.stop", '["held_out_gap"]'], "Set eval.interval_steps"),
-        (RLConfig, ["--monitors.stop", '["duplicates"]', *ALONE], "leaves no two rollouts to compare"),
-        (RLConfig, ["--monitors.stop", '["zero_signal"]', *VALUE], "every group carries a signal"),
         (RLConfig, ["--monitors.off", '["length"]', "--monitors.max_length_factor", "3"], 'its monitor "length" is in'),
         (RLConfig, ["--trainer.loss.adv_tau", "0"], "adv_tau = 0.0 leaves nothing to learn from"),
         (RLConfig, ["--trainer.loss.adv_tau", "0.5", "--trainer.loss.advantage", "gae"], "adv_tau does not go with"),

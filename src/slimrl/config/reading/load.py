@@ -20,21 +20,10 @@ from pydantic_core import ErrorDetails
 
 from slimrl.config.base import OTHER_VARIABLES, SECRET, CommandConfig
 from slimrl.config.checks.command import check
-from slimrl.config.checks.faults import ConfigError
-from slimrl.config.checks.secrets import check_secrets
+from slimrl.config.checks.faults import ConfigError, check_secrets
 from slimrl.config.reading.flags import from_command_line
 from slimrl.config.reading.names import Names, names_of, print_note
-from slimrl.config.reading.schema import (
-    Path,
-    Spec,
-    below,
-    describe,
-    leaves,
-    spec_of,
-    spec_of_field,
-    spell,
-    where,
-)
+from slimrl.config.reading.schema import Path, Spec, below, describe, leaves, spec_of, spec_of_field, spell, where
 from slimrl.config.reading.sources import Setting, from_file, show
 from slimrl.config.reading.tree import Tree
 from slimrl.config.reading.values import plain_settings, quote_hint
