@@ -7,7 +7,7 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
-from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_to_json, write_rollouts
+from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, write_rollouts
 from slimrl.types import Rollout, StopReason
 
 ROLLOUT = Rollout(
@@ -31,32 +31,6 @@ def test_rollouts_come_back_as_they_were(tmp_path):
     records = [RECORD, dataclasses.replace(RECORD, advantages=(1.0,), rollout=full, has_signal=False)]
     write_rollouts(path, records)
     assert read_rollouts(path) == records
-
-
-@pytest.mark.parametrize(
-    ("failure", "metrics", "reason"),
-    [
-        ("", {}, StopReason.DONE),
-        ("", {"unfinished": 0.0, "context_full": 0.0}, StopReason.DONE),
-        ("", {"unfinished": 1.0, "context_full": 0.0}, StopReason.MAX_TURNS),
-        ("", {"unfinished": 1.0, "context_full": 1.0}, StopReason.CONTEXT_FULL),
-        ("timeout", {"unfinished": 0.0}, StopReason.FAILED),
-    ],
-)
-def test_a_file_from_before_there_were_stop_reasons_is_read(tmp_path, failure, metrics, reason):
-    line = rollout_to_json(RECORD) | {"failure": failure, "metrics": metrics}
-    del line["stop_reason"]
-    (tmp_path / "r.jsonl").write_text(json.dumps(line) + "\n")
-    [record] = read_rollouts(tmp_path / "r.jsonl")
-    assert record.rollout.stop_reason is reason
-
-
-def test_a_file_from_before_signals_were_recorded_is_read(tmp_path):
-    line = rollout_to_json(RECORD)
-    assert [*line][2:4] == ["draw", "has_signal"]
-    del line["has_signal"]
-    (tmp_path / "r.jsonl").write_text(json.dumps(line) + "\n")
-    assert read_rollouts(tmp_path / "r.jsonl") == [RECORD]
 
 
 def test_a_failed_rollout_is_kept_with_its_reason(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.cli import run
-from slimrl.monitor.environment_share import EnvironmentShare
+from slimrl.launch.advice import EnvironmentShare
 from slimrl.monitor.sinks import read_metrics
 
 NOTE = "of a step, in which nothing is sampled or trained"
