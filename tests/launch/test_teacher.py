@@ -18,7 +18,7 @@ from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
 from slimrl.launch.parts import Parts, make_rl_parts
 from slimrl.launch.sampling import make_orchestrator, make_room
-from slimrl.launch.teacher import ModuleTeacher, beside_the_policy, make_distillation
+from slimrl.launch.teacher import ModuleTeacher, make_distillation
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import read_metrics
@@ -171,7 +171,7 @@ def larger_dir(tiny_dir, tmp_path_factory):
 def test_a_larger_model_scores_as_transformers_does(tiny_dir, larger_dir, environment, tmp_path):
     teacher = ["--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE]
     parts = parts_of(flags(tiny_dir, environment, tmp_path, *teacher), tmp_path)
-    distillation = make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
+    distillation = make_distillation(parts.sampling, "float32", parts, lambda: parts.policy.module)
     for ours, theirs in zip(distillation.teacher.score(SAMPLES, 1.0), naive_scores(larger_dir, 1.0), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-4)
 
@@ -229,7 +229,7 @@ def test_a_teacher_with_another_vocabulary_is_refused(tiny_dir, environment, tmp
         flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", "--teacher.name", str(other)), tmp_path
     )
     with pytest.raises(UserError, match="another vocabulary"):
-        make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
+        make_distillation(parts.sampling, "float32", parts, lambda: parts.policy.module)
 
 
 @pytest.mark.slow
@@ -238,7 +238,7 @@ def test_a_teacher_with_another_vocabulary_is_refused(tiny_dir, environment, tmp
 def test_a_gpu_that_is_not_there_is_told_by_its_key(tiny_dir, environment, tmp_path, argv):
     parts = parts_of(flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", *argv), tmp_path)
     with pytest.raises(UserError, match=rf"{argv[0].lstrip('-')} asks for cuda.*0 CUDA devices"):
-        make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
+        make_distillation(parts.sampling, "float32", parts, lambda: parts.policy.module)
 
 
 def echoed(body: dict, names: Callable[[int], str] = "token_id:{}".format) -> dict:
