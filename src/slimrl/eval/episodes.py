@@ -56,4 +56,4 @@ def past_episodes(path: Path) -> dict[str, Rollout]:
 
 def is_of(rollout: Rollout, task: Task) -> bool:
     """Return True if an episode from a file is of the task with these data: its id may be a line's number."""
-    return rollout.task_data == json.loads(json.dumps(data_for_file(task.data)))
+    return bool(rollout.task_data == json.loads(json.dumps(data_for_file(task.data))))
