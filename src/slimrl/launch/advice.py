@@ -12,10 +12,8 @@ from slimrl.types import Metrics, Taskset
 # full fine-tuning, about 3e-6 to 3e-4.
 LEARNING_RATES = (3e-5, 3e-3)
 FACTORS = (1 / 32, 64.0)
-LARGEST_RANK = 128
 SHARE_STEPS = 3  # number of measured steps
 LARGE_SHARE = 0.2  # smallest share of a step that is noted
-OF_MLP = ("gate_proj", "up_proj", "down_proj", "gate_up_proj")
 
 
 def note_config_warnings(model: ModelConfig, key: str, lr: float, console: RunConsole) -> None:
@@ -38,16 +36,6 @@ def lora_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
         found.append(
             f"model.lora.alpha / model.lora.rank = {factor:g} is unusual, and the best learning rate moves with it; "
             "alpha 32 goes with every rank"
-        )
-    if config.rank > LARGEST_RANK:
-        found.append(
-            f"model.lora.rank = {config.rank} is unusual: RL learns as much with 8 to 32, and far more of them cost "
-            "what training all weights costs"
-        )
-    if config.targets != ["all-linear"] and not any(name.endswith(OF_MLP) for name in config.targets):
-        found.append(
-            f"model.lora.targets = {config.targets} leaves the MLP as it is, and attention alone learns worse: "
-            '["all-linear"] takes both'
         )
     return found
 
