@@ -176,15 +176,6 @@ def test_variant_mistakes_name_the_variant() -> None:
     assert missing.startswith("data.path is not set, expected text")
 
 
-def test_missing_file_suggests_its_neighbour(tmp_path: Path) -> None:
-    (tmp_path / "reverse.toml").touch()
-    message = error_of(RLConfig, ["@", f"{tmp_path}/revers.toml"])
-    assert message.startswith(f"{tmp_path}/revers.toml: no such file. Did you mean `{tmp_path}/reverse.toml`?")
-    assert "no such file" in error_of(RLConfig, ["@", f"{tmp_path}/nowhere/x.toml"])
-    message = error_of(RLConfig, ["@", f"{tmp_path}/reverse.tml"])  # a mistake in the ending
-    assert message.startswith(f"{tmp_path}/reverse.tml: no such file. Did you mean `{tmp_path}/reverse.toml`?")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "parts"),
     [
