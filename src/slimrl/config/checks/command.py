@@ -11,7 +11,7 @@ from slimrl.config.checks.faults import Faults, check_secrets, error_of, find_ch
 from slimrl.config.checks.loss import distillation_faults, find_reward_faults, loss_faults
 from slimrl.config.data import ExpertDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.model import ModelConfig
-from slimrl.config.monitors import BOUNDS, MonitorsConfig
+from slimrl.config.monitors import BOUNDS
 from slimrl.config.play import PlayConfig
 from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.config.serve import ServeConfig
@@ -42,7 +42,7 @@ def _rl_faults(config: RLConfig) -> Faults:
     yield from _schedule_faults(config.warmup.schedule, "warmup.schedule")
     yield from _length_faults(orchestrator.sampling.max_tokens, config.seq_len, "orchestrator.sampling.max_tokens")
     yield from _temperature_faults(config.eval.temperatures, "eval.temperatures")
-    yield from _monitor_faults(config.monitors)
+    yield from _monitor_faults(config)
 
 
 def _probe_faults(config: ProbeConfig) -> Faults:
@@ -205,16 +205,35 @@ def _short_teacher_faults(config: RLConfig, teacher: TeacherConfig) -> Faults:
         )
 
 
-def _monitor_faults(monitors: MonitorsConfig) -> Faults:
-    """Yield bounds and stops of a monitor that is off. If all monitors are switched off, accept their settings, so that
-    a flag can switch them on."""
-    off = monitors.off if monitors.enabled else []
+def _monitor_faults(config: RLConfig) -> Faults:
+    """Yield bounds of a monitor that is off, and stops for alarms that cannot occur. If all monitors are switched off,
+    accept their settings, so that a flag can switch them on."""
+    monitors = config.monitors
+    if not monitors.enabled:
+        return
     for name in monitors.stop:
-        if name in off:
+        if name in monitors.off:
             yield f'<monitors.stop> has "{name}", which cannot act: <monitors.off> has it too. Remove one of the two.'
+        if why := _never_raised(config, name):
+            yield f'<monitors.stop> has "{name}", which cannot act: {why}'
     for key in find_changed(monitors, list(BOUNDS)):
-        if BOUNDS[key] in off:
+        if BOUNDS[key] in monitors.off:
             yield f'<monitors.{key}=> cannot act: its monitor "{BOUNDS[key]}" is in <monitors.off>. Remove either.'
+
+
+def _never_raised(config: RLConfig, name: str) -> str:
+    """Return why a monitor can never end the run; empty if it can."""
+    loss, num = config.trainer.loss.resolve(config.has_teacher), config.orchestrator.rollouts_per_example
+    match name:
+        case "held_out_gap" if not 0 < config.eval.interval_steps < config.max_steps:
+            return "held-out tasks are measured before and after training alone. Set eval.interval_steps."
+        case "zero_signal" if loss.has_critic or loss.teacher_tau > 0 or loss.student_tau > 0:
+            return "with a value head or distillation every group carries a signal. Remove it."
+        case "reward_spread" if config.has_teacher:
+            return "a policy that learns from a teacher needs no spread of rewards. Remove it."
+        case "duplicates" if num == 1:
+            return "orchestrator.rollouts_per_example = 1 leaves no two rollouts to compare. Remove it."
+    return ""
 
 
 RULES: dict[type[CommandConfig], Callable[[Any], Faults]] = {
