@@ -19,10 +19,9 @@ from slimrl.commands.rl import run_rl
 from slimrl.commands.sft import run_sft
 from slimrl.config.base import CommandConfig
 from slimrl.config.checks.command import check
+from slimrl.config.reading.formats import flatten
 from slimrl.config.reading.load import Resolved, resolve
-from slimrl.config.reading.names import names_of
-from slimrl.config.reading.nested import flatten
-from slimrl.config.reading.old_names import print_note
+from slimrl.config.reading.names import names_of, print_note
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.errors import UserError

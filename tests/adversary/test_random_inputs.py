@@ -14,9 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.harness.hostile_settings import VALUES, damage_bytes
-from slimrl.config.reading.nested import TextError, flatten
-from slimrl.config.reading.toml_text import read_toml
-from slimrl.config.reading.yaml_text import read_json, read_yaml
+from slimrl.config.reading.formats import TextError, flatten, read_json, read_toml, read_yaml
 from slimrl.errors import UserError
 from slimrl.models.gguf import convert
 from slimrl.tools.base import ToolError

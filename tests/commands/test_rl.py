@@ -136,13 +136,6 @@ def test_eval_gives_the_final_numbers_again(finished, tmp_path):
     assert again == final
 
 
-def test_a_second_run_in_the_same_directory_is_refused(finished, tiny_dir, capsys):
-    before = (finished / "metrics.jsonl").read_bytes()
-    assert run(rl_flags(tiny_dir, finished)) == 2
-    assert "--resume" in capsys.readouterr().err
-    assert (finished / "metrics.jsonl").read_bytes() == before
-
-
 LEFT = ["metrics.jsonl", "held_out/base_greedy.jsonl", "warmup/metrics.jsonl", "checkpoints/step_1/progress.json"]
 
 
@@ -152,7 +145,7 @@ def test_an_interrupted_run_is_never_taken_for_a_fresh_directory(tiny_dir, tmp_p
     file.parent.mkdir(parents=True)
     file.write_text("{}\n")
     assert run(rl_flags(tiny_dir, tmp_path / "run")) == 2
-    assert "--resume" in capsys.readouterr().err
+    assert "--resume" in capsys.readouterr().err and file.read_text() == "{}\n"
 
 
 @pytest.mark.slow
@@ -301,12 +294,6 @@ def test_a_truncated_gguf_is_named(tmp_path, capsys):
 def test_weights_that_cannot_be_quantized_are_refused_before_anything_is_sampled(tiny_dir, tmp_path, capsys):
     assert run(rl_flags(tiny_dir, tmp_path / "run", "--inference.quantization", "int8")) == 2
     assert "`quantization = int8` needs" in capsys.readouterr().err
-
-
-def test_an_unwritable_output_dir_is_named(tiny_dir, tmp_path, capsys):
-    (tmp_path / "file").write_text("in the way")
-    assert run(rl_flags(tiny_dir, tmp_path / "file" / "run")) == 2
-    assert "--output_dir" in capsys.readouterr().err
 
 
 @pytest.mark.nightly

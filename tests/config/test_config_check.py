@@ -1,140 +1,191 @@
 """Rules across sections: what contradicts is refused, with every key that takes part and where it was set."""
 
 import re
+import shlex
 
 import pytest
+from pydantic import ValidationError
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.loss import PRESETS, LossConfig
-from slimrl.config.reading.load import load
+from slimrl.config.model import LoraConfig
+from slimrl.config.reading.load import C, load
 from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
+from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
 
-ENV = ["--orchestrator.env.0.id", "reverse-text"]
-REINFORCE = ["--trainer.loss.type", "reinforce"]
-ALONE = [*REINFORCE, "--orchestrator.rollouts_per_example", "1"]
-VALUE = ["--trainer.loss.advantage", "gae"]
-PURE = ["--teacher.type", "model", "--trainer.loss.adv_tau", "0"]
-SERVER = ["--teacher.type", "server", "--teacher.base_url", "http://localhost:8000/v1", "--teacher.model", "m"]
-FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
+ENV = "--orchestrator.env.0.id reverse-text"
+REINFORCE = "--trainer.loss.type reinforce"
+PURE = "--teacher.type model --trainer.loss.adv_tau 0"
+SERVER = "--teacher.type server --teacher.base_url http://localhost:8000/v1 --teacher.model m"
+FILE = "--data.type file --data.path x.jsonl"
+REFUSED: dict[type[CommandConfig], dict[str, str]] = {
+    RLConfig: {
+        "--orchestrator.batch_size 20": "Set batch_size to 16 or 24.",
+        "--orchestrator.batch_size 3": "Set batch_size to 8.",
+        "--orchestrator.sampling.max_tokens 1024": "leaves no room for a prompt in seq_len = 1024",
+        "--model.device gpu": 'model.device = "gpu" is no device',
+        "--model.device mps": "expected auto, cpu, cuda or cuda:NUMBER",
+        "--eval.temperatures '[1.0, 1.0]'": "names a temperature twice",
+        "--trainer.schedule.min_lr_ratio 0.1": "trainer.schedule.min_lr_ratio = 0.1 cannot act",
+        "--warmup.schedule.min_lr_ratio 0.1": "warmup.schedule.min_lr_ratio = 0.1 cannot act",
+        "--orchestrator.rollouts_per_example 1": "a group of 1 has nothing to be compared with",
+        "--trainer.loss.eps_low 0.2": 'trainer.loss.policy is here "aipo"',
+        "--trainer.loss.type grpo --trainer.loss.delta 4": "is for the policy aipo",
+        "--trainer.loss.baseline 0": "is for the advantage reinforce, and",
+        "--trainer.loss.gamma 0.9": "is for the advantage gae, or the credit turn or state, and",
+        "--trainer.loss.advantage gae --trainer.loss.credit turn": "a value head credits",
+        "--trainer.loss.advantage rae --trainer.loss.credit turn": "the running mean is of",
+        "--trainer.loss.type dapo --trainer.loss.policy aipo --trainer.loss.eps_high 0.3": (
+            "trainer.loss.policy: --trainer.loss.policy"
+        ),
+        "--monitors.stop '[\"judge\"]' --monitors.off '[\"judge\"]'": "monitors.off has it too",
+        "--monitors.stop '[\"held_out_gap\"]'": "Set eval.interval_steps",
+        f"--monitors.stop '[\"duplicates\"]' {REINFORCE} --orchestrator.rollouts_per_example 1": "no two rollouts",
+        "--monitors.stop '[\"zero_signal\"]' --trainer.loss.advantage gae": "every group carries a signal",
+        "--monitors.off '[\"length\"]' --monitors.max_length_factor 3": 'its monitor "length" is in',
+        "--trainer.loss.adv_tau 0": "adv_tau = 0.0 leaves nothing to learn from",
+        "--trainer.loss.adv_tau 0.5 --trainer.loss.advantage gae": "adv_tau does not go with",
+        "--trainer.loss.teacher_tau 0.5": "teacher_tau cannot act without a teacher",
+        "--trainer.loss.student_tau 0.1 --trainer.loss.advantage gae": "student_tau does not go",
+        "--teacher.type policy": "the same weights read the same",
+        "--teacher.type model --teacher.seq_len 1023": "cannot hold rollouts of seq_len = 1024",
+        f"{SERVER} --teacher.seq_len 1024": "Set it to 1025 and what the teacher's context adds",
+        f"{SERVER} --teacher.base_url localhost:8000": (
+            'base_url = "localhost:8000": expected an address as http://localhost:8000/v1'
+        ),
+        "--teacher.type model --trainer.loss.advantage gae": "teacher.type does not go with",
+        "--teacher.type model --trainer.loss.teacher_tau 0": "asks the teacher in vain",
+        "--teacher.type model --teacher.device gpu": 'teacher.device = "gpu" is no device',
+        "--teacher_gpu_ids '[0]'": 'cannot act with teacher.type = "none"',
+        "--teacher.type model --teacher.device cpu --teacher_gpu_ids '[0]'": "say the same thing twice",
+        f"{SERVER} --orchestrator.sampling.temperature 0.7": "at temperature 1 alone",
+        "--inference.base_url localhost:8000": 'base_url = "localhost:8000": expected an address as http',
+        "--inference.base_url http://localhost:8000/v1": (
+            'base_url = "http://localhost:8000/v1": expected an address as http://localhost:8000, without a path'
+        ),
+        "--inference.vllm_program my-vllm": 'nothing but inference.backend "vllm" starts vLLM',
+        "--inference.backend vllm --inference.quantization int8": "only the engine of slimrl",
+        "--inference.backend vllm --inference.api_key_variable KEY": "has no key",
+        "--inference.base_url http://localhost:8000 --inference.lookup_tokens 4": (
+            "it is set where that server is started"
+        ),
+        f"{PURE} --trainer.loss.credit turn": "credit cannot act: with trainer.loss.adv_tau = 0",
+        f"{PURE} {REINFORCE} --trainer.loss.baseline 0": "baseline cannot act: with trainer.loss.adv_tau",
+        "--deployment.type one-process --inference.backend vllm": (
+            'backend = "vllm" cannot act: deployment.type = "one-process" samples'
+        ),
+        "--deployment.type one-process --inference.base_url http://localhost:8000": (
+            'base_url = "http://localhost:8000" cannot act: deployment.type'
+        ),
+        "--deployment.type rays": "deployment.type",
+        "--deployment.type one-process --deployment.num_samplers 2": "no other parts",
+        "--deployment.num_samplers 0": "num_samplers",
+        "--deployment.restarts -1": "restarts",
+        "--deployment.address 10.0.0.1:6379": 'address = "10.0.0.1:6379" cannot act: it is for deployment.type "ray"',
+        "--deployment.cpus 2": 'cpus = 2.0 cannot act: it is for deployment.type "ray"',
+        "--deployment.type processes --deployment.cpus 2": "cpus = 2.0 cannot act",
+        "--deployment.gpus_per_sampler 2": 'gpus_per_sampler = 2 cannot act: it is for deployment.type "ray"',
+        "--deployment.type ray --deployment.gpus_per_sampler 2": "slimrl's own sampler has one GPU",
+        "--deployment.type ray --deployment.gpus_per_sampler 2 --inference.base_url http://a:1": (
+            'gpus_per_sampler = 2 cannot act: the sampler at inference.base_url = "http://a:1" is one'
+        ),
+        "--deployment.type ray --inference_gpu_ids 0": (
+            'inference_gpu_ids = [0] cannot act: with deployment.type = "ray" each part has GPUs of its own'
+        ),
+        "--deployment.type ray --trainer_gpu_ids 0,1": (
+            'trainer_gpu_ids = [0, 1] cannot act: with deployment.type = "ray" each part has GPUs of its own'
+        ),
+        "--inference.base_url http://localhost:1 --deployment.num_samplers 2": "num_samplers = 2 cannot act",
+        "--deployment.type one-process --deployment.num_trainers 2": "no other parts",
+        "--inference.base_url http://localhost:8000 --warmup.max_steps 3": "may have other weights",
+        "--inference.base_url http://10.0.0.7:8000 --deployment.weights broadcast": "on this host alone",
+        "--deployment.num_trainers 0": "num_trainers",
+        "--inference.base_url http://localhost:1 --inference_gpu_ids 0": "that it was started with",
+        "--model.date 2026-13-31": 'model.date = "2026-13-31" is no date',
+        "--model.date tomorrow": 'model.date = "tomorrow" is no date',
+        "--model.date 20260131": 'model.date = "20260131" is no date',
+        "--model.date=''": 'model.date = "" is no date',
+    },
+    ProbeConfig: {
+        "": "nothing to probe",
+        "--teacher.type model --warmup.max_steps 3": "the probe trains nothing",
+        "--teacher.type model --resume": "nothing to continue",
+    },
+    TrainerOnlyConfig: {
+        "--trainer.loss.teacher_tau 1": "cannot act without a teacher",
+        "--trainer.loss.student_tau 1": "made-up samples have made-up advantages",
+        "--trainer.loss.credit turn": "credit cannot act: made-up samples",
+        "--trainer.loss.advantage rloo": "advantage cannot act: made-up samples",
+        f"{REINFORCE} --trainer.loss.baseline 0": "baseline cannot act: made-up samples",
+        "--seq_len 31": "data.prompt_len + data.completion_len = 32 tokens do not fit",
+        "--data.batch_size 6": "Set batch_size to 4 or 8.",
+    },
+    SFTConfig: {
+        f"{FILE} --data.val_path v --data.val_fraction 0.1": "data.val_fraction = 0.1 cannot act",
+        f"{FILE} --schedule.min_lr_ratio 0.1": "schedule.min_lr_ratio = 0.1 cannot act",
+    },
+    EvalRunConfig: {
+        "--env.0.id x --sampling.max_tokens 2000": "leaves no room for a prompt",
+        "--env.0.id x --inference.backend vllm": "`eval` samples in its own process",
+        "--env.0.id x --temperatures '[0.0]' --sampling.top_k 5": "top_k = 5 cannot act",
+        "--env.0.id x --model.lora.rank 8": "model.lora.rank = 8 cannot act",
+    },
+    ServeConfig: {
+        "--model.lora.rank 8": "model.lora.rank = 8 cannot act",
+    },
+}
+ACCEPTED = [
+    "--model.device cuda:1",
+    "--wandb.project p",
+    "--warmup.batch_size 8",
+    "--orchestrator.batch_size 5 --orchestrator.rollouts_per_example 1 --trainer.loss.type reinforce",
+    "--trainer.schedule.type cosine --trainer.schedule.min_lr_ratio 0.1",
+    "--trainer.loss.policy clip --trainer.loss.eps_high 0.3",
+    "--trainer.loss.advantage reinforce --trainer.loss.baseline 0",
+    "--trainer.loss.student_tau 0.01",
+    SERVER,
+    "--teacher.type policy --teacher.env_args '{style = '\"'\"'word'\"'\"'}'",
+    "--teacher.type model --trainer.loss.adv_tau 0 --orchestrator.rollouts_per_example 1",
+    "--teacher.type model --teacher_gpu_ids '[1]'",
+    "--teacher.type model --teacher_gpu_ids 2,3",
+    "--trainer_gpu_ids 0 --inference_gpu_ids '[1]'",
+    "--trainer.loss.adv_tau 0.5",
+    "--max_async_level 2",
+    "--seq_len 8192",
+    "--teacher.type model --teacher.seq_len 1024",
+    "--trainer.loss.advantage rae --orchestrator.rollouts_per_example 1",
+    "--deployment.type ray --deployment.address local --deployment.cpus 0.5",
+    "--deployment.type ray --deployment.num_samplers 4 --deployment.num_trainers 2",
+    "--deployment.type ray --deployment.weights broadcast --deployment.restarts 0",
+    "--deployment.weights broadcast --deployment.restarts 9",
+    "--deployment.type ray --inference.backend vllm --deployment.gpus_per_sampler 4",
+]
+
+
+def read(words: str, config_class: type[C] = RLConfig) -> C:
+    return load(config_class, shlex.split(f"{ENV if issubclass(config_class, RLConfig) else ''} {words}"), {}).config
 
 
 @pytest.mark.parametrize(
-    ("config_class", "argv", "message"),
-    [
-        (RLConfig, ["--orchestrator.batch_size", "20"], "Set batch_size to 16 or 24."),
-        (RLConfig, ["--orchestrator.batch_size", "3"], "Set batch_size to 8."),
-        (RLConfig, ["--orchestrator.sampling.max_tokens", "1024"], "leaves no room for a prompt in seq_len = 1024"),
-        (RLConfig, ["--model.device", "gpu"], 'model.device = "gpu" is no device'),
-        (RLConfig, ["--model.device", "mps"], "expected auto, cpu, cuda or cuda:NUMBER"),
-        (RLConfig, ["--eval.temperatures", "[1.0, 1.0]"], "names a temperature twice"),
-        (RLConfig, ["--trainer.schedule.min_lr_ratio", "0.1"], "trainer.schedule.min_lr_ratio = 0.1 cannot act"),
-        (RLConfig, ["--warmup.schedule.min_lr_ratio", "0.1"], "warmup.schedule.min_lr_ratio = 0.1 cannot act"),
-        (RLConfig, ["--orchestrator.rollouts_per_example", "1"], "a group of 1 has nothing to be compared with"),
-        (RLConfig, ["--trainer.loss.eps_low", "0.2"], 'trainer.loss.policy is here "aipo"'),
-        (RLConfig, ["--trainer.loss.type", "grpo", "--trainer.loss.delta", "4"], "is for the policy aipo"),
-        (RLConfig, ["--trainer.loss.baseline", "0"], "is for the advantage reinforce, and"),
-        (RLConfig, ["--trainer.loss.gamma", "0.9"], "is for the advantage gae, or the credit turn or state, and"),
-        (RLConfig, ["--trainer.loss.advantage", "gae", "--trainer.loss.credit", "turn"], "a value head credits"),
-        (RLConfig, ["--trainer.loss.advantage", "rae", "--trainer.loss.credit", "turn"], "the running mean is of"),
-        (
-            RLConfig,
-            ["--trainer.loss.type", "dapo", "--trainer.loss.policy", "aipo", "--trainer.loss.eps_high", "0.3"],
-            "trainer.loss.policy: --trainer.loss.policy",
-        ),
-        (RLConfig, ["--monitors.stop", '["judge"]', "--monitors.off", '["judge"]'], "monitors.off has it too"),
-        (RLConfig, ["--monitors.off", '["judge", "judge"]'], 'monitors.off names "judge" twice'),
-        (RLConfig, ["--monitors.stop", '["held_out_gap"]'], "Set eval.interval_steps"),
-        (RLConfig, ["--monitors.stop", '["duplicates"]', *ALONE], "leaves no two rollouts to compare"),
-        (RLConfig, ["--monitors.stop", '["zero_signal"]', *VALUE], "every group carries a signal"),
-        (RLConfig, ["--monitors.off", '["length"]', "--monitors.max_length_factor", "3"], 'its monitor "length" is in'),
-        (RLConfig, ["--trainer.loss.adv_tau", "0"], "adv_tau = 0.0 leaves nothing to learn from"),
-        (RLConfig, ["--trainer.loss.adv_tau", "0.5", "--trainer.loss.advantage", "gae"], "adv_tau does not go with"),
-        (RLConfig, ["--trainer.loss.teacher_tau", "0.5"], "teacher_tau cannot act without a teacher"),
-        (RLConfig, ["--trainer.loss.student_tau", "0.1", "--trainer.loss.advantage", "gae"], "student_tau does not go"),
-        (RLConfig, ["--teacher.type", "policy"], "the same weights read the same"),
-        (RLConfig, ["--teacher.type", "model", "--teacher.seq_len", "1023"], "cannot hold rollouts of seq_len = 1024"),
-        (RLConfig, [*SERVER, "--teacher.seq_len", "1024"], "Set it to 1025 and what the teacher's context adds"),
-        (
-            RLConfig,
-            [*SERVER, "--teacher.base_url", "localhost:8000"],
-            'base_url = "localhost:8000": expected an address as http://localhost:8000/v1',
-        ),
-        (RLConfig, ["--teacher.type", "model", "--trainer.loss.advantage", "gae"], "teacher.type does not go with"),
-        (RLConfig, ["--teacher.type", "model", "--trainer.loss.teacher_tau", "0"], "asks the teacher in vain"),
-        (RLConfig, ["--teacher.type", "model", "--teacher.device", "gpu"], 'teacher.device = "gpu" is no device'),
-        (RLConfig, ["--teacher_gpu_ids", "[0]"], 'cannot act with teacher.type = "none"'),
-        (
-            RLConfig,
-            ["--teacher.type", "model", "--teacher.device", "cpu", "--teacher_gpu_ids", "[0]"],
-            "say the same thing twice",
-        ),
-        (RLConfig, [*SERVER, "--orchestrator.sampling.temperature", "0.7"], "at temperature 1 alone"),
-        (
-            RLConfig,
-            ["--inference.base_url", "localhost:8000"],
-            'base_url = "localhost:8000": expected an address as http',
-        ),
-        (
-            RLConfig,
-            ["--inference.base_url", "http://localhost:8000/v1"],
-            'base_url = "http://localhost:8000/v1": expected an address as http://localhost:8000, without a path',
-        ),
-        (RLConfig, ["--inference.vllm_program", "my-vllm"], 'nothing but inference.backend "vllm" starts vLLM'),
-        (RLConfig, ["--inference.backend", "vllm", "--inference.quantization", "int8"], "only the engine of slimrl"),
-        (RLConfig, ["--inference.backend", "vllm", "--inference.api_key_variable", "KEY"], "has no key"),
-        (
-            RLConfig,
-            ["--inference.base_url", "http://localhost:8000", "--inference.lookup_tokens", "4"],
-            "it is set where that server is started",
-        ),
-        (ProbeConfig, [], "nothing to probe"),
-        (ProbeConfig, ["--teacher.type", "model", "--warmup.max_steps", "3"], "the probe trains nothing"),
-        (ProbeConfig, ["--teacher.type", "model", "--resume"], "nothing to continue"),
-        (TrainerOnlyConfig, ["--trainer.loss.teacher_tau", "1"], "cannot act without a teacher"),
-        (TrainerOnlyConfig, ["--trainer.loss.student_tau", "1"], "made-up samples have made-up advantages"),
-        (TrainerOnlyConfig, ["--trainer.loss.credit", "turn"], "credit cannot act: made-up samples"),
-        (TrainerOnlyConfig, ["--trainer.loss.advantage", "rloo"], "advantage cannot act: made-up samples"),
-        (TrainerOnlyConfig, [*REINFORCE, "--trainer.loss.baseline", "0"], "baseline cannot act: made-up samples"),
-        (RLConfig, [*PURE, "--trainer.loss.credit", "turn"], "credit cannot act: with trainer.loss.adv_tau = 0"),
-        (
-            RLConfig,
-            [*PURE, *REINFORCE, "--trainer.loss.baseline", "0"],
-            "baseline cannot act: with trainer.loss.adv_tau",
-        ),
-        (TrainerOnlyConfig, ["--seq_len", "31"], "data.prompt_len + data.completion_len = 32 tokens do not fit"),
-        (TrainerOnlyConfig, ["--data.batch_size", "6"], "Set batch_size to 4 or 8."),
-        (
-            SFTConfig,
-            [*FILE, "--data.val_path", "v", "--data.val_fraction", "0.1"],
-            "data.val_fraction = 0.1 cannot act",
-        ),
-        (SFTConfig, [*FILE, "--schedule.min_lr_ratio", "0.1"], "schedule.min_lr_ratio = 0.1 cannot act"),
-        (EvalRunConfig, ["--env.0.id", "x", "--sampling.max_tokens", "2000"], "leaves no room for a prompt"),
-        (EvalRunConfig, ["--env.0.id", "x", "--inference.backend", "vllm"], "`eval` samples in its own process"),
-        (
-            EvalRunConfig,
-            ["--env.0.id", "x", "--temperatures", "[0.0]", "--sampling.top_k", "5"],
-            "top_k = 5 cannot act",
-        ),
-    ],
+    ("config_class", "words", "message"), [(one, *row) for one, rows in REFUSED.items() for row in rows.items()]
 )
-def test_contradiction_is_refused(config_class: type[CommandConfig], argv: list[str], message: str) -> None:
+def test_contradiction_is_refused(config_class: type[CommandConfig], words: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
-        load(config_class, [*(ENV if issubclass(config_class, RLConfig) else []), *argv], {})
+        read(words, config_class)
     assert message in str(caught.value)
 
 
 def test_a_key_in_place_of_its_variable_is_refused_and_not_shown() -> None:
     with pytest.raises(UserError, match=r"teacher\.api_key_variable has what is no name of a variable") as caught:
-        load(RLConfig, [*ENV, *SERVER, "--teacher.api_key_variable", "sk-secret"], {})
+        read(f"{SERVER} --teacher.api_key_variable sk-secret")
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["http://me:secret@localhost:8000/v1", "http://me:secret@localhost:many"])
 def test_a_password_in_an_address_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(UserError, match=r"teacher\.base_url has a user or a password in it") as caught:
-        load(RLConfig, [*ENV, *SERVER, "--teacher.base_url", url], {})
+        read(f"{SERVER} --teacher.base_url {url}")
     assert "secret" not in str(caught.value)
 
 
@@ -153,46 +204,20 @@ def test_nor_is_a_password_passed_on_to_an_environment(given: str, place: str) -
 
 def test_contradiction_says_where_each_side_was_set() -> None:
     with pytest.raises(UserError) as caught:
-        load(RLConfig, [*ENV, "--orchestrator.batch-size", "20"], {"SLIMRL_ORCHESTRATOR__ROLLOUTS_PER_EXAMPLE": "6"})
+        load(
+            RLConfig,
+            [*ENV.split(), "--orchestrator.batch-size", "20"],
+            {"SLIMRL_ORCHESTRATOR__ROLLOUTS_PER_EXAMPLE": "6"},
+        )
     assert str(caught.value).endswith(
         "(orchestrator.batch_size: --orchestrator.batch-size; "
         "orchestrator.rollouts_per_example: SLIMRL_ORCHESTRATOR__ROLLOUTS_PER_EXAMPLE)"
     )
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["--model.device", "cuda:1"],
-        ["--wandb.project", "p"],
-        ["--warmup.batch_size", "8"],
-        [
-            "--orchestrator.batch_size",
-            "5",
-            "--orchestrator.rollouts_per_example",
-            "1",
-            "--trainer.loss.type",
-            "reinforce",
-        ],
-        ["--trainer.schedule.type", "cosine", "--trainer.schedule.min_lr_ratio", "0.1"],
-        ["--trainer.loss.policy", "clip", "--trainer.loss.eps_high", "0.3"],
-        ["--trainer.loss.advantage", "reinforce", "--trainer.loss.baseline", "0"],
-        ["--trainer.loss.student_tau", "0.01"],
-        SERVER,
-        ["--teacher.type", "policy", "--teacher.env_args", "{style = 'word'}"],
-        ["--teacher.type", "model", "--trainer.loss.adv_tau", "0", "--orchestrator.rollouts_per_example", "1"],
-        ["--teacher.type", "model", "--teacher_gpu_ids", "[1]"],
-        ["--teacher.type", "model", "--teacher_gpu_ids", "2,3"],
-        ["--trainer_gpu_ids", "0", "--inference_gpu_ids", "[1]"],
-        ["--trainer.loss.adv_tau", "0.5"],
-        ["--max_async_level", "2"],
-        ["--seq_len", "8192"],
-        ["--teacher.type", "model", "--teacher.seq_len", "1024"],
-        ["--trainer.loss.advantage", "rae", "--orchestrator.rollouts_per_example", "1"],
-    ],
-)
-def test_what_acts_is_accepted(argv: list[str]) -> None:
-    load(RLConfig, [*ENV, *argv], {})
+@pytest.mark.parametrize("words", ACCEPTED)
+def test_what_acts_is_accepted(words: str) -> None:
+    read(words)
 
 
 def test_every_preset_resolves_without_overrides() -> None:
@@ -200,7 +225,7 @@ def test_every_preset_resolves_without_overrides() -> None:
         choices = LossConfig(type=name).resolve()
         expected = preset.advantage, preset.policy, preset.aggregation
         assert (choices.advantage, choices.policy, choices.aggregation) == expected
-        load(RLConfig, [*ENV, "--trainer.loss.type", name], {})
+        read(f"--trainer.loss.type {name}")
 
 
 def test_preset_hyperparameters_follow_the_papers() -> None:
@@ -220,3 +245,22 @@ def test_overrides_replace_one_choice_and_its_hyperparameters() -> None:
     choices = LossConfig(type="dapo", policy="gspo", eps_high=0.5).resolve()
     assert (choices.advantage, choices.policy, choices.aggregation) == ("grpo", "gspo", "token")
     assert (choices.eps_low, choices.eps_high, choices.delta) == (3e-4, 0.5, 0.0)
+
+
+def test_a_level_may_be_left_to_the_placement() -> None:
+    assert (read("").async_level, read("--max_async_level 3").async_level) == (0, 3)
+
+
+def test_rank_alpha_and_targets_are_flags() -> None:
+    words = """--model.lora.rank 8 --model.lora.targets '["q_proj", "v_proj"]' --model.lora.alpha 16.0"""
+    lora = LoraConfig(rank=8, alpha=16.0, targets=["q_proj", "v_proj"])
+    assert read(words, TrainerOnlyConfig).model.lora == lora
+    assert TrainerOnlyConfig().model.lora.rank == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"rank": -1}, {"alpha": 0.0}, {"targets": []}, {"targets": [""]}, {"targets": "q_proj"}]
+)
+def test_values_that_mean_nothing_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        LoraConfig.model_validate(settings)

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import Resolved, load
-from slimrl.config.reading.old_names import OLD_NAMES
+from slimrl.config.reading.names import OLD_NAMES
 from slimrl.config.reading.schema import leaves, spec_of
 from slimrl.config.run import COMMANDS, EvalRunConfig, RLConfig
 from slimrl.errors import UserError
@@ -55,23 +54,23 @@ def test_an_old_variable_reads_and_says_what_to_write(prefix: str) -> None:
     assert [note.split("; ")[1] for note in notes] == [f"write {prefix}_SAMPLING__TOP_K for {prefix}_TOP_K"]
 
 
-def test_an_old_variable_of_another_command_is_passed_over() -> None:
+def test_present_names_and_variables_of_another_command_are_not_noted() -> None:
     notes: list[str] = []
     load(RLConfig, ["--orchestrator.env.0.id", "reverse-text"], {"SLIMRL_TOP_K": "5"}, notes.append)
-    assert not notes
+    assert not notes and not evaluation(*ENV, "--sampling.max_tokens", "7")[1]
 
 
-def test_present_names_are_not_spoken_of() -> None:
-    assert not evaluation(*ENV, "--sampling.max_tokens", "7")[1]
+def test_a_section_has_old_names_too() -> None:
+    notes: list[str] = []
+    argv = ["--orchestrator.env.0.id", "reverse-text", "--deployment.sampler_restarts", "7"]
+    assert load(RLConfig, argv, {}, notes.append).config.deployment.restarts == 7
+    assert notes == ["old names that still read; write --deployment.restarts for --deployment.sampler_restarts"]
 
 
 @pytest.mark.parametrize("present", [["--sampling.max_tokens", "8"], ["--sampling", "{max_tokens = 8}"]])
-def test_one_source_with_both_names_is_refused(present: list[str]) -> None:
+def test_one_source_with_both_names_is_refused(present: list[str], tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"max_tokens \(--max_tokens\) is another name of sampling\.max_tokens"):
         evaluation(*ENV, "--max_tokens", "7", *present)
-
-
-def test_a_file_with_both_names_is_refused(tmp_path: Path) -> None:
     (tmp_path / "both.toml").write_text(f"{OLD_FILE}[sampling]\nmax_tokens = 8\n")
     with pytest.raises(UserError, match=r"both\.toml:1\) is another name .*both\.toml:6\) is set beside it"):
         evaluation("@", f"{tmp_path}/both.toml")
@@ -108,49 +107,3 @@ def test_training_samples_from_the_whole_distribution(key: str) -> None:
     argv = ["--orchestrator.env.0.id", "reverse-text", f"--orchestrator.sampling.{key}", "0.5"]
     with pytest.raises(UserError, match=rf"--orchestrator\.sampling\.{key}: there is no such setting"):
         load(RLConfig, argv, {})
-
-
-# The first lines that older versions wrote into a run's directory, with the settings in their order of then.
-SAVED = {
-    "rl": """max_steps = 3
-seq_len = 64
-max_async_level = 0
-output_dir = "outputs/x"
-seed = 1
-teacher_gpu_ids = []
-[model]
-name = "smollm2-135m"
-[orchestrator]
-batch_size = 64
-rollouts_per_example = 8
-max_turns = 2
-episode_timeout_s = 60.0
-[[orchestrator.env]]
-id = "reverse-text"
-[orchestrator.sampling]
-temperature = 1.0
-max_tokens = 32
-stop = ["</x>"]
-[ckpt]
-keep = 2
-[wandb]
-enabled = false
-""",
-    "sft": 'max_steps = 3\nseq_len = 64\nbatch_size = 2\nmicro_batch_tokens = 64\noutput_dir = "outputs/x"\nseed = 1\n'
-    '[model]\ndtype = "float32"\n[data]\ntype = "expert"\n[data.env]\nid = "reverse-text"\n[ckpt]\nkeep = 3\n',
-    "trainer": 'max_steps = 3\nseq_len = 64\noutput_dir = "outputs/x"\nseed = 1\n[data]\nbatch_size = 4\n',
-    "eval": "num_examples = 4\nmax_tokens = 32\nstop = []\ntop_p = 1.0\ntop_k = 0\nmin_p = 0.0\nmax_turns = 2\n"
-    'episode_timeout_s = 60.0\nseq_len = 64\noutput_dir = "outputs/x"\nseed = 1\n[[env]]\nid = "reverse-text"\n',
-}
-
-
-@pytest.mark.parametrize("command", SAVED)
-def test_a_saved_file_of_an_older_version_resumes(command: str, tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(SAVED[command])
-    config_class: type[CommandConfig] = COMMANDS[command]
-    config = load(config_class, ["@", f"{tmp_path}/config.toml", "--resume"], {}).config.model_dump()
-    assert (config["seq_len"], config["output_dir"], config["seed"], config["resume"]) == (64, "outputs/x", 1, True)
-    if command == "eval":
-        assert config["sampling"]["max_tokens"] == 32
-    else:
-        assert config["max_steps"] == 3

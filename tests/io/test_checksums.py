@@ -17,7 +17,6 @@ from slimrl.io.checksums import (
     find_damage,
     has_wrong_digest,
     is_sealed,
-    new_directory,
     seal,
 )
 from slimrl.io.files import encode_line, parse_object
@@ -93,13 +92,6 @@ def test_damage_is_an_error_with_the_way_out_and_no_checksums_are_none(tmp_path:
     (directory / SUMS).unlink()
     assert not is_sealed(directory)
     check_sums(directory)
-
-
-def test_a_new_directory_is_sealed(tmp_path: Path) -> None:
-    with new_directory(tmp_path / "step_1") as temporary:
-        (temporary / "state").write_text("1")
-    assert is_sealed(tmp_path / "step_1") and not find_damage(tmp_path / "step_1")
-    assert file_sha256(tmp_path / "step_1" / "state") in (tmp_path / "step_1" / SUMS).read_text()
 
 
 @pytest.mark.parametrize("content", [{"a": 1.5, "text": 'with "quotes", \u2028 and {braces}'}, {"sha256": "own"}])

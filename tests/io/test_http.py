@@ -13,8 +13,8 @@ import pytest
 
 from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
-from slimrl.io.api_key import redact_key
 from slimrl.io.http import HttpClient, HttpError, Limits, Peer, ask_again, ask_once, is_healthy
+from slimrl.io.secrets import redact_key
 from slimrl.judges.judge import LLMJudge
 from slimrl.judges.server import JudgeServer
 from slimrl.orchestrator.teacher_server import ServerTeacher
@@ -171,12 +171,7 @@ def test_a_key_that_a_server_escapes_is_found(escape: Callable[[str], str]) -> N
     key = "c2VjcmV0/c2VjcmV0/c2VjcmV0+MDE=="
     body = json.dumps({"error": f"Incorrect key: {key}."}).replace(key, escape(key))
     assert redact_key(body.encode(), key) == b'{"error": "Incorrect key: [key]."}'
-    for encoding in ("utf-16", "utf-16-le", "utf-32"):
-        assert redact_key(body.encode(encoding), key) == b"[no UTF-8 text, which may contain the key]"
-
-
-def test_a_short_key_is_a_placeholder() -> None:
-    assert redact_key(b"EMPTY words", "EMPTY") == b"EMPTY words"
+    assert redact_key(b"EMPTY words", "EMPTY") == b"EMPTY words"  # a placeholder
 
 
 @pytest.mark.parametrize("address", ["http://me:pass-word@localhost:1/v1", "http://localhost/v1?key=pass-word"])

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.io.locks import hold_lock, holder_of, is_stopped
+from slimrl.io.locks import hold_lock, holder_of
+from slimrl.io.process_tree import is_stopped
 
 HOLDER = """
 import sys, time

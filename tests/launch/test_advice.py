@@ -1,11 +1,15 @@
 """Settings that are allowed but unusual are pointed out."""
 
+from pathlib import Path
+
 import pytest
 
+from slimrl.cli import run
 from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
-from slimrl.launch.advice import lora_warnings, nothing_earned
+from slimrl.launch.advice import EnvironmentShare, lora_warnings, nothing_earned
+from slimrl.monitor.sinks import read_metrics
 from slimrl.types import Environment, Script, Split, Task, Taskset
 
 
@@ -19,18 +23,11 @@ from slimrl.types import Environment, Script, Split, Task, Taskset
         (8, 32.0, 0.1, ["optim.lr = 0.1"]),
         (8, 1024.0, 2e-4, ["model.lora.alpha / model.lora.rank = 128"]),
         (64, 1.0, 1e-5, ["optim.lr", "model.lora.alpha"]),
-        (512, 32.0, 2e-4, ["model.lora.rank = 512"]),
     ],
 )
 def test_unusual_settings_are_pointed_out(rank: int, alpha: float, lr: float, complaints: list[str]) -> None:
     found = lora_warnings(LoraConfig(rank=rank, alpha=alpha), "optim.lr", lr)
     assert [text.startswith(start) for text, start in zip(found, complaints, strict=True)] == [True] * len(complaints)
-
-
-@pytest.mark.parametrize(("targets", "num"), [(["q_proj", "v_proj"], 1), (["q_proj", "mlp.down_proj"], 0)])
-def test_leaving_the_mlp_out_is_pointed_out(targets: list[str], num: int) -> None:
-    found = lora_warnings(LoraConfig(rank=8, targets=targets), "optim.lr", 2e-4)
-    assert ["leaves the MLP as it is" in text for text in found] == [True] * num
 
 
 HIGH = "held_out/reward_greedy_high"  # the interval's end, which is above 0 where nothing was earned
@@ -75,3 +72,50 @@ def test_a_model_that_earns_nothing_is_told_of_the_warm_up(
     config = load(RLConfig, ["--orchestrator.env.0.id", "reverse-text", *flags], {}).config
     advice = nothing_earned(config, [Tasks(*scripts)], metrics)
     assert said in advice and bool(said) == bool(advice)
+
+
+NOTE = "of a step, in which nothing is sampled or trained"
+
+
+def test_the_first_steps_are_looked_at_and_one_line_is_said() -> None:
+    said: list[str] = []
+    sink = EnvironmentShare(said.append)
+    for wait_s in (2.0, 1.0, 3.0, 9.0, 9.0):
+        sink.write(0, {"time/env_wait_s": wait_s, "time/step_s": 10.0})
+        sink.write(0, {"held_out/reward_greedy": 0.5})
+    (line,) = said
+    assert line.startswith(f"the environment takes 20% {NOTE}: `--max_async_level 1`")
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "level", "is_said"),
+    [
+        pytest.param(0.5, 0, True, marks=pytest.mark.slow),
+        pytest.param(0.0, 0, False, marks=pytest.mark.nightly),
+        pytest.param(0.5, 1, False, marks=pytest.mark.nightly),
+    ],
+)
+def test_a_run_says_what_its_environment_takes(
+    delay_s: float, level: int, is_said: bool, tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = Path(__file__).parents[2] / "benchmarks" / "harness" / "slow_reverse.py"
+    env = f'[{{id = "{slow}:SlowReverseText", args = {{ delay_s = {delay_s} }} }}]'
+    settings = {
+        "orchestrator.env": env,
+        "model.name": tiny_dir,
+        "model.dtype": "float32",
+        "model.num_threads": 1,
+        "max_steps": 3,
+        "max_async_level": level,
+        "seq_len": 160,
+        "output_dir": tmp_path / "run",
+        "orchestrator.batch_size": 8,
+        "orchestrator.rollouts_per_example": 4,
+        "orchestrator.sampling.max_tokens": 24,
+        "trainer.loss.type": "reinforce",
+        "eval.num_examples": 1,
+    }
+    assert run(["rl", *(text for key, value in settings.items() for text in (f"--{key}", str(value)))]) == 0
+    assert (NOTE in capsys.readouterr().out) == is_said
+    steps = [metrics for _, metrics in read_metrics(tmp_path / "run" / "metrics.jsonl") if "time/env_wait_s" in metrics]
+    assert all(0 <= one["time/env_wait_s"] <= one["time/rollout_s"] for one in steps) and len(steps) == 3

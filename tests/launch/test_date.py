@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from slimrl.config.model import ModelConfig
-from slimrl.config.reading.load import load
-from slimrl.config.run import CkptConfig, RLConfig
+from slimrl.config.run import CkptConfig
 from slimrl.config.train import OptimConfig
-from slimrl.errors import UserError
 from slimrl.launch.parts import open_policy, restore_measured
 from slimrl.models.chat import template
 from slimrl.monitor.console import RunConsole
@@ -66,10 +64,3 @@ def test_a_date_that_cannot_act_is_told(tmp_path: Path, capsys) -> None:
     config = ModelConfig(name=str(tiny_model_dir(tmp_path)), device="cpu", dtype="float32", date="2024-07-26")
     open_policy(config, RunConsole())
     assert "`model.date` has no effect" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("value", ["2026-13-31", "tomorrow", "20260131", ""])
-def test_a_date_that_is_none_is_refused(value: str) -> None:
-    argv = ["--orchestrator.env", '[{id="reverse-text"}]', "--model.date", value]
-    with pytest.raises(UserError, match=r"model\.date = .* is no date"):
-        load(RLConfig, argv, {})

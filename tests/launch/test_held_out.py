@@ -54,4 +54,4 @@ def test_an_episode_is_of_the_task_that_it_was_played_on(data: dict[str, Any]) -
     rollout = Rollout("t", (), (), (), (), 1.0, stop_reason=StopReason.DONE, task_data=data)
     read = rollout_from_json(json.loads(json.dumps(rollout_to_json(RolloutRecord(rollout, (), "")))))
     assert is_of(read.rollout, Task("t", data))
-    assert is_of(read.rollout, Task("t", {**data, "other": 1})) == (data == {})  # files of before have no data
+    assert not is_of(read.rollout, Task("t", {**data, "other": 1}))

@@ -1,4 +1,4 @@
-"""The recipes of `experiments/context_distill/`: they resolve, and take a step on tiny random models."""
+"""The recipes of `experiments/context_distill/`: they take a step on tiny random models."""
 
 import math
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from slimrl.cli import run
 from slimrl.config.reading.load import load
-from slimrl.config.run import COMMANDS, RLConfig
+from slimrl.config.run import RLConfig
 from slimrl.monitor.sinks import read_metrics
 from tests.tiny import tiny_model_dir
 
@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 DIRECTORY = ROOT / "experiments" / "context_distill"
-RECIPES = {"rl.toml": "rl", "gpu.toml": "rl", "eval.toml": "eval"}
 ARCHITECTURES = {"rl.toml": "llama", "gpu.toml": "qwen3"}
 
 
@@ -24,25 +23,12 @@ def from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # the recipes name the environment's file from there
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_resolves(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([RECIPES[recipe], "@", str(DIRECTORY / recipe), "--dry-run"]) == 0
-    assert "lands.py:Lands" in capsys.readouterr().out
-
-
-def test_what_is_evaluated_is_what_training_evaluates() -> None:
-    evaluated = load(COMMANDS["eval"], ["@", str(DIRECTORY / "eval.toml")], {}).config
+def test_the_weights_that_training_leaves_are_evaluated() -> None:
     trained = load(RLConfig, ["@", str(DIRECTORY / "rl.toml")], {}).config
-    assert (evaluated.seq_len, evaluated.num_examples) == (trained.seq_len, trained.eval.num_examples)
-    assert (evaluated.sampling.max_tokens, evaluated.env) == (
-        trained.orchestrator.sampling.max_tokens,
-        trained.orchestrator.env,
-    )
     assert f"weights/step_{trained.max_steps}\n" in (DIRECTORY / "eval.toml").read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["rl.toml", "gpu.toml"])
+@pytest.mark.parametrize("recipe", ARCHITECTURES)
 def test_a_step_is_taken_towards_the_teacher(recipe: str, tmp_path: Path) -> None:
     settings = {
         "model.name": tiny_model_dir(tmp_path, ARCHITECTURES[recipe]),

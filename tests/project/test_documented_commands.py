@@ -21,7 +21,6 @@ DISTILL = ["rl", "@", "experiments/context_distill/rl.toml"]
         ["sft", "@", "examples/reverse_text/sft.toml", "--output-dir", "outputs/sft"],
         [*RL, "--trainer_gpu_ids", "0", "--inference_gpu_ids", "1"],
         [*DISTILL, "--inference_gpu_ids", "0", "--teacher_gpu_ids", "1", "--trainer_gpu_ids", "2,3"],
-        *([*RL, "--trainer.loss.type", name] for name in ("aipo", "grpo", "gspo", "opo", "rloo", "reinforce", "ppo")),
         [*DISTILL, *(f"--trainer.loss.{tau}=0.5" for tau in ("adv_tau", "teacher_tau", "student_tau"))],
         [*RL, "--trainer.loss.adv_tau", "0.5"],
         [*RL, *["--trainer.model.lora.rank", "32", "--trainer.model.lora.alpha", "64"]],

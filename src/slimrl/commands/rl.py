@@ -19,8 +19,9 @@ from slimrl.launch.placement import place
 from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.supervised import prepare_warm_up, without_needless_warm_up
 from slimrl.launch.tasksets import drop_made
-from slimrl.launch.teacher import beside_the_policy, make_distillation
+from slimrl.launch.teacher import make_distillation
 from slimrl.launch.training import Run, reference_module
+from slimrl.models.device import dtype_name
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor, Sink
 from slimrl.plugins import DEPLOYMENTS, call, names
@@ -52,7 +53,9 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
             # Make and check all parts; this loads the model. `make_distillation` returns None without a teacher.
             parts = make_rl_parts(config, output_dir, console)
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and a KL divergence
-            sampling = SamplingHere(parts, make_distillation(parts.sampling, beside_the_policy(parts, reference)))
+            dtype = dtype_name(parts.policy.dtype)
+            distillation = make_distillation(parts.sampling, dtype, parts, reference)
+            sampling = SamplingHere(parts, distillation)
             warmup = prepare_warm_up(parts, parts.tasksets) if config.warmup.max_steps and not past else None
             run = Run(parts, sampling, reference, past, began)
             stages = run.train(warmup, monitor, more_sinks)

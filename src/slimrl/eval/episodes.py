@@ -55,6 +55,5 @@ def past_episodes(path: Path) -> dict[str, Rollout]:
 
 
 def is_of(rollout: Rollout, task: Task) -> bool:
-    """Return True if an episode from a file is of the task with these data: its id may be a line's number. Older files,
-    without data, always match."""
-    return not rollout.task_data or rollout.task_data == json.loads(json.dumps(data_for_file(task.data)))
+    """Return True if an episode from a file is of the task with these data: its id may be a line's number."""
+    return bool(rollout.task_data == json.loads(json.dumps(data_for_file(task.data))))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from slimrl.errors import RolloutError, UserError
-from slimrl.io.api_key import check_address, read_api_key
 from slimrl.io.http import PASSING, HttpClient, HttpError, Limits, Peer, ask_again
+from slimrl.io.secrets import check_address, read_api_key
 from slimrl.io.urls import is_http_url, is_variable_name
 from slimrl.types import Message
 

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from slimrl.errors import UserError, visible
-from slimrl.io.api_key import check_address, redact_key
 from slimrl.io.loop_thread import run_in_thread
+from slimrl.io.secrets import check_address, redact_key
 from slimrl.io.urls import is_this_machine
 
 BUSY = frozenset({429, 503, 529})  # the status codes of an overloaded server

@@ -12,6 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
+from slimrl.io.process_tree import is_stopped
 
 POLL_S = 0.2
 NOTICE_S = 60.0  # seconds between two notes about a wait
@@ -51,14 +52,6 @@ def holder_of(path: Path) -> int:
             if words[1] == "FLOCK" and words[5] == place:
                 return int(words[4])
     return 0
-
-
-def is_stopped(pid: int) -> bool:
-    """Return True if a process of this machine is stopped by a signal or a debugger."""
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return text.rpartition(")")[2].split()[0] in ("T", "t")  # a name may have brackets and spaces
-    return False
 
 
 def _name(holder: int) -> str:

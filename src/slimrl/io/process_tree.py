@@ -22,18 +22,26 @@ StartTimes = Mapping[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of this machine. `ended` marks a zombie: it is dead, but keeps its id until its parent waits for it."""
+    """A process of this machine. `ended` marks a zombie: it is dead, but keeps its id until its parent waits for it.
+    `stopped` marks a process that a signal or a debugger has stopped."""
 
     parent: int
     group: int
     began: str
     ended: bool
+    stopped: bool = False
 
 
 def start_time(pid: int) -> str:
     """Return the start time of a process; empty if it does not exist, or is a zombie."""
     found = processes(pid).get(pid)
     return "" if found is None or found.ended else found.began
+
+
+def is_stopped(pid: int) -> bool:
+    """Return True if a process of this machine is stopped by a signal or a debugger."""
+    found = processes(pid).get(pid)
+    return found is not None and found.stopped
 
 
 def processes(pid: int = 0) -> dict[int, Process]:
@@ -49,7 +57,7 @@ def processes(pid: int = 0) -> dict[int, Process]:
             # The fields of proc(5) after the name, which stands in brackets and may contain brackets and spaces: 0 is
             # the state, 1 the parent, 2 the process group, 19 the start time.
             fields = text.rpartition(")")[2].split()
-            found[number] = Process(int(fields[1]), int(fields[2]), fields[19], fields[0] in "ZX")
+            found[number] = Process(int(fields[1]), int(fields[2]), fields[19], fields[0] in "ZX", fields[0] in "Tt")
     return found
 
 
@@ -89,30 +97,29 @@ def end(known: StartTimes, patience_s: float) -> tuple[list[int], list[int]]:
     _send(signal.SIGTERM, ours)
     _send(signal.SIGCONT, ours)  # a process stopped by a signal ignores all others before
     with suppress(KeyboardInterrupt):
-        _wait(known, patience_s)
+        _await_end(known, patience_s)
     stubborn = find_process_tree(known)
     return sorted(stubborn), kill({**known, **stubborn}, patience_s)
 
 
 def kill(known: StartTimes, patience_s: float) -> list[int]:
     """Send SIGKILL to a process tree until it is dead, for at most `patience_s` seconds. Return the surviving ids."""
-    known, deadline = dict(known), time.monotonic() + patience_s
-    while (left := find_process_tree(known)) and time.monotonic() < deadline:
-        known.update(left)
-        _send(signal.SIGKILL, left)  # repeated, for processes that they start meanwhile
-        time.sleep(POLL_S)
-    return sorted(left)
+    return sorted(_await_end({**known}, patience_s, signal.SIGKILL))
 
 
-def _wait(known: dict[int, str], patience_s: float) -> None:
-    """Wait until the whole process tree is dead, or `patience_s` seconds have passed.
+def _await_end(known: dict[int, str], patience_s: float, number: signal.Signals | None = None) -> StartTimes:
+    """Wait until the whole process tree is dead, or `patience_s` seconds have passed. Return the rest of it. With a
+    signal, send it again and again, for processes that are started meanwhile.
 
     Every process seen is added to `known`: after its parent's death, its origin can no longer be found.
     """
     deadline = time.monotonic() + patience_s
     while (left := find_process_tree(known)) and time.monotonic() < deadline:
         known.update(left)
+        if number:
+            _send(number, left)
         time.sleep(POLL_S)
+    return left
 
 
 def _send(number: signal.Signals, to: StartTimes) -> None:
@@ -129,5 +136,5 @@ def _from_ps(pid: int) -> dict[int, Process]:
     found = {}
     for line in shown.stdout.splitlines():
         number, parent, group, state, moment = line.split(maxsplit=4)
-        found[int(number)] = Process(int(parent), int(group), moment.strip(), state.startswith("Z"))
+        found[int(number)] = Process(int(parent), int(group), moment.strip(), state[0] == "Z", state[0] == "T")
     return found

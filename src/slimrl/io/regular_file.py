@@ -33,11 +33,6 @@ def open_regular(path: Path, hint: str = "") -> io.FileIO:
     return file
 
 
-def read_json(path: Path, most_bytes: int) -> Any:
-    """Return the JSON in a file. Raise UserError if it cannot be read, is larger than `most_bytes`, or is not JSON."""
-    return parse_json(read_regular(path, most_bytes), str(path))
-
-
 def read_regular(path: Path, most_bytes: int) -> bytes:
     """Return the content of a file. Raise UserError if it cannot be read, or is larger than `most_bytes`."""
     with open_regular(path) as file:
@@ -46,11 +41,11 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
         return file.readall()
 
 
-def parse_json(content: bytes, where: str) -> Any:
-    """Parse JSON text. Raise UserError, prefixed with `where`, if it is malformed."""
+def read_json(path: Path, most_bytes: int) -> Any:
+    """Return the JSON in a file. Raise UserError if it cannot be read, is larger than `most_bytes`, or is not JSON."""
     try:
-        return json.loads(content.decode())
+        return json.loads(read_regular(path, most_bytes).decode())
     except RecursionError:
-        raise UserError(f"{where} is JSON that is nested too deep.") from None
+        raise UserError(f"{path} is JSON that is nested too deep.") from None
     except ValueError as error:
-        raise UserError(f"{where} is no JSON: {error}.") from None
+        raise UserError(f"{path} is no JSON: {error}.") from None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slimrl.errors import UserError, install_hint
+from slimrl.errors import UserError, require
 from slimrl.io.regular_file import open_regular
 from slimrl.io.text import is_too_deep
 
@@ -120,11 +120,4 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object_of)
 
 def _datasets() -> Any:
     """Import the module `datasets`."""
-    try:
-        import datasets  # an extra, and slow to import: only here
-    except ImportError as error:
-        raise UserError(
-            f"parquet files and Hub data sets need the extra [data] ({error}): {install_hint('data')}. "
-            "JSONL files work without it."
-        ) from error
-    return datasets
+    return require("datasets", "data", "reading parquet files and Hub data sets (JSONL needs no extra)")

@@ -1,10 +1,18 @@
-"""Recognises secrets by their names, their forms and their places in addresses, and removes them from shown texts."""
+"""Recognises secrets by their names, their forms and their places in addresses, and removes them from shown texts.
 
+API keys are read from the environment, and never appear in an address, file or message.
+"""
+
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
+from slimrl.errors import UserError
+from slimrl.io.urls import fault_of_base_url
+
 HIDDEN = "[key]"
+MIN_KEY_CHARS = 8  # a shorter key is not a secret, but a placeholder such as EMPTY
 NAME = re.compile(
     r"(.*_)?(api_?keys?|(access|secret|private|auth)_?keys?"
     r"|(openai|anthrop[a-z]+|azure|google|hf|wandb|judge|teacher|server|serper|tavily|subscription|account|signing|license)_?key"
@@ -73,6 +81,18 @@ def redact(text: str) -> str:
     )
 
 
+def redact_key(data: bytes, key: str) -> bytes:
+    r"""Return the text of a response with `[key]` in place of the API key, however JSON escapes it.
+
+    Some servers repeat an unknown key, and their responses are logged.
+
+    >>> redact_key(b"unknown key: sk-12345", "sk-12345"), redact_key(rb"unknown key: sk\u002D12345", "sk-12345")
+    (b'unknown key: [key]', b'unknown key: [key]')
+    """
+    pattern = "".join(map(_char_pattern, key)).encode()
+    return re.sub(pattern, HIDDEN.encode(), data) if len(key) >= MIN_KEY_CHARS else data
+
+
 def redact_words(words: Sequence[str]) -> list[str]:
     """Return the words of a command line with `[key]` in place of secrets, and of the word after a secret's flag."""
     before = ("", *words)
@@ -82,6 +102,24 @@ def redact_words(words: Sequence[str]) -> list[str]:
     ]
 
 
+def read_api_key(variable: str, variables: Mapping[str, str] = os.environ) -> str:
+    """Return the API key in an environment variable, empty if it is not set. Raise UserError if it is invalid."""
+    key = variables.get(variable, "").strip()  # files of secrets have a newline at their end
+    if not (key.isascii() and key.isprintable()) or "\\" in key:
+        raise UserError(f"the key in the variable {variable} has characters that no key has.")
+    return key
+
+
+def check_address(base_url: str, who: str) -> None:
+    """Raise UserError for an address with a key in it, since every message and file with the address would repeat it.
+    The error itself does not."""
+    if fault := fault_of_base_url(base_url):
+        raise UserError(
+            f"{who}: `base_url` has {fault}. Remove it: a key goes into the variable of the environment that "
+            "`api_key_variable` names."
+        )
+
+
 def _hide_parameter(found: re.Match[str]) -> str:
     hidden = names_secret(found[2]) or found[2].lower() in IN_ADDRESS
     return f"{found[1]}{HIDDEN}" if hidden else found[0]
@@ -89,3 +127,10 @@ def _hide_parameter(found: re.Match[str]) -> str:
 
 def _hide_value(found: re.Match[str]) -> str:
     return f"{found[1]}{HIDDEN}" if names_secret(found[2]) else found[0]
+
+
+def _char_pattern(char: str) -> str:
+    """Return a pattern for all spellings of a character in JSON."""
+    # JSON inside of JSON doubles the backslashes. The bound on their number keeps the search linear.
+    plain = re.escape(char)
+    return rf"(?:{plain}|\\{{1,8}}(?:{plain}|u(?i:{ord(char):04x})))"

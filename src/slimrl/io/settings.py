@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from types import GenericAlias, UnionType
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,16 +11,13 @@ from slimrl.errors import UserError, nearest
 
 T = TypeVar("T")
 
-# The annotations that are checked, each with its type: the type itself, and its name as `from __future__ import
-# annotations` leaves it in a signature.
-PLAIN: dict[Any, Any] = {
-    annotation: kind
-    for one in (bool, int, float, str)
-    for kind, name in ((one, one.__name__), (one | None, f"{one.__name__} | None"))
-    for annotation in (kind, name)
+# The annotations that are checked, by their text: `from __future__ import annotations` leaves no more of them.
+PLAIN: dict[str, Any] = {
+    **{kind.__name__: kind for kind in (bool, int, float, str)},
+    **{f"{kind.__name__} | None": kind | None for kind in (bool, int, float, str)},
+    "list[str]": list[str],
+    "dict[str, Any]": dict[str, Any],
 }
-for listed, name in ((list[str], "list[str]"), (dict[str, Any], "dict[str, Any]")):
-    PLAIN |= dict.fromkeys((listed, name), listed)
 
 
 def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) -> None:
@@ -31,8 +27,9 @@ def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) 
     """
     for name, parameter in signature.parameters.items():
         annotation = parameter.annotation
-        if name in args and isinstance(annotation, type | str | UnionType | GenericAlias) and annotation in PLAIN:
-            _check(PLAIN[annotation], args[name], who, name)
+        text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+        if name in args and (kind := PLAIN.get(text.replace("typing.", ""))):
+            _check(kind, args[name], who, name)
 
 
 def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:

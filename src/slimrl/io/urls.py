@@ -43,23 +43,16 @@ def is_http_url(url: str) -> bool:
         return False
 
 
-def has_password(url: str) -> bool:
-    """Return True if the URL has a user or a password in it. In text that is not a valid URL any `@` counts as one.
-
-    >>> has_password("http://me:secret@localhost/v1"), has_password("me:secret@localhost"), has_password("http://a/@b")
-    (True, True, False)
-    """
-    return "@" in url and not (is_http_url(url) and "@" not in urlsplit(url).netloc)
-
-
 def fault_of_base_url(url: str) -> str:
     """Describe the part that a server's address must not have; empty if it is valid. A path will be added to it, and
-    files and messages repeat it.
+    files and messages repeat it. In text that is not a valid URL any `@` counts as a user or a password.
 
     >>> fault_of_base_url("http://localhost/v1"), fault_of_base_url("http://localhost/v1?key=abc")
     ('', 'a query in it (`...?...`)')
+    >>> fault_of_base_url("me:secret@localhost"), fault_of_base_url("http://a/@b")
+    ('a user or a password in it (`...@...`)', '')
     """
-    if has_password(url):
+    if "@" in url and not (is_http_url(url) and "@" not in urlsplit(url).netloc):
         return "a user or a password in it (`...@...`)"
     return "a query in it (`...?...`)" if "?" in url or "#" in url else ""
 

@@ -1,6 +1,6 @@
 """Notes about unusual settings, which may be mistakes, and about a run that cannot learn. They stop nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.config.run import RLConfig
@@ -12,8 +12,8 @@ from slimrl.types import Metrics, Taskset
 # full fine-tuning, about 3e-6 to 3e-4.
 LEARNING_RATES = (3e-5, 3e-3)
 FACTORS = (1 / 32, 64.0)
-LARGEST_RANK = 128
-OF_MLP = ("gate_proj", "up_proj", "down_proj", "gate_up_proj")
+SHARE_STEPS = 3  # number of measured steps
+LARGE_SHARE = 0.2  # smallest share of a step that is noted
 
 
 def note_config_warnings(model: ModelConfig, key: str, lr: float, console: RunConsole) -> None:
@@ -37,16 +37,6 @@ def lora_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
             f"model.lora.alpha / model.lora.rank = {factor:g} is unusual, and the best learning rate moves with it; "
             "alpha 32 goes with every rank"
         )
-    if config.rank > LARGEST_RANK:
-        found.append(
-            f"model.lora.rank = {config.rank} is unusual: RL learns as much with 8 to 32, and far more of them cost "
-            "what training all weights costs"
-        )
-    if config.targets != ["all-linear"] and not any(name.endswith(OF_MLP) for name in config.targets):
-        found.append(
-            f"model.lora.targets = {config.targets} leaves the MLP as it is, and attention alone learns worse: "
-            '["all-linear"] takes both'
-        )
     return found
 
 
@@ -69,3 +59,29 @@ def nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metri
         "the model earns nothing yet, in no rollout and on no held-out task, and reinforcement only strengthens what "
         f"succeeds now and then: {remedy}"
     )
+
+
+class EnvironmentShare:
+    """The sink that notes, once in a run, the share of a step in which all episodes wait for their environment. Runs at
+    `max_async_level = 0` have it, because there environments and training take turns."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._num, self._wait_s, self._step_s = 0, 0.0, 0.0
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add a step. After the first `SHARE_STEPS` steps, note a large share."""
+        if "time/env_wait_s" not in metrics or "time/step_s" not in metrics or self._num == SHARE_STEPS:
+            return
+        self._num += 1
+        self._wait_s += metrics["time/env_wait_s"]
+        self._step_s += metrics["time/step_s"]
+        share = self._wait_s / max(self._step_s, 1e-9)
+        if self._num == SHARE_STEPS and share >= LARGE_SHARE:
+            self._note(
+                f"the environment takes {share:.0%} of a step, in which nothing is sampled or trained: "
+                "`--max_async_level 1` trains meanwhile (`slimrl plan --run DIR` predicts the gain)"
+            )
+
+    def close(self, failed: bool = False) -> None:
+        """No-op."""

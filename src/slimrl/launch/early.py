@@ -1,5 +1,5 @@
-"""Refusals before PyTorch is imported: a directory that cannot be used, a missing extra, a missing GPU. The code that
-uses these makes each check again."""
+"""Refusals before PyTorch is imported: a directory that cannot be used, a missing extra, a missing GPU, a name that no
+model has, a data file that cannot be read. The code that uses these makes each check again."""
 
 import os
 import sys
@@ -8,10 +8,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from slimrl.config.base import CommandConfig
+from slimrl.config.check import TemplateConfig
+from slimrl.config.data import FileDataConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainingRunConfig
+from slimrl.config.teacher import ModelTeacherConfig
 from slimrl.errors import UserError, install_hint
+from slimrl.io.rows import file_rows
 from slimrl.launch.run_lock import refuse_in_use, refuse_run, refuse_unwritable
+from slimrl.models.names import kind_of
 
 GPU_DEVICES = ("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg")  # of NVIDIA's driver, of AMD's, and within Windows
 Need = tuple[str, str, str]  # a module, the extra that installs it, and its purpose
@@ -32,6 +37,23 @@ def refuse_early(config: CommandConfig) -> None:
     model = getattr(config, "model", None)
     if isinstance(model, ModelConfig) and not is_placed:
         _check_device(model.device)
+
+
+def check_model_names(config: CommandConfig) -> None:
+    """Raise UserError if a name is neither a packaged model, nor a file or directory, nor a possible id of the Hub."""
+    model = vars(config).get("model")
+    if isinstance(model, ModelConfig | TemplateConfig) and model.name:
+        kind_of(model.name)
+    if isinstance(config, RLConfig) and isinstance(config.teacher, ModelTeacherConfig) and config.teacher.name:
+        kind_of(config.teacher.name, "teacher.name")
+
+
+def check_data_files(config: CommandConfig) -> None:
+    """Raise UserError if the first row of a training or validation file cannot be read."""
+    if isinstance(config, SFTConfig) and isinstance(config.data, FileDataConfig):
+        for key in ("path", "val_path"):
+            if file := vars(config.data)[key]:
+                next(file_rows(Path(file), f"`data.{key}`"), None)
 
 
 def _is_rank() -> bool:

@@ -18,15 +18,12 @@ from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import C, Resolved
 from slimrl.config.reading.write import is_changed, write_config
 from slimrl.config.run import RLConfig
-from slimrl.config.train import ScheduleConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.io.locks import acquire
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.run_lock import holds_evaluation, holds_training, in_use, make_writable, refuse_run
 from slimrl.monitor.run_settings import flat_settings, read_flat_settings
-from slimrl.trainer.checkpoint import read_progress
-from slimrl.trainer.optim import schedule_factor
 from slimrl.trainer.recovery import recover, remove_leftovers
 
 LEASE_S = 150.0  # NFS frees the locks of a silent client after 90 s by default
@@ -73,8 +70,6 @@ def open_training_dir(
             if before := _read_settings(resolved.config, output_dir):
                 for change in _changes(before, resolved, MAY_DIFFER):
                     note(f"resuming with another setting: {change}")
-                if jump := describe_jump(before, resolved.config, output_dir):
-                    note(jump)
         else:
             refuse_run(output_dir)
         write_config(resolved, output_dir)
@@ -175,29 +170,3 @@ def _changes(before: Mapping[str, Any], resolved: Resolved[C], may_differ: Colle
     for key in sorted(before.keys() | (now.keys() & resolved.provenance.keys())):
         if key not in (*may_differ, SECRET) and before.get(key) != now.get(key):
             yield f"{key}: {before.get(key, 'none')} -> {now.get(key, 'none')}"
-
-
-def describe_jump(before: Mapping[str, Any], config: CommandConfig, output_dir: Path) -> str:
-    """Return a line if the settings from before would give the next step another learning rate; else an empty text. A
-    schedule runs over all of `max_steps`, so a greater number of steps stretches it."""
-    progress = read_progress(output_dir)
-    if progress is None or progress.step == 0:
-        return ""
-    step, now = progress.step, flat_settings(config)
-    old = {**now, **before}  # with defaults for settings that an older version did not have
-    was, planned, new = _lr(old, step - 1), _lr(old, step), _lr(now, step)
-    if abs(new - planned) <= 1e-9 * max(new, planned):
-        return ""
-    return (
-        f"the learning rate jumps: step {step} had {was:.3g}, and step {step + 1} has {new:.3g}, where the settings "
-        f"from before give {planned:.3g}; a schedule runs over all of max_steps"
-    )
-
-
-def _lr(settings: Mapping[str, Any], step: int) -> float:
-    """Return the learning rate of a 0-based step."""
-    section = "" if "optim.lr" in settings else "trainer."  # supervised training has its optimizer at the top
-    prefix = f"{section}schedule."
-    schedule = {key.removeprefix(prefix): value for key, value in settings.items() if key.startswith(prefix)}
-    factor = schedule_factor(step, settings["max_steps"], ScheduleConfig(**schedule))
-    return float(settings[f"{section}optim.lr"] * factor)

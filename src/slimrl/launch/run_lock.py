@@ -11,7 +11,8 @@ from filelock import FileLock
 
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
-from slimrl.io.locks import acquire, holder_of, is_stopped
+from slimrl.io.locks import acquire, holder_of
+from slimrl.io.process_tree import is_stopped
 from slimrl.io.run_dir import RunDir
 
 

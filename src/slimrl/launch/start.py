@@ -14,11 +14,9 @@ from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.environments.find import environment_names
 from slimrl.errors import UserError
 from slimrl.io.invocation import HELP, show
-from slimrl.launch.data_files import check_data_files
-from slimrl.launch.early import refuse_early
+from slimrl.launch.early import check_data_files, check_model_names, refuse_early
 from slimrl.launch.extensions import part_of
 from slimrl.launch.help_page import settings_of, show_settings
-from slimrl.launch.model_names import check_model_names
 from slimrl.launch.tasksets import check_environments
 from slimrl.plugins import Command, call
 

@@ -5,7 +5,6 @@ such as the teacher's context, are computed once.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 
 import torch
@@ -13,19 +12,14 @@ from torch import nn
 
 from slimrl.config.model import LoraConfig
 from slimrl.config.run import RLConfig
-from slimrl.config.teacher import (
-    ModelTeacherConfig,
-    NoTeacherConfig,
-    PolicyTeacherConfig,
-    ServerTeacherConfig,
-)
+from slimrl.config.teacher import ModelTeacherConfig, NoTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig
 from slimrl.errors import UserError
 from slimrl.launch.open_dir import initial_weights
 from slimrl.launch.parts import Parts, SamplingParts
 from slimrl.launch.sampling import make_room
 from slimrl.launch.tasksets import load_tasksets, teacher_environments
-from slimrl.models.device import choose_device, dtype_name
-from slimrl.models.load import Policy, load_policy
+from slimrl.models.device import choose_device
+from slimrl.models.load import load_policy
 from slimrl.orchestrator.distill import Distillation, Teacher
 from slimrl.orchestrator.teacher_server import ServerTeacher
 from slimrl.trainer.logprobs import target_logprobs
@@ -60,38 +54,15 @@ class ModuleTeacher:
         return scores_BN
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The process around a teacher: the policy's dtype, the default device, the policy's module, the first weights of
-    RL, and a function that frees the sampler's memory."""
-
-    dtype: str
-    device: str
-    module: Load
-    reference: Load
-    make_room: Callable[[], None]
-
-
-def beside_the_policy(parts: Parts, reference: Load) -> Surroundings:
-    """Return the surroundings of a teacher in the process of sampler and trainer. `reference` loads the first weights
-    of RL, which a KL divergence may share."""
-    policy = parts.policy
-    return Surroundings(
-        dtype_name(policy.dtype), str(policy.device), lambda: policy.module, reference, partial(make_room, parts)
-    )
-
-
-def beside_the_orchestrator(dtype: str) -> Surroundings:
-    """Return the surroundings of a teacher in the orchestrator's process, which has no other weights."""
-    return Surroundings(dtype, str(choose_device("auto")), _no_module, _no_module, lambda: None)
-
-
-def make_distillation(parts: SamplingParts, around: Surroundings) -> Distillation | None:
-    """Make the distillation of `[teacher]`; None without a teacher.
+def make_distillation(
+    parts: SamplingParts, dtype: str, here: Parts | None = None, reference: Load | None = None
+) -> Distillation | None:
+    """Make the distillation of `[teacher]`; None without a teacher. `dtype` is the policy's. In the policy's process,
+    `here` has its parts, and `reference` loads the first weights of RL, which a KL divergence may share.
 
     Raises UserError before the first slow stage for a teacher that cannot be loaded or does not fit the policy.
     """
-    teacher = parts.config.teacher
+    config, teacher = parts.config, parts.config.teacher
     if isinstance(teacher, NoTeacherConfig):
         return None
     tasksets = teacher_tasksets(parts)
@@ -100,7 +71,18 @@ def make_distillation(parts: SamplingParts, around: Surroundings) -> Distillatio
             f"teacher.env_args: a teacher reads one opening for each task, and {seated} has one for each role that the "
             "policy plays against itself. Leave `teacher.env_args` away, or let it play one role."
         )
-    made = _teacher(parts, around)
+    if isinstance(teacher, ServerTeacherConfig):
+        server = ServerTeacher(teacher)
+        server.check_vocabulary(_plain_tokens(parts))
+        made: Teacher = server
+    else:
+        if isinstance(teacher, ModelTeacherConfig):
+            load = _model_loader(parts, dtype, here, reference)
+        else:
+            assert here  # such a run is one process (`launch/placement.py`)
+            load = partial(_module_of, here)
+        rest = partial(make_room, here) if here else lambda: None
+        made = ModuleTeacher(load, config.trainer.micro_batch_tokens, rest)
     reads = "with more context" if tasksets else "with the same context"
     parts.console.note(f"teacher: {describe_teacher(teacher)}, {reads}")
     # A server samples one token after the scored ones, and needs room for it.
@@ -123,29 +105,39 @@ def teacher_tasksets(parts: SamplingParts) -> Sequence[Taskset]:
     return load_tasksets(teacher_environments(parts.config), parts.config.orchestrator.episode_timeout_s)
 
 
-def load_teacher(parts: SamplingParts, around: Surroundings) -> Policy:
-    """Load a teacher of type `model`. Raises UserError if its vocabulary is not the policy's."""
+def _model_loader(parts: SamplingParts, dtype: str, here: Parts | None, reference: Load | None) -> Load:
+    """Return a function that returns the weights of a teacher of type `model`. A named model is loaded now. The first
+    weights of RL are loaded later, when they exist, and shared with the KL divergence if it is on the same device.
+
+    Raises UserError for a GPU that does not exist, and for another vocabulary than the policy's.
+    """
     config, teacher = parts.config, parts.config.teacher
     assert isinstance(teacher, ModelTeacherConfig)
-    changes = {
-        "name": teacher.name or initial_weights(config),
-        "device": teacher_device(config, around.device),
-        "dtype": around.dtype,
-        "lora": LoraConfig(),
-    }
-    policy = load_policy(config.model.model_copy(update=changes))
-    if policy.chat.vocabulary != parts.context.chat.vocabulary:
-        raise UserError(
-            f"teacher.name = {teacher.name} has another vocabulary than model.name = {config.model.name}: a teacher "
-            "scores the policy's token ids, which would be other tokens to it. Take a model of the same family."
-        )
-    return policy
+    default = str(here.policy.device if here else choose_device("auto"))
+    device = _device_of(config, teacher, default)
+
+    def load() -> nn.Module:
+        name = teacher.name or initial_weights(config)
+        changes = {"name": name, "device": device, "dtype": dtype, "lora": LoraConfig()}
+        policy = load_policy(config.model.model_copy(update=changes))
+        if policy.chat.vocabulary != parts.context.chat.vocabulary:
+            raise UserError(
+                f"teacher.name = {teacher.name} has another vocabulary than model.name = {config.model.name}: a "
+                "teacher scores the policy's token ids, which would be other tokens to it. Take a model of the same "
+                "family."
+            )
+        return policy.module
+
+    if not teacher.name and reference and device == default:
+        return reference
+    once = cache(load)
+    if teacher.name:
+        once()
+    return once
 
 
-def teacher_device(config: RLConfig, default: str) -> str:
+def _device_of(config: RLConfig, teacher: ModelTeacherConfig, default: str) -> str:
     """Return the device of a teacher of type `model`. Raises UserError for a GPU that does not exist."""
-    teacher = config.teacher
-    assert isinstance(teacher, ModelTeacherConfig)
     ids, num = config.teacher_gpu_ids, torch.cuda.device_count()
     key, device = ("teacher_gpu_ids", f"cuda:{ids[0]}") if ids else ("teacher.device", teacher.device)
     if device == "policy":
@@ -158,17 +150,8 @@ def teacher_device(config: RLConfig, default: str) -> str:
     return device
 
 
-def _teacher(parts: SamplingParts, around: Surroundings) -> Teacher:
-    match parts.config.teacher:
-        case ServerTeacherConfig() as config:
-            server = ServerTeacher(config)
-            server.check_vocabulary(_plain_tokens(parts))
-            return server
-        case ModelTeacherConfig():
-            load = _model_loader(parts, around)
-        case _:
-            load = around.module
-    return ModuleTeacher(load, parts.config.trainer.micro_batch_tokens, around.make_room)
+def _module_of(parts: Parts) -> nn.Module:
+    return parts.policy.module
 
 
 def _plain_tokens(parts: SamplingParts) -> dict[int, str]:
@@ -178,20 +161,3 @@ def _plain_tokens(parts: SamplingParts) -> dict[int, str]:
     # Every n-th token, about 512 in all: enough to distinguish vocabularies, and one short request.
     texts = {token: text([token]) for token in range(0, num, max(1, num // 512))}
     return {token: word for token, word in texts.items() if word.strip(" ").isascii() and word.strip(" ").isalpha()}
-
-
-def _no_module() -> nn.Module:
-    raise AssertionError("the policy is in another process (launch/placement.py)")
-
-
-def _model_loader(parts: SamplingParts, around: Surroundings) -> Load:
-    """Return a function that returns the weights of a teacher of type `model`. A named model is loaded now. The first
-    weights of RL are loaded later, when they exist, and shared with the KL divergence if it is on the same device."""
-    teacher, device = parts.config.teacher, teacher_device(parts.config, around.device)
-    assert isinstance(teacher, ModelTeacherConfig)
-    if teacher.name:
-        module = load_teacher(parts, around).module
-        return lambda: module
-    if device == around.device and around.reference is not _no_module:
-        return around.reference
-    return cache(lambda: load_teacher(parts, around).module)

@@ -23,7 +23,7 @@ from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.advice import note_config_warnings
+from slimrl.launch.advice import EnvironmentShare, note_config_warnings
 from slimrl.launch.extensions import end_hooks
 from slimrl.launch.held_out import recall_stage
 from slimrl.launch.open_dir import initial_weights
@@ -34,7 +34,6 @@ from slimrl.launch.supervised import WarmUp, warm_up
 from slimrl.models.device import dtype_name
 from slimrl.models.history import read_history
 from slimrl.models.load import load_policy
-from slimrl.monitor.environment_share import EnvironmentShare
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import Monitor, Sink, read_metrics
 from slimrl.monitor.summary import Prediction, RunSummary, Stage, recall_prediction, show_summary, write_summary

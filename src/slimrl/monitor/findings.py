@@ -7,18 +7,17 @@ Two findings, in the format of `findings_json`:
 """
 
 import json
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from slimrl.errors import visible
+from slimrl.io.invocation import show
+from slimrl.monitor.tables import empty_table
 
 MAX_CHARS = 600  # shown of a finding, which may contain texts of others
 STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
@@ -49,8 +48,7 @@ def has_problem(findings: Sequence[Finding]) -> bool:
 
 def findings_table(title: str, findings: Sequence[Finding], live: bool) -> Table:
     """Return the findings as a table for rich, in their order. Its frame is ASCII if `live` is false."""
-    frame = box.ROUNDED if live else box.ASCII2
-    table = Table(box=frame, title=title, title_style="bold", title_justify="left", show_header=False)
+    table = empty_table(title, live, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -76,10 +74,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 def print_json(value: Any) -> None:
     """Print JSON on standard output. A reader may close it early, as `head` does."""
-    try:
-        print(json.dumps(value, indent=1, ensure_ascii=False), flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    show(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def findings_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:

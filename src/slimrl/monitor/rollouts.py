@@ -91,25 +91,13 @@ def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
         metrics={name: _float(value) for name, value in line["metrics"].items()},
         failure=line["failure"],
         failure_detail=line["failure_detail"],
-        role=line.get("role", ""),  # older files lack it
-        stop_reason=_stop_reason(line),
-        env_s=tuple(line.get("env_s", ())),
-        task_data=line.get("task_data", {}),
+        role=line["role"],
+        stop_reason=StopReason(line["stop_reason"]),
+        env_s=tuple(line["env_s"]),
+        task_data=line["task_data"],
     )
-    # Older files lack these.
-    origin = line.get("environment", ""), line.get("draw", -1), line.get("has_signal", True)
+    origin = line["environment"], line["draw"], line["has_signal"]
     return RolloutRecord(rollout, _floats(line["advantages"]), line["text"], *origin)
-
-
-def _stop_reason(line: dict[str, Any]) -> StopReason:
-    """Return why the rollout stopped. In files older than `stop_reason`, infer it from the metrics."""
-    if "stop_reason" in line:
-        return StopReason(line["stop_reason"])
-    if line["failure"]:
-        return StopReason.FAILED
-    if not line["metrics"].get("unfinished"):
-        return StopReason.DONE
-    return StopReason.CONTEXT_FULL if line["metrics"].get("context_full") else StopReason.MAX_TURNS
 
 
 def data_for_file(data: Mapping[str, Any]) -> dict[str, Any]:

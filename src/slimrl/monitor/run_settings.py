@@ -8,7 +8,7 @@ from typing import Any
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import load_file
-from slimrl.config.reading.old_names import current_path
+from slimrl.config.reading.names import current_path
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, nearest
 from slimrl.io.regular_file import read_regular

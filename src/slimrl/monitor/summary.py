@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from slimrl.io.files import replace_file, without_nan
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.console import RunConsole
+from slimrl.monitor.tables import empty_table
 from slimrl.stats import Estimate
 
 
@@ -75,9 +74,7 @@ def show_summary(console: RunConsole, summary: RunSummary) -> None:
 
 def render(summary: RunSummary, live: bool) -> RenderableType:
     """Return the summary for rich to print, in ASCII if `live` is false. The stages of a mode are adjacent rows."""
-    table = Table(
-        box=box.ROUNDED if live else box.ASCII2, title=summary.measure, title_style="bold", title_justify="left"
-    )
+    table = empty_table(summary.measure, live)
     for header in ("decoding", "weights"):
         table.add_column(header)
     for header in ("mean", "95% interval", "n"):

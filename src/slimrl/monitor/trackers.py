@@ -5,7 +5,6 @@ tracked run. `metrics.jsonl` (`monitor/sinks.py`) is always written.
 """
 
 import contextlib
-import importlib
 import io
 import uuid
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slimrl.errors import UserError, install_hint
+from slimrl.errors import require
 from slimrl.io.files import without_nan
 
 TENSORBOARD_DIRECTORY = "tensorboard"
@@ -84,7 +83,7 @@ def wandb_sink(run: TrackedRun, init: Mapping[str, str], say: Callable[[str], No
     Its environment variables (WANDB_MODE, WANDB_API_KEY ...) have their usual effect. Raise UserError if the extra is
     missing.
     """
-    wandb = _import("wandb", "wandb", "Weights & Biases", "WANDB_MODE=disabled or --no-wandb.enabled")
+    wandb = require("wandb", "wandb", "Weights & Biases")
 
     def start() -> Tracker:
         run_id = run.keep_name("wandb_run_id", uuid.uuid4().hex[:8])
@@ -108,7 +107,7 @@ def wandb_sink(run: TrackedRun, init: Mapping[str, str], say: Callable[[str], No
 def trackio_sink(run: TrackedRun, project: str, name: str, say: Callable[[str], None]) -> TrackerSink:
     """Return the sink for Trackio. It keeps runs in a local directory of its own, or as its variables set (TRACKIO_DIR,
     TRACKIO_SPACE_ID, TRACKIO_SERVER_URL). Raise UserError if the extra is missing."""
-    trackio = _import("trackio", "trackio", "Trackio", "--no-trackio.enabled")
+    trackio = require("trackio", "trackio", "Trackio")
 
     def start() -> Tracker:
         # Trackio finds a run by its name, so it must be unique in the project.
@@ -134,7 +133,7 @@ def trackio_sink(run: TrackedRun, project: str, name: str, say: Callable[[str], 
 def tensorboard_sink(run: TrackedRun, settings: str, say: Callable[[str], None]) -> TrackerSink:
     """Return the sink for TensorBoard: event files in `tensorboard/` of the run's directory. `settings` is shown as a
     text. Raise UserError if the extra is missing."""
-    module = _import("torch.utils.tensorboard.writer", "tensorboard", "TensorBoard", "--no-tensorboard.enabled")
+    module = require("torch.utils.tensorboard.writer", "tensorboard", "TensorBoard")
     directory = run.output_dir / TENSORBOARD_DIRECTORY
 
     def start() -> Tracker:
@@ -152,14 +151,3 @@ def tensorboard_sink(run: TrackedRun, settings: str, say: Callable[[str], None])
     sink = TrackerSink("TensorBoard", start, say)
     say(f"TensorBoard: `tensorboard --logdir {directory}` shows this run")
     return sink
-
-
-def _import(module: str, extra: str, program: str, off: str) -> Any:
-    """Import the module of an extra, which is slow. Raise UserError if it is missing."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UserError(
-            f"[{extra}] asks for {program}, which cannot be imported ({error}). Install the extra, "
-            f"{install_hint(extra)}, or turn it off with {off}: metrics.jsonl is written either way."
-        ) from error

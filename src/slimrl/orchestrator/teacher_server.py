@@ -13,9 +13,9 @@ from typing import Any
 from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion, FinishReason
-from slimrl.io.api_key import read_api_key
 from slimrl.io.http import HttpClient, HttpError, Limits, Peer, ask_again
 from slimrl.io.loop_thread import run_in_thread
+from slimrl.io.secrets import read_api_key
 from slimrl.types import Sample, SamplingParams
 
 AGAIN = "The run stops before the update; once the server is well, it continues with `--resume`."

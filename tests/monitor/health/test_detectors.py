@@ -14,20 +14,162 @@ def line(start, end, num=NUM):
     return [start + (end - start) * place / (num - 1) for place in range(num)]
 
 
-def is_bad(name, config=None, **columns):
-    """Whether the detector finds a fault at the last of the rows; names have `__` for the slash."""
-    history, num = History(), max(len(values) for values in columns.values())
-    for place in range(num):
-        history.add({key.replace("__", "/"): values[place] for key, values in columns.items() if place < len(values)})
-    found = DETECT[name](history, config or MonitorsConfig())
-    assert found is not None
-    return found.is_bad
+REWARDS = {"reward/min": [0.0] * NUM, "reward/max": [1.0] * NUM}
+FLAT = {**REWARDS, "reward/mean": [0.4] * NUM}
+RISING = {**REWARDS, "reward/mean": line(0.2, 0.7)}
+SOLVED = {**REWARDS, "reward/mean": line(0.5, 0.98)}
+BETTER = {**REWARDS, "reward/mean": [0.2] * 20 + [0.6] * 10}
+EQUAL = {"reward/min": [0.5] * 5, "reward/max": [0.5] * 5, "reward/mean": [0.5] * 5}
+KL, AGE, STALE, STARTED = "guard/mismatch_kl", "async/age_mean", "drop/stale", "rollout/started"
+SURPRISE, ENTROPY = "monitor/surprise", "loss/entropy"
+LENGTH, TURNS, PAID = "rollout/tokens_sampled_mean", "rollout/turns_mean", "monitor/length_reward"
+SPREAD, STD, ZERO = "monitor/spread_within", "reward/std", "reward/zero_signal_groups"
+EVEN = {LENGTH: [40.0] * NUM, TURNS: [1.0] * NUM, **FLAT}
+DEPENDENCE, SHARED = "monitor/task_dependence", "monitor/shared_across_tasks"
+RIGHT, WRONG_REWARD, RIGHT_REWARD = "monitor/right", "monitor/wrong_reward", "monitor/right_reward"
+GONE = {ENTROPY: [0.001] * NUM, **FLAT}
 
 
-REWARDS = {"reward__min": [0.0] * NUM, "reward__max": [1.0] * NUM}
-FLAT = {**REWARDS, "reward__mean": [0.4] * NUM}
-RISING = {**REWARDS, "reward__mean": line(0.2, 0.7)}
-SOLVED = {**REWARDS, "reward__mean": line(0.5, 0.98)}
+def lengths(start, end, correlation=0.0, rewards=FLAT):
+    return {LENGTH: [start] * 20 + [end] * 10, TURNS: [1.0] * NUM, PAID: [correlation] * NUM, **rewards}
+
+
+def paid(wrong, share=0.3):
+    return {WRONG_REWARD: [wrong] * NUM, RIGHT_REWARD: [1.0] * NUM, RIGHT: [share] * NUM, **FLAT}
+
+
+def held_out(exact):
+    name = "held_out/reward_greedy"
+    ends = {name: [0.3, 0.8], f"{name}_low": [0.2, 0.7], f"{name}_high": [0.4, 0.9], "held_out/num": [200.0] * 2}
+    return {"held_out/exact_greedy": exact, **ends}
+
+
+def gap(end, half=0.03):
+    """The first and the last step have a held-out reward, with an interval of this half width."""
+    name, last = "held_out/reward_sampled", NUM - 1
+    held = {name: (0.2, end), f"{name}_low": (0.2 - half, end - half), f"{name}_high": (0.2 + half, end + half)}
+    return {**RISING, **{key: {0: then, last: now} for key, (then, now) in held.items()}}
+
+
+CASES = {
+    "mismatch": [
+        (False, {KL: [3e-9] * 10}),
+        (True, {KL: [3e-9, 1e-6, 2e-4, 8e-4]}),  # float32 with old weights
+        (False, {KL: [1e-3, 1.6e-3, 0.9e-3, 1.5e-3]}),
+        (True, {KL: [1e-3, 4e-3, 7e-3, 9e-3]}),  # bfloat16, long before the guard
+        (False, {KL: [8e-3, 1.2e-2, 1e-2, 1.2e-2]}),  # weights of 8 bits
+        (False, {KL: [1e-3, 0.03, 0.08, 0.04], AGE: [2.0] * 4}),  # two versions behind, as asked
+        (True, {KL: [1e-3, 0.03, 0.3, 1.0], AGE: [2.0] * 4}),
+        (True, {STALE: [40.0] * 5, STARTED: [64.0] * 5}),  # most rollouts are played for nothing
+        (False, {STALE: [8.0] * 5, STARTED: [64.0] * 5}),
+    ],
+    "one_reply": [
+        (False, {"monitor/same_reply": line(0.2, 0.6), **FLAT}),
+        (True, {"monitor/same_reply": line(0.2, 0.93), **FLAT}),
+        (False, {"monitor/same_reply": line(0.2, 0.93), **SOLVED}),
+    ],
+    "entropy_collapse": [
+        (False, {SURPRISE: line(0.5, 0.1), **FLAT}),
+        (True, {SURPRISE: [0.5] * 20 + [0.02] * 10, **FLAT}),
+        (False, {SURPRISE: [0.5] * 20 + [0.02] * 10, **SOLVED}),
+        (False, {SURPRISE: [4.0] * 20 + [0.3] * 10, **FLAT}),
+        (True, GONE),
+        (False, {ENTROPY: [0.013] * NUM, **FLAT}),
+        (False, {"distill/teacher_logprob": [-1.0] * NUM, **GONE}),
+    ],
+    "length": [
+        (False, lengths(50.0, 80.0)),
+        (True, lengths(50.0, 110.0)),
+        (True, lengths(50.0, 80.0, correlation=0.6)),
+        (True, lengths(50.0, 20.0)),
+        (False, lengths(50.0, 20.0, rewards=BETTER)),
+        # More turns are no longer replies.
+        (False, {LENGTH: [40.0] * 20 + [120.0] * 10, TURNS: [2.0] * 20 + [6.0] * 10, **FLAT}),
+        (True, {"rollout/truncated": [0.1] * 20 + [0.6] * 10, **EVEN}),
+        (False, {"rollout/truncated": [0.7] * 20 + [0.1] * 10, **EVEN}),
+    ],
+    "repetition": [
+        (True, {"monitor/repetition": [0.1] * 10 + [0.6] * 3}),
+        (True, {"monitor/repetition": [0.6] * 15}),
+        (False, {"monitor/repetition": [0.6] * 5}),
+        (False, {"monitor/repetition": line(0.9, 0.45)}),
+        (False, {"monitor/repetition": [0.35] * 15}),
+    ],
+    "invalid_calls": [
+        (False, {"env/tagged": line(0.0, 0.4)}),  # they become fewer
+        (True, {"env/tagged": [0.1] * NUM}),
+        (True, {"env/invalid_share": [0.05] * 20 + [0.4] * 5}),
+        (False, {"env/invalid_share": [0.25] * NUM}),
+    ],
+    "reward_spread": [
+        (True, {STD: [0.0] * 5, **EQUAL}),
+        (True, {STD: [5e-17] * 5, SPREAD: [0.0] * 5, **EQUAL}),
+        (True, {STD: [0.3] * NUM, SPREAD: [0.005] * NUM, **FLAT}),  # the task decides
+        (False, {STD: [0.3] * NUM, SPREAD: [0.3] * NUM, **FLAT}),
+        (False, {STD: [0.01] * NUM, SPREAD: [0.01] * NUM, **SOLVED}),
+        (None, {STD: [0.0] * 6, "reward/mean": [0.0] * 6, "distill/reverse_kl": [0.3] * 6}),
+    ],
+    "zero_signal": [
+        (True, {ZERO: [1.0] * NUM, **FLAT}),
+        (False, {ZERO: [0.9] * NUM, **FLAT}),
+        (False, {ZERO: [1.0] * NUM, **SOLVED}),
+    ],
+    "duplicates": [
+        (False, {"monitor/duplicates": [0.9] * 3, "monitor/duplicates_expected": [0.85] * 3}),
+        (True, {"monitor/duplicates": [1.0] * 3, "monitor/duplicates_expected": [0.01] * 3}),
+    ],
+    "judge": [
+        (True, {"env/judge_yes": [1.0] * 3, "env/judge_disagrees": [0.6] * 3}),
+        (False, {"env/judge_yes": [1.0] * 3, "env/judge_disagrees": [0.1] * 3}),  # the policy is right
+        (True, {"env/judge_yes": [0.0] * 3, "env/judge_disagrees": [0.35] * 3}),
+        (True, {"env/judge_yes": [0.5] * 3, "env/judge_disagrees": [0.5] * 3}),
+        (False, {"env/judge_yes": [0.5] * 3, "env/judge_disagrees": [0.35] * 3}),
+    ],
+    "held_out_gap": [(True, gap(0.25)), (False, gap(0.6)), (False, gap(0.25, half=0.2))],
+    "reward_hacking": [
+        (True, {DEPENDENCE: line(0.3, 0.01), SHARED: line(0.4, 0.9), **RISING}),  # one text for all tasks
+        (False, {DEPENDENCE: line(0.3, 0.01), SHARED: line(0.4, 0.9), **FLAT}),
+        (True, {DEPENDENCE: line(0.3, 0.05), SHARED: line(0.6, 0.3), **RISING}),  # as many random digits are
+        (False, {DEPENDENCE: line(0.1, 0.3), SHARED: line(0.1, 0.6), **RISING}),  # it learns
+        (True, {DEPENDENCE: [0.001] * NUM, SHARED: line(0.01, 0.9), **RISING}),  # noise becomes one text
+        (True, paid(0.99)),
+        (False, paid(0.8)),  # partial credit
+        (False, paid(0.99, share=0.7)),
+        (True, {RIGHT: [0.4] * 15 + [0.1] * 15, **RISING}),
+        (False, {RIGHT: [0.4] * 15 + [0.1] * 15, **FLAT}),
+        (False, {RIGHT: [0.02] * 15 + [0.0] * 15, **RISING}),
+        (True, held_out([0.4, 0.1])),
+        (False, held_out([0.4, 0.38])),
+        # An environment may count under the name of a share.
+        (None, {**held_out([]), "held_out/correct_greedy": [3.0, -1.0]}),
+    ],
+}  # fmt: skip
+
+
+def detected(name, columns, bounds):
+    """Return True if the detector finds a fault at the last of the rows, None if it finds nothing. A column is a list
+    from the first step on, or values by their steps."""
+    history = History()
+    tables = {key: values if isinstance(values, dict) else dict(enumerate(values)) for key, values in columns.items()}
+    for step in range(max(max(values, default=0) for values in tables.values()) + 1):
+        history.add({key: values[step] for key, values in tables.items() if step in values})
+    found = DETECT[name](history, bounds)
+    return found and found.is_bad
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "columns"), [(name, *case) for name, cases in CASES.items() for case in cases]
+)
+def test_faults_are_told_from_what_looks_odd(name, expected, columns):
+    assert detected(name, columns, MonitorsConfig()) is expected
+
+
+def test_every_detector_has_cases():
+    assert set(CASES) == set(DETECT)
+
+
+def test_a_bound_can_be_set():
+    assert detected("entropy_collapse", GONE, MonitorsConfig(min_entropy=1e-4)) is False
 
 
 @pytest.mark.parametrize("name", DETECT)
@@ -36,183 +178,3 @@ def test_nothing_is_said_of_a_run_without_steps_or_without_the_metric(name):
     assert DETECT[name](history, MonitorsConfig()) is None
     history.add({"time/step_s": 1.0, "loss/policy": float("nan")})
     assert DETECT[name](history, MonitorsConfig()) is None
-
-
-@pytest.mark.parametrize(
-    ("values", "age", "expected"),
-    [
-        ([3e-9] * 10, 0.0, False),
-        ([3e-9, 1e-6, 2e-4, 8e-4], 0.0, True),  # float32 with old weights
-        ([1e-3, 1.6e-3, 0.9e-3, 1.5e-3], 0.0, False),
-        ([1e-3, 4e-3, 7e-3, 9e-3], 0.0, True),  # bfloat16, long before the guard
-        ([8e-3, 1.2e-2, 1e-2, 1.2e-2], 0.0, False),  # weights of 8 bits
-        ([1e-3, 0.03, 0.08, 0.04], 2.0, False),  # two versions behind, as asked
-        ([1e-3, 0.03, 0.3, 1.0], 2.0, True),
-    ],
-)
-def test_mismatch_is_more_than_rounding(values, age, expected):
-    assert is_bad("mismatch", guard__mismatch_kl=values, async__age_mean=[age] * len(values)) is expected
-
-
-@pytest.mark.parametrize(
-    ("shares", "rewards", "expected"),
-    [(line(0.2, 0.6), FLAT, False), (line(0.2, 0.93), FLAT, True), (line(0.2, 0.93), SOLVED, False)],
-)
-def test_one_reply_to_all_tasks_is_noticed_until_they_are_solved(shares, rewards, expected):
-    assert is_bad("one_reply", monitor__same_reply=shares, **rewards) is expected
-
-
-def test_rollouts_that_are_played_for_nothing_are_a_mismatch():
-    started = {"rollout__started": [64.0] * 5}
-    assert is_bad("mismatch", drop__stale=[40.0] * 5, **started)
-    assert not is_bad("mismatch", drop__stale=[8.0] * 5, **started)
-
-
-def test_entropy_may_fall_slowly_or_when_tasks_are_solved():
-    assert not is_bad("entropy_collapse", monitor__surprise=line(0.5, 0.1), **FLAT)
-    assert is_bad("entropy_collapse", monitor__surprise=[0.5] * 20 + [0.02] * 10, **FLAT)
-    assert not is_bad("entropy_collapse", monitor__surprise=[0.5] * 20 + [0.02] * 10, **SOLVED)
-    assert not is_bad("entropy_collapse", monitor__surprise=[4.0] * 20 + [0.3] * 10, **FLAT)
-
-
-def test_an_entropy_that_is_gone_is_a_collapse_but_with_a_teacher():
-    gone = [0.001] * NUM
-    assert is_bad("entropy_collapse", loss__entropy=gone, **FLAT)
-    assert not is_bad("entropy_collapse", loss__entropy=[0.013] * NUM, **FLAT)
-    assert not is_bad("entropy_collapse", loss__entropy=gone, distill__teacher_logprob=[-1.0] * NUM, **FLAT)
-    assert not is_bad("entropy_collapse", MonitorsConfig(min_entropy=1e-4), loss__entropy=gone, **FLAT)
-
-
-def test_length_may_drift_and_not_jump():
-    def drift(start, end, correlation=0.0, rewards=FLAT):
-        lengths = [start] * 20 + [end] * 10
-        columns = {"rollout__tokens_sampled_mean": lengths, "monitor__length_reward": [correlation] * NUM}
-        return is_bad("length", rollout__turns_mean=[1.0] * NUM, **columns, **rewards)
-
-    assert not drift(50.0, 80.0)
-    assert drift(50.0, 110.0)
-    assert drift(50.0, 80.0, correlation=0.6)
-    assert drift(50.0, 20.0)
-    assert not drift(50.0, 20.0, rewards={**REWARDS, "reward__mean": [0.2] * 20 + [0.6] * 10})
-
-
-def test_more_turns_are_no_longer_replies():
-    turns = [2.0] * 20 + [6.0] * 10
-    lengths = [20.0 * num for num in turns]
-    assert not is_bad("length", rollout__tokens_sampled_mean=lengths, rollout__turns_mean=turns, **FLAT)
-
-
-def test_replies_that_begin_to_be_cut_off_are_a_fault_and_those_that_stop_to_be_are_none():
-    even = {"rollout__tokens_sampled_mean": [40.0] * NUM, "rollout__turns_mean": [1.0] * NUM, **FLAT}
-    assert is_bad("length", rollout__truncated=[0.1] * 20 + [0.6] * 10, **even)
-    assert not is_bad("length", rollout__truncated=[0.7] * 20 + [0.1] * 10, **even)
-
-
-def test_repetition_that_is_new_or_lasts():
-    assert is_bad("repetition", monitor__repetition=[0.1] * 10 + [0.6] * 3)
-    assert is_bad("repetition", monitor__repetition=[0.6] * 15)
-    assert not is_bad("repetition", monitor__repetition=[0.6] * 5)
-    assert not is_bad("repetition", monitor__repetition=line(0.9, 0.45))
-    assert not is_bad("repetition", monitor__repetition=[0.35] * 15)
-
-
-def test_invalid_calls_are_let_alone_while_they_become_fewer():
-    assert not is_bad("invalid_calls", env__tagged=line(0.0, 0.4))
-    assert is_bad("invalid_calls", env__tagged=[0.1] * NUM)
-    assert is_bad("invalid_calls", env__invalid_share=[0.05] * 20 + [0.4] * 5)
-    assert not is_bad("invalid_calls", env__invalid_share=[0.25] * NUM)
-
-
-def test_rewards_that_are_equal_or_that_the_task_decides():
-    equal = {"reward__min": [0.5] * 5, "reward__max": [0.5] * 5, "reward__mean": [0.5] * 5}
-    assert is_bad("reward_spread", reward__std=[0.0] * 5, **equal)
-    assert is_bad("reward_spread", reward__std=[5e-17] * 5, monitor__spread_within=[0.0] * 5, **equal)
-    assert is_bad("reward_spread", reward__std=[0.3] * NUM, monitor__spread_within=[0.005] * NUM, **FLAT)
-    assert not is_bad("reward_spread", reward__std=[0.3] * NUM, monitor__spread_within=[0.3] * NUM, **FLAT)
-    assert not is_bad("reward_spread", reward__std=[0.01] * NUM, monitor__spread_within=[0.01] * NUM, **SOLVED)
-
-
-def test_no_signal_is_a_fault_until_the_tasks_are_solved():
-    assert is_bad("zero_signal", reward__zero_signal_groups=[1.0] * NUM, **FLAT)
-    assert not is_bad("zero_signal", reward__zero_signal_groups=[0.9] * NUM, **FLAT)
-    assert not is_bad("zero_signal", reward__zero_signal_groups=[1.0] * NUM, **SOLVED)
-
-
-def test_duplicates_are_those_that_the_policy_does_not_explain():
-    assert not is_bad("duplicates", monitor__duplicates=[0.9] * 3, monitor__duplicates_expected=[0.85] * 3)
-    assert is_bad("duplicates", monitor__duplicates=[1.0] * 3, monitor__duplicates_expected=[0.01] * 3)
-
-
-def test_a_judge_that_says_yes_to_all_is_told_from_a_policy_that_is_right():
-    assert is_bad("judge", env__judge_yes=[1.0] * 3, env__judge_disagrees=[0.6] * 3)
-    assert not is_bad("judge", env__judge_yes=[1.0] * 3, env__judge_disagrees=[0.1] * 3)
-    assert is_bad("judge", env__judge_yes=[0.0] * 3, env__judge_disagrees=[0.35] * 3)
-    assert is_bad("judge", env__judge_yes=[0.5] * 3, env__judge_disagrees=[0.5] * 3)
-    assert not is_bad("judge", env__judge_yes=[0.5] * 3, env__judge_disagrees=[0.35] * 3)
-
-
-def test_a_held_out_reward_follows_the_training_reward_within_its_interval():
-    def gap(end, half=0.03):
-        name = "held_out__reward_sampled"
-        ends = {f"{name}_low": [0.2 - half, end - half], f"{name}_high": [0.2 + half, end + half]}
-        history, rewards = History(), line(0.2, 0.7)
-        for place, reward in enumerate(rewards):
-            row = {"reward/mean": reward, "reward/min": 0.0, "reward/max": 1.0}
-            if place in (0, NUM - 1):
-                values = {name: [0.2, end], **ends}
-                row |= {key.replace("__", "/"): pair[place > 0] for key, pair in values.items()}
-            history.add(row)
-        return DETECT["held_out_gap"](history, MonitorsConfig()).is_bad
-
-    assert gap(0.25)
-    assert not gap(0.6)
-    assert not gap(0.25, half=0.2)
-
-
-def test_replies_that_become_one_text_or_noise_while_the_reward_rises():
-    uniform = {"monitor__task_dependence": line(0.3, 0.01), "monitor__shared_across_tasks": line(0.4, 0.9)}
-    assert is_bad("reward_hacking", **uniform, **RISING)
-    assert not is_bad("reward_hacking", **uniform, **FLAT)
-    varied = {"monitor__task_dependence": line(0.3, 0.05), "monitor__shared_across_tasks": line(0.6, 0.3)}
-    assert is_bad("reward_hacking", **varied, **RISING)  # as many random digits are
-    learns = {"monitor__task_dependence": line(0.1, 0.3), "monitor__shared_across_tasks": line(0.1, 0.6)}
-    assert not is_bad("reward_hacking", **learns, **RISING)
-    noise = {"monitor__task_dependence": [0.001] * NUM, "monitor__shared_across_tasks": line(0.01, 0.9)}
-    assert is_bad("reward_hacking", **noise, **RISING)
-
-
-def test_wrong_answers_that_earn_what_right_ones_do():
-    def paid(wrong, right=1.0, share=0.3):
-        rewards = {"monitor__wrong_reward": [wrong] * NUM, "monitor__right_reward": [right] * NUM}
-        return is_bad("reward_hacking", monitor__right=[share] * NUM, **rewards, **FLAT)
-
-    assert paid(0.99)
-    assert not paid(0.8)  # partial credit
-    assert not paid(0.99, share=0.7)
-
-
-def test_right_answers_that_are_lost_while_the_reward_rises():
-    assert is_bad("reward_hacking", monitor__right=[0.4] * 15 + [0.1] * 15, **RISING)
-    assert not is_bad("reward_hacking", monitor__right=[0.4] * 15 + [0.1] * 15, **FLAT)
-    assert not is_bad("reward_hacking", monitor__right=[0.02] * 15 + [0.0] * 15, **RISING)
-
-
-def test_right_answers_that_are_lost_on_held_out_tasks():
-    name = "held_out__reward_greedy"
-    columns = {name: [0.3, 0.8], f"{name}_low": [0.2, 0.7], f"{name}_high": [0.4, 0.9], "held_out__num": [200.0] * 2}
-    assert is_bad("reward_hacking", held_out__exact_greedy=[0.4, 0.1], **columns)
-    assert not is_bad("reward_hacking", held_out__exact_greedy=[0.4, 0.38], **columns)
-
-
-def test_what_an_environment_counts_under_the_name_of_a_share_is_no_share():
-    history, name = History(), "held_out/reward_greedy"
-    for place in range(2):
-        history.add({name: 0.2 + place / 2, f"{name}_low": 0.1 + place / 2, "held_out/correct_greedy": 3.0 - 4 * place})
-        assert DETECT["reward_hacking"](history, MonitorsConfig()) is None
-
-
-def test_a_policy_with_a_teacher_needs_no_spread_of_rewards():
-    history = History()
-    for _ in range(6):
-        history.add({"reward/std": 0.0, "reward/mean": 0.0, "distill/reverse_kl": 0.3})
-    assert DETECT["reward_spread"](history, MonitorsConfig()) is None

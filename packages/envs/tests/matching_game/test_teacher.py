@@ -3,7 +3,7 @@
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.launch.teacher import beside_the_policy, make_distillation
+from slimrl.launch.teacher import make_distillation
 from tests.launch.test_teacher import flags, parts_of
 
 
@@ -12,4 +12,4 @@ def test_more_context_for_several_roles_at_once_is_refused(tiny_dir, tmp_path):
     teacher = ["--teacher.type", "policy", "--teacher.env_args", "{max_turns=10}"]
     parts = parts_of(flags(tiny_dir, "matching-game", tmp_path, *more, *teacher), tmp_path)
     with pytest.raises(UserError, match="one opening for each task, and MatchingTaskset has one for each role"):
-        make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
+        make_distillation(parts.sampling, "float32", parts, lambda: parts.policy.module)

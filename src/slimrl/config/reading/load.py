@@ -1,13 +1,15 @@
 """Settings from flags, files, the environment and defaults, merged and checked: `load(RLConfig, argv, environ)`.
 
-Precedence: flags > files, left to right > `SLIMRL_TRAINER__OPTIM__LR` > the same with `PRIME_` > defaults. Sections
-merge key by key; a list is replaced as a whole, or in one element by `--env.0.id x`. Every mistake is reported as one
-`UserError` with the key, its origin, the found value and the expected one.
+Precedence: flags > files, left to right > `SLIMRL_TRAINER__OPTIM__LR` > the same with `PRIME_` > defaults. All commands
+share the environment, so variables of others are left out. Sections merge key by key; a list is replaced as a whole, or
+in one element by `--env.0.id x`. Every mistake is reported as one `UserError` with the key, its origin, the found value
+and the expected one.
 
 pydantic validates. The sources are our own, because pydantic-settings loses the line of a value, and its import takes
 as long as all the rest of `slimrl rl --help`.
 """
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
@@ -16,30 +18,24 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from slimrl.config.base import CommandConfig
+from slimrl.config.base import OTHER_VARIABLES, SECRET, CommandConfig
 from slimrl.config.checks.command import check
-from slimrl.config.checks.faults import ConfigError
-from slimrl.config.checks.secrets import check_secrets
+from slimrl.config.checks.faults import ConfigError, check_secrets
 from slimrl.config.reading.flags import from_command_line
-from slimrl.config.reading.names import Names, names_of
-from slimrl.config.reading.old_names import print_note
-from slimrl.config.reading.schema import (
-    Path,
-    Spec,
-    below,
-    describe,
-    spec_of,
-    spec_of_field,
-    spell,
-    where,
-)
+from slimrl.config.reading.names import Names, names_of, print_note
+from slimrl.config.reading.schema import Path, Spec, below, describe, leaves, spec_of, spec_of_field, spell, where
 from slimrl.config.reading.sources import Setting, from_file, show
 from slimrl.config.reading.tree import Tree
 from slimrl.config.reading.values import plain_settings, quote_hint
-from slimrl.config.reading.variables import ENV_PREFIXES, own_variables
+from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
 
 C = TypeVar("C", bound=CommandConfig)
+ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
+# A variable with a section in its name must name a setting, or it is refused. One without a section may belong to
+# another program of prime-rl's makers, and is refused only if it looks like a misspelt setting.
+SECTIONS = "__"
+LOOKS_LIKE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,7 @@ def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[st
     settings: list[Setting] = []
     # The lowest precedence is first: a later setting replaces an earlier one.
     for prefix in ENV_PREFIXES:
-        settings += names.translate(own_variables(environ, prefix, names))
+        settings += names.translate(_own_variables(environ, prefix, names))
     tree = Tree(root, names.note)
     for setting in [*settings, *given]:
         for part in plain_settings(setting, root):
@@ -142,3 +138,43 @@ def _explain_one(item: ErrorDetails, path: Path, spec: Spec, tree: Tree) -> str:
     if kind == "union_tag_invalid":  # is reported at the section, but its key `type` is wrong
         path, value = (*path, "type"), value["type"]
     return f"{where(path, _origin(tree, path))}: found {show(value)}, expected {wanted}.{quote_hint(value)}"
+
+
+def _own_variables(environ: Mapping[str, str], prefix: str, names: Names) -> list[Setting]:
+    """Return the settings of the command of `names` in variables with this prefix: `SLIMRL_TRAINER__OPTIM__LR=1e-5` is
+    `trainer.optim.lr`. For a variable that no command has, raise UserError with the nearest known one."""
+    settings = [
+        Setting(tuple(name.removeprefix(prefix).lower().split(SECTIONS)), text, name, "variable")
+        for name, text in environ.items()
+        if name.startswith(prefix) and name not in OTHER_VARIABLES
+    ]
+    # A list before its elements, and element 2 before element 10.
+    settings.sort(key=lambda setting: [(len(key) * key.isdecimal(), key) for key in setting.path])
+    return [one for one in settings if _is_own(one, prefix, names)]
+
+
+def _is_own(setting: Setting, prefix: str, names: Names) -> bool:
+    # PRIME_API_KEY is the secret of another service, and must not become the key of our server.
+    if prefix == "PRIME_" and setting.path == (SECRET,):
+        return False
+    commands = (names, *map(names.of, COMMANDS.values()))
+    if found := next((one for one in commands if one.is_known(setting.path) or one.is_foreign(setting.path)), None):
+        return found is names
+    close = _nearest(setting.origin, prefix, names)
+    if prefix == "PRIME_" and SECTIONS not in setting.origin and close is None:
+        return False
+    hint = f" The nearest is `{close}`." if close else ""
+    raise UserError(
+        f"{setting.origin}: this environment variable sets nothing that exists.{hint} Correct it, or unset it."
+    )
+
+
+def _nearest(name: str, prefix: str, names: Names) -> str | None:
+    """Return the variable most similar to the name; None if none is similar."""
+    known = [f"{prefix}{SECTIONS.join(path).upper()}" for path, _ in leaves(names.root)]
+    known += OTHER_VARIABLES if prefix == "SLIMRL_" else []
+    # A forgotten section is likelier than a misspelling: SLIMRL_OPTIM__LR matches SLIMRL_TRAINER__OPTIM__LR.
+    ending = name.removeprefix(prefix.rstrip("_"))
+    if (prefix == "SLIMRL_" or SECTIONS in ending) and (same := [one for one in known if one.endswith(ending)]):
+        return same[0]
+    return next(iter(difflib.get_close_matches(name, known, 1, LOOKS_LIKE)), None)

@@ -1,23 +1,41 @@
 """The names under which a command's settings may be given: the present ones, synonyms, old ones, and the names in other
-trainers (`slimrl.dialects`)."""
+trainers (`slimrl.dialects`). For old names, a line on stderr shows the present one.
 
-import json
+The tables below define all other names of slimrl's own. A setting that was read under another name keeps its origin, so
+that errors name the line or the flag as it was written.
+"""
+
 import re
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.reading.old_names import current_path, print_note, rename
-from slimrl.config.reading.schema import Path, Spec, find, spec_of
+from slimrl.config.reading.schema import Path, Spec, find, spec_of, spell
 from slimrl.config.reading.sources import Setting
-from slimrl.config.reading.tree import Tree
 from slimrl.config.run import COMMANDS
-from slimrl.errors import UserError
+from slimrl.errors import UserError, visible
+from slimrl.io.secrets import redact
 from slimrl.plugins import DIALECTS, load_all
 
-TRY_ONE = ("play", "check")  # commands that take one environment in words
+OLD_NAMES: dict[str, Mapping[Path, Path]] = {
+    "rl": {("deployment", "sampler_restarts"): ("deployment", "restarts")},
+    "eval": {(name,): ("sampling", name) for name in ("max_tokens", "stop", "top_p", "top_k", "min_p")},
+}
+
+# Two correct names for the same: no line is printed. A longer name precedes a shorter one.
+SYNONYMS: Mapping[Path, Path] = {
+    ("trainer", "model", "lora", "target_modules"): ("model", "lora", "targets"),
+    ("trainer", "model", "lora"): ("model", "lora"),
+    ("model", "lora", "target_modules"): ("model", "lora", "targets"),
+}
+
+# Synonyms of one command: settings of its only environment, which `play` has at its top level.
+SYNONYMS_OF: dict[str, Mapping[Path, Path]] = {
+    "check": {(name,): ("env", "0", name) for name in ("args", "worker")},
+}
+
 
 IsKnown = Callable[[Path], bool]  # returns True if slimrl has a setting at a path
 
@@ -115,12 +133,10 @@ class Names:
         for name, config_class in COMMANDS.items() if strange else ():
             other = self.of(config_class)
             if all(other.is_known(one.path) for one in source):
-                words = _first_environment(source, other.root) if self.command in TRY_ONE else ""
-                instead = f"try its environment by `slimrl {self.command} {words}`" if words else ""
                 raise UserError(
                     f"{_subject(source)} is a settings file of `slimrl {name}`: of `slimrl {self.command}` there is no "
                     f"setting {', '.join(f'`{key}`' for key in strange)}. Start `slimrl {name} @ {_subject(source)}`, "
-                    f"or {instead or f'name a file of `slimrl {self.command}`'}."
+                    f"or name a file of `slimrl {self.command}`."
                 )
 
 
@@ -130,18 +146,62 @@ def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> 
     return Names(config_class.command, spec_of(config_class), note, dialects)
 
 
-def _first_environment(source: Sequence[Setting], root: Spec) -> str:
-    """Return the first environment of a run's file as words of a command line, with its arguments; empty if none."""
-    tree = Tree(root, print_note)
-    for one in source:
-        tree.place(one)
-    match tree.to_dict():
-        case {"orchestrator": {"env": [{"id": name, **more}, *_]}}:
-            words, args = [str(name)], more.get("args")
-            for key, value in args.items() if isinstance(args, dict) else ():
-                words += [f"--args.{key}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)]
-            return shlex.join(words)
-    return ""
+def current_path(command: str, path: Path) -> Path:
+    """Return the present name of the path."""
+    other, present = _other_name(command, path)
+    return (*present, *path[len(other) :])
+
+
+def rename(command: str, source: Sequence[Setting], note: Callable[[str], None]) -> list[Setting]:
+    """Return the settings of one source (a file, the flags, the variables) under their present names. `note` receives
+    the line about old names in it.
+
+    Raise UserError if the source has a setting under both names, because either could be meant.
+    """
+    used = [setting for setting in source if _other_name(command, setting.path)[0]]
+    for setting in used:
+        present = current_path(command, setting.path)
+        for other in source:
+            # A section as a whole, as in `--sampling '{top_k = 5}'`, sets it too; its header does not.
+            shared = min(len(present), len(other.path))
+            if other not in used and present[:shared] == other.path[:shared] and other.value != {}:
+                raise UserError(
+                    f"{spell(setting.path)} ({setting.origin}) is another name of {spell(present)}, and "
+                    f"{spell(other.path)} ({other.origin}) is set beside it. Remove one of the two."
+                )
+    if old := [setting for setting in used if _other_name(command, setting.path)[0] in OLD_NAMES.get(command, {})]:
+        note(_advice(command, old))
+    # The header `[trainer.model]` around the synonym `lora` is not a section of its own.
+    headers = {other[:end] for other in SYNONYMS for end in range(1, len(other))}
+    settings = [setting for setting in source if setting.value != {} or setting.path not in headers]
+    return [replace(setting, path=current_path(command, setting.path)) for setting in settings]
+
+
+def _other_name(command: str, path: Path) -> tuple[Path, Path]:
+    """Return the other name at the start of a path, and the present one; both empty if it has none."""
+    tables = SYNONYMS, SYNONYMS_OF.get(command, {}), OLD_NAMES.get(command, {})
+    names = (pair for table in tables for pair in table.items())
+    return next((pair for pair in names if path[: len(pair[0])] == pair[0]), ((), ()))
+
+
+def _advice(command: str, used: Sequence[Setting]) -> str:
+    """Return one line with the present names, spelled as the source of the settings spells them."""
+    words = []
+    for setting in used:
+        old, new = map(spell, _other_name(command, setting.path))
+        if setting.kind == "variable":
+            prefix = setting.origin.partition("_")[0]
+            old, new = (f"{prefix}_{name.replace('.', '__').upper()}" for name in (old, new))
+        dashes = "--" if setting.kind == "flag" else ""
+        words.append(f"{dashes}{new} for {dashes}{old}")
+    is_file = used[0].kind == "file" and not used[0].origin.endswith("=")  # a keyword of the Python API has `key =`
+    where = re.sub(r":\d+$", "", used[0].origin) + ": " if is_file else ""
+    return f"{where}old names that still read; write {', '.join(dict.fromkeys(words))}"
+
+
+def print_note(text: str) -> None:
+    """Print one line on stderr, separate from a command's output."""
+    print(redact(visible(f"slimrl: {text}")), file=sys.stderr)
 
 
 def _subject(source: Sequence[Setting]) -> str:

@@ -1,4 +1,4 @@
-"""Files as lists of `Setting`s; the command line is in `flags.py`, and the environment in `variables.py`.
+"""Files as lists of `Setting`s; the command line is in `flags.py`, and the environment in `load.py`.
 
 This module reads names and text; `load.py` merges and validates. Every setting carries its origin (`run.toml:12`,
 `--seed`, `SLIMRL_SEED`) for error messages.
@@ -12,17 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
-from slimrl.config.reading.nested import (
-    MAX_BYTES,
-    MAX_DEPTH,
-    MAX_INTEGER,
-    MAX_KEY_CHARS,
-    TextError,
-    flatten,
-)
-from slimrl.config.reading.schema import NEAR, Path, spell, where
-from slimrl.config.reading.toml_text import read_toml
-from slimrl.config.reading.yaml_text import read_json, read_yaml
+from slimrl.config.reading.formats import MAX_BYTES, TextError, flatten, read_json, read_toml, read_yaml
+from slimrl.config.reading.schema import NEAR, Path, where
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
 
@@ -50,12 +41,7 @@ class Setting:
     kind: Literal["file", "flag", "variable"] = "file"
 
     def __post_init__(self) -> None:
-        if len(self.path) > MAX_DEPTH or any(len(key) > MAX_KEY_CHARS for key in self.path):
-            raise UserError(
-                f"{shorten(self.origin)}: `{shorten(spell(self.path))}` is no setting: one has a name of at most "
-                f"{MAX_DEPTH} parts, each of at most {MAX_KEY_CHARS} characters."
-            )
-        if isinstance(self.value, int) and not -MAX_INTEGER <= self.value < MAX_INTEGER:
+        if isinstance(self.value, int) and not -(2**63) <= self.value < 2**63:
             raise UserError(f"{where(self.path, self.origin)}: found an integer of more than 64 bits, which none has.")
 
 
@@ -82,14 +68,10 @@ def from_file(name: str, under: Path = ()) -> list[Setting]:
     return [Setting((*under, *path), value, origin(path)) for path, value in parts]
 
 
-def shorten(text: str) -> str:
-    """Return the text, shortened if it is long."""
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def show(value: Any) -> str:
     """Return the value as JSON, shortened."""
-    return shorten(json.dumps(value, ensure_ascii=False, default=str))
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _read(name: str) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from slimrl.config.reading.nested import flatten
+from slimrl.config.reading.formats import flatten
 from slimrl.config.reading.schema import Path, Spec, below, find, spell, where
 from slimrl.config.reading.sources import Setting, show
 from slimrl.errors import UserError

@@ -3,11 +3,9 @@
 import contextlib
 from typing import Any
 
-from slimrl.config.reading.nested import RefusedError, TextError, flatten
+from slimrl.config.reading.formats import TextError, flatten, read_json, read_toml
 from slimrl.config.reading.schema import Spec, describe, locate, spell, where
 from slimrl.config.reading.sources import Setting, show
-from slimrl.config.reading.toml_text import read_toml
-from slimrl.config.reading.yaml_text import read_json
 from slimrl.errors import UserError
 
 SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -41,16 +39,6 @@ def plain_settings(setting: Setting, root: Spec) -> list[Setting]:
     return parts
 
 
-def read_value(setting: Setting, spec: Spec) -> Any:
-    """Return the value of a flag or variable. Raise UserError if it is beyond the limits."""
-    try:
-        value = _read_text(setting.value, spec)
-        flatten(value, setting.path)
-    except RefusedError as error:
-        raise UserError(f"{where(setting.path, setting.origin)}: found {show(setting.value)}, but {error}.") from None
-    return value
-
-
 def _write_out(value: Any, spec: Spec) -> Any:
     """Expand a text that stands for a section to that section, and for a list of such sections to a list: `--env
     reverse-text` is `[{id = "reverse-text"}]`."""
@@ -65,8 +53,9 @@ def _shorthand(spec: Spec) -> str:
     return spec.sections[0].shorthand if len(spec.sections) == 1 else ""
 
 
-def _read_text(text: str, spec: Spec) -> Any:
-    """Read a text as a TOML or JSON literal, or else as itself. Raise RefusedError for a literal beyond the limits."""
+def read_value(setting: Setting, spec: Spec) -> Any:
+    """Return the value of a flag or variable: a TOML or JSON literal, or else its text."""
+    text: str = setting.value
     if spec.is_verbatim:
         return text
     if spec.is_switch:
@@ -76,18 +65,14 @@ def _read_text(text: str, spec: Spec) -> Any:
             return float(text)
     # As an element of a list, so that a comment after it is an error: `16 # x` is a text.
     for document, read in ((f"value = [{text}, 0]", read_toml), (f'{{"value": [{text}, 0]}}', read_json)):
-        try:
+        with contextlib.suppress(TextError):  # not a literal of this format
             tree, _ = read(document)
-        except RefusedError:
-            raise
-        except TextError:  # not a literal of this format
-            continue
-        # A text with a line break may hold more than one key, and TOML has dates: neither is a setting's value.
-        *values, _ = tree["value"]
-        if spec.is_list_of_numbers and len(values) > 1:
-            return values  # `2,3` without brackets
-        if list(tree) == ["value"] and len(values) == 1 and isinstance(values[0], (str, int, float, list, dict)):
-            return values[0]
+            # A text with a line break may hold more than one key, and TOML has dates: neither is a setting's value.
+            *values, _ = tree["value"]
+            if spec.is_list_of_numbers and len(values) > 1:
+                return values  # `2,3` without brackets
+            if list(tree) == ["value"] and len(values) == 1 and isinstance(values[0], (str, int, float, list, dict)):
+                return values[0]
     return text
 
 

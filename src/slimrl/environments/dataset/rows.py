@@ -6,7 +6,6 @@ A row has a `prompt` (a text, or chat messages) or a `question`. It may have rig
 
 import csv
 import io
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
@@ -20,6 +19,7 @@ from slimrl.io.cache import say
 from slimrl.io.regular_file import open_regular
 from slimrl.io.rows import file_rows, hash_fraction, preview
 from slimrl.io.text import is_writable
+from slimrl.tools.formats import as_json
 from slimrl.types import Message, Split, Task
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -63,7 +63,7 @@ def question_of(data: Mapping[str, Any]) -> str:
 
 def references_of(data: Mapping[str, Any]) -> list[str]:
     """Return the right answers of a task, as texts; empty if no column has one."""
-    return [_as_text(one) for one in reference_values(data)[1]]
+    return [as_json(one) for one in reference_values(data)[1]]
 
 
 def reference_values(data: Mapping[str, Any]) -> tuple[str, list[Any]]:
@@ -106,10 +106,6 @@ def _as_json(value: Any) -> Any:
         case UUID():
             return str(value)
     raise TypeError(type(value).__name__)
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _rows(path: Path, setting: str) -> Iterator[tuple[Any, str]]:

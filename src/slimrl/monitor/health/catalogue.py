@@ -6,9 +6,8 @@
 from dataclasses import dataclass
 
 from slimrl.config.monitors import MONITOR_NAMES, MonitorName, MonitorsConfig
-from slimrl.monitor.health.detection import Detection, Detector
 from slimrl.monitor.health.hacking import reward_hacking
-from slimrl.monitor.health.history import History
+from slimrl.monitor.health.history import Detection, Detector, History
 from slimrl.monitor.health.rewards import gap_to_held_out, judge, reward_spread, zero_signal
 from slimrl.monitor.health.sampling import duplicates, entropy_collapse, mismatch
 from slimrl.monitor.health.texts import invalid_calls, length, one_reply, repetition

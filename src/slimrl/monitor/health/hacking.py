@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
-from slimrl.monitor.health.detection import Detection
-from slimrl.monitor.health.history import NUM, History
+from slimrl.monitor.health.history import NUM, Detection, History
 from slimrl.monitor.metrics import select_held_out_rewards
 
 DEPENDENCE, SHARED, RIGHT = "monitor/task_dependence", "monitor/shared_across_tasks", "monitor/right"

@@ -12,8 +12,7 @@ from slimrl.config.monitors import MonitorsConfig
 from slimrl.errors import UserError
 from slimrl.io.files import LineFile, without_nan
 from slimrl.monitor.health.catalogue import MONITORS, HealthMonitor
-from slimrl.monitor.health.detection import Detection
-from slimrl.monitor.health.history import History
+from slimrl.monitor.health.history import Detection, History
 from slimrl.types import Metrics
 
 CLEAR = 8  # looks in a row without a fault until an alarm may be raised again; more than the steps of a mean

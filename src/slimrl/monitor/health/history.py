@@ -1,8 +1,11 @@
-"""The metrics of a run so far, for the monitors: means over a few steps, now and earlier."""
+"""The metrics of a run so far, for the monitors: means over a few steps, now and earlier; and what a detector finds in
+them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from slimrl.config.monitors import MonitorsConfig
 from slimrl.types import Metrics
 
 WINDOW = 20  # the present is compared with as many steps earlier
@@ -78,6 +81,21 @@ class History:
             return False
         then = self.first("reward/mean") if since_start else self.before("reward/mean")
         return self.now("reward/mean") - then >= 0.1 * self.reward_range
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """The finding of a detector: a metric, its value, a flag if it is bad, and then the message for it."""
+
+    metric: str
+    value: float
+    is_bad: bool
+    message: str
+
+
+Detector = Callable[[History, MonitorsConfig], Iterable[Detection]]
+"""A pure function of the run so far and the bounds. It has no findings if the latest step lacks its metrics, or too few
+steps are known."""
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import correlation
 
 from slimrl.types import Metrics, Rollout
 
@@ -94,17 +95,8 @@ def _length_reward(groups: Sequence[Group]) -> Metrics:
         lengths = [rollout.num_sampled / max(1, len(rollout.turn_rewards)) for rollout in group]
         rewards = [rollout.reward for rollout in group]
         if len(set(lengths)) > 1 and len(set(rewards)) > 1:
-            found.append(_correlation(lengths, rewards))
+            found.append(correlation(lengths, rewards))
     return {"monitor/length_reward": math.fsum(found) / len(found)} if found else {}
-
-
-def _correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Return Pearson's correlation."""
-    x_mean, y_mean = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
-    covariance = math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
-    x_square, y_square = math.fsum((x - x_mean) ** 2 for x in xs), math.fsum((y - y_mean) ** 2 for y in ys)
-    scale = math.sqrt(x_square) * math.sqrt(y_square)
-    return max(-1.0, min(1.0, covariance / scale)) if scale > 0 else 0.0
 
 
 def _duplicates(groups: Sequence[Group]) -> Metrics:

@@ -5,8 +5,7 @@ import math
 from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
-from slimrl.monitor.health.detection import Detection
-from slimrl.monitor.health.history import NUM, History
+from slimrl.monitor.health.history import NUM, Detection, History
 from slimrl.monitor.metrics import select_held_out_rewards
 
 ZERO, SPREAD, STD = "reward/zero_signal_groups", "monitor/spread_within", "reward/std"

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
-from slimrl.monitor.health.detection import Detection
-from slimrl.monitor.health.history import NUM, History
+from slimrl.monitor.health.history import NUM, Detection, History
 
 KL = "guard/mismatch_kl"
 FLOAT32_KL = 1e-6  # rounding in float32 stays below it, in coarser dtypes above

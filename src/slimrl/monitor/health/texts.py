@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator
 
 from slimrl.config.monitors import MonitorsConfig
-from slimrl.monitor.health.detection import Detection
-from slimrl.monitor.health.history import NUM, WINDOW, History
+from slimrl.monitor.health.history import NUM, WINDOW, Detection, History
 
 LENGTH, TURNS, TRUNCATED = "rollout/tokens_sampled_mean", "rollout/turns_mean", "rollout/truncated"
 REPETITION, SAME_REPLY = "monitor/repetition", "monitor/same_reply"

@@ -10,8 +10,7 @@ from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
-from slimrl.launch.data_files import check_data_files
-from slimrl.launch.model_names import check_model_names
+from slimrl.launch.early import check_data_files, check_model_names
 from slimrl.launch.run_lock import refuse_run
 from slimrl.launch.tasksets import check_environments
 from slimrl_cluster.launch.options import HELP, read_options

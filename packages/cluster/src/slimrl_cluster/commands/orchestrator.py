@@ -17,7 +17,7 @@ from slimrl.launch.placement import place
 from slimrl.launch.sampling import BASE, FINAL, START, advise, base_name, make_orchestrator, stage_after, start_name
 from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.launch.tasksets import load_tasksets
-from slimrl.launch.teacher import beside_the_orchestrator, make_distillation
+from slimrl.launch.teacher import make_distillation
 from slimrl.models.load import load_chat
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext
@@ -51,7 +51,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         context = RolloutContext(client, chat, limits, concurrent_episodes(config))
         held_out = make_held_out(config, tasksets, context, output_dir, console)
         parts = SamplingParts(config, output_dir, console, context, tasksets, held_out)
-        distillation = make_distillation(parts, beside_the_orchestrator(trainer["dtype"]))
+        distillation = make_distillation(parts, trainer["dtype"])
         orchestrator = make_orchestrator(parts, distillation)
         orchestrator.restore(past.orchestrator_state if past else {})
         weights = SampledWeights(files, client, config.deployment.weights == "broadcast")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from dotenv import dotenv_values
 
-from slimrl.io.api_key import check_address, read_api_key
 from slimrl.io.http import HttpError, list_models
+from slimrl.io.secrets import check_address, read_api_key
 from slimrl.monitor.findings import Finding, Level
 from slimrl_search.services.judges import JudgeSettings
 

@@ -22,8 +22,9 @@ from slimrl.launch.open_dir import open_evaluation_dir
 from slimrl.launch.parts import Parts, make_context, make_rl_parts
 from slimrl.launch.placement import place
 from slimrl.launch.sampling import make_orchestrator, make_room
-from slimrl.launch.teacher import ModuleTeacher, beside_the_policy, make_distillation, teacher_tasksets
+from slimrl.launch.teacher import ModuleTeacher, make_distillation, teacher_tasksets
 from slimrl.launch.training import reference_module
+from slimrl.models.device import dtype_name
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.tables import Cells, as_markdown, for_terminal
 from slimrl.orchestrator.distill import Teacher
@@ -64,7 +65,8 @@ def run_probe(resolved: Resolved[ProbeConfig]) -> int:
 
 def measure(parts: Parts) -> Probe:
     """Return the results of all measurements. They leave the policy unchanged."""
-    distillation = make_distillation(parts.sampling, beside_the_policy(parts, cache(lambda: reference_module(parts))))
+    reference = cache(lambda: reference_module(parts))
+    distillation = make_distillation(parts.sampling, dtype_name(parts.policy.dtype), parts, reference)
     assert distillation is not None, "the command has a teacher (check_probe)"
     orchestrator = make_orchestrator(parts.sampling, distillation)
     student = _evaluations(parts.held_out, STUDENT)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.config.reading.load import resolve
-from slimrl.config.reading.names import names_of
-from slimrl.config.reading.old_names import print_note
+from slimrl.config.reading.names import names_of, print_note
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, visible
