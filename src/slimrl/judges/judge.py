@@ -20,7 +20,7 @@ from slimrl.errors import UserError
 from slimrl.io.cache import cache_root
 from slimrl.io.chat_client import ChatClient, Reply
 from slimrl.io.http import HttpError
-from slimrl.io.loop_thread import LoopThread
+from slimrl.io.loop_thread import LoopTasks
 from slimrl.io.settings import read_settings
 from slimrl.judges.server import JudgeServer
 from slimrl.judges.untagged import without_tags
@@ -129,7 +129,7 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
 class LLMJudge:
     """A judge that asks a server, greedily, for verdicts that are not in the cache.
 
-    All work is in the event loop of a separate thread. Simultaneous equal requests are sent once. If the first reply is
+    All work is in the process's loop. Simultaneous equal requests are sent once. If the first reply is
     not a verdict, the next replies are constrained to be one, if the server supports it.
     """
 
@@ -137,9 +137,8 @@ class LLMJudge:
         self._server = server
         self._chat = ChatClient(server)
         self._cache = VerdictCache(cache)
-        self._thread = LoopThread("judge")
+        self._tasks = LoopTasks()
         self._constrains = True  # until the server refuses it
-        self._thread.keep(self._chat.close)
         # A lock per open request, by its key; it is dropped with the last request that holds it.
         self._asking: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
@@ -157,7 +156,7 @@ class LLMJudge:
             references="\n".join(map(without_tags, references)),
             response=without_tags(response),
         )
-        verdict = await self._thread.run(self._judge(self._body(prompt)))
+        verdict = await self._tasks.run(self._judge(self._body(prompt)))
         # The second opinion costs no request, and exposes a judge that always answers yes (monitor/health/rewards.py).
         disagrees = verdict.correct != matches(response, references, question)
         second = {"judge_yes": float(verdict.correct), "judge_disagrees": float(disagrees)}
@@ -165,15 +164,15 @@ class LLMJudge:
 
     def check(self) -> None:
         """Raise UserError if the server cannot be used: unreachable, without the model, or in need of a key."""
-        self._thread.wait(self._chat.check({**self._body("Reply with one word: yes"), **GREEDY}))
+        self._tasks.wait(self._chat.check({**self._body("Reply with one word: yes"), **GREEDY}))
 
     def offload(self) -> None:
         """With `sleeps`, ask the server to free its memory until the next request. Raise UserError if it cannot."""
-        self._thread.wait(self._chat.offload())
+        self._tasks.wait(self._chat.offload())
 
     def close(self) -> None:
         """Cancel open requests, and close the connections."""
-        self._thread.close()
+        self._tasks.close(self._chat.close)
 
     async def _judge(self, body: dict[str, Any]) -> Verdict:
         began, key = time.perf_counter(), self._key(body)

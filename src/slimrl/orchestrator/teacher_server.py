@@ -15,7 +15,7 @@ from slimrl.errors import UserError
 from slimrl.inference.client import Completion, FinishReason
 from slimrl.io.api_key import read_api_key
 from slimrl.io.http import HttpClient, HttpError, Limits, Peer, ask_again
-from slimrl.io.loop_thread import run_in_thread
+from slimrl.io.loop_thread import PROCESS_LOOP, gather_all
 from slimrl.types import Sample, SamplingParams
 
 AGAIN = "The run stops before the update; once the server is well, it continues with `--resume`."
@@ -44,7 +44,7 @@ class ServerTeacher:
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
         """Return the log-probabilities; see `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
-        return run_in_thread("teacher", self._score_all(samples))
+        return PROCESS_LOOP.wait(self._score_all(samples))
 
     async def _score_all(self, samples: Sequence[Sample]) -> list[list[float]]:
         slots = asyncio.Semaphore(self._config.num_concurrent)
@@ -54,12 +54,12 @@ class ServerTeacher:
                 async with slots:
                     return await self._score(client, sample)
 
-            return list(await asyncio.gather(*map(score, samples)))
+            return await gather_all(*map(score, samples))
 
     def check_vocabulary(self, texts: Mapping[int, str]) -> None:
         """Raise UserError if the server's texts of these token ids differ: it would score other words. A server that
         reports only ids cannot be checked."""
-        names = run_in_thread("teacher", self._names(list(texts)))
+        names = PROCESS_LOOP.wait(self._names(list(texts)))
         named = [(name, text) for name, text in zip(names, texts.values(), strict=True) if not name.startswith(ID)]
         other = [f"{name!r} for {text!r}" for name, text in named if _word(name) != _word(text)]
         # Equal vocabularies may differ in a few texts, because servers display tokens in their own ways.

@@ -7,12 +7,13 @@ calls, the rollouts that wait for it fail, and it is restarted for the next call
 import asyncio
 import os
 import shlex
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from slimrl.errors import RolloutError, UserError, describe, require
-from slimrl.io.loop_thread import LoopThread
+from slimrl.io.loop_thread import LoopTasks
 from slimrl.tools.base import ToolError, TypedTool
 from slimrl.tools.mcp_result import read_content
 
@@ -36,7 +37,7 @@ class McpSettings:
 
 
 class McpServer:
-    """A server, which is started by the first call of `tools`. Its connection lives in a separate thread."""
+    """A server, which is started by the first call of `tools`. Its connection lives in the process's loop."""
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
@@ -45,15 +46,15 @@ class McpServer:
         if missing := [name for name in settings.env if name not in os.environ]:
             raise UserError(f"the MCP server `{settings.mcp}` is to get the variable {missing[0]}, which is not set.")
         self._package = require("mcp", "mcp", "a tool of an MCP server")
-        self._thread = LoopThread("mcp")
+        self._tasks = LoopTasks()
         self._connecting: asyncio.Task[Any] | None = None
-        self._holders: set[asyncio.Task[None]] = set()
+        self._holders: set[Future[None]] = set()
 
     def tools(self) -> list[TypedTool]:
         """Return the server's tools. Raise UserError if it does not start, or lacks a wanted tool."""
         where = self._settings.mcp
         try:
-            found = self._thread.wait(asyncio.wait_for(self._list(), START_S))
+            found = self._tasks.wait(asyncio.wait_for(self._list(), START_S))
         except UserError:
             raise
         except Exception as error:
@@ -66,7 +67,7 @@ class McpServer:
 
     def close(self) -> None:
         """Close the connection, and end the server if it is a command."""
-        self._thread.close()
+        self._tasks.close()
 
     async def _list(self) -> list[TypedTool]:
         client, cursor, found = await self._client(), None, []
@@ -82,7 +83,7 @@ class McpServer:
 
     async def _call(self, tool: str, **arguments: Any) -> str:
         """Return the text of a tool's result, awaited from any event loop."""
-        return await self._thread.run(self._ask(tool, arguments))
+        return await self._tasks.run(self._ask(tool, arguments))
 
     async def _ask(self, tool: str, arguments: dict[str, Any]) -> str:
         connecting = None
@@ -124,7 +125,7 @@ class McpServer:
     def _disconnect(self) -> None:
         """Forget the connection and end its server, which may still run."""
         self._connecting = None
-        for holder in self._holders:
+        for holder in [*self._holders]:
             holder.cancel()
 
     async def _client(self) -> Any:
@@ -135,8 +136,8 @@ class McpServer:
 
     async def _connect(self) -> Any:
         ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        holder = asyncio.get_running_loop().create_task(self._hold(ready))
-        self._holders.add(holder)  # a loop holds its tasks weakly
+        holder = self._tasks.start(self._hold(ready))
+        self._holders.add(holder)
         holder.add_done_callback(self._holders.discard)
         return await ready
 
