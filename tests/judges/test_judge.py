@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from slimrl.errors import RolloutError, UserError
-from slimrl.judges.judge import LLMJudge, MatchJudge, Verdict, judge_of, verdict_of
-from slimrl.judges.server import JudgeServer
+from slimrl.judges.judge import JudgeServer, LLMJudge, MatchJudge, Verdict, judge_of, verdict_of
 from slimrl.judges.verdict_cache import VerdictCache
 from tests.io.replying import Answer, Asked, completion, server
 
@@ -410,7 +409,7 @@ def test_an_open_question_does_not_hold_up_the_end_of_the_program(tmp_path):
     program = f"""
 import asyncio, pathlib
 from slimrl.judges.judge import LLMJudge
-from slimrl.judges.server import JudgeServer
+from slimrl.judges.judge import JudgeServer
 
 async def main(judge):
     async with asyncio.timeout(0.5):
