@@ -20,10 +20,10 @@ def test_closing_ends_the_tasks_of_one_part_and_then_its_connections() -> None:
     async def connection() -> None:
         ends.append("connection")
 
-    one, other = LoopTasks(), LoopTasks()
+    one, other = LoopTasks(connection), LoopTasks()
     ours, theirs = one.start(work("ours")), other.start(work("theirs"))
     one.wait(asyncio.sleep(0))
-    one.close(connection)
+    one.close()
     assert ends == ["ours", "connection"] and ours.done() and not theirs.done()
     other.close()
 

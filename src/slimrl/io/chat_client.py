@@ -108,7 +108,7 @@ class ChatClient:
         self._url = f"{server.base_url.rstrip('/')}/chat/completions"
         self._peer = Peer(server.who, server.base_url, read_api_key(server.api_key_variable))
         self._client = HttpClient(self._peer, server.num_concurrent, MAX_REPLY_BYTES)
-        self._tasks = LoopTasks()
+        self._tasks = LoopTasks(self._client.aclose)
         self._awake, self._waking = not server.sleeps, asyncio.Lock()
         self._failures: list[str] = []  # since the last usable reply
         self._replied_at = -math.inf  # by the clock of the event loop
@@ -186,7 +186,7 @@ class ChatClient:
 
     def close(self) -> None:
         """Cancel open requests, and close the connections."""
-        self._tasks.close(self._client.aclose)
+        self._tasks.close()
 
     async def _wake_up(self) -> None:
         if self._awake:

@@ -9,7 +9,8 @@ import asyncio
 import atexit
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ class LoopThread:
 
     def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
         self._name, self._new_loop = name, new_loop
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()  # the collection of garbage may start work at any time
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -66,11 +67,15 @@ PROCESS_LOOP = LoopThread("slimrl")
 
 
 class LoopTasks:
-    """The tasks of one part of slimrl in a loop of the process. The part closes them together."""
+    """The tasks of one part of slimrl in a loop of the process. They end together, by `close` or when the object is
+    garbage; then the part's connections are closed."""
 
-    def __init__(self, loop: LoopThread = PROCESS_LOOP) -> None:
+    def __init__(self, *connections: Callable[[], Awaitable[None]], loop: LoopThread = PROCESS_LOOP) -> None:
         self._loop = loop
         self._tasks: set[asyncio.Task[Any]] = set()
+        # `finalize` must not refer to `self`, or the object could never become garbage.
+        self._end = weakref.finalize(self, _end_tasks, loop, self._tasks, connections)
+        self._end.atexit = False
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Start `work` and return its future result. Cancelling the future cancels the work."""
@@ -84,15 +89,10 @@ class LoopTasks:
         """Return the result of `work`, for a synchronous caller."""
         return self._loop.wait(self._track(work))
 
-    def close(self, *connections: Callable[[], Awaitable[None]]) -> None:
-        """Cancel the tasks, wait a little for their end, then close the part's connections."""
-
-        async def close() -> None:
-            await _cancel(self._tasks)
-            for connection in connections:
-                await connection()
-
-        wait_for([self._loop.start(close())], 2 * CLOSE_S)
+    def close(self) -> None:
+        """Cancel the tasks, close the part's connections, and wait a little. A second call does nothing."""
+        if closing := self._end():
+            wait_for([closing], 2 * CLOSE_S)
 
     async def _track(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.current_task()
@@ -166,6 +166,19 @@ async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks, timeout=CLOSE_S)
+
+
+def _end_tasks(
+    loop: LoopThread, tasks: set[asyncio.Task[Any]], connections: Sequence[Callable[[], Awaitable[None]]]
+) -> "Future[None] | None":
+    """Start to cancel the tasks and then to close the connections."""
+
+    async def end() -> None:
+        await _cancel(tasks)
+        for close in connections:
+            await close()
+
+    return loop.start(end()) if loop.ident else None  # without a loop there was neither
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

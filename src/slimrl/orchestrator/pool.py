@@ -45,7 +45,7 @@ class Pool:
 
     def __init__(self, context: RolloutContext, level: int, most: int) -> None:
         self._context = context
-        self._tasks = LoopTasks(EPISODES) if level else None
+        self._tasks = LoopTasks(loop=EPISODES) if level else None
         self._places = Places(context.num_concurrent, most)
         self._in_flight: dict[int, _Flight] = {}
         self._arrived: queue.SimpleQueue[_Flight] = queue.SimpleQueue()

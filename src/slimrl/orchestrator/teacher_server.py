@@ -35,7 +35,8 @@ class ServerTeacher:
         self._url = f"{config.base_url.rstrip('/')}/completions"
         self._peer = Peer("teacher", config.base_url, read_api_key(config.api_key_variable), AGAIN)
         self._limits = Limits(config.timeout_s, "teacher.timeout_s")
-        self._client, self._tasks = HttpClient(self._peer, config.num_concurrent), LoopTasks()
+        self._client = HttpClient(self._peer, config.num_concurrent)
+        self._tasks = LoopTasks(self._client.aclose)
 
     @property
     def num_concurrent(self) -> int:

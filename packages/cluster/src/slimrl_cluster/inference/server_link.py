@@ -54,10 +54,10 @@ class ServerLink:
         self._address = address
         self._url = address.base_url.rstrip("/")
         self._peer = Peer(WHO, self._url, address.key)
-        self._tasks = LoopTasks()
         self._http = HttpClient(self._peer, _most_requests())
         # Probes have their own connection, so that they never wait behind requests.
         self._looks = HttpClient(self._peer, 1)
+        self._tasks = LoopTasks(self._http.aclose, self._looks.aclose)
         self._look_s = min(address.timeout_s / LOOKS, MOST_LOOK_S)
         self._looking: asyncio.Task[str] | None = None
 
@@ -76,7 +76,7 @@ class ServerLink:
 
     def close(self) -> None:
         """Cancel open requests, and close the connections."""
-        self._tasks.close(self._http.aclose, self._looks.aclose)
+        self._tasks.close()
 
     async def get(self, path: str) -> Any:
         """Return the JSON answer of a route. Raises UserError like `post`."""
