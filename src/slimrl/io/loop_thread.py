@@ -195,7 +195,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     """Cancel all work in the loop, and wait a little for the thread to end."""
 
     async def end() -> None:
-        await _cancel(asyncio.all_tasks() - {asyncio.current_task()})  # type: ignore[arg-type]
+        await _cancel(asyncio.all_tasks() - {asyncio.current_task()})
         asyncio.get_running_loop().stop()
 
     asyncio.run_coroutine_threadsafe(end(), loop)
