@@ -58,92 +58,15 @@ def test_a_built_in_is_found_in_both_spellings(env_id):
     assert [len(taskset.tasks(split)) for split in ("train", "test")] == [7, 3]
 
 
-def test_a_class_is_found_in_a_file(own_file):
+def test_a_class_is_found_in_a_file_and_in_an_installed_package(own_file, monkeypatch):
     taskset = load_taskset(f"{own_file}:Sums", {"digits": 3})
     assert (taskset.digits, taskset.level) == (3, 1)
-
-
-def test_a_file_is_found_from_the_working_directory(own_file, monkeypatch):
     monkeypatch.chdir(own_file.parent)
     assert load_taskset("sums.py:Sums", {"digits": 3}).digits == 3
-
-
-def test_a_class_is_found_in_an_installed_package(own_file, monkeypatch):
     monkeypatch.syspath_prepend(own_file.parent)
     assert load_taskset("sums:Sums", {"digits": 4}).digits == 4
     monkeypatch.delitem(sys.modules, "sums")
     assert isinstance(load_taskset("slimrl.environments.reverse_text:ReverseText", {}), ReverseText)
-
-
-@pytest.mark.parametrize(
-    ("env_id", "message"),
-    [
-        ("reverse-txet", r"no environment `reverse-txet`.*Did you mean `reverse-text`.*path/to/file\.py:ClassName"),
-        ("sums.py", r"no environment `sums\.py`.*path/to/file\.py:ClassName"),
-        (":Sums", r"no environment `:Sums`"),
-        ("/nowhere/sums.py:Sums", r"/nowhere/sums\.py does not exist \(looked in /nowhere\)"),
-        ("no_such_package.sums:Sums", r"No module named 'no_such_package'.*`uv run --with PACKAGE slimrl"),
-        ("slimrl.environments.reverse_text:ReverseTxt", r"has no `ReverseTxt`.*Did you mean `ReverseText"),
-    ],
-)
-def test_an_environment_that_is_not_there(env_id, message):
-    with pytest.raises(UserError, match=message):
-        load_taskset(env_id, {})
-
-
-@pytest.mark.parametrize(
-    ("name", "args", "message"),
-    [
-        ("Smus", {}, r"has no `Smus`.*Did you mean `Sums`"),
-        ("LEVELS", {}, r"not a class, but the dict"),
-        ("Plain", {}, r"Plain lacks `environment\(\)`.*`Taskset`"),
-        ("Sums", {"digits": 3, "lvel": 2}, r"unexpected keyword argument 'lvel'.*Did you mean `level`"),
-        ("Sums", {"level": 1}, r"missing a required argument: 'digits'.*Known: digits, level"),
-        ("Sums", {"digits": 3, "level": 9}, r"failed with digits = 3, level = 9: KeyError: 9"),
-        ("Sums", {"digits": 13}, r"^13 digits are too many$"),
-    ],
-)
-def test_an_environment_that_does_not_fit(own_file, name, args, message):
-    with pytest.raises(UserError, match=message):
-        load_taskset(f"{own_file}:{name}", args)
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [("def broken(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError"), ("import no_such_package", "no_such_package")],
-)
-def test_a_file_that_does_not_load(tmp_path, source, message):
-    path = tmp_path / "broken.py"
-    path.write_text(source)
-    with pytest.raises(UserError, match=rf"broken\.py failed to load: .*{message}"):
-        load_taskset(f"{path}:Anything", {})
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("def broken(:", "SyntaxError"),
-        ("from slimrl.types import Tsak", "ImportError.*Tsak"),
-        ("exit()", "SystemExit"),
-    ],
-)
-def test_a_module_that_does_not_load(tmp_path, monkeypatch, source, message):
-    (tmp_path / "broken_tasks.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=rf"`broken_tasks:Own`: broken_tasks failed to load: {message}"):
-        load_taskset("broken_tasks:Own", {})
-
-
-@pytest.mark.parametrize(
-    ("env_id", "args", "says"),
-    [
-        ("reverse-text", {"style": 2024}, """`style` cannot be 2024: .* A text is written in quotes: '"2024"'"""),
-        ("reverse-text", {"style": 3}, "`style` cannot be 3: .*string"),
-    ],
-)
-def test_a_value_of_the_wrong_type_is_refused(env_id, args, says):
-    with pytest.raises(UserError, match=f"environment `{env_id}`: {says}"):
-        load_taskset(env_id, args)
 
 
 TYPED = """
@@ -158,29 +81,72 @@ class Typed:
     def tasks(self, split): ...
     def environment(self, task): ...
 """
+PLACE = r"path/to/file\.py:ClassName"
+# What is asked for, its args, and the error. Files of the test: sums.py, typed.py, and three that do not load.
+REFUSED = [
+    # not there
+    ("reverse-txet", {}, rf"no environment `reverse-txet`.*Did you mean `reverse-text`.*{PLACE}"),
+    ("sums.py", {}, rf"no environment `sums\.py`.*{PLACE}"),
+    (":Sums", {}, r"no environment `:Sums`"),
+    ("/nowhere/sums.py:Sums", {}, r"/nowhere/sums\.py does not exist \(looked in /nowhere\)"),
+    ("no_such_package.sums:Sums", {}, r"No module named 'no_such_package'.*`uv run --with PACKAGE slimrl"),
+    ("slimrl.environments.reverse_text:ReverseTxt", {}, r"has no `ReverseTxt`.*Did you mean `ReverseText"),
+    ("__main__:NoSuchClassHere", {}, r"was written in a notebook or a script.*resume=True"),
+    ("sums.py:Smus", {}, r"has no `Smus`.*Did you mean `Sums`"),
+    # of another kind, or with other arguments
+    ("sums.py:LEVELS", {}, r"not a class, but the dict"),
+    ("sums.py:Plain", {}, r"Plain lacks `environment\(\)`.*`Taskset`"),
+    ("sums.py:Sums", {"digits": 3, "lvel": 2}, r"unexpected keyword argument 'lvel'.*Did you mean `level`"),
+    ("sums.py:Sums", {"level": 1}, r"missing a required argument: 'digits'.*Known: digits, level"),
+    ("sums.py:Sums", {"digits": 3, "level": 9}, r"failed with digits = 3, level = 9: KeyError: 9"),
+    ("sums.py:Sums", {"digits": 13}, r"^13 digits are too many$"),
+    # does not load, as a file and as a module
+    ("syntax.py:Own", {}, r"syntax\.py failed to load: .*SyntaxError"),
+    ("divides.py:Own", {}, r"divides\.py failed to load: .*ZeroDivisionError"),
+    ("needs.py:Own", {}, r"needs\.py failed to load: .*no_such_package"),
+    ("syntax:Own", {}, r"`syntax:Own`: syntax failed to load: SyntaxError"),
+    ("misspelt:Own", {}, r"`misspelt:Own`: misspelt failed to load: ImportError.*Tsak"),
+    ("exits:Own", {}, r"`exits:Own`: exits failed to load: SystemExit"),
+    # a value of another type
+    ("reverse-text", {"style": 2024}, "`style` cannot be 2024: .* A text is written in quotes: '\"2024\"'"),
+    ("reverse-text", {"style": 3}, "environment `reverse-text`: `style` cannot be 3: .*string"),
+    ("typed.py:Typed", {"on": "False"}, "`on` cannot be 'False': .*boolean"),
+    ("typed.py:Typed", {"on": 1}, "`on` cannot be 1: .*boolean"),
+    ("typed.py:Typed", {"turns": 2.5}, "`turns` cannot be 2.5: .*integer"),
+    ("typed.py:Typed", {"turns": float("nan")}, "`turns` cannot be nan: .*integer"),
+    ("typed.py:Typed", {"turns": "abc"}, "`turns` cannot be 'abc': .*integer"),
+    ("typed.py:Typed", {"turns": True}, "`turns` cannot be True: .*integer"),
+    ("typed.py:Typed", {"share": "0.5"}, "`share` cannot be '0.5': .*number"),
+    ("typed.py:Typed", {"names": 5}, "`names` cannot be 5: .*list"),
+    ("typed.py:Typed", {"names": [["first"]]}, "`names` cannot be .*: .*string"),
+    ("typed.py:Typed", {"more": 5}, "`more` cannot be 5: .*dictionary"),
+]
+FILES = {
+    "typed.py": TYPED,
+    "syntax.py": "def broken(:",
+    "divides.py": "1 / 0",
+    "needs.py": "import no_such_package",
+    "misspelt.py": "from slimrl.types import Tsak",
+    "exits.py": "exit()",
+}
 
 
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        ({"on": "False"}, "`on` cannot be 'False': .*boolean"),
-        ({"on": 1}, "`on` cannot be 1: .*boolean"),
-        ({"turns": 2.5}, "`turns` cannot be 2.5: .*integer"),
-        ({"turns": float("nan")}, "`turns` cannot be nan: .*integer"),
-        ({"turns": "abc"}, "`turns` cannot be 'abc': .*integer"),
-        ({"turns": True}, "`turns` cannot be True: .*integer"),
-        ({"share": "0.5"}, "`share` cannot be '0.5': .*number"),
-        ({"names": 5}, "`names` cannot be 5: .*list"),
-        ({"names": [["first"]]}, "`names` cannot be .*: .*string"),
-        ({"more": 5}, "`more` cannot be 5: .*dictionary"),
-    ],
-)
-def test_a_value_of_another_type_is_refused_and_a_whole_number_is_a_number(tmp_path, args, says):
-    path = tmp_path / "typed.py"
-    path.write_text(TYPED)
-    with pytest.raises(UserError, match=says):
-        load_taskset(f"{path}:Typed", args)
-    assert load_taskset(f"{path}:Typed", {"share": 8}).given == (True, 1, 8, [], {})
+@pytest.fixture
+def own_files(own_file, monkeypatch):
+    for name, source in FILES.items():
+        (own_file.parent / name).write_text(source)
+    monkeypatch.chdir(own_file.parent)
+    monkeypatch.syspath_prepend(own_file.parent)
+
+
+@pytest.mark.parametrize(("env_id", "args", "message"), REFUSED)
+def test_an_environment_that_cannot_be_had_is_refused_with_the_reason(own_files, env_id, args, message):
+    with pytest.raises(UserError, match=message):
+        load_taskset(env_id, args)
+
+
+def test_a_whole_number_is_a_number(own_files):
+    assert load_taskset("typed.py:Typed", {"share": 8}).given == (True, 1, 8, [], {})
 
 
 def test_annotations_that_are_text_are_read_too_and_others_promise_nothing(tmp_path):
@@ -241,11 +207,6 @@ def test_data_of_a_task_that_is_no_json_is_refused(data):
 
     with pytest.raises(UserError, match="the data of task `one` must be JSON"):
         tasks_of(Odd(), "train")
-
-
-def test_a_class_of_a_notebook_is_found_there_alone():
-    with pytest.raises(UserError, match=r"was written in a notebook or a script.*resume=True"):
-        load_taskset("__main__:NoSuchClassHere", {})
 
 
 ADAPTER = """

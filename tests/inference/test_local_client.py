@@ -1,7 +1,6 @@
-"""The client of an engine in the same process, with a thread of its own: it can be paused between two steps."""
+"""The client of an engine in the same process, in the process's loop: it can be paused between two steps."""
 
 import asyncio
-import gc
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from slimrl.inference.client import Completion
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LULL_S, LocalClient
 from slimrl.inference.scheduler import Request
-from slimrl.io.loop_thread import LoopThread
+from slimrl.io.loop_thread import LoopTasks
 from slimrl.types import SamplingParams
 from tests.trainer.samples import policy_module
 
@@ -21,12 +20,12 @@ LONG = SamplingParams(max_tokens=3000, seed=1)
 
 
 class Sampler:
-    """An engine whose client has a thread, and requests to it from other threads."""
+    """An engine whose client samples in the process's loop, and requests to it from other threads."""
 
     def __init__(self) -> None:
         self.engine = Engine(policy_module("llama"), frozenset(), num_slots=2, capacity=4000)
-        self.thread = LoopThread("sampler")
-        self.client = LocalClient(self.engine, str, self.thread)
+        self.tasks = LoopTasks()
+        self.client = LocalClient(self.engine, str, self.tasks)
         self.callers = ThreadPoolExecutor(2)
 
     def ask(self, params: SamplingParams):
@@ -41,7 +40,7 @@ class Sampler:
 def sampler() -> Iterator[Sampler]:
     made = Sampler()
     yield made
-    made.thread.close()
+    made.tasks.close()
     made.callers.shutdown()
 
 
@@ -112,21 +111,6 @@ def test_without_a_thread_pausing_changes_nothing():
     client.pause()
     client.sample_on(10)
     assert len(asyncio.run(client.sample(PROMPT, SamplingParams(max_tokens=5))).token_ids) == 5
-
-
-def test_ctrl_c_within_a_step_is_raised_and_not_logged_as_well(monkeypatch: pytest.MonkeyPatch, caplog):
-    engine = Engine(policy_module("llama"), frozenset(), num_slots=2, capacity=64)
-    client = LocalClient(engine, str)
-
-    def interrupted() -> list[Request]:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(engine, "step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(client.sample(PROMPT, SamplingParams(max_tokens=5)))
-    del client
-    gc.collect()
-    assert caplog.text == ""
 
 
 def test_stop_strings_end_a_completion():

@@ -15,8 +15,7 @@ from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
 from slimrl.io.http import HttpClient, HttpError, Limits, Peer, ask_again, ask_once, is_healthy
 from slimrl.io.secrets import redact_key
-from slimrl.judges.judge import LLMJudge
-from slimrl.judges.server import JudgeServer
+from slimrl.judges.judge import JudgeServer, LLMJudge
 from slimrl.orchestrator.teacher_server import ServerTeacher
 from slimrl.types import Sample
 from tests.io.http_contract import CASES, KEY, Client

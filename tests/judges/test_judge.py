@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from slimrl.errors import RolloutError, UserError
-from slimrl.judges.judge import LLMJudge, MatchJudge, Verdict, judge_of, verdict_of
-from slimrl.judges.server import JudgeServer
+from slimrl.judges.judge import JudgeServer, LLMJudge, MatchJudge, Verdict, judge_of, verdict_of
 from slimrl.judges.verdict_cache import VerdictCache
 from tests.io.replying import Answer, Asked, completion, server
 
@@ -271,19 +270,9 @@ def test_a_refused_constraint_is_no_try(tmp_path):
     ("answer", "reason", "detail"),
     [
         (completion("perhaps"), "judge_verdict", "neither yes nor no, but 'perhaps' (3 tries)"),
-        (
-            Answer(429, {}, {"Retry-After": "3600"}),
-            "judge_busy",
-            "answers with status 429: {} (`timeout_s` = 0.5 leaves",
-        ),
         (Answer(503, b"loading", {"Retry-After": "tomorrow"}), "judge_busy", "answers with status 503: loading"),
-        (Answer(500, {"error": "broken"}, {"Retry-After": "0.01"}), "judge_error", "answers with status 500: {"),
-        (Answer(404, {"error": "no model"}), "judge_error", "answers with status 404"),
-        (Answer(200, b"<html>", {"Content-Type": "text/html"}), "judge_error", "answers '<html>', which is no JSON"),
-        (Answer(200, []), "judge_error", "gave no chat completion"),
         (Answer(200, {}), "judge_error", "gave no chat completion"),
         (Answer(200, {"choices": []}), "judge_error", "gave no chat completion"),
-        (Answer(200, {"choices": None}), "judge_error", "gave no chat completion"),
         (Answer(200, {"choices": [{"message": None}]}), "judge_error", "gave no chat completion"),
         (Answer(200, {"choices": ["yes"]}), "judge_error", "gave no chat completion"),
         (completion(None), "judge_error", "a completion without text: None"),
@@ -293,14 +282,10 @@ def test_a_refused_constraint_is_no_try(tmp_path):
         (completion([{"type": "refusal", "refusal": "I must not."}]), "judge_refused", "refused: 'I must not.'"),
         (completion("", finish_reason="length"), "judge_error", "cut off at `max_tokens` = 512"),
         (Answer(200, b" " * 2_000_000), "judge_error", "answers with more than 1,048,576 bytes"),
-        (
-            Answer(200, b"gz", {"Content-Encoding": "gzip"}),
-            "judge_error",
-            "compressed ('gzip'), which was not asked for",
-        ),
     ],
 )
 def test_what_is_no_verdict_is_a_failure_with_a_reason(answer: Answer, reason: str, detail: str, tmp_path: Path):
+    # Other answers of a server are in `tests/io/http_contract.py`, which the judge keeps too.
     settings = {"timeout_s": 0.5, "max_tries": 3 if reason == "judge_verdict" else 1}
     with server(lambda asked: answer) as (url, _), pytest.raises(RolloutError) as raised:
         ask_once(url, tmp_path / "verdicts.txt", **settings)
@@ -410,7 +395,7 @@ def test_an_open_question_does_not_hold_up_the_end_of_the_program(tmp_path):
     program = f"""
 import asyncio, pathlib
 from slimrl.judges.judge import LLMJudge
-from slimrl.judges.server import JudgeServer
+from slimrl.judges.judge import JudgeServer
 
 async def main(judge):
     async with asyncio.timeout(0.5):

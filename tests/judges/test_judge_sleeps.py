@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from slimrl.errors import RolloutError, UserError
-from slimrl.judges.judge import LLMJudge
-from slimrl.judges.server import JudgeServer
+from slimrl.judges.judge import JudgeServer, LLMJudge
 from tests.io.replying import Answer, Asked, completion, server
 
 

@@ -234,8 +234,9 @@ def test_an_environment_that_holds_the_thread_ends_the_run_with_its_place(monkey
                 time.sleep(0.8)
             return await super().step(reply)
 
-    monkeypatch.setattr("slimrl.orchestrator.pool.ALIVE_S", 0.02)
+    monkeypatch.setattr("slimrl.orchestrator.pool.CHECK_S", 0.02)
     monkeypatch.setattr("slimrl.orchestrator.pool.HELD_S", 0.0)
+    monkeypatch.setattr("slimrl.rollout.held.HELD_S", 0.0)
     with playing(level=1) as run:
         run.orchestrator.tasksets[0].make = lambda task: Blocks(task, *run.kinds)
         run.orchestrator._pool._context = replace(run.orchestrator._pool._context, limits=EpisodeLimits(4, 64, 0.05))

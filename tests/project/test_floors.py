@@ -383,7 +383,7 @@ def test_a_test_that_needs_a_plug_in_is_found() -> None:
         ("slimrl.trainer.sft.train", "from slimrl.trainer.rl.train import train", "imports go down"),
         ("slimrl.rollout.episode", "from slimrl.inference.engine import Engine", "imports go down"),
         ("slimrl.trainer.rl.train", "from slimrl.inference.engine import Engine", "never does"),
-        ("slimrl.trainer.rl.train", "from slimrl.rollout.loop import LoopThread", "never does"),
+        ("slimrl.trainer.rl.train", "from slimrl.rollout.loop import run_episodes", "never does"),
         ("slimrl.trainer.step", "from slimrl import environments", "never does"),
         ("slimrl.orchestrator.collect", "from slimrl.trainer.losses import aipo", "never does"),
         ("slimrl.launch.parts", "def f():\n    from slimrl.types import Task", "inside a function"),

@@ -24,52 +24,55 @@ HOSTILE, RAY = f"{SERVE}adversary/test_servers.py::", f"{CLUSTER}services/test_r
 RANKS = f"{CORE}launch/test_rank_failures.py::"
 
 TESTS: dict[str, tuple[str, ...]] = {
-    "the orchestrator's batch": (ALONE, PART, MEETING + "test_who_waits_too_long_is_told_for_whom"),
-    "the trainer's new weights": (ALONE, PART, MEETING + "test_who_waits_for_a_part_that_dies_is_told_its_name"),
-    "that another one starts": (ALONE, MEETING + "test_who_waits_too_long_is_told_for_whom"),
-    "the death of another to be noticed": (
-        f"{CLUSTER}commands/test_processes.py::test_three_processes_that_are_killed_do_what_one_does",
-        f"{CLUSTER}launch/test_supervision.py::test_a_sampler_that_dies_is_started_again_and_the_others_stay",
+    "a batch; new weights; the other part to start": (
+        ALONE,
+        PART,
+        MEETING + "test_who_waits_too_long_is_told_for_whom",
+        MEETING + "test_who_waits_for_a_part_that_dies_is_told_its_name",
     ),
-    "that any sampler is ready": (REPLICAS + "test_without_a_sampler_requests_wait_for_one_that_comes",),
-    "a sampler's answer": (
+    "a sampler: one that is ready; its answer": (
+        REPLICAS + "test_without_a_sampler_requests_wait_for_one_that_comes",
         SAMPLER,
         PART,
         f"{CLUSTER}inference/test_remote_client.py::test_a_server_that_hangs_is_named_within_its_time",
     ),
-    "samplers that join a group for weights": (
+    "each other, to join a group for weights": (
         REPLICAS + "test_one_that_is_silent_when_it_gets_weights_is_given_up_too",
-    ),
-    "the trainer that called it to a group": (
         SERVE + "test_join_waits.py::test_ctrl_c_ends_a_server_that_waits_for_its_trainer",
         SERVE + "test_rl_routes.py::test_a_trainer_that_leaves_in_the_middle_of_a_broadcast_frees_the_server",
     ),
-    "the end of its parts": (
+    "a part that dies; the end of its parts": (
+        f"{CLUSTER}commands/test_processes.py::test_three_processes_that_are_killed_do_what_one_does",
+        f"{CLUSTER}launch/test_supervision.py::test_a_sampler_that_dies_is_started_again_and_the_others_stay",
         PART,
         f"{CLUSTER}commands/test_processes.py::test_ctrl_c_ends_all_and_says_how_to_continue",
     ),
-    "a worker host that was lost": (
+    "a worker host, or a node of Ray or SLURM": (
         f"{CLUSTER}rollout/test_hosts.py::test_a_host_that_is_lost_loses_no_episode",
         f"{CLUSTER}rollout/test_hosts.py::test_without_room_for_a_host_the_run_is_told",
-    ),
-    "the cluster, a node with room": (
         RAY + "programs.py::test_a_program_waits_for_a_node_and_says_where_it_runs_and_what_it_writes",
         RAY + "programs.py::test_it_is_stopped_and_its_place_given_back",
+        f"{CLUSTER}launch/test_slurm.py::test_nodes_that_do_not_come_are_told",
     ),
-    "that all nodes have joined": (f"{CLUSTER}launch/test_slurm.py::test_nodes_that_do_not_come_are_told",),
     "the others, once one has died": (
         RANKS + "test_a_rank_that_is_killed_in_a_step_ends_the_others",
         RANKS + "test_a_rank_that_is_stopped_is_not_waited_for_for_ever",
     ),
-    "`start`, `step`, `close` of its environment": (
+    "a call into its environment": (
         CORE + CODE,
         f"{CORE}rollout/worker/test_taskset.py::test_an_episode_that_waits_too_long_is_a_drop_and_its_process_goes_on",
     ),
     'code of an environment in the run\'s process (`worker = "none"`) that holds the thread': (
         "packages/tools/tests/check/test_check.py::test_ctrl_c_ends_a_command_that_an_environment_holds",
     ),
-    "an environment to be loaded, and its tasks": (CORE + CODE,),
-    "an LLM judge or partner": (
+    "an environment to load, its tasks, its servers to start": (
+        CORE + CODE,
+        CORE + SERVER,
+        CORE + PROGRAM,
+        ENVS + SERVER,
+        f"{ENVS}openenv/test_hostile_server.py::test_a_server_that_never_answers_takes_the_time_of_a_step",
+    ),
+    "a judge, a partner, the teacher": (
         CORE + SERVER,
         ENVS + SERVER,
         SEARCH + SERVER,
@@ -78,38 +81,28 @@ TESTS: dict[str, tuple[str, ...]] = {
     "a judge that sleeps or wakes on the GPU": (
         f"{CORE}judges/test_judge_sleeps.py::test_a_server_that_is_away_has_no_memory_to_free_and_is_woken_when_it_is_back",
     ),
-    "an MCP server to start and list its tools": (CORE + SERVER, CORE + PROGRAM),
-    "a call of an MCP tool": (f"{CORE}environments/dataset/test_tools.py::test_a_call_that_hangs_becomes_text",),
-    "an OpenEnv server to start; a connection to one": (
-        ENVS + SERVER,
-        f"{ENVS}openenv/test_hostile_server.py::test_a_server_that_never_answers_takes_the_time_of_a_step",
-    ),
-    "code in the sandbox": (
+    "a tool of MCP; code in the sandbox": (
+        f"{CORE}environments/dataset/test_tools.py::test_a_call_that_hangs_becomes_text",
         f"{SANDBOX}test_local.py::test_time_out",
         f"{SANDBOX}test_local.py::test_tools_that_never_return_hold_up_nobody",
         f"{SANDBOX}test_server.py::test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place",
     ),
-    "the teacher's log-probabilities of a rollout": (CORE + SERVER,),
-    "experts that play for it": (f"{TOOLS}commands/test_plan.py::test_an_expert_that_fails_refuses_no_run",),
-    "the head of a request; its body": (HOSTILE + "test_a_client_that_keeps_the_server_waiting_is_left",),
-    "a client that does not read": (
+    "a client: the head of its request, the body, the next one, its reading": (
+        HOSTILE + "test_a_client_that_keeps_the_server_waiting_is_left",
         f"{SERVE}clients/test_hostile.py::test_a_client_that_never_reads_does_not_hold_up_the_others",
     ),
-    "the next request of a connection": (HOSTILE + "test_a_client_that_keeps_the_server_waiting_is_left",),
-    "a grammar to be compiled": (
+    "a grammar to be compiled; the server's end": (
         f"{SERVE}test_formats.py::test_a_grammar_that_takes_too_long_to_compile_holds_up_nobody_else",
+        f"{SERVE}test_life.py::test_the_command_serves_until_a_signal_ends_it",
     ),
-    "requests under way when it is stopped": (f"{SERVE}test_life.py::test_the_command_serves_until_a_signal_ends_it",),
-    "its index of a large run": (f"{VIEW}test_scan.py::test_a_pass_that_is_stopped_is_completed_by_the_next",),
-    "the program to be ready": (
+    "an index of a large run; `run_vllm.py` and `run_llamacpp.py` a program that is ready": (
+        f"{VIEW}test_scan.py::test_a_pass_that_is_stopped_is_completed_by_the_next",
         f"{SEARCH}services/test_programs.py::test_a_wait_is_noted_and_an_interrupt_leaves_nothing_running",
     ),
-    "a file lock": (
+    "a file lock; the directory or the lease of another run": (
         f"{CORE}io/test_locks.py::test_a_holder_that_is_stopped_is_not_waited_for",
         f"{CORE}io/test_locks.py::test_the_holder_is_named_and_its_death_ends_the_wait",
-    ),
-    "a directory that another run has": (f"{CORE}commands/test_early.py::test_a_directory_in_use_is_refused_at_once",),
-    "the lease of a run on another host": (
+        f"{CORE}commands/test_early.py::test_a_directory_in_use_is_refused_at_once",
         f"{CORE}launch/test_open_dir.py::test_on_a_cluster_a_resumed_part_waits_for_the_lock_of_the_one_before_it",
     ),
     "the kernels to be compiled": (CORE + PROGRAM,),
@@ -117,7 +110,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{CORE}io/test_wheel_file.py::test_an_index_that_does_not_answer_is_given_up_with_what_to_type",
         CORE + SERVER,
     ),
-    "a probe": (f"{TOOLS}doctor/test_doctor.py::test_a_probe_that_hangs_is_left_behind",),
+    "experts that play for it; a probe": (
+        f"{TOOLS}commands/test_plan.py::test_an_expert_that_fails_refuses_no_run",
+        f"{TOOLS}doctor/test_doctor.py::test_a_probe_that_hangs_is_left_behind",
+    ),
 }
 
 

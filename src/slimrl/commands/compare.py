@@ -28,5 +28,5 @@ def run_compare(argv: Sequence[str]) -> int:
         return show(PAGE)
     if len(argv) != 2 or any(word.startswith("-") for word in argv):
         raise UserError("compare takes two things to compare; `slimrl compare --help` has examples.")
-    call("slimrl.eval.comparison:show_comparison", *map(Path, argv))
+    call("slimrl.eval.report:show_comparison", *map(Path, argv))
     return 0

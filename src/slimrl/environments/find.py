@@ -146,9 +146,12 @@ def call_user_code(failure: str, call: Callable[[], T]) -> T:
         raise UserError(f"{failure}: {describe(error)}") from error
 
 
-def load_named(location: str, what: str, loaded: dict[str, Any]) -> Any:
+def load_named(
+    location: str, what: str, loaded: dict[str, Any], is_kind: Callable[[object], bool] = inspect.isfunction
+) -> Any:
     """Return the object at `path/to/file.py:NAME` or `package.module:NAME` in a user's module. Raise UserError,
-    prefixed with `what`, if it does not exist. `loaded` caches the modules, so that each is run once."""
+    prefixed with `what`, if it does not exist, with the most similar name of the right kind. `loaded` caches the
+    modules, so that each is run once."""
     module_name, _, name = location.rpartition(":")
     if not module_name or not name:
         raise UserError(f"{what} `{location}` is named as `path/to/file.py:function` or `package.module:function`.")
@@ -156,11 +159,11 @@ def load_named(location: str, what: str, loaded: dict[str, Any]) -> Any:
         is_file = module_name.endswith(".py")
         load = _module_from_file if is_file else _module_by_name
         loaded[module_name] = load(module_name, what if is_file else f"{what} `{location}`")
-    known = vars(loaded[module_name])
-    if name not in known:
-        own = [key for key, value in known.items() if inspect.isfunction(value) and not key.startswith("_")]
+    module = loaded[module_name]
+    if name not in vars(module):
+        own = [key for key, value in vars(module).items() if is_kind(value) and value.__module__ == module.__name__]
         raise UserError(f"{what} `{location}`: {module_name} has no `{name}`.{nearest(name, own)}")
-    return known[name]
+    return vars(module)[name]
 
 
 def environment_names() -> list[str]:
@@ -196,21 +199,13 @@ def _find(env_id: str) -> Any:
         return functools.partial(found, env_id.partition(":")[2]) if name.endswith(":") else found
     check_name(env_id)
     module_name, _, class_name = env_id.rpartition(":")
-    if module_name.endswith(".py"):
-        module = _module_from_file(module_name, "environment")
-    else:
-        module = _module_by_name(module_name, f"environment `{env_id}`")
-    if class_name not in vars(module) and module_name == NOTEBOOK:
+    if module_name == NOTEBOOK and class_name not in vars(sys.modules[NOTEBOOK]):
         raise UserError(
             f"environment `{env_id}` was written in a notebook or a script, and only there it can be found: go on "
             "there with `resume=True` or `slimrl.evaluate`, or move the class to a file and name it `path/to/file.py:"
             f"{class_name}`."
         )
-    if class_name not in vars(module):
-        own = module.__name__
-        classes = [name for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == own]
-        raise UserError(f"environment `{env_id}`: {module_name} has no `{class_name}`.{nearest(class_name, classes)}")
-    return vars(module)[class_name]
+    return load_named(env_id, "environment", {}, inspect.isclass)
 
 
 def _module_by_name(name: str, what: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 from slimrl.environments.find import tasks_of
 from slimrl.errors import UserError
+from slimrl.io.loop_thread import gather_all
 from slimrl.io.rows import draw
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
 from slimrl.rollout.loop import run_episodes
@@ -116,12 +117,9 @@ def play_tasks(
         on_done(rollout)
         return rollout
 
-    async def play_all() -> list[Rollout]:
-        return list(await asyncio.gather(*map(play, tasks)))
-
     for taskset in {id(asked.taskset): asked.taskset for asked in tasks}.values():
         taskset.begin_step(f"eval/{sampling.seed}")
-    return run_episodes(play_all())
+    return run_episodes(gather_all(*map(play, tasks)))
 
 
 def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:

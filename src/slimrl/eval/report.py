@@ -1,12 +1,14 @@
-"""Tables of an evaluation, for the terminal and as Markdown. This module computes nothing."""
+"""Tables of evaluations, for the terminal and as Markdown."""
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from slimrl.eval.compare import REWARD, Pair
+from slimrl.eval.compare import REWARD, Pair, compare_saved
 from slimrl.eval.evaluate import Evaluation, reward_by_environment
 from slimrl.eval.failures import FailureKind
-from slimrl.monitor.tables import Cells
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.tables import Cells, for_terminal
 from slimrl.stats import Estimate
 
 # The most important scores are first; the rest follows by name.
@@ -45,6 +47,14 @@ def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
         numbers = (f"{pair.first:.3f}", f"{pair.second:.3f}", f"{pair.difference.mean:+.3f}", pair.difference.interval)
         rows.append((pair.score, *numbers, str(pair.wins), str(pair.losses), f"{pair.p:.2g}"))
     return Cells(f"{first} against {second}, {pairs[0].difference.num} tasks one by one", tuple(rows))
+
+
+def show_comparison(first: Path, second: Path) -> None:
+    """Show the differences of the first saved evaluation from the second, for each mode of decoding."""
+    console = RunConsole()
+    for mode, pairs in compare_saved(first, second):
+        console.note(mode, style="bold")
+        console.show(for_terminal(pairs_table(str(first), str(second), pairs), console.is_live))
 
 
 def failures_table(kinds: Mapping[str, Sequence[FailureKind]]) -> Cells | None:

@@ -1,8 +1,9 @@
 """The client for an engine in the same process.
 
 It steps the engine while any request is open, and lets other tasks run between steps. So tool calls overlap with
-decoding, and no threads compete for the cores. By default it runs in the caller's asyncio loop. With its own thread, it
-accepts requests from several loops, and can be paused between two steps while the trainer runs.
+decoding, and no threads compete for the cores. By default it runs in the caller's asyncio loop. With `LoopTasks` it
+runs in the process's loop: it accepts requests from several loops, and can be paused between two steps while the
+trainer runs.
 """
 
 import asyncio
@@ -11,20 +12,21 @@ from collections.abc import Callable
 from slimrl.inference.client import Completion
 from slimrl.inference.engine import Engine
 from slimrl.inference.scheduler import Request
-from slimrl.io.loop_thread import LoopThread
+from slimrl.io.loop_thread import LoopTasks
 from slimrl.types import SamplingParams
 
 LULL_S = 0.05  # seconds without an open request after which no further one is expected
 LOOK_S = 0.005
+TURNS = 4  # turns of the process's loop between two steps
 
 
 class LocalClient:
     """A client of the given engine. `decode` turns token ids into text; it is only used to find stop strings."""
 
-    def __init__(self, engine: Engine, decode: Callable[[list[int]], str], thread: LoopThread | None = None) -> None:
+    def __init__(self, engine: Engine, decode: Callable[[list[int]], str], tasks: LoopTasks | None = None) -> None:
         self._engine = engine
         self._decode = decode
-        self._thread = thread
+        self._tasks = tasks
         self._open: dict[int, asyncio.Future[Completion]] = {}
         self._driver: asyncio.Task[None] | None = None
         self._may_step = asyncio.Event()
@@ -38,18 +40,18 @@ class LocalClient:
     def resume(self) -> None:
         """Continue sampling after a `pause`."""
         self._sampled_before = self._engine.counters.sampled
-        if self._thread:
-            self._thread.wait(self._set_gate(True))
+        if self._tasks:
+            self._tasks.wait(self._set_gate(True))
 
     def sample_on(self, num_tokens: int) -> None:
         """Wait until no request is open, or until `num_tokens` tokens have been sampled since `resume`."""
-        if self._thread:
-            self._thread.wait(self._sample_on(num_tokens))
+        if self._tasks:
+            self._tasks.wait(self._sample_on(num_tokens))
 
     def pause(self) -> None:
         """Stop stepping. Open requests keep their slots, and continue after `resume`."""
-        if self._thread:
-            self._thread.wait(self._set_gate(False))
+        if self._tasks:
+            self._tasks.wait(self._set_gate(False))
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Sample until a stop token, a stop string, `max_tokens` or the end of the context.
@@ -57,7 +59,7 @@ class LocalClient:
         Cancelling the task frees the slot. An exception of the engine is raised in every open call.
         """
         work = self._sample(prompt, params)
-        return await (self._thread.run(work) if self._thread else work)
+        return await (self._tasks.run(work) if self._tasks else work)
 
     async def _sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         sequence = self._engine.submit(prompt, params, self._stop_check(params.stop))
@@ -66,8 +68,6 @@ class LocalClient:
         # One driver task steps the engine for all open requests; it stops when the engine is idle.
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
-            # A Ctrl-C within a step stops its loop. Nobody awaits the driver, so asyncio would log the exception.
-            self._driver.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             return await future
         finally:
@@ -81,7 +81,10 @@ class LocalClient:
                 await self._may_step.wait()
                 for sequence in self._engine.step():
                     self._resolve(sequence)
-                await asyncio.sleep(0)  # other tasks run: environments answer, new requests arrive
+                # Other tasks run: environments answer, new requests arrive. A request to a judge takes several turns of
+                # the process's loop, and must not wait for a step in each.
+                for _ in range(TURNS if self._tasks else 1):
+                    await asyncio.sleep(0)
         except Exception as error:
             # The engine is broken for all requests: each must fail, or its caller would wait forever.
             for future in self._open.values():

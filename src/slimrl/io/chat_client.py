@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.http import PASSING, HttpClient, HttpError, Limits, Peer, ask_again
+from slimrl.io.loop_thread import LoopTasks
 from slimrl.io.secrets import check_address, read_api_key
 from slimrl.io.urls import is_http_url, is_variable_name
 from slimrl.types import Message
@@ -99,13 +100,15 @@ class Reply:
 
 
 class ChatClient:
-    """The connections to a chat server, and its failures in a row. All calls must be from one event loop."""
+    """The connections to a chat server, which live in the process's loop, and its failures in a row. `ask` may be
+    awaited from any event loop; what it calls runs in the process's loop."""
 
     def __init__(self, server: ChatServer) -> None:
         self._server = server
         self._url = f"{server.base_url.rstrip('/')}/chat/completions"
         self._peer = Peer(server.who, server.base_url, read_api_key(server.api_key_variable))
         self._client = HttpClient(self._peer, server.num_concurrent, MAX_REPLY_BYTES)
+        self._tasks = LoopTasks(self._client.aclose)
         self._awake, self._waking = not server.sleeps, asyncio.Lock()
         self._failures: list[str] = []  # since the last usable reply
         self._replied_at = -math.inf  # by the clock of the event loop
@@ -115,6 +118,9 @@ class ChatClient:
 
         Raise RolloutError if no try is left, UserError after too many such failures in a row.
         """
+        return await self._tasks.run(self._ask(attempt))
+
+    async def _ask(self, attempt: Callable[[Sequence[HttpError]], Awaitable[T]]) -> T:
         self._stop_after_many_failures()
         server, clock = self._server, asyncio.get_running_loop().time
         began = clock()
@@ -137,7 +143,7 @@ class ChatClient:
         return usable
 
     async def reply(self, body: Mapping[str, Any]) -> Reply:
-        """Return a chat completion for the request, in one try. Raise HttpError on failure."""
+        """Return a chat completion for the request, in one try of `ask`. Raise HttpError on failure."""
         await self._wake_up()
         whole = await self._client.send("POST", self._url, body)
         try:
@@ -157,29 +163,30 @@ class ChatClient:
         """Return the error of an unusable reply; another reply may be requested."""
         return HttpError(self._peer, self._url, said, kind, status=200)
 
-    async def check(self, body: Mapping[str, Any]) -> None:
+    def check(self, body: Mapping[str, Any]) -> None:
         """Send a request before the run starts. Raise UserError without a reply within `timeout_s`. Wait for a server
         that reports to be busy because it loads its model."""
         server = self._server
         try:
-            await ask_again(self._peer, lambda _: self.reply(body), Limits(server.timeout_s, patience_s=0.0))
+            limits = Limits(server.timeout_s, patience_s=0.0)
+            self._tasks.wait(ask_again(self._peer, lambda _: self.reply(body), limits))
         except HttpError as error:
             raise UserError(
                 f"the {server.who} {server.model} at {server.base_url} cannot be asked: {server.who}_{error.kind}: "
                 f"it {error.said}. {server.advice}; a key goes into the variable {server.api_key_variable}."
             ) from error
 
-    async def offload(self) -> None:
-        """Ask the server to free its memory. Raise UserError if it refuses; an unreachable server is ignored, because
-        the next request will report it."""
+    def offload(self) -> None:
+        """With `sleeps`, ask the server to free its memory until the next request. Raise UserError if it refuses; an
+        unreachable server is ignored, because the next request will report it."""
         if self._server.sleeps and self._awake:
             self._awake = False
             with suppress(HttpError):
-                await self._switch("sleep?level=1")
+                self._tasks.wait(self._switch("sleep?level=1"))
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
+    def close(self) -> None:
+        """Cancel open requests, and close the connections."""
+        self._tasks.close()
 
     async def _wake_up(self) -> None:
         if self._awake:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from slimrl.errors import UserError, visible
-from slimrl.io.loop_thread import run_in_thread
+from slimrl.io.loop_thread import PROCESS_LOOP
 from slimrl.io.secrets import check_address, redact_key
 from slimrl.io.urls import is_this_machine
 
@@ -198,7 +198,7 @@ def ask_once(peer: Peer, url: str, timeout_s: float, method: str = "GET") -> Any
             limits = Limits(timeout_s, patience_s=0.0)
             return await ask_again(peer, lambda _: client.send(method, url), limits)
 
-    return run_in_thread("http", ask())
+    return PROCESS_LOOP.wait(ask())
 
 
 def is_healthy(base_url: str, timeout_s: float) -> bool:

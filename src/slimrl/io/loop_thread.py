@@ -1,49 +1,85 @@
-"""An event loop in a separate thread, for connections that outlive a step. Independent of the code in it.
+"""The event loops of a process, each in a daemon thread. Independent of the code in them.
 
-Every step of a run has a new event loop, and a connection works only in the loop in which it was opened.
+There are two. `PROCESS_LOOP` runs slimrl's own work: connections to servers, and sampling beside training. The other
+one (`rollout/loop.py`) runs episodes, because an environment's code may hold its thread, which must stop neither the
+sampler nor the transfer of weights. A loop starts when it is first used, and ends with the process.
 """
 
 import asyncio
+import atexit
 import threading
+import traceback
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-CLOSE_S = 2.0
+CLOSE_S = 2.0  # seconds for cancelled work to clean up
+CHECK_S = 1.0  # seconds between two checks during a wait
 _running: set[threading.Thread] = set()  # threads of `start_in_daemon`
 
 
 class LoopThread:
-    """A thread that runs coroutines for other threads, until `close` or until the object is garbage.
-
-    It is a daemon, so it never delays the end of the program.
-    """
+    """An event loop that runs coroutines for other threads. Its thread is a daemon and never delays the program's
+    end."""
 
     def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
-        self._loop = new_loop()
-        self._thread = thread = threading.Thread(target=_serve, args=(self._loop,), name=name, daemon=True)
-        thread.start()
-        # A loop holds its tasks weakly: without this list they could be collected before they have run.
-        self._closers: list[Future[None]] = []
-        # `finalize` must not refer to `self`, or the object could never become garbage.
-        self._end = weakref.finalize(self, _end, self._loop, thread, self._closers)
-
-    @property
-    def is_alive(self) -> bool:
-        """True while the thread runs."""
-        return self._thread.is_alive()
+        self._name, self._new_loop = name, new_loop
+        self._starting = threading.RLock()  # the collection of garbage may start work at any time
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     @property
     def ident(self) -> int:
-        """The number of the thread, as returned by `threading.get_ident` there."""
-        assert self._thread.ident is not None
-        return self._thread.ident
+        """The number of the thread, as returned by `threading.get_ident` there; 0 before it starts."""
+        return (self._thread and self._thread.ident) or 0
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Start `work` and return its future result. Cancelling the future cancels the work."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._starting:
+            if self._loop is None:
+                self._loop = self._new_loop()
+                self._thread = threading.Thread(target=_serve, args=(self._loop,), name=self._name, daemon=True)
+                self._thread.start()
+                atexit.register(_end, self._loop, self._thread)
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def wait(self, work: Coroutine[Any, Any, T], check: Callable[[], None] = lambda: None) -> T:
+        """Return the result of `work`, for a synchronous caller. Ctrl-C cancels it. `check` is called every `CHECK_S`
+        seconds, and may raise an exception that ends the wait."""
+        assert threading.current_thread() is not self._thread, "the loop cannot wait for itself"
+        ended = threading.Event()
+        future = self.start(_note_end(work, ended))
+        try:
+            while not wait_for([future], CHECK_S).done:
+                check()
+            return future.result()
+        except BaseException:
+            future.cancel()
+            if not ended.wait(CLOSE_S):  # its thread is held: the next call, as in a notebook, gets another one
+                self._loop = None
+            raise
+
+
+PROCESS_LOOP = LoopThread("slimrl")
+
+
+class LoopTasks:
+    """The tasks of one part of slimrl in a loop of the process. They end together, by `close` or when the object is
+    garbage; then the part's connections are closed."""
+
+    def __init__(self, *connections: Callable[[], Awaitable[None]], loop: LoopThread = PROCESS_LOOP) -> None:
+        self._loop = loop
+        self._tasks: set[asyncio.Task[Any]] = set()
+        # `finalize` must not refer to `self`, or the object could never become garbage.
+        self._end = weakref.finalize(self, _end_tasks, loop, self._tasks, connections)
+        self._end.atexit = False
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Start `work` and return its future result. Cancelling the future cancels the work."""
+        return self._loop.start(self._track(work))
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of `work`, awaited from any event loop. The work is cancelled if the caller is."""
@@ -51,82 +87,42 @@ class LoopThread:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of `work`, for a synchronous caller."""
-        future = self.start(work)
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # stops the work if the wait was interrupted; does nothing if it is done
-
-    def keep(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Call `close` in the thread when it ends."""
-        self._closers.append(asyncio.run_coroutine_threadsafe(_close_at_end(close), self._loop))
+        return self._loop.wait(self._track(work))
 
     def close(self) -> None:
-        """Cancel the running work, and end the thread. A second call does nothing."""
-        self._end()
+        """Cancel the tasks, close the part's connections, and wait a little. A second call does nothing."""
+        if closing := self._end():
+            wait_for([closing], 2 * CLOSE_S)
+
+    async def _track(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.current_task()
+        assert task
+        self._tasks.add(task)
+        try:
+            return await work
+        finally:
+            self._tasks.discard(task)
 
 
-def is_in_loop() -> bool:
-    """Return True if an event loop runs in this thread, as in a notebook: asyncio refuses a second one there."""
+async def gather_all(*works: Awaitable[T]) -> list[T]:
+    """Return the results of all. If one raises an exception, cancel the others, wait for their end, and raise it."""
+    tasks = [asyncio.ensure_future(work) for work in works]
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def run_in_thread(
-    name: str,
-    work: Coroutine[Any, Any, T],
-    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
-) -> T:
-    """Run a coroutine in a separate thread, and wait for its result. Ctrl-C cancels it."""
-    thread = LoopThread(name, new_loop)
-    try:
-        return thread.wait(work)
-    finally:
-        thread.close()
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 def call_outside_loop(call: Callable[[], T]) -> T:
-    """Call code that may run its own event loop; in another thread if one already runs in this thread."""
-    return start_in_daemon(call, "outside loop").result() if is_in_loop() else call()
-
-
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is stopped: the whole life of the thread."""
+    """Call code that may run its own event loop; in another thread if one already runs here, as in a notebook."""
     try:
-        loop.run_forever()
-    finally:
-        loop.close()
-
-
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, closers: list[Future[None]]) -> None:
-    """Cancel all work in the loop, and wait a little for the thread to end."""
-    if not thread.is_alive():  # its loop takes no more work
-        return
-    asyncio.run_coroutine_threadsafe(_cancel_all(), loop)
-    # The last reference may be dropped inside the thread, which cannot join itself.
-    if threading.current_thread() is not thread:
-        thread.join(CLOSE_S)
-        closers.clear()
-
-
-async def _close_at_end(close: Callable[[], Awaitable[None]]) -> None:
-    """Wait for cancellation, then call `close` in the loop in which the connection was opened."""
-    try:
-        await asyncio.Event().wait()
-    finally:
-        await close()
-
-
-async def _cancel_all() -> None:
-    """Cancel every other task of the loop, wait for them, and stop the loop."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    asyncio.get_running_loop().stop()
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call()
+    return start_in_daemon(call, "outside loop").result()
 
 
 def start_in_daemon(call: Callable[[], T], name: str) -> "Future[T]":
@@ -155,3 +151,52 @@ async def call_in_daemon(call: Callable[[], T], name: str) -> T:
 def has_blocked_calls() -> bool:
     """Return True if a call has not returned yet. A normal exit would end its thread, and PyTorch aborts on that."""
     return bool(_running)
+
+
+async def _note_end(work: Coroutine[Any, Any, T], ended: threading.Event) -> T:
+    try:
+        return await work
+    finally:
+        ended.set()
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait `CLOSE_S` seconds for their end."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=CLOSE_S)
+
+
+def _end_tasks(
+    loop: LoopThread, tasks: set[asyncio.Task[Any]], connections: Sequence[Callable[[], Awaitable[None]]]
+) -> "Future[None] | None":
+    """Start to cancel the tasks and then to close the connections."""
+
+    async def end() -> None:
+        await _cancel(tasks)
+        for close in connections:
+            await close()
+
+    return loop.start(end()) if loop.ident else None  # without a loop there was neither
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop until the process ends: the whole life of the thread."""
+    while not loop.is_closed():
+        try:
+            loop.run_forever()
+            loop.close()
+        except (SystemExit, KeyboardInterrupt):  # from a task or callback that an environment left behind
+            traceback.print_exc()
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """Cancel all work in the loop, and wait a little for the thread to end."""
+
+    async def end() -> None:
+        await _cancel(asyncio.all_tasks() - {asyncio.current_task()})
+        asyncio.get_running_loop().stop()
+
+    asyncio.run_coroutine_threadsafe(end(), loop)
+    thread.join(CLOSE_S)

@@ -14,15 +14,13 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root
-from slimrl.io.chat_client import ChatClient, Reply
+from slimrl.io.chat_client import ChatClient, ChatServer, Reply
 from slimrl.io.http import HttpError
-from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings
-from slimrl.judges.server import JudgeServer
 from slimrl.judges.untagged import without_tags
 from slimrl.judges.verdict_cache import VerdictCache
 from slimrl.judges.word_match import MIN_F1, matches
@@ -100,6 +98,23 @@ class MatchJudge:
         """No-op: it uses no device memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class JudgeServer(ChatServer):
+    """The server of a judge. Its fields, inherited from `ChatServer`, are the settings of an environment's `judge`.
+
+    `timeout_s` is the limit for a verdict with all its tries, and `max_tokens` leaves room for models that think first.
+    """
+
+    who: ClassVar[str] = "judge"
+    gives: ClassVar[str] = "verdict"
+    advice: ClassVar[str] = (
+        "Start it (`uv run python scripts/run_llamacpp.py` or `scripts/run_vllm.py`, `ollama serve`), or mend the "
+        "settings of `judge` (`slimrl judge calibrate` tries it out)"
+    )
+
+    api_key_variable: str = "JUDGE_API_KEY"
+
+
 def read_judge(settings: Mapping[str, Any]) -> "MatchJudge | JudgeServer":
     """Return the judge that a config's `judge` describes: with a `base_url` and a `model` a server, not yet asked, with
     the fields of `JudgeServer`; otherwise the comparison of words, with the fields of `MatchJudge`. Raise UserError for
@@ -127,19 +142,19 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
 
 
 class LLMJudge:
-    """A judge that asks a server, greedily, for verdicts that are not in the cache.
+    """A judge that asks a server, greedily, for verdicts that are not in the cache. `offload` and `close` are those of
+    its `ChatClient`.
 
-    All work is in the event loop of a separate thread. Simultaneous equal requests are sent once. If the first reply is
+    Simultaneous equal requests are sent once. If the first reply is
     not a verdict, the next replies are constrained to be one, if the server supports it.
     """
 
     def __init__(self, server: JudgeServer, cache: Path | None) -> None:
         self._server = server
         self._chat = ChatClient(server)
+        self.offload, self.close = self._chat.offload, self._chat.close
         self._cache = VerdictCache(cache)
-        self._thread = LoopThread("judge")
         self._constrains = True  # until the server refuses it
-        self._thread.keep(self._chat.close)
         # A lock per open request, by its key; it is dropped with the last request that holds it.
         self._asking: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
@@ -157,7 +172,7 @@ class LLMJudge:
             references="\n".join(map(without_tags, references)),
             response=without_tags(response),
         )
-        verdict = await self._thread.run(self._judge(self._body(prompt)))
+        verdict = await self._judge(self._body(prompt))
         # The second opinion costs no request, and exposes a judge that always answers yes (monitor/health/rewards.py).
         disagrees = verdict.correct != matches(response, references, question)
         second = {"judge_yes": float(verdict.correct), "judge_disagrees": float(disagrees)}
@@ -165,15 +180,7 @@ class LLMJudge:
 
     def check(self) -> None:
         """Raise UserError if the server cannot be used: unreachable, without the model, or in need of a key."""
-        self._thread.wait(self._chat.check({**self._body("Reply with one word: yes"), **GREEDY}))
-
-    def offload(self) -> None:
-        """With `sleeps`, ask the server to free its memory until the next request. Raise UserError if it cannot."""
-        self._thread.wait(self._chat.offload())
-
-    def close(self) -> None:
-        """Cancel open requests, and close the connections."""
-        self._thread.close()
+        self._chat.check({**self._body("Reply with one word: yes"), **GREEDY})
 
     async def _judge(self, body: dict[str, Any]) -> Verdict:
         began, key = time.perf_counter(), self._key(body)

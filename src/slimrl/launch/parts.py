@@ -24,7 +24,7 @@ from slimrl.eval.baselines import make_script_policy
 from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
-from slimrl.io.loop_thread import LoopThread
+from slimrl.io.loop_thread import LoopTasks
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.health import best_weights
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
@@ -91,8 +91,8 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
     limits = episode_limits(config.orchestrator, config.seq_len)
     engine = make_engine(policy.module, policy.chat, config.inference, limits)
-    # If episodes continue while the trainer trains, they have a thread, and so has the engine, which then can pause.
-    client = LocalClient(engine, policy.chat.text, LoopThread("sampler") if config.async_level else None)
+    # If episodes continue while the trainer trains, the engine runs in the process's loop, where it can be paused.
+    client = LocalClient(engine, policy.chat.text, LoopTasks() if config.async_level else None)
     context = RolloutContext(client, policy.chat, limits, concurrent_episodes(config))
     held_out = make_held_out(config, tasksets, context, output_dir, console)
     return Parts(config, output_dir, policy, console, ALONE, engine, client, context, tasksets, held_out)

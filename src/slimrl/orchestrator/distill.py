@@ -23,6 +23,7 @@ from typing import Protocol
 
 from slimrl.config.loss import ResolvedLoss
 from slimrl.errors import RolloutError, UserError
+from slimrl.io.loop_thread import gather_all
 from slimrl.orchestrator.curriculum import Draw
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, read_opening
 from slimrl.rollout.loop import run_episodes
@@ -71,10 +72,7 @@ class Distillation:
                 except RolloutError as error:
                     return error
 
-        async def read_all() -> list[Opening | RolloutError]:
-            return list(await asyncio.gather(*map(read, draws)))
-
-        return run_episodes(read_all())
+        return run_episodes(gather_all(*map(read, draws)))
 
     def check_readable(self, rollout: Rollout, opening: Opening | RolloutError) -> Rollout:
         """Return the rollout, marked as failed if the teacher cannot read it."""

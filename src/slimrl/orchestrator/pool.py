@@ -1,26 +1,23 @@
 """The groups of episodes in flight, and the finished groups that no batch has used yet.
 
-At level 0 groups are played in rounds: the caller of `take` plays all of them until they finish. At a level above 0
-they are played in a thread of their own, also while the trainer trains. This thread only plays. The thread that calls
-the pool's methods issues groups, drops them and records their results.
+At level 0 groups are played in rounds: `take` starts all of them together, and waits until they finish. Above level 0
+each starts when it is issued, and is played also while the trainer trains. The loop of episodes only plays. The thread
+that calls the pool's methods issues groups, drops them and records their results.
 """
 
-import asyncio
 import queue
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from slimrl.errors import UserError
-from slimrl.io.loop_thread import LoopThread
+from slimrl.io.loop_thread import CHECK_S, LoopTasks, gather_all
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext
-from slimrl.rollout.held import HELD_S, describe_held, hold_s
-from slimrl.rollout.loop import EpisodeLoop, run_episodes
+from slimrl.rollout.held import HELD_S, HeldWatch
+from slimrl.rollout.loop import EPISODES, run_episodes
 from slimrl.rollout.places import Places, run_groups
 from slimrl.types import Rollout
 
 Games = list[list[EpisodeSpec]]
-ALIVE_S = 1.0  # seconds between two checks that the thread is alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class PlayedGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Flight:
-    """A group in flight. `playing` is None if the pool has no thread; the next round then plays it."""
+    """A group in flight. `playing` is None at level 0, where the next round plays it."""
 
     position: int
     version: int
@@ -48,7 +45,7 @@ class Pool:
 
     def __init__(self, context: RolloutContext, level: int, most: int) -> None:
         self._context = context
-        self._thread = LoopThread("episodes", EpisodeLoop) if level else None
+        self._tasks = LoopTasks(loop=EPISODES) if level else None
         self._places = Places(context.num_concurrent, most)
         self._in_flight: dict[int, _Flight] = {}
         self._arrived: queue.SimpleQueue[_Flight] = queue.SimpleQueue()
@@ -66,7 +63,7 @@ class Pool:
 
     def issue(self, position: int, games: Games) -> None:
         """Start a group."""
-        playing = self._thread.start(self._play(games)) if self._thread else None
+        playing = self._tasks.start(self._play(games)) if self._tasks else None
         flight = _Flight(position, self._context.client.version, games, playing)
         self._in_flight[position] = flight
         if playing:
@@ -99,31 +96,26 @@ class Pool:
         return taken
 
     def close(self) -> None:
-        """Cancel the groups in flight, and stop the thread."""
+        """Cancel the groups in flight."""
         self._in_flight.clear()
-        if self._thread:
-            self._thread.close()
+        if self._tasks:
+            self._tasks.close()
 
     async def _play(self, games: Games) -> list[list[Rollout]]:
-        return list(await asyncio.gather(*(self._places.play(game, self._context) for game in games)))
+        return await gather_all(*(self._places.play(game, self._context) for game in games))
 
     def _wait(self) -> None:
         """Wait until a group has finished, at level 0 until all have. Raise the error of a failed group."""
         assert self._in_flight, "nothing is in flight that could finish"
-        if not self._thread:
+        if not self._tasks:
             self._play_round()
             return None
+        check = HeldWatch(EPISODES, max(HELD_S, 2 * self._context.limits.timeout_s))
         while True:
             try:
-                return self._file(self._arrived.get(timeout=ALIVE_S))
+                return self._file(self._arrived.get(timeout=CHECK_S))
             except queue.Empty:
-                assert self._thread.is_alive, "the thread of the episodes has ended"
-                self._check_not_held(self._thread.ident)
-
-    def _check_not_held(self, thread: int) -> None:
-        """Raise UserError if an environment blocks the thread of the episodes, where nothing can interrupt it."""
-        if (seconds := hold_s(thread)) > max(HELD_S, 2 * self._context.limits.timeout_s):
-            raise UserError(f"{describe_held(thread, seconds)}, and continue with `--resume`.")
+                check()
 
     def _play_round(self) -> None:
         flights = list(self._in_flight.values())

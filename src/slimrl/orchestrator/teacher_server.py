@@ -7,14 +7,13 @@ compared or tokenised.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from typing import Any
 
 from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion, FinishReason
 from slimrl.io.http import HttpClient, HttpError, Limits, Peer, ask_again
-from slimrl.io.loop_thread import run_in_thread
+from slimrl.io.loop_thread import LoopTasks, gather_all
 from slimrl.io.secrets import read_api_key
 from slimrl.types import Sample, SamplingParams
 
@@ -36,6 +35,8 @@ class ServerTeacher:
         self._url = f"{config.base_url.rstrip('/')}/completions"
         self._peer = Peer("teacher", config.base_url, read_api_key(config.api_key_variable), AGAIN)
         self._limits = Limits(config.timeout_s, "teacher.timeout_s")
+        self._client = HttpClient(self._peer, config.num_concurrent)
+        self._tasks = LoopTasks(self._client.aclose)
 
     @property
     def num_concurrent(self) -> int:
@@ -44,22 +45,18 @@ class ServerTeacher:
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
         """Return the log-probabilities; see `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
-        return run_in_thread("teacher", self._score_all(samples))
+        slots = asyncio.Semaphore(self._config.num_concurrent)  # the wait for one does not count as the server's time
 
-    async def _score_all(self, samples: Sequence[Sample]) -> list[list[float]]:
-        slots = asyncio.Semaphore(self._config.num_concurrent)
-        async with aclosing(self._client()) as client:
+        async def score(sample: Sample) -> list[float]:
+            async with slots:
+                return await self._score(sample)
 
-            async def score(sample: Sample) -> list[float]:
-                async with slots:
-                    return await self._score(client, sample)
-
-            return list(await asyncio.gather(*map(score, samples)))
+        return self._tasks.wait(gather_all(*map(score, samples)))
 
     def check_vocabulary(self, texts: Mapping[int, str]) -> None:
         """Raise UserError if the server's texts of these token ids differ: it would score other words. A server that
         reports only ids cannot be checked."""
-        names = run_in_thread("teacher", self._names(list(texts)))
+        names = self._tasks.wait(self._names(list(texts)))
         named = [(name, text) for name, text in zip(names, texts.values(), strict=True) if not name.startswith(ID)]
         other = [f"{name!r} for {text!r}" for name, text in named if _word(name) != _word(text)]
         # Equal vocabularies may differ in a few texts, because servers display tokens in their own ways.
@@ -70,18 +67,13 @@ class ServerTeacher:
             )
 
     async def _names(self, token_ids: list[int]) -> list[str]:
-        async with aclosing(self._client()) as client:
-            reply = await self._ask(client, self._echo(token_ids, as_ids=False), len(token_ids))
+        reply = await self._ask(self._echo(token_ids, as_ids=False), len(token_ids))
         self._logprobs(reply, token_ids)
         return list(map(str, reply["choices"][0]["logprobs"]["tokens"][: len(token_ids)]))
 
-    def _client(self) -> HttpClient:
-        """Return a new client. Connections belong to the event loop that opened them, so none is kept."""
-        return HttpClient(self._peer, self._config.num_concurrent)
-
-    async def _score(self, client: HttpClient, sample: Sample) -> list[float]:
+    async def _score(self, sample: Sample) -> list[float]:
         token_ids = list(sample.token_ids_T)
-        reply = await self._ask(client, self._echo(token_ids, as_ids=True), len(token_ids))
+        reply = await self._ask(self._echo(token_ids, as_ids=True), len(token_ids))
         logprobs = self._logprobs(reply, token_ids)
         return [logprobs[t] for t, trained in enumerate(sample.loss_mask_T) if trained]
 
@@ -110,8 +102,7 @@ class ServerTeacher:
             "include_stop_str_in_output": True,
             "return_token_ids": True,
         }
-        async with aclosing(self._client()) as client:
-            reply = await self._ask(client, body, len(prompt))
+        reply = await self._tasks.run(self._ask(body, len(prompt)))
         try:
             choice = reply["choices"][0]
             token_ids, reason = tuple(map(int, choice["token_ids"])), choice["finish_reason"]
@@ -125,10 +116,10 @@ class ServerTeacher:
         finish: FinishReason = "length" if reason == "length" else "stop"
         return Completion(token_ids, (0.0,) * len(token_ids), (0,) * len(token_ids), finish)
 
-    async def _ask(self, client: HttpClient, body: dict[str, Any], length: int) -> Any:
+    async def _ask(self, body: dict[str, Any], length: int) -> Any:
         """Send a request and return its reply. While the server is down or busy, retry until the time limit."""
         try:
-            return await ask_again(self._peer, lambda _: client.send("POST", self._url, body), self._limits)
+            return await ask_again(self._peer, lambda _: self._client.send("POST", self._url, body), self._limits)
         except HttpError as error:
             key = f"Set the variable {self._config.api_key_variable}. "
             hint = {

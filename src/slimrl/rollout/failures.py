@@ -24,8 +24,9 @@ def convert_errors(source: str) -> Iterator[None]:
     """Convert every exception raised in the block to a RolloutError, counted as `drop/<source>_error`."""
     try:
         yield
-    # Ctrl-C, cancellation and the closing of a coroutine are external. An environment's `exit()` fails its episode.
-    except (RolloutError, UserError, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
+    # Cancellation and the closing of a coroutine are external. An environment's `exit()` fails its episode; so does its
+    # KeyboardInterrupt, because Ctrl-C reaches only the main thread.
+    except (RolloutError, UserError, asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:
         raise RolloutError(f"{source}_error", f"{describe(error)}{_place(error)}") from error

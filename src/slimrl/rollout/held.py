@@ -1,5 +1,6 @@
 """Watches environments that hold their episodes' thread, which cannot be interrupted: for how long, and where."""
 
+import math
 import sys
 import sysconfig
 import threading
@@ -8,6 +9,9 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl.io.loop_thread import LoopThread
 
 HELD_S = 30.0  # seconds before an environment that holds the thread is reported
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -47,33 +51,31 @@ def hold_s(thread: int) -> float:
     return time.monotonic() - entered if entered else 0.0
 
 
-@contextmanager
-def report_held(thread: int) -> Iterator[None]:
-    """While the block runs, log the first environment that holds a thread for more than `HELD_S` seconds."""
-    is_over = threading.Event()
+class HeldWatch:
+    """A check for the caller that waits for episodes: it logs the first environment that holds their thread for more
+    than `HELD_S` seconds, and raises UserError if one holds it for more than `limit_s`."""
 
-    def watch() -> None:
-        while not is_over.wait(1.0):
-            if (seconds := hold_s(thread)) > HELD_S:
-                print(f"{describe_held(thread, seconds)}, or press Ctrl-C.", file=sys.stderr, flush=True)
-                return
+    def __init__(self, loop: LoopThread, limit_s: float = math.inf) -> None:
+        self._loop, self._limit_s, self._has_logged = loop, limit_s, False
 
-    watcher = threading.Thread(target=watch, name="held episodes", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        watcher.join()
+    def __call__(self) -> None:
+        seconds = hold_s(self._loop.ident)
+        if seconds <= HELD_S:
+            return
+        message = (
+            f"an environment has held the run for {seconds:.0f} s{_place(self._loop.ident)}: code in the run's own "
+            'process cannot be interrupted. Set `worker = "process"` in its [[orchestrator.env]], where that costs an '
+            "episode"
+        )
+        if seconds > self._limit_s:
+            raise UserError(f"{message}, and continue with `--resume`.")
+        if not self._has_logged:
+            self._has_logged = True
+            print(f"{message}, or press Ctrl-C.", file=sys.stderr, flush=True)
 
 
-def describe_held(thread: int, seconds: float) -> str:
-    """Return the message for an environment that holds a thread: for how long, where, and the remedy."""
-    place = place_in(traceback.extract_stack(sys._current_frames().get(thread)))
-    return (
-        f"an environment has held the run for {seconds:.0f} s{place}: code in the run's own process cannot be "
-        'interrupted. Set `worker = "process"` in its [[orchestrator.env]], where that costs an episode'
-    )
+def _place(thread: int) -> str:
+    return place_in(traceback.extract_stack(sys._current_frames().get(thread)))
 
 
 def place_in(stack: traceback.StackSummary) -> str:

@@ -8,16 +8,14 @@ may hang belongs in a worker process, which can be killed (`held.py` watches env
 """
 
 import asyncio
-import signal
-import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from selectors import BaseSelector
 from typing import Any, TypeVar
 
-from slimrl.io.loop_thread import is_in_loop, run_in_thread
-from slimrl.rollout.held import hold_s, hold_thread, report_held
+from slimrl.io.loop_thread import LoopThread
+from slimrl.rollout.held import HeldWatch, hold_thread
 
 T = TypeVar("T")
 
@@ -67,37 +65,10 @@ class EpisodeLoop(asyncio.SelectorEventLoop):
         return _Task if _episode.get() is None else asyncio.Task
 
 
+EPISODES = LoopThread("episodes", EpisodeLoop)
+
+
 def run_episodes(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in an `EpisodeLoop` and return its result. Ctrl-C cancels it and raises KeyboardInterrupt.
-
-    If this thread already runs a loop, as in a notebook, the episodes run in another thread.
-    """
-    if is_in_loop():
-        return run_in_thread("episodes", main, EpisodeLoop)
-    with asyncio.Runner(loop_factory=EpisodeLoop) as runner, report_held(threading.get_ident()):
-        loop, own = runner.get_loop(), copy_context()
-        task = loop.create_task(main)
-        was_interrupted = False
-
-        def interrupt(_signum: int, _frame: object) -> None:
-            nonlocal was_interrupted
-            # A cancellation would not reach environment code that never returns to the loop.
-            if was_interrupted or task.done() or hold_s(threading.get_ident()):
-                raise KeyboardInterrupt
-            was_interrupted = True
-            own.run(task.cancel)  # the signal may have arrived while an environment's code ran
-            loop.call_soon_threadsafe(lambda: None)  # wakes a loop that waits
-
-        handler = signal.getsignal(signal.SIGINT)
-        catches = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
-        if catches:
-            signal.signal(signal.SIGINT, interrupt)
-        try:
-            return loop.run_until_complete(task)
-        except asyncio.CancelledError:
-            if was_interrupted:
-                raise KeyboardInterrupt from None
-            raise
-        finally:
-            if catches:
-                signal.signal(signal.SIGINT, handler)
+    """Run a coroutine in the process's loop of episodes, and return its result. Ctrl-C cancels it and raises
+    KeyboardInterrupt, also if an environment holds the loop's thread."""
+    return EPISODES.wait(main, HeldWatch(EPISODES))

@@ -6,6 +6,7 @@ In self-play the episodes of a game wait for each other (`rollout/self_play.py`)
 import asyncio
 from collections.abc import Sequence
 
+from slimrl.io.loop_thread import gather_all
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
 from slimrl.types import Rollout
 
@@ -21,7 +22,6 @@ class Places:
     async def play(self, game: Sequence[EpisodeSpec], context: RolloutContext) -> list[Rollout]:
         """Start a game's episodes together and return their rollouts."""
         held = 0
-        playing: list[asyncio.Task[Rollout]] = []
 
         async def play(spec: EpisodeSpec) -> Rollout:
             nonlocal held
@@ -36,10 +36,8 @@ class Places:
                 for _ in game:
                     await self._free.acquire()
                     held += 1
-            playing = [asyncio.create_task(play(spec)) for spec in game]
-            return list(await asyncio.gather(*playing))
-        except asyncio.CancelledError:
-            await asyncio.gather(*playing, return_exceptions=True)  # some may still clean up and then free their place
+            return await gather_all(*map(play, game))
+        except BaseException:
             # Episodes that were cancelled before they started have not freed their places.
             for _ in range(held):
                 self._free.release()
@@ -49,4 +47,4 @@ class Places:
 async def run_groups(groups: Sequence[Sequence[EpisodeSpec]], context: RolloutContext) -> list[list[Rollout]]:
     """Play all games and return their rollouts in the same order."""
     places = Places(context.num_concurrent, max(map(len, groups), default=1))
-    return list(await asyncio.gather(*(places.play(game, context) for game in groups)))
+    return await gather_all(*(places.play(game, context) for game in groups))

@@ -39,16 +39,22 @@ class CallAttempt:
 
 
 class TypedTool:
-    """A tool whose parameters have types, as a JSON schema; a function without types accepts only texts.
+    """A tool whose parameters have types, as a JSON schema.
 
     `call` takes the arguments as keywords in `call(**arguments)`, and may be async. It raises ToolError with a text for
-    the policy.
+    the policy. A tool `of_texts` is a function without types: it accepts only texts.
     """
 
-    def __init__(self, name: str, description: str, schema: Mapping[str, Any], call: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        schema: Mapping[str, Any],
+        call: Callable[..., Any],
+        of_texts: bool = False,
+    ) -> None:
         self.__name__, self.__doc__ = name, description
-        self.schema = schema
-        self.call = call
+        self.schema, self.call, self.of_texts = schema, call, of_texts
 
     def __call__(self, **arguments: Any) -> Any:
         return self.call(**arguments)
@@ -58,6 +64,16 @@ class TypedTool:
         """The schema of each parameter, by its name."""
         found = self.schema.get("properties")
         return found if isinstance(found, Mapping) else {}
+
+
+def _typed(tool: Tool) -> TypedTool:
+    """Return the tool itself, or a function as a tool of texts."""
+    if isinstance(tool, TypedTool):
+        return tool
+    parameters = inspect.signature(tool).parameters
+    required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in parameters}, "required": required}
+    return TypedTool(tool.__name__, inspect.getdoc(tool) or "", schema, tool, of_texts=True)
 
 
 def tool_of(function: Callable[..., Any], where: str = "") -> TypedTool:
@@ -112,38 +128,11 @@ def arguments_of(
     parameter, and for an argument of a wrong type: anything but text, unless it is a TypedTool."""
     if name not in tools:
         raise ToolError(f"there is no tool `{name:.100}`.{nearest(name, tools)}")
-    tool = tools[name]
-    if isinstance(tool, TypedTool):
-        return _bind_typed(tool, positional, keywords)
-    try:
-        bound = inspect.signature(tool).bind(*positional, **keywords)
-    except TypeError as error:
-        raise ToolError(f"{name}: {error!s:.200}. It is called as {usage(tool)}.") from error
-    # The model wrote the call: numbers, lists and broken text pass `bind`, but tools accept only complete texts.
-    for parameter, value in bound.arguments.items():
-        if not isinstance(value, str):
-            raise ToolError(f"{name}: `{parameter}` must be text in quotes, not {value!r:.80}.")
-        if not is_writable(value):
-            raise ToolError(f"{name}: `{parameter}` has half of a surrogate pair, which is no text: {value!r:.80}.")
-    return dict(bound.arguments)
-
-
-def by_name(tool: Tool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of a call by name. Raise ToolError for too many, and for a duplicate."""
-    names = tool.parameters if isinstance(tool, TypedTool) else inspect.signature(tool).parameters
-    called = f"It is called as {usage(tool)}."
-    if len(positional) > len(names):
-        raise ToolError(f"{tool.__name__}: it takes {len(names)} arguments, not {len(positional)}. {called}")
-    placed = dict(zip(names, positional, strict=False))
-    if twice := [key for key in keywords if key in placed]:
-        raise ToolError(f"{tool.__name__}: `{twice[0]:.80}` is given twice. {called}")
-    return {**placed, **keywords}
-
-
-def _bind_typed(tool: TypedTool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    name, parameters = tool.__name__, tool.parameters
-    called = f"It is called as {usage(tool)}."
+    tool = _typed(tools[name])
+    parameters, called = tool.parameters, f"It is called as {usage(tool)}."
     named = by_name(tool, positional, keywords)
+    if tool.of_texts and (wrong := [key for key, value in named.items() if not isinstance(value, str)]):
+        raise ToolError(f"{name}: `{wrong[0]:.80}` must be text in quotes, not {named[wrong[0]]!r:.80}.")
     try:  # a Python literal may be a set, or have a number as a key
         arguments: dict[str, Any] = json.loads(json.dumps(named, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
@@ -155,9 +144,20 @@ def _bind_typed(tool: TypedTool, positional: Sequence[Any], keywords: Mapping[st
     if missing := [key for key in tool.schema.get("required", ()) if key not in arguments]:
         raise ToolError(f"{name}: `{missing[0]:.80}` is missing. {called}")
     for key, value in arguments.items():
-        if wrong := mistake_of(value, tool.parameters.get(key), tool.schema):
-            raise ToolError(f"{name}: `{key:.80}` {wrong}. {called}")
+        if mistake := mistake_of(value, parameters.get(key), tool.schema):
+            raise ToolError(f"{name}: `{key:.80}` {mistake}. {called}")
     return arguments
+
+
+def by_name(tool: Tool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all arguments of a call by name. Raise ToolError for too many, and for a duplicate."""
+    names, called = _typed(tool).parameters, f"It is called as {usage(tool)}."
+    if len(positional) > len(names):
+        raise ToolError(f"{tool.__name__}: it takes {len(names)} arguments, not {len(positional)}. {called}")
+    placed = dict(zip(names, positional, strict=False))
+    if twice := [key for key in keywords if key in placed]:
+        raise ToolError(f"{tool.__name__}: `{twice[0]:.80}` is given twice. {called}")
+    return {**placed, **keywords}
 
 
 def usage(tool: Tool) -> str:
@@ -166,14 +166,13 @@ def usage(tool: Tool) -> str:
     >>> usage(usage)
     'usage("tool")'
     """
-    if isinstance(tool, TypedTool):
-        required = tool.schema.get("required", ())
-        named = [
-            f"{name}{_type_of(kind)}{'' if name in required else ' = ...'}" for name, kind in tool.parameters.items()
-        ]
-        return f"{tool.__name__}({', '.join(named)})"
-    parameters = ", ".join(f'"{name}"' for name in inspect.signature(tool).parameters)
-    return f"{tool.__name__}({parameters})"
+    typed = _typed(tool)
+    if typed.of_texts:
+        texts = ", ".join(f'"{name}"' for name in typed.parameters)
+        return f"{tool.__name__}({texts})"
+    required = typed.schema.get("required", ())
+    named = [f"{name}{_type_of(kind)}{'' if name in required else ' = ...'}" for name, kind in typed.parameters.items()]
+    return f"{tool.__name__}({', '.join(named)})"
 
 
 def _type_of(schema: Any) -> str:
@@ -191,8 +190,7 @@ def example_call(tool: Tool) -> str:
     >>> example_call(TypedTool("add", "", {"properties": {"a": {"type": "integer"}}, "required": ["a"]}, dict))
     'add(1)'
     """
-    if not isinstance(tool, TypedTool):
-        return f'{tool.__name__}("words")'
+    tool = _typed(tool)
     required = [tool.parameters[name] for name in tool.schema.get("required", ()) if name in tool.parameters]
     values = [
         json.dumps(one["enum"][0]) if one.get("enum") else EXAMPLES.get(one.get("type"), '"words"') for one in required
@@ -212,23 +210,9 @@ def purpose(tool: Tool) -> str:
 
 def schema_of(tool: Tool) -> dict[str, Any]:
     """Return the tool's JSON schema for chat templates and OpenAI's API. The parameters of a function are strings."""
-    if isinstance(tool, TypedTool):
-        function = {"name": tool.__name__, "description": tool.__doc__ or "", "parameters": dict(tool.schema)}
-        return {"type": "function", "function": function}
-    parameters = inspect.signature(tool).parameters
-    required = [name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty]
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.__name__,
-            "description": inspect.getdoc(tool) or "",
-            "parameters": {
-                "type": "object",
-                "properties": {name: {"type": "string"} for name in parameters},
-                "required": required,
-            },
-        },
-    }
+    tool = _typed(tool)
+    function = {"name": tool.__name__, "description": tool.__doc__ or "", "parameters": dict(tool.schema)}
+    return {"type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,16 +222,8 @@ def python_call(tool: str, positional: Sequence[Any], keywords: Mapping[str, Any
 
 
 def _literal(value: Any) -> str:
-    return quote(value) if isinstance(value, str) else repr(value)
-
-
-def quote(text: str) -> str:
-    """Return the text as a Python literal on one line. It is JSON, whose strings Python reads as the same text.
-
-    >>> print(quote('say "x"'))
-    "say \\"x\\""
-    """
-    return json.dumps(text, ensure_ascii=False)
+    # A text is written as JSON, whose strings Python reads as the same text, on one line.
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 class ProgramFormat(Protocol):

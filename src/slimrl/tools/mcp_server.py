@@ -5,16 +5,18 @@ calls, the rollouts that wait for it fail, and it is restarted for the next call
 """
 
 import asyncio
+import json
 import os
 import shlex
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from slimrl.errors import RolloutError, UserError, describe, require
-from slimrl.io.loop_thread import LoopThread
+from slimrl.io.loop_thread import LoopTasks
 from slimrl.tools.base import ToolError, TypedTool
-from slimrl.tools.mcp_result import read_content
 
 START_S = 60.0  # seconds to start a server and list its tools
 MAX_RESULT_CHARS = 100_000  # the policy's limit in tokens is applied elsewhere
@@ -36,7 +38,7 @@ class McpSettings:
 
 
 class McpServer:
-    """A server, which is started by the first call of `tools`. Its connection lives in a separate thread."""
+    """A server, which is started by the first call of `tools`. Its connection lives in the process's loop."""
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
@@ -45,15 +47,15 @@ class McpServer:
         if missing := [name for name in settings.env if name not in os.environ]:
             raise UserError(f"the MCP server `{settings.mcp}` is to get the variable {missing[0]}, which is not set.")
         self._package = require("mcp", "mcp", "a tool of an MCP server")
-        self._thread = LoopThread("mcp")
-        self._connecting: asyncio.Task[Any] | None = None
-        self._holders: set[asyncio.Task[None]] = set()
+        self._tasks = LoopTasks()
+        self._ready: asyncio.Future[Any] | None = None  # the connected client
+        self._holder: Future[None] | None = None  # the task that keeps the connection open
 
     def tools(self) -> list[TypedTool]:
         """Return the server's tools. Raise UserError if it does not start, or lacks a wanted tool."""
         where = self._settings.mcp
         try:
-            found = self._thread.wait(asyncio.wait_for(self._list(), START_S))
+            found = self._tasks.wait(asyncio.wait_for(self._list(), START_S))
         except UserError:
             raise
         except Exception as error:
@@ -66,7 +68,7 @@ class McpServer:
 
     def close(self) -> None:
         """Close the connection, and end the server if it is a command."""
-        self._thread.close()
+        self._tasks.close()
 
     async def _list(self) -> list[TypedTool]:
         client, cursor, found = await self._client(), None, []
@@ -82,14 +84,13 @@ class McpServer:
 
     async def _call(self, tool: str, **arguments: Any) -> str:
         """Return the text of a tool's result, awaited from any event loop."""
-        return await self._thread.run(self._ask(tool, arguments))
+        return await self._tasks.run(self._ask(tool, arguments))
 
     async def _ask(self, tool: str, arguments: dict[str, Any]) -> str:
-        connecting = None
-        limit_s = START_S
+        ready, limit_s = None, START_S
         try:
             client = await asyncio.wait_for(self._client(), limit_s)
-            connecting, limit_s = self._connecting, self._settings.timeout_s
+            ready, limit_s = self._ready, self._settings.timeout_s
             result = await asyncio.wait_for(client.session.send_request(*self._request(tool, arguments)), limit_s)
         except TimeoutError:
             raise ToolError(f"{tool}: no answer in {limit_s:g} s.") from None
@@ -98,7 +99,7 @@ class McpServer:
         except Exception as error:
             if self._is_refusal(error):
                 raise ToolError(f"{tool}: {error!s:.2000}") from error
-            if self._connecting is connecting:  # else another call has already restarted the server
+            if self._ready is ready:  # else another call has already restarted the server
                 self._disconnect()
             raise RolloutError(
                 "tool_server_died", f"the MCP server of `{tool}` is gone: {describe(_cause(error))}"
@@ -123,22 +124,16 @@ class McpServer:
 
     def _disconnect(self) -> None:
         """Forget the connection and end its server, which may still run."""
-        self._connecting = None
-        for holder in self._holders:
-            holder.cancel()
+        self._ready = None
+        if self._holder:
+            self._holder.cancel()
 
     async def _client(self) -> Any:
         """Return the connected client. Connect once, and again after the death of a server."""
-        if self._connecting is None or (self._connecting.done() and self._connecting.exception()):
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
-        return await asyncio.shield(self._connecting)
-
-    async def _connect(self) -> Any:
-        ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        holder = asyncio.get_running_loop().create_task(self._hold(ready))
-        self._holders.add(holder)  # a loop holds its tasks weakly
-        holder.add_done_callback(self._holders.discard)
-        return await ready
+        if self._ready is None or (self._ready.done() and self._ready.exception()):
+            self._ready = asyncio.get_running_loop().create_future()
+            self._holder = self._tasks.start(self._hold(self._ready))
+        return await asyncio.shield(self._ready)
 
     async def _hold(self, ready: "asyncio.Future[Any]") -> None:
         """Keep the connection open. It is opened and closed in one task, as the package requires."""
@@ -166,10 +161,35 @@ def _is_url(where: str) -> bool:
 def text_of(result: Any) -> str:
     """Return the text of a tool's result, cut if it is too long."""
     content = [part.model_dump() for part in result.content]
-    text = read_content(content, result.structured_content)[: MAX_RESULT_CHARS + 1]
-    cut = len(text) > MAX_RESULT_CHARS
-    whole = text.encode("utf-8", "replace").decode()
-    return whole[:MAX_RESULT_CHARS] + " [...]" if cut else whole
+    text = read_content(content, result.structured_content)
+    shown = text[:MAX_RESULT_CHARS].encode("utf-8", "replace").decode()
+    return shown if len(text) <= MAX_RESULT_CHARS else f"{shown} [...]"
+
+
+def read_content(content: Sequence[Any], structured: object) -> str:
+    """Return the text of a result: the texts of its parts, and its structured content as JSON if no part has a text.
+
+    >>> read_content([{"type": "text", "text": ""}], {"t": 21.5}), read_content([{"type": "text", "text": "21.5"}], {})
+    ('{"t": 21.5}', '21.5')
+    """
+    parts = [part for part in content if isinstance(part, Mapping)]
+    texts = [_part_text(part) for part in parts]
+    if structured is not None and not any(str(part.get("text", "")).strip() for part in parts):
+        texts = [*filter(str.strip, texts), json.dumps(structured, ensure_ascii=False)]
+    return "\n".join(texts)
+
+
+def _part_text(part: Mapping[str, Any]) -> str:
+    """Return a part of a result as text. A link is its name and address; other parts without text are named by kind."""
+    match part:
+        case {"text": str(text)}:
+            return text
+        case {"type": "resource", "resource": {**resource}}:
+            return str(resource.get("text") or f"[resource {resource.get('uri')}]")
+        case {"type": "resource_link"}:
+            about = f": {part['description']}" if part.get("description") else ""
+            return f"[{part.get('title') or part.get('name')}]({part.get('uri')}){about}"
+    return f"[{part.get('type')}]"
 
 
 def _cause(error: BaseException) -> BaseException:

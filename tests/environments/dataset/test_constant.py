@@ -54,6 +54,6 @@ def test_a_run_shows_it_beside_its_stages(tmp_path, capsys):
 
 
 def test_of_a_sorted_file_it_is_not_the_answer_of_the_first_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("slimrl.environments.dataset.constant.NUM_TASKS", 20)
+    monkeypatch.setattr("slimrl.environments.dataset.taskset.NUM_TASKS", 20)
     rows = [{"question": f"Is {n} big?", "answer": "yes" if n < 20 else "no"} for n in range(100)]
     assert constant(made(tmp_path, rows, test_share=0.0)) == "<answer>no</answer>"

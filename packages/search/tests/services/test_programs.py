@@ -19,8 +19,7 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl.io.process_tree import start_time
-from slimrl.judges.judge import LLMJudge
-from slimrl.judges.server import JudgeServer
+from slimrl.judges.judge import JudgeServer, LLMJudge
 from slimrl_search.services import judges, server
 from slimrl_search.services.judges import DONE, LLAMA_CPP, VLLM, home_of, serve_llama_cpp, serve_vllm
 from slimrl_search.services.server import stop

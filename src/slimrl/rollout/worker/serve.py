@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 from slimrl.environments.base import is_default, new_episode
 from slimrl.environments.find import call_user_code, load_taskset, prepare_taskset, tasks_of
 from slimrl.environments.scripts import play_script
-from slimrl.errors import RolloutError, UserError, describe
+from slimrl.errors import RolloutError, UserError
 from slimrl.io.process_tree import processes
 from slimrl.monitor.rollouts import rollout_from_json
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
@@ -187,8 +187,7 @@ class Worker:
         try:
             answer = await run_with_timeout(self._ask_episode(message), "environment", self._timeout_s)
             reply = {"answer": answer}
-        # Cancelled by the run; or an environment's own KeyboardInterrupt, since nobody can press Ctrl-C here.
-        except (RolloutError, UserError, asyncio.CancelledError, KeyboardInterrupt) as error:
+        except (RolloutError, UserError, asyncio.CancelledError) as error:  # cancelled by the run
             reply = _failure(error)
         del self._calls[message["call"]]
         self._reply(message, reply)
@@ -297,10 +296,8 @@ def _failure(error: BaseException) -> dict[str, Any]:
             return {"failed": ["environment_error", str(error)]}
         case UserError():
             return {"refused": str(error)}
-        case asyncio.CancelledError():
-            return {"failed": ["environment_error", "it was cancelled"]}
         case _:
-            return {"failed": ["environment_error", describe(error)]}
+            return {"failed": ["environment_error", "it was cancelled"]}
 
 
 def _seed(text: str) -> None:

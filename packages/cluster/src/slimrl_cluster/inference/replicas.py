@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
-from slimrl.io.loop_thread import LoopThread
+from slimrl.io.loop_thread import LoopTasks
 from slimrl.types import SamplingParams
 from slimrl_cluster.inference.remote_client import RemoteClient
 from slimrl_cluster.inference.routing import Router
@@ -90,37 +90,33 @@ class Replicas:
         self._router = Router()
         self._directory: Path | None = None  # of the newest weights, if they are files
         self._has_weights = False  # weights were sent or broadcast
-        self._tasks: set[asyncio.Task[None]] = set()
         self.version = 0
-        self._thread = LoopThread("samplers")
-        self._thread.wait(self._prepare())
-        self._following = self._thread.start(self._follow())
-
-    async def _prepare(self) -> None:
         self._giving, self._changed = asyncio.Lock(), asyncio.Event()
+        self._work = LoopTasks()
+        self._following = self._work.start(self._follow())
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Sample at one of the samplers until a stop token, a stop string, `max_tokens` or the end of the context.
         Cancelling frees the place there. Raises UserError if no sampler can be used."""
-        return await self._thread.run(self._sample(prompt, params))
+        return await self._work.run(self._sample(prompt, params))
 
     def check(self) -> None:
         """Raise UserError unless there is a sampler, and all present ones have the weights that they were started
         with."""
-        self._thread.wait(self._check())
+        self._work.wait(self._check())
 
     def update_weights(self, directory: Path, version: int) -> None:
         """Send these weights to all samplers at once; they sample from them when this returns. Raises UserError if one
         refuses."""
-        self._thread.wait(self._update(directory, version))
+        self._work.wait(self._update(directory, version))
 
     def note_broadcast(self, version: int) -> None:
         """Record that the trainer has broadcast these weights: the samplers in its group have them now."""
-        self._thread.wait(self._note_broadcast(version))
+        self._work.wait(self._note_broadcast(version))
 
     def close(self) -> None:
         """Close the connections, which stops all sampling."""
-        self._thread.close()
+        self._work.close()
         for member in self._members.values():
             member.client.close()
 
@@ -181,18 +177,13 @@ class Replicas:
                     self._dismiss(name, member)
                 elif member.may_try_again():
                     del self._members[name]  # it is added again below
-                    self._start(member.close())
+                    self._work.start(member.close())
             for name, address in found.items():
                 if name not in self._members:
                     is_late = self._has_weights and bool(self._members)
                     self._members[name] = member = _Member(address, self._connect(address))
-                    self._start(self._admit(member, is_late))
+                    self._work.start(self._admit(member, is_late))
             await asyncio.sleep(POLL_S)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _dismiss(self, name: str, member: _Member) -> None:
         del self._members[name]
@@ -200,7 +191,7 @@ class Replicas:
         member.gone.set()
         self._router.forget(name)
         self._note(f"the sampler at {member.address.base_url} is gone; what it had begun is sampled anew")
-        self._start(member.close())
+        self._work.start(member.close())
 
     async def _admit(self, member: _Member, is_late: bool) -> None:
         """Make a new sampler load the newest weights. Log it if it is late."""
@@ -253,5 +244,5 @@ class Replicas:
             for member in self._members.values():
                 if member.is_ready:
                     member.is_ready = False
-                    self._start(self._admit(member, is_late=False))
+                    self._work.start(self._admit(member, is_late=False))
         await self._choose([])

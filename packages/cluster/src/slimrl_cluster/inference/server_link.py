@@ -1,8 +1,8 @@
 """Sends requests to a server that samples, and waits for its answers. Knows nothing of their content.
 
-Requests use an event loop in a thread of its own, because connections outlive the loop of a step. If the server is
-unreachable or busy, requests are repeated. If it gives no sign of life for `timeout_s`, an error that names it ends the
-run. Only an answer of its engine counts: a process that accepts connections may be the front of a hanging engine.
+If the server is unreachable or busy, requests are repeated. If it gives no sign of life for `timeout_s`, an error that
+names it ends the run. Only an answer of its engine counts: a process that accepts connections may be the front of a
+hanging engine.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from slimrl.errors import UserError
 from slimrl.io.descriptors import allow_descriptors, num_open_files
 from slimrl.io.http import PASSING, HttpClient, HttpError, Limits, Peer, ask_again
-from slimrl.io.loop_thread import LoopThread
+from slimrl.io.loop_thread import LoopTasks
 
 WHO = "sampler"
 NUM_CONCURRENT, LEAST_CONCURRENT = 4096, 8  # open requests; further ones wait here
@@ -48,18 +48,16 @@ class Silent(UserError):
 
 
 class ServerLink:
-    """Connections to a server, in a thread of their own. `run` and `wait` take the coroutines of the other methods."""
+    """Connections to a server, in the process's loop. `run` and `wait` take the coroutines of the other methods."""
 
     def __init__(self, address: SamplerAddress) -> None:
         self._address = address
         self._url = address.base_url.rstrip("/")
         self._peer = Peer(WHO, self._url, address.key)
-        self._thread = LoopThread(WHO)
         self._http = HttpClient(self._peer, _most_requests())
         # Probes have their own connection, so that they never wait behind requests.
         self._looks = HttpClient(self._peer, 1)
-        for client in (self._http, self._looks):
-            self._thread.keep(client.aclose)
+        self._tasks = LoopTasks(self._http.aclose, self._looks.aclose)
         self._look_s = min(address.timeout_s / LOOKS, MOST_LOOK_S)
         self._looking: asyncio.Task[str] | None = None
 
@@ -69,16 +67,16 @@ class ServerLink:
         return f"the {WHO} at {self._url}"
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of work in the thread, awaited from any event loop. It is cancelled if the caller is."""
-        return await self._thread.run(work)
+        """Return the result of work in that loop, awaited from any event loop. It is cancelled if the caller is."""
+        return await self._tasks.run(work)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of work in the thread, for a caller that is not asynchronous."""
-        return self._thread.wait(work)
+        """Return the result of work in that loop, for a caller that is not asynchronous."""
+        return self._tasks.wait(work)
 
     def close(self) -> None:
         """Cancel open requests, and close the connections."""
-        self._thread.close()
+        self._tasks.close()
 
     async def get(self, path: str) -> Any:
         """Return the JSON answer of a route. Raises UserError like `post`."""

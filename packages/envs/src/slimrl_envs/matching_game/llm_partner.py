@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.chat_client import ChatClient, ChatServer, Reply
 from slimrl.io.http import HttpError
-from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings, refuse_less
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics
@@ -79,13 +78,13 @@ class PartnerServer(ChatServer):
 
 
 class LLMPartners:
-    """The partners of all games. They share a server, which is asked from a thread of its own, and a budget."""
+    """The partners of all games. They share a server and a budget. `offload` and `close` are those of its
+    `ChatClient`."""
 
     def __init__(self, server: PartnerServer) -> None:
         self._server, self._chat = server, ChatClient(server)
         self.num_requests = self.num_tokens = 0  # that the budget has paid for
-        self._thread = LoopThread("partner")
-        self._thread.keep(self._chat.close)
+        self.offload, self.close = self._chat.offload, self._chat.close
 
     def partner(self, game: MatchingGame, player: int) -> "LLMPartner":
         """Return the partner of one game, which plays for `player`."""
@@ -99,7 +98,7 @@ class LLMPartners:
             self._begin_request()
             return await self._chat.reply(self._body(messages))
 
-        reply = await self._thread.run(self._chat.ask(attempt))
+        reply = await self._chat.ask(attempt)
         num_chars = sum(len(message["content"]) for message in messages) + len(reply.text)
         tokens = reply.num_tokens or num_chars // CHARS_PER_TOKEN + 1
         self.num_tokens += tokens
@@ -108,15 +107,7 @@ class LLMPartners:
     def check(self) -> None:
         """Raises UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""
         self._begin_request()
-        self._thread.wait(self._chat.check(self._body([{"role": "user", "content": "Reply with one word: yes"}])))
-
-    def offload(self) -> None:
-        """With `sleeps`, has the server free its memory until the next question. Raises UserError if it cannot."""
-        self._thread.wait(self._chat.offload())
-
-    def close(self) -> None:
-        """Gives up open questions and connections."""
-        self._thread.close()
+        self._chat.check(self._body([{"role": "user", "content": "Reply with one word: yes"}]))
 
     def _begin_request(self) -> None:
         """Counts a request. Raises UserError if the budget is used up."""

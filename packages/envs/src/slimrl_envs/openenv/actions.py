@@ -15,7 +15,7 @@ from slimrl.models.chat.tags import OPEN
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.tools.base import ToolError, TypedTool, arguments_of, schema_of
 from slimrl.tools.formats import as_json
-from slimrl.tools.mcp_result import read_content
+from slimrl.tools.mcp_server import read_content
 
 FORMATS = ("auto", "text", "json", "native")
 ACT = "act"  # the name of the tool whose arguments are the fields of an action

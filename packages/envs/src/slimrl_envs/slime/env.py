@@ -13,9 +13,9 @@ from typing import Any
 
 from slimrl.environments.base import new_episode
 from slimrl.errors import RolloutError, UserError
-from slimrl.io.loop_thread import LoopThread
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
+from slimrl.rollout.loop import run_episodes
 from slimrl.types import Environment, Message
 from slimrl_envs.slime.rows import GAME, TIMEOUT_S, Settings, game_task, read_state, task_of, taskset_of, tokenizer_of
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class MatchingEnv:
-    """An environment that plays one game at a time. Its partner may need an event loop, which runs in a thread.
+    """An environment that plays one game at a time. It may be used outside of any event loop.
 
     >>> env = MatchingEnv(max_turns=20)  # doctest: +SKIP
     >>> observation, info = env.reset(row["game_state"])  # doctest: +SKIP
@@ -50,7 +50,6 @@ class MatchingEnv:
         self._taskset = taskset_of(json.dumps(given, sort_keys=True))
         self._sample, self._timeout_s = sample, timeout_s
         self._ends = tuple(tokenizer_of(hf_checkpoint).all_special_tokens) if hf_checkpoint else ()
-        self._thread = LoopThread("slime")
         self._episode: Environment | None = None
         self._reward = 0.0
 
@@ -63,7 +62,7 @@ class MatchingEnv:
         task = task_of(self._sample) if state is None else game_task("slime", state)
         self._episode = new_episode(self._taskset, task)
         self._note(0.0, {})
-        messages = self._thread.wait(run_with_timeout(start_episode(self._episode), "environment", self._timeout_s))
+        messages = run_episodes(run_with_timeout(start_episode(self._episode), "environment", self._timeout_s))
         return observation_of(messages), {"game_id": task.id}
 
     def step(self, text: str) -> tuple[Observation, bool, dict[str, Any]]:
@@ -79,7 +78,7 @@ class MatchingEnv:
             text = next(text.removesuffix(end) for end in self._ends if text.endswith(end))
         work = run_with_timeout(step_episode(self._episode, text), "environment", self._timeout_s)
         try:
-            turn = self._thread.wait(work)
+            turn = run_episodes(work)
         except RolloutError as error:  # SLIME's rollout catches nothing: one failure would end all of its run
             self._leave()
             failure = f"{error.reason}: {error.detail}"
@@ -103,9 +102,8 @@ class MatchingEnv:
         return {"role": "user", "content": observation["obs_str"]}
 
     def close(self) -> None:
-        """Stop the game and the thread."""
+        """Stop the game."""
         self._leave()
-        self._thread.close()
 
     def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
         """Keep the reward, and write it and the metrics into the sample."""
@@ -117,7 +115,7 @@ class MatchingEnv:
 
     def _leave(self) -> None:
         if self._episode is not None:
-            self._thread.wait(close_episode(self._episode))
+            run_episodes(close_episode(self._episode))
         self._episode = None
 
 

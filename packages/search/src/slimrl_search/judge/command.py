@@ -15,8 +15,7 @@ from rich.table import Table
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file, without_nan
 from slimrl.io.invocation import command_prefix
-from slimrl.judges.judge import LLMJudge, MatchJudge
-from slimrl.judges.server import JudgeServer
+from slimrl.judges.judge import JudgeServer, LLMJudge, MatchJudge
 from slimrl.judges.word_match import MIN_F1
 from slimrl.monitor.console import RunConsole
 from slimrl.stats import Estimate

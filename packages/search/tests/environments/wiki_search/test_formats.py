@@ -145,10 +145,10 @@ def mistakes(way: str) -> list[tuple[str, str]]:
                 ("<tool_call>nonsense</tool_call>", "no call"),
                 ('<tool_call>{"name": "search_pages"', "no call"),
                 ('<tool_call>{"name": 7}</tool_call>', "no call"),
-                ('<tool_call>{"name": "search_pages"}</tool_call>', "missing a required argument"),
+                ('<tool_call>{"name": "search_pages"}</tool_call>', "`query` is missing"),
                 ('<tool_call>{"name": "search_pages", "arguments": "x"}</tool_call>', "must be a JSON object"),
                 ('<tool_call>{"name": "search_pages", "arguments": {"query": 7}}</tool_call>', "must be text"),
-                ('<tool_call>{"name": "search_pages", "arguments": {"q": "x"}}</tool_call>', "missing a required"),
+                ('<tool_call>{"name": "search_pages", "arguments": {"q": "x"}}</tool_call>', "no parameter `q`"),
             ]
         case _:
             own = [

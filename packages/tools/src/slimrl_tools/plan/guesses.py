@@ -21,7 +21,7 @@ from slimrl.environments.base import new_episode
 from slimrl.environments.find import call_user_code, has_one_turn, is_builtin, load_taskset, tasks_of
 from slimrl.environments.scripts import EXPERT, demonstrate
 from slimrl.errors import UserError
-from slimrl.io.loop_thread import LoopThread
+from slimrl.rollout.loop import run_episodes
 from slimrl.types import Message, Sample, Task, Taskset
 from slimrl_tools.plan.workload import Workload, few, from_earlier_run, from_recorded, sample_of
 
@@ -161,7 +161,7 @@ def _play(taskset: Taskset, task: Task, replies: Iterable[str]) -> Played:
         return messages
 
     began = time.monotonic()
-    messages = call_user_code("the episode", lambda: LoopThread("plan").wait(asyncio.wait_for(play(), EXPERT_S)))
+    messages = call_user_code("the episode", lambda: run_episodes(asyncio.wait_for(play(), EXPERT_S)))
     return messages, time.monotonic() - began
 
 
