@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from slimrl.config.loss import POLICIES, PRESETS, LossConfig
-from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, token_weights
+from slimrl.errors import UserError
+from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, load_policy_loss, token_weights
 
 
 def loss_of(type_, new, rho, advantage, sequence=None, **numbers):
@@ -17,7 +18,7 @@ def loss_of(type_, new, rho, advantage, sequence=None, **numbers):
     old_N = torch.tensor([n - math.log(r) for n, r in zip(new, rho, strict=True)], dtype=torch.float64)
     sequence_N = torch.tensor(sequence if sequence is not None else [0] * len(new))
     tokens = TokenBatch(new_N, old_N, torch.tensor(advantage, dtype=torch.float64), sequence_N)
-    loss_N, clipped_N = POLICY_LOSSES[loss.policy](tokens, loss)
+    loss_N, clipped_N = load_policy_loss(loss)(tokens)
     loss_N.sum().backward()
     return loss_N.tolist(), new_N.grad.tolist(), clipped_N.tolist()
 
@@ -121,7 +122,7 @@ def test_the_gradient_of_the_clipped_loss_is_that_of_finite_differences(dual_cli
     advantage_N = torch.tensor([1.0, 2.0, -0.5, -1.0, -2.0], dtype=torch.float64)
     loss = LossConfig(type="ppo", dual_clip=dual_clip).resolve()
     tokens = TokenBatch(new_N, new_N.detach() - rho_N.log(), advantage_N, torch.zeros(5, dtype=torch.long))
-    assert torch.autograd.gradcheck(lambda x: POLICY_LOSSES["clip"](replace(tokens, new_N=x), loss)[0], new_N)
+    assert torch.autograd.gradcheck(lambda x: load_policy_loss(loss)(replace(tokens, new_N=x))[0], new_N)
 
 
 def test_the_gradient_of_the_kl_is_that_of_finite_differences():
@@ -132,6 +133,39 @@ def test_the_gradient_of_the_kl_is_that_of_finite_differences():
 
 def test_the_table_of_numbers_and_the_functions_name_the_same_losses():
     assert POLICY_LOSSES.keys() == POLICIES.keys()
+
+
+OWN = """
+from slimrl.trainer.losses import aipo
+
+
+def own(tokens, delta: float = 1.0):
+    return aipo(tokens, delta)
+
+
+def one(tokens):
+    return aipo(tokens, 1.0)[0]
+
+
+def summed(tokens):
+    return [part.sum() for part in aipo(tokens, 1.0)]
+"""
+
+
+def own_loss(tmp_path, name, **args):
+    (tmp_path / "own.py").write_text(OWN)
+    return load_policy_loss(LossConfig(policy=f"{tmp_path / 'own.py'}:{name}", policy_args=args).resolve())
+
+
+def test_a_function_of_one_s_own_is_called_with_its_arguments(tmp_path):
+    new_N, zeros = torch.tensor([-1.0, -2.0], requires_grad=True), torch.zeros(2)
+    tokens = TokenBatch(new_N, new_N.detach() - 2.0, torch.tensor([1.0, -1.0]), zeros.long())
+    own, ours = own_loss(tmp_path, "own", delta=3.0)(tokens), POLICY_LOSSES["aipo"](tokens, 3.0)
+    assert [part.tolist() for part in own] == [part.tolist() for part in ours]
+    assert own_loss(tmp_path, "own")(tokens)[0].tolist() == POLICY_LOSSES["aipo"](tokens, 1.0)[0].tolist()
+    for wrong in ("one", "summed"):
+        with pytest.raises(UserError, match=f"`.*own.py:{wrong}` must return two tensors"):
+            own_loss(tmp_path, wrong)(tokens)
 
 
 @pytest.mark.parametrize("type_", PRESETS)
@@ -147,7 +181,7 @@ def test_huge_ratios_overflow_neither_loss_nor_gradient(policy, log_rho):
     loss = LossConfig(type="reinforce", policy=policy).resolve()
     new_N = torch.full((2,), -1.0, requires_grad=True)
     tokens = TokenBatch(new_N, new_N.detach() - log_rho, torch.tensor([1.0, -1.0]), torch.tensor([0, 1]))
-    loss_N, _ = POLICY_LOSSES[policy](tokens, loss)
+    loss_N, _ = load_policy_loss(loss)(tokens)
     loss_N.sum().backward()
     assert loss_N.isfinite().all()
     assert new_N.grad.isfinite().all()
