@@ -9,7 +9,7 @@ import torch
 
 from slimrl.config.loss import ADVANTAGES, POLICIES, Aggregation, LossConfig
 from slimrl.orchestrator.advantages import group_advantages
-from slimrl.trainer.critic import gae
+from slimrl.trainer.aux_losses import gae
 from slimrl.trainer.losses import TokenBatch, kl_to_reference, load_policy_loss, token_weights
 from slimrl.types import Sample
 
