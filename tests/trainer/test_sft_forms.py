@@ -176,7 +176,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ({"prompt": 5, "completion": 5}, "`prompt`: expected a list of messages"),
         ({"prompt": "", "completion": "A"}, "`prompt` is empty"),
         ({"prompt": "q", "completion": ""}, "`completion` is empty"),
-        ({"prompt": "q", "completion": "A", "label": True}, "`label` marks good and bad"),
+        ({"prompt": "q", "completion": "A", "label": True}, "`label` would be left out.*marks good"),
         ({"prompt": "q", "completion": "A", "tools": [ADD_SCHEMA]}, "`tools` would be left out"),
         ({"prompt": [user("q")], "completion": [user("A")]}, "roles: user, user"),
         ({"prompt": "q", "chosen": "A", "rejected": "B"}, "expected the columns.*found `prompt`, `chosen`"),
