@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorDeviceMismatchError
 
 from slimrl.models.device import to_device
-from slimrl.trainer.critic import gae, value_loss
+from slimrl.trainer.aux_losses import gae, value_loss
 from tests.fake_cuda import CUDA, fake_cuda
 
 CPU = torch.device("cpu")
@@ -29,7 +29,7 @@ def test_each_reading_is_recorded_once_and_none_on_a_cpu():
         for device, readings in ((CUDA, 3), (CPU, 0)):
             waits.places.clear()
             gae(*(torch.zeros(4, device=device) for _ in range(3)), gamma=1.0, gae_lambda=1.0)
-            assert waits.places == ["trainer/critic.py gae"] * readings
+            assert waits.places == ["trainer/aux_losses.py gae"] * readings
 
 
 def test_a_copy_from_memory_that_is_not_pinned_is_recorded(monkeypatch):

@@ -28,7 +28,7 @@ from benchmarks.harness.measure import (
 )
 from slimrl.config.loss import LossConfig
 from slimrl.orchestrator.advantages import group_advantages
-from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, token_weights
+from slimrl.trainer.losses import TokenBatch, kl_to_reference, load_policy_loss, token_weights
 
 MAX_TOKENS = 40  # the constant that `dr_grpo` divides by
 NUM_GROUPS, GROUP, LENGTH = 3, 4, 24
@@ -121,7 +121,7 @@ def our_loss(case: Case, batch: Batch) -> dict[str, Any]:
     )
     advantage_N = torch.tensor(batch.advantages, dtype=torch.float64)[sequence_N]
     tokens = TokenBatch(new_N.requires_grad_(), old_N, advantage_N, sequence_N)
-    loss_N, _ = POLICY_LOSSES[loss.policy](tokens, loss)
+    loss_N, _ = load_policy_loss(loss)(tokens)
     loss_N = loss_N + loss.kl_beta * kl_to_reference(tokens.new_N, reference_N)
     weights = torch.tensor(token_weights(lengths, loss.aggregation, MAX_TOKENS), dtype=torch.float64)
     total = (loss_N * weights[sequence_N]).sum()

@@ -34,6 +34,9 @@ REFUSED: dict[type[CommandConfig], dict[str, str]] = {
         "--trainer.loss.type grpo --trainer.loss.delta 4": "is for the policy aipo",
         "--trainer.loss.baseline 0": "is for the advantage reinforce, and",
         "--trainer.loss.gamma 0.9": "is for the advantage gae, or the credit turn or state, and",
+        "--trainer.loss.policy_args.delta 4": "arguments of a function of your own",
+        "--trainer.loss.advantage_args.b 1": "arguments of a function of your own",
+        "--trainer.loss.policy my.py:loss --trainer.loss.delta 4": "is for the policy aipo",
         "--trainer.loss.advantage gae --trainer.loss.credit turn": "a value head credits",
         "--trainer.loss.advantage rae --trainer.loss.credit turn": "the running mean is of",
         "--trainer.loss.type dapo --trainer.loss.policy aipo --trainer.loss.eps_high 0.3": (
@@ -229,22 +232,20 @@ def test_every_preset_resolves_without_overrides() -> None:
 
 
 def test_preset_hyperparameters_follow_the_papers() -> None:
-    assert LossConfig().resolve().delta == 8.0
+    assert LossConfig().resolve().policy_args == {"delta": 8.0}
     assert LossConfig(type="reinforce").resolve().baseline == 0.5
-    ranges = {
-        name: (LossConfig(type=name).resolve().eps_low, LossConfig(type=name).resolve().eps_high) for name in PRESETS
-    }
-    assert ranges["grpo"] == ranges["dr_grpo"] == (0.2, 0.2)
-    assert ranges["dapo"] == (0.2, 0.28)
-    assert ranges["gspo"] == (3e-4, 4e-4)
-    assert ranges["cispo"] == (1.0, 5.0)
-    assert ranges["rloo"] == ranges["aipo"] == (0.0, 0.0)
+    numbers = {name: LossConfig(type=name).resolve().policy_args for name in PRESETS}
+    assert numbers["grpo"] == numbers["dr_grpo"] == {"eps_low": 0.2, "eps_high": 0.2, "dual_clip": 0.0}
+    assert numbers["dapo"] == {"eps_low": 0.2, "eps_high": 0.28, "dual_clip": 0.0}
+    assert numbers["gspo"] == {"eps_low": 3e-4, "eps_high": 4e-4}
+    assert numbers["cispo"] == {"eps_low": 1.0, "eps_high": 5.0}
+    assert numbers["rloo"] == {"max_weight": 0.0}
 
 
 def test_overrides_replace_one_choice_and_its_hyperparameters() -> None:
     choices = LossConfig(type="dapo", policy="gspo", eps_high=0.5).resolve()
     assert (choices.advantage, choices.policy, choices.aggregation) == ("grpo", "gspo", "token")
-    assert (choices.eps_low, choices.eps_high, choices.delta) == (3e-4, 0.5, 0.0)
+    assert choices.policy_args == {"eps_low": 3e-4, "eps_high": 0.5}
 
 
 def test_a_level_may_be_left_to_the_placement() -> None:

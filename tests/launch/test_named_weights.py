@@ -13,7 +13,7 @@ from slimrl.launch.open_dir import with_pinned_model
 from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.models.history import TrainingHistory, read_history, write_history
 from slimrl.monitor.sinks import JsonlSink
-from slimrl.trainer.weights import keep_newest, name_best
+from slimrl.trainer.state import keep_newest, name_best
 
 RL = ["--orchestrator.env.0.id", "reverse-text", "--warmup.max_steps", "3"]
 REWARD = "held_out/reward_greedy"

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from slimrl.config.loss import PRESETS, LossConfig
+from slimrl.errors import UserError
 from slimrl.orchestrator.advantages import (
     group_advantages,
+    load_estimate,
     returns,
     states,
     token_advantages,
@@ -23,6 +25,21 @@ ESTIMATORS = ("grpo", "dr_grpo", "rloo", "opo", "reinforce")
 def advantages(estimator, rewards, lengths=None):
     loss = LossConfig(type="aipo", advantage=estimator).resolve()
     return group_advantages(rewards, lengths or [1] * len(rewards), loss)
+
+
+def test_a_function_of_one_s_own_decides_alone(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "def above(rewards, lengths, least: float): return [r * n - least for r, n in zip(rewards, lengths)]\n"
+        "def none(rewards, lengths): return []\n"
+    )
+    settings = {"advantage": f"{tmp_path / 'own.py'}:above", "advantage_args": {"least": 0.5}}
+    own = load_estimate(LossConfig(**settings).resolve())
+    assert group_advantages([1.0, 1.0], [2, 3], own) == [1.5, 2.5]  # equal rewards, too
+    assert turn_advantages([played([0.25, 1.0], lengths=[2, 3])], own) == [[5.75, 5.75]]
+    assert not own.is_group_relative and load_estimate(LossConfig().resolve()) == LossConfig().resolve()
+    none = load_estimate(LossConfig(advantage=f"{tmp_path / 'own.py'}:none").resolve())
+    with pytest.raises(UserError, match=r"none` must return a number for each of 2 rewards, not \[\]"):
+        group_advantages([1.0, 1.0], [2, 3], none)
 
 
 def test_dr_grpo_subtracts_the_mean():

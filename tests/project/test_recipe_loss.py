@@ -1,67 +1,99 @@
-"""The recipe "Add a loss" of CONTRIBUTING.md, followed literally on a copy of the package."""
+"""The losses of one's own in CONTRIBUTING.md and docs/algorithms/README.md, followed literally."""
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from slimrl.cli import run
 from slimrl.monitor.sinks import read_metrics
 
 ROOT = Path(__file__).parents[2]
-LOSSES, TABLE = "trainer/losses.py", "config/loss.py"
-TABLE_HEAD = "POLICIES: dict[str, Hyperparameters] = {\n"
+RECIPE = ROOT / "CONTRIBUTING.md", "## Add a loss", "## Add a metric"
+PAGE = ROOT / "docs" / "algorithms" / "README.md", "## A loss of your own", "## Our curves"
+FILE = "my_loss.py"
 
 
-def snippets() -> list[str]:
-    """The two pieces of code in the recipe, without the indentation of the list that they stand in."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = text[text.index("## Add a loss") : text.index("## Add a metric")]
-    blocks = re.findall(r"^   ```python\n(.*?)^   ```$", section, re.MULTILINE | re.DOTALL)
-    return [re.sub(r"^   ", "", block, flags=re.MULTILINE) for block in blocks]
+def snippet(place: tuple[Path, str, str], language: str) -> str:
+    """The only piece of code in this language between two headings, without the indentation of a list."""
+    path, begin, end = place
+    text = path.read_text(encoding="utf-8")
+    section = text[text.index(begin) : text.index(end)]
+    (code,) = re.findall(rf"^ *```{language}\n(.*?)^ *```$", section, re.MULTILINE | re.DOTALL)
+    return re.sub(r"^   ", "", code, flags=re.MULTILINE) if begin == RECIPE[1] else code
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a slimrl with the recipe's loss."""
-    parent = tmp_path_factory.mktemp("with-a-loss")
-    package = parent / "slimrl"
-    shutil.copytree(ROOT / "src" / "slimrl", package, ignore=shutil.ignore_patterns("__pycache__"))
-    function, line = snippets()
-    with (package / LOSSES).open("a", encoding="utf-8") as file:
-        file.write(f"\n\n{function}")
-    table = (package / TABLE).read_text(encoding="utf-8")
-    assert table.count(TABLE_HEAD) == 1
-    (package / TABLE).write_text(table.replace(TABLE_HEAD, TABLE_HEAD + line), encoding="utf-8")
-    return parent
+def settings(tmp_path: Path, code: str, loss: str) -> Path:
+    """A settings file with these lines of `[trainer.loss]`, beside a file with the functions."""
+    (tmp_path / FILE).write_text(code)
+    path = tmp_path / "own.toml"
+    path.write_text(f"max_steps = 1\noutput_dir = 'run'\nseq_len = 160\n{loss}")
+    return path
 
 
-def slimrl(package: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PYTHONPATH": str(package)}
-    command = [sys.executable, "-m", "slimrl", *arguments]
-    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+def test_the_page_s_functions_train_a_step_of_rl(
+    tmp_path: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = settings(tmp_path, snippet(PAGE, "python"), snippet(PAGE, "toml"))
+    flags = ["--model.name", str(tiny_dir), "--model.dtype", "float32", "--orchestrator.batch_size", "8"]
+    flags += ["--orchestrator.rollouts_per_example", "4", "--orchestrator.sampling.max_tokens", "4"]
+    flags += ["--orchestrator.env.0.id", "reverse-text", "--eval.num_examples", "4"]
+    assert run(["rl", "@", str(path), *flags]) == 0
+    metrics = dict(read_metrics(tmp_path / "run" / "metrics.jsonl"))[0]
+    # A random model earns nothing, so all rewards are the group's best: the page's function gives each advantage 1.
+    assert metrics["loss/policy"] == pytest.approx(-1.0, abs=1e-3) and metrics["optim/grad_norm"] > 0
 
 
 @pytest.mark.slow
-def test_the_new_loss_is_a_choice_like_any_other(package: Path) -> None:
-    recipe = ["@", "examples/reverse_text/rl.toml", "--trainer.loss.policy", "masked"]
-    shown = slimrl(package, "rl", "--dry-run", *recipe, "--trainer.loss.delta", "4.0")
-    assert shown.returncode == 0, shown.stderr
-    assert 'policy = "masked"' in shown.stdout and "delta = 4.0" in shown.stdout
-    refused = slimrl(package, "rl", "--dry-run", *recipe, "--trainer.loss.eps_low", "0.1")
-    assert refused.returncode == 2
-    assert "trainer.loss.eps_low cannot act: it is for the policy clip or" in refused.stderr
-    assert 'with trainer.loss.type = "aipo" trainer.loss.policy is here "masked"' in refused.stderr
-
-
-@pytest.mark.nightly
-def test_the_new_loss_makes_a_training_step(package: Path, tiny_dir: Path, tmp_path: Path) -> None:
-    flags = ["--model.name", str(tiny_dir), "--model.dtype", "float32", "--max_steps", "1", "--trainer.loss.policy"]
-    output = ["--output_dir", str(tmp_path / "run")]
-    done = slimrl(package, "trainer", "@", "configs/debug/rl/train.toml", *flags, "masked", *output)
+def test_the_recipe_s_function_trains_a_step_in_a_trainer_of_its_own(tmp_path: Path, tiny_dir: Path) -> None:
+    loss = f'[trainer.loss]\npolicy = "{FILE}:masked"\npolicy_args = {{ delta = 4.0 }}\n'
+    path = settings(tmp_path, snippet(RECIPE, "python"), loss)
+    command = [sys.executable, "-m", "slimrl", "trainer", "@", str(ROOT / "configs/debug/rl/train.toml"), "@", path]
+    flags = ["--model.name", tiny_dir, "--model.dtype", "float32"]
+    done = subprocess.run([*command, *flags], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     ((_, metrics),) = read_metrics(tmp_path / "run" / "metrics.jsonl")
-    assert metrics["optim/grad_norm"] > 0
+    assert metrics["optim/grad_norm"] > 0 and 0 < metrics["loss/clipped"] <= 1  # made-up samples are improbable
+
+
+@pytest.mark.parametrize(
+    ("loss", "start", "says"),
+    [
+        ('policy = "my_los.py:masked"', "trainer.loss.policy (FILE:5): ", "file my_los.py does not exist"),
+        ('policy = "my_loss.py:maskd"', "trainer.loss.policy (FILE:5): ", "Did you mean `masked`?"),
+        ('policy = "no.such.module:f"', "trainer.loss.policy (FILE:5): ", "No module named 'no'"),
+        ('policy = "my_loss.py:TEN"', "trainer.loss.policy (FILE:5): ", "is not a function, but the int 10."),
+        ('policy = "clp"', "trainer.loss.policy (FILE:5): ", "such as path/to/file.py:function"),
+        (
+            'policy = "my_loss.py:masked"\npolicy_args.delte = 4.0',
+            "trainer.loss.policy_args.delte (FILE:6): ",
+            "Did you mean `delta`?",
+        ),
+        (
+            'policy = "my_loss.py:masked"\npolicy_args = { delta = "4" }',
+            "trainer.loss.policy_args.delta (FILE:6): ",
+            "`delta` cannot be '4'",
+        ),
+        (
+            'advantage = "my_loss.py:masked"\nadvantage_args = { margin = 1 }',
+            "trainer.loss.advantage_args.margin (FILE:6): ",
+            "unexpected keyword argument",
+        ),
+    ],
+)
+def test_a_mistake_has_its_file_and_line(
+    loss: str,
+    start: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = settings(tmp_path, f"TEN = 10\n{snippet(RECIPE, 'python')}", f"[trainer.loss]\n{loss}\n")
+    assert run(["rl", "@", str(path), "--orchestrator.env.0.id", "reverse-text", "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert start.replace("FILE", str(path)) in error and says in error

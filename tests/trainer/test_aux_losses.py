@@ -9,8 +9,7 @@ import torch
 from slimrl.config.loss import LossConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.monitor.metrics import lookup
-from slimrl.trainer.aux_losses import build_aux_losses
-from slimrl.trainer.critic import gae, value_loss
+from slimrl.trainer.aux_losses import build_aux_losses, gae, value_loss
 from slimrl.trainer.losses import kl_to_reference
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep

@@ -61,17 +61,6 @@ def draw() -> list[float]:
     return [random.random(), random.gauss(0, 1), np.random.random(), np.random.standard_normal(), torch.rand(1).item()]
 
 
-def test_a_progress_file_of_an_earlier_version_is_read(tmp_path):
-    saved(tmp_path, 3)
-    earlier = {"step": 3, "data_position": 30, "dtype": "float32", "num_threads": 1, "seconds": 0.5}
-    path = tmp_path / "checkpoints" / "step_3" / "progress.json"
-    path.write_text(json.dumps({**earlier, "role_means": {"0/a": 0.1}}))
-    assert load_checkpoint(tmp_path, optimizer_after(0)) == read_progress(tmp_path) == progress(3)
-    path.write_text(json.dumps(earlier))  # before roles had means
-    found = read_progress(tmp_path)
-    assert found and found.orchestrator_state == {"data_position": 30}
-
-
 def test_the_newest_checkpoint_is_restored(tmp_path):
     saved(tmp_path, 2, 10, 9)  # numbers, not names, decide which is newest
     restored = optimizer_after(0)
@@ -217,13 +206,6 @@ def test_a_full_disk_is_a_user_error_and_the_earlier_checkpoint_stays(tmp_path):
     assert all("checkpoints/step_2" in error and "--resume" in error for error in errors)
     assert resumed == "1"
     assert steps_on_disk(tmp_path) == {"step_1"}
-
-
-def test_a_state_that_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("slimrl.trainer.checkpoint.MAX_PROGRESS_BYTES", 99)
-    with pytest.raises(UserError, match=r"at most 99 are read again.*Lower max_async_level"):
-        saved(tmp_path, 3)
-    assert not steps_on_disk(tmp_path)
 
 
 def test_an_old_checkpoint_that_cannot_be_deleted_ends_no_run(tmp_path, monkeypatch, capsys):

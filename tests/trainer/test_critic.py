@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 import torch
 
-from slimrl.trainer.critic import ValueHead, gae, value_loss
+from slimrl.trainer.aux_losses import ValueHead, gae, value_loss
 
 
 def estimate(rewards, values, sequences, gamma, gae_lambda):

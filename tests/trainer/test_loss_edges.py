@@ -9,8 +9,8 @@ import torch
 
 from slimrl.config.loss import ADVANTAGES, POLICIES, Aggregation, LossConfig
 from slimrl.orchestrator.advantages import group_advantages
-from slimrl.trainer.critic import gae
-from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, token_weights
+from slimrl.trainer.aux_losses import gae
+from slimrl.trainer.losses import TokenBatch, kl_to_reference, load_policy_loss, token_weights
 from slimrl.types import Sample
 
 AGGREGATIONS = get_args(Aggregation)
@@ -20,7 +20,7 @@ LONG = 20_000
 
 
 def policy_loss(policy, tokens, **numbers):
-    return POLICY_LOSSES[policy](tokens, LossConfig(policy=policy, **numbers).resolve())
+    return load_policy_loss(LossConfig(policy=policy, **numbers).resolve())(tokens)
 
 
 def weighed(tokens, policy, aggregation):

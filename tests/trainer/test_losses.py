@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from slimrl.config.loss import POLICIES, PRESETS, LossConfig
-from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, token_weights
+from slimrl.errors import UserError
+from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, load_policy_loss, token_weights
 
 
 def loss_of(type_, new, rho, advantage, sequence=None, **numbers):
@@ -17,79 +18,71 @@ def loss_of(type_, new, rho, advantage, sequence=None, **numbers):
     old_N = torch.tensor([n - math.log(r) for n, r in zip(new, rho, strict=True)], dtype=torch.float64)
     sequence_N = torch.tensor(sequence if sequence is not None else [0] * len(new))
     tokens = TokenBatch(new_N, old_N, torch.tensor(advantage, dtype=torch.float64), sequence_N)
-    loss_N, clipped_N = POLICY_LOSSES[loss.policy](tokens, loss)
+    loss_N, clipped_N = load_policy_loss(loss)(tokens)
     loss_N.sum().backward()
     return loss_N.tolist(), new_N.grad.tolist(), clipped_N.tolist()
 
 
-def test_aipo_weighs_by_the_ratio_up_to_its_one_sided_cap():
-    loss, gradient, clipped = loss_of("aipo", [-1, -2, -3, -1], rho=[1, 2, 16, 0.01], advantage=[1, -0.5, 2, 1])
-    assert loss == pytest.approx([1, -2, 48, 0.01])
-    assert gradient == pytest.approx([-1, 1, -16, -0.01])  # the ratio is a constant: no term through it
-    assert clipped == [False, False, True, False]
+# The mean log ratios of gspo's two sequences: 0.0001, inside of 3e-4 and 4e-4, and 0.1, outside.
+INSIDE, APART = math.exp(1e-4), {"rho": [math.exp(x) for x in (0.2, -0.1998, 0.1, 0.1)], "sequence": [0, 0, 1, 1]}
+BAD = {"rho": [2, 5, 5, 0.5], "advantage": [-1, -1, 1, -1]}
+BY_HAND = {
+    "aipo weighs by the ratio up to its one-sided cap, a constant": (
+        *("aipo", [-1, -2, -3, -1], {"rho": [1, 2, 16, 0.01], "advantage": [1, -0.5, 2, 1]}),
+        *([1, -2, 48, 0.01], [-1, 1, -16, -0.01], [2]),
+    ),
+    "clip takes the pessimistic side and stops the gradient there": (
+        *("grpo", [-1] * 5, {"rho": [1, 2, 2, 0.5, 0.5], "advantage": [1, 1, -1, 1, -1]}),
+        *([-1, -1.2, 2, -0.5, 0.8], [-1, 0, 2, -0.5, 0], [1, 4]),
+    ),
+    "dapo clips higher above than below": (
+        *("dapo", [-1] * 3, {"rho": [1.25, 1.3, 0.75], "advantage": [1, 1, -1]}),
+        *([-1.25, -1.28, 0.8], [-1.25, 0, 0], [1, 2]),
+    ),
+    "gspo clips all tokens of a sequence together, with each token's own gradient": (
+        *("gspo", [-1] * 4, {**APART, "advantage": [2, 2, 1, 1]}),
+        *([-2 * INSIDE, -2 * INSIDE, -1.0004, -1.0004], [-2 * INSIDE, -2 * INSIDE, 0, 0], [2, 3]),
+    ),
+    "gspo keeps the sequence ratio of a bad rollout": (
+        *("gspo", [-1, -2], {"rho": [math.exp(0.3), math.exp(-0.1)], "advantage": [-1, -1]}),
+        *([math.exp(0.1)] * 2, [math.exp(0.1)] * 2, []),
+    ),
+    "cispo caps the weight and keeps the gradient": (
+        *("cispo", [-1, -2, -3], {"rho": [1, 16, 0.01], "advantage": [1, 1, -1]}),
+        *([1, 12, -0.03], [-1, -6, 0.01], [1]),
+    ),
+    **{
+        f"{name} ignores the ratio": (
+            *(name, [-1, -2], {"rho": [1, 16], "advantage": [0.5, -2]}),
+            *([0.5, -4], [-0.5, 2], []),
+        )
+        for name in ("reinforce", "rloo", "opo")
+    },
+    "reinforce weighs stale tokens up to its cap": (
+        *("rloo", [-1] * 4, {"rho": [0.5, 1, 2, 16], "advantage": [1, 1, 1, -1], "max_weight": 2.0}),
+        *([0.5, 1, 2, -2], [-0.5, -1, -2, 2], [3]),
+    ),
+    "dual clip bounds the loss of bad tokens alone": (
+        *("ppo", [-1] * 4, {**BAD, "dual_clip": 3.0}),
+        *([2, 3, -1.2, 0.8], [2, 0, 0, 0], [1, 2, 3]),
+    ),
+    "without dual clip it has no bound": ("ppo", [-1] * 4, BAD, [2, 5, -1.2, 0.8], [2, 5, 0, 0], [2, 3]),
+    **{
+        f"the cap of {name} holds where the ratio overflows": (
+            *(name, [-2.0], {"rho": [math.exp(89)], "advantage": [1]}),
+            *([loss], [gradient], [0]),
+        )
+        for name, loss, gradient in (("aipo", 16, -8), ("grpo", -1.2, 0), ("cispo", 12, -6))
+    },
+}
 
 
-def test_clip_takes_the_pessimistic_side_and_stops_the_gradient_there():
-    loss, gradient, clipped = loss_of("grpo", [-1] * 5, rho=[1, 2, 2, 0.5, 0.5], advantage=[1, 1, -1, 1, -1])
-    assert loss == pytest.approx([-1, -1.2, 2, -0.5, 0.8])
-    assert gradient == pytest.approx([-1, 0, 2, -0.5, 0])
-    assert clipped == [False, True, False, False, True]
-
-
-def test_dapo_clips_higher_above_than_below():
-    loss, gradient, clipped = loss_of("dapo", [-1] * 3, rho=[1.25, 1.3, 0.75], advantage=[1, 1, -1])
-    assert loss == pytest.approx([-1.25, -1.28, 0.8])
-    assert gradient == pytest.approx([-1.25, 0, 0])
-    assert clipped == [False, True, True]
-
-
-def test_gspo_clips_all_tokens_of_a_sequence_together():
-    log_rho = [0.2, -0.1998, 0.1, 0.1]  # means: 0.0001 (inside 3e-4 / 4e-4), 0.1 (outside)
-    loss, gradient, clipped = loss_of(
-        "gspo", [-1] * 4, [math.exp(x) for x in log_rho], advantage=[2, 2, 1, 1], sequence=[0, 0, 1, 1]
-    )
-    inside = math.exp(0.0001)
-    assert loss == pytest.approx([-2 * inside, -2 * inside, -1.0004, -1.0004])
-    assert gradient == pytest.approx([-2 * inside, -2 * inside, 0, 0])  # sg(s): a token's own gradient, undivided
-    assert clipped == [False, False, True, True]
-
-
-def test_gspo_keeps_the_sequence_ratio_of_a_bad_rollout():
-    loss, gradient, clipped = loss_of("gspo", [-1, -2], [math.exp(0.3), math.exp(-0.1)], advantage=[-1, -1])
-    assert loss == pytest.approx([math.exp(0.1)] * 2)
-    assert gradient == pytest.approx([math.exp(0.1)] * 2)
-    assert clipped == [False, False]
-
-
-def test_cispo_caps_the_weight_and_keeps_the_gradient():
-    loss, gradient, clipped = loss_of("cispo", [-1, -2, -3], rho=[1, 16, 0.01], advantage=[1, 1, -1])
-    assert loss == pytest.approx([1, 12, -0.03])
-    assert gradient == pytest.approx([-1, -6, 0.01])
-    assert clipped == [False, True, False]
-
-
-@pytest.mark.parametrize("type_", ["reinforce", "rloo", "opo"])
-def test_reinforce_ignores_the_ratio(type_):
-    loss, gradient, clipped = loss_of(type_, [-1, -2], rho=[1, 16], advantage=[0.5, -2])
-    assert loss == pytest.approx([0.5, -4])
-    assert gradient == pytest.approx([-0.5, 2])
-    assert clipped == [False, False]
-
-
-def test_reinforce_weighs_stale_tokens_up_to_its_cap_if_asked():
-    loss, gradient, clipped = loss_of("rloo", [-1] * 4, [0.5, 1, 2, 16], advantage=[1, 1, 1, -1], max_weight=2.0)
-    assert loss == pytest.approx([0.5, 1, 2, -2])
-    assert gradient == pytest.approx([-0.5, -1, -2, 2])
-    assert clipped == [False, False, False, True]
-
-
-def test_dual_clip_bounds_the_loss_of_bad_tokens_alone():
-    numbers = {"rho": [2, 5, 5, 0.5], "advantage": [-1, -1, 1, -1]}
-    loss, gradient, clipped = loss_of("ppo", [-1] * 4, **numbers, dual_clip=3.0)
-    assert loss == pytest.approx([2, 3, -1.2, 0.8])
-    assert gradient == pytest.approx([2, 0, 0, 0])
-    assert clipped == [False, True, True, True]
-    assert loss_of("ppo", [-1] * 4, **numbers)[0] == pytest.approx([2, 5, -1.2, 0.8])
+@pytest.mark.parametrize("case", BY_HAND)
+def test_losses_gradients_and_clips_are_those_worked_out_by_hand(case):
+    type_, new, numbers, expected, expected_gradient, expected_clipped = BY_HAND[case]
+    loss, gradient, clipped = loss_of(type_, new, **numbers)
+    assert loss == pytest.approx(expected) and gradient == pytest.approx(expected_gradient)
+    assert [number for number, clip in enumerate(clipped) if clip] == expected_clipped
 
 
 def test_kl_to_a_reference_is_k3():
@@ -121,7 +114,7 @@ def test_the_gradient_of_the_clipped_loss_is_that_of_finite_differences(dual_cli
     advantage_N = torch.tensor([1.0, 2.0, -0.5, -1.0, -2.0], dtype=torch.float64)
     loss = LossConfig(type="ppo", dual_clip=dual_clip).resolve()
     tokens = TokenBatch(new_N, new_N.detach() - rho_N.log(), advantage_N, torch.zeros(5, dtype=torch.long))
-    assert torch.autograd.gradcheck(lambda x: POLICY_LOSSES["clip"](replace(tokens, new_N=x), loss)[0], new_N)
+    assert torch.autograd.gradcheck(lambda x: load_policy_loss(loss)(replace(tokens, new_N=x))[0], new_N)
 
 
 def test_the_gradient_of_the_kl_is_that_of_finite_differences():
@@ -132,6 +125,39 @@ def test_the_gradient_of_the_kl_is_that_of_finite_differences():
 
 def test_the_table_of_numbers_and_the_functions_name_the_same_losses():
     assert POLICY_LOSSES.keys() == POLICIES.keys()
+
+
+OWN = """
+from slimrl.trainer.losses import aipo
+
+
+def own(tokens, delta: float = 1.0):
+    return aipo(tokens, delta)
+
+
+def one(tokens):
+    return aipo(tokens, 1.0)[0]
+
+
+def summed(tokens):
+    return [part.sum() for part in aipo(tokens, 1.0)]
+"""
+
+
+def own_loss(tmp_path, name, **args):
+    (tmp_path / "own.py").write_text(OWN)
+    return load_policy_loss(LossConfig(policy=f"{tmp_path / 'own.py'}:{name}", policy_args=args).resolve())
+
+
+def test_a_function_of_one_s_own_is_called_with_its_arguments(tmp_path):
+    new_N, zeros = torch.tensor([-1.0, -2.0], requires_grad=True), torch.zeros(2)
+    tokens = TokenBatch(new_N, new_N.detach() - 2.0, torch.tensor([1.0, -1.0]), zeros.long())
+    own, ours = own_loss(tmp_path, "own", delta=3.0)(tokens), POLICY_LOSSES["aipo"](tokens, 3.0)
+    assert [part.tolist() for part in own] == [part.tolist() for part in ours]
+    assert own_loss(tmp_path, "own")(tokens)[0].tolist() == POLICY_LOSSES["aipo"](tokens, 1.0)[0].tolist()
+    for wrong in ("one", "summed"):
+        with pytest.raises(UserError, match=f"`.*own.py:{wrong}` must return two tensors"):
+            own_loss(tmp_path, wrong)(tokens)
 
 
 @pytest.mark.parametrize("type_", PRESETS)
@@ -147,17 +173,10 @@ def test_huge_ratios_overflow_neither_loss_nor_gradient(policy, log_rho):
     loss = LossConfig(type="reinforce", policy=policy).resolve()
     new_N = torch.full((2,), -1.0, requires_grad=True)
     tokens = TokenBatch(new_N, new_N.detach() - log_rho, torch.tensor([1.0, -1.0]), torch.tensor([0, 1]))
-    loss_N, _ = POLICY_LOSSES[policy](tokens, loss)
+    loss_N, _ = load_policy_loss(loss)(tokens)
     loss_N.sum().backward()
     assert loss_N.isfinite().all()
     assert new_N.grad.isfinite().all()
-
-
-def test_caps_hold_where_the_ratio_overflows():
-    new = [-2.0]
-    assert loss_of("aipo", new, [math.exp(89)], [1])[:2] == ([16.0], [-8.0])
-    assert loss_of("grpo", new, [math.exp(89)], [1])[:2] == ([-1.2], [0.0])
-    assert loss_of("cispo", new, [math.exp(89)], [1])[:2] == ([12.0], [-6.0])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slimrl import cli
-from slimrl.config.data import FileDataConfig, HubDataConfig
+from slimrl.config.data import FileDataConfig
 from slimrl.errors import UserError
 from slimrl.launch.supervised import encode_row
 from slimrl.models.chat.template import ChatFormat
@@ -151,6 +151,8 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ({"messages": [user("q"), assistant("")]}, "the assistant says nothing"),
         ({"messages": [user("q"), assistant("  \n")]}, "the assistant says nothing"),
         ({"messages": [user("q")]}, "ends with an assistant message.*roles: user"),
+        ({"messages": [user("q"), assistant("A"), user("r")]}, "roles: user, assistant, user"),
+        ({"messages": [user("q"), assistant("A", tool_calls=[{"id": "1"}])]}, "message 2: a call is"),
         ({"messages": [user("q"), {"role": "tool", "content": "x"}, assistant("A")]}, "result of a tool stands behind"),
         ({"messages": [user("q"), {"role": "wizard", "content": "x"}]}, 'message 2: .*and `role` is "?wizard'),
         ({"messages": [user("q"), {"role": 5, "content": "x"}]}, "`role` is 5"),
@@ -174,7 +176,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ({"prompt": 5, "completion": 5}, "`prompt`: expected a list of messages"),
         ({"prompt": "", "completion": "A"}, "`prompt` is empty"),
         ({"prompt": "q", "completion": ""}, "`completion` is empty"),
-        ({"prompt": "q", "completion": "A", "label": True}, "`label` marks good and bad"),
+        ({"prompt": "q", "completion": "A", "label": True}, "`label` would be left out.*marks good"),
         ({"prompt": "q", "completion": "A", "tools": [ADD_SCHEMA]}, "`tools` would be left out"),
         ({"prompt": [user("q")], "completion": [user("A")]}, "roles: user, user"),
         ({"prompt": "q", "chosen": "A", "rejected": "B"}, "expected the columns.*found `prompt`, `chosen`"),
@@ -245,32 +247,6 @@ def test_bad_rows_are_left_out_and_counted_where_that_is_asked_for(tmp_path: Pat
     nothing = write(tmp_path / "b.jsonl", rows[:1])
     with pytest.raises(UserError, match=r"no rows to learn from\. .*b\.jsonl:1: the assistant says nothing"):
         load_conversations(FileDataConfig(path=nothing, skip_bad_rows=True), said.append)
-
-
-def test_the_nulls_of_columns_are_no_arguments(tmp_path: Path) -> None:
-    """Columnar files give every object the keys of all others."""
-    import datasets
-
-    subtract = {
-        **ADD_SCHEMA,
-        "name": "halve",
-        "parameters": {"type": "object", "properties": {"x": {"type": "number"}}},
-    }
-    calls = [("add", {"a": 2, "b": 3}), ("halve", {"x": 4})]
-    rows = [
-        {
-            "messages": [user("q"), assistant("", tool_calls=[{"function": {"name": name, "arguments": arguments}}])],
-            "tools": [{"type": "function", "function": ADD_SCHEMA}, {"type": "function", "function": subtract}],
-        }
-        for name, arguments in calls
-    ]
-    datasets.Dataset.from_list(rows).to_parquet(tmp_path / "hub" / "data" / "train-00000-of-00001.parquet")
-    plain = write(tmp_path / "a.jsonl", rows)
-    expected, _ = load_conversations(FileDataConfig(path=plain, val_path=plain), lambda _: None)
-    read, _ = load_conversations(HubDataConfig(name=str(tmp_path / "hub"), val_split="train"), lambda _: None)
-    assert [r.messages for r in read if isinstance(r, Conversation)] == [
-        r.messages for r in expected if isinstance(r, Conversation)
-    ]
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["own template", "stand-in"])

@@ -246,11 +246,9 @@ def test_calls_that_the_template_does_not_write_are_refused() -> None:
         ({"messages": [USER, {**ASSISTANT, "tools": [ADD]}]}, "not a later one"),
         (replying(tool_calls={"name": "f"}), "`tool_calls` is a list"),
         (replying(tool_calls=[{**CALL, "function": {"name": "f", "arguments": '{"a'}}]), "message 2: a call is"),
-        ({"prompt": [USER], "completion": [ASSISTANT], "label": False}, "`label` marks good and bad"),
-        ({"prompt": "q", "completion": [ASSISTANT]}, "`prompt` is a text and `completion` is none"),
         (
-            {"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "{}"}]},
-            "JSON of a call",
+            {"prompt": [USER], "completion": [ASSISTANT], "label": False},
+            "`label` would be left out.*marks good",
         ),
         ({"conversations": [{"from": ["x"], "value": "q"}]}, "message 1: `from` is"),
         ({"prompt": ["q"], "completion": [ASSISTANT]}, "expected"),
@@ -263,7 +261,7 @@ def test_what_cannot_be_learnt_is_refused_with_its_row_and_key(row: dict[str, An
 
 
 def test_empty_fields_are_nothing() -> None:
-    keys = (*("function_call", "refusal", "audio", "tool_calls", "reasoning", "weight"), "annotations")
+    keys = ("function_call", "refusal", "audio", "tool_calls", "reasoning", "weight", "annotations", "tools", "excerpt")
     assert read_messages({**replying(**dict.fromkeys(keys)), "functions": [], "system": ""}, "row") == [USER, ASSISTANT]
 
 

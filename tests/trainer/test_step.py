@@ -17,7 +17,7 @@ from slimrl.inference.local_client import LocalClient
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.metrics import lookup
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
-from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, token_weights
+from slimrl.trainer.losses import TokenBatch, load_policy_loss, token_weights
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import StepRefusedError, TrainStep
 from slimrl.transport.base import Batch
@@ -76,7 +76,7 @@ def reference_gradient(samples: list[Sample], loss: LossConfig) -> dict[str, tor
         sequence_N=torch.arange(len(samples)).repeat_interleave(torch.tensor(lengths)),
     )
     weights = torch.tensor(token_weights(lengths, loss.aggregation, SEQ_LEN))
-    loss_N, _ = POLICY_LOSSES[loss.policy](tokens, loss)
+    loss_N, _ = load_policy_loss(loss)(tokens)
     (loss_N * weights[tokens.sequence_N]).sum().backward()
     return gradients(module)
 

@@ -3,12 +3,13 @@
 A loss is four choices: the advantage estimator (`ADVANTAGES`), the credit assignment (`CREDITS`), the policy loss of a
 token (`POLICIES`), and the aggregation over tokens. A `type` is a preset (`PRESETS`), a published combination of them.
 Each table gives the hyperparameters of a choice with the values of its paper; no other module of slimrl defines the
-contents of a preset. The functions behind the names are in `orchestrator/advantages.py` and `trainer/losses.py`.
+contents of a preset. The functions behind the names are in `orchestrator/advantages.py` and `trainer/losses.py`. A
+user's own function is named by its place in Python instead (`OWN`).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -32,7 +33,7 @@ CREDITS: dict[str, Hyperparameters] = {
     "state": {"gamma": 0.95, "state_weight": 1.0},
 }
 
-# A new policy loss is a line here and a function of that name in `trainer/losses.py`.
+# A policy loss of slimrl is a line here and a function of that name in `trainer/losses.py`.
 POLICIES: dict[str, Hyperparameters] = {
     "aipo": {"delta": 8.0},
     "clip": {"eps_low": 0.2, "eps_high": 0.2, "dual_clip": 0.0},
@@ -40,6 +41,11 @@ POLICIES: dict[str, Hyperparameters] = {
     "cispo": {"eps_low": 1.0, "eps_high": 5.0},  # no lower bound
     "reinforce": {"max_weight": 0.0},
 }
+
+POLICY_NUMBERS = frozenset(name for numbers in POLICIES.values() for name in numbers)
+
+# The parts that may be a user's own function, and the number of values that it takes before its hyperparameters.
+OWN = {"policy": 1, "advantage": 2}
 
 Aggregation = Literal["token", "sequence", "constant"]
 
@@ -79,6 +85,9 @@ else:  # the tables are the only list of names
     LossType, Advantage = Literal[tuple(PRESETS)], Literal[tuple(ADVANTAGES)]
     Credit, Policy = Literal[tuple(CREDITS)], Literal[tuple(POLICIES)]
 
+Place = Annotated[str, Field(pattern=r"^.+:\w+$"), "path/to/file.py:function"]
+"""The place of a user's function: in a file, or `package.module:function`."""
+
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -86,17 +95,19 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedLoss:
-    """A loss without open choices. A hyperparameter that none of its parts uses is 0.0."""
+    """A loss without open choices. A hyperparameter that none of its parts uses is 0.0.
+
+    `policy_args` and `advantage_args` are the keyword arguments of the two functions; those of slimrl's own advantages
+    are fields. `estimate` is the user's function of `advantage` once it is loaded (`orchestrator/advantages.py`).
+    """
 
     advantage: str
     credit: str
     policy: str
     aggregation: Aggregation
-    delta: float = 0.0
-    eps_low: float = 0.0
-    eps_high: float = 0.0
-    dual_clip: float = 0.0
-    max_weight: float = 0.0
+    policy_args: Mapping[str, Any] = field(default_factory=dict)
+    advantage_args: Mapping[str, Any] = field(default_factory=dict)
+    estimate: Callable[..., Sequence[float]] | None = None
     baseline: float = 0.0
     decay: float = 0.0
     gamma: float = 0.0
@@ -116,8 +127,8 @@ class ResolvedLoss:
 
     @property
     def is_group_relative(self) -> bool:
-        """True if the advantage of a rollout depends on the other rollouts of its group."""
-        return self.adv_tau > 0 and self.advantage not in ("reinforce", "rae", "gae")
+        """True if the advantage of a rollout needs other rollouts of its group."""
+        return self.adv_tau > 0 and self.advantage in ("grpo", "dr_grpo", "rloo", "opo")
 
 
 class LossConfig(Config):
@@ -129,18 +140,26 @@ class LossConfig(Config):
     (2506.13585), `ppo` (clipped, 1707.06347; with `advantage = "gae"` it has a value head), `opo` (length-weighted
     baseline, 2505.23585), `rloo` (leave-one-out, 2402.14740), `reinforce` (constant baseline)."""
 
-    advantage: Literal["preset"] | Advantage = "preset"
+    advantage: Literal["preset"] | Advantage | Place = "preset"
     """How the rewards of a group become advantages. `gae` compares with the estimate of a value head instead of the
     group's mean (1506.02438), `rae` with a running mean of the role's rewards in earlier groups, for a policy that
-    plays against itself (2506.24119). `preset` leaves it to `type`."""
+    plays against itself (2506.24119). Your own function is named as `path/to/file.py:function` or
+    `package.module:function`. `preset` leaves it to `type`."""
+
+    advantage_args: dict[str, Any] = Field(default={})
+    """Keyword arguments of your own function in `advantage`."""
 
     credit: Credit = "episode"
     """How rewards are assigned to turns. `episode` gives all turns the episode's advantage. `turn` compares the rewards
     from each turn on with the same turn of the group's other rollouts. `state` adds to the episode's advantage the
     advantage of the turn among all turns of the group with the same messages (2505.10978)."""
 
-    policy: Literal["preset"] | Policy = "preset"
-    """The loss of one token; `preset` leaves it to `type`."""
+    policy: Literal["preset"] | Policy | Place = "preset"
+    """The loss of one token. Your own function is named as `path/to/file.py:function` or `package.module:function`;
+    `preset` leaves it to `type`."""
+
+    policy_args: dict[str, Any] = Field(default={})
+    """Keyword arguments of your own function in `policy`: its hyperparameters."""
 
     aggregation: Literal["preset"] | Aggregation = "preset"
     """The divisor of the sum over tokens: `token` all trained tokens of the batch, `sequence` each rollout's own tokens
@@ -207,14 +226,18 @@ class LossConfig(Config):
         preset = PRESETS[self.type]
         advantage = preset.advantage if self.advantage == "preset" else self.advantage
         policy = preset.policy if self.policy == "preset" else self.policy
-        hyperparameters: dict[str, float] = {**ADVANTAGES[advantage], **CREDITS[self.credit], **POLICIES[policy]}
+        own = POLICIES.get(policy, {})
+        numbers: dict[str, float] = {**ADVANTAGES.get(advantage, {}), **CREDITS[self.credit], **own}
         if policy == preset.policy:  # a preset's clip range is for its own policy loss alone
-            hyperparameters |= preset.hyperparameters
+            numbers |= preset.hyperparameters
         if has_teacher:
-            hyperparameters |= dict.fromkeys(("adv_tau", "teacher_tau", "student_tau"), TAU_WITH_TEACHER)
+            numbers |= dict.fromkeys(("adv_tau", "teacher_tau", "student_tau"), TAU_WITH_TEACHER)
         aggregation = preset.aggregation if self.aggregation == "preset" else self.aggregation
-        hyperparameters |= self.overrides()
-        return ResolvedLoss(advantage, self.credit, policy, aggregation, **hyperparameters)
+        numbers |= self.overrides()
+        policy_args = {**self.policy_args, **{name: numbers[name] for name in own}}
+        others = {name: value for name, value in numbers.items() if name not in POLICY_NUMBERS}
+        choices = advantage, self.credit, policy, aggregation
+        return ResolvedLoss(*choices, policy_args=policy_args, advantage_args=self.advantage_args, **others)
 
     def overrides(self) -> dict[str, float]:
         """Return the hyperparameters that this section sets instead of the preset."""

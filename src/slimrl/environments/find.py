@@ -1,24 +1,18 @@
 """Finds an environment by its `id`, and checks its answers, because environments are other people's code."""
 
 import functools
-import importlib
-import importlib.util
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from slimrl.environments.base import complete, is_default
-from slimrl.errors import RolloutError, UserError, describe, nearest
-from slimrl.io.loop_thread import call_outside_loop
-from slimrl.io.settings import check_args
+from slimrl.errors import UserError, nearest
+from slimrl.io.user_code import call_user_code, check_call, load_named
 from slimrl.plugins import ENVIRONMENTS, OURS, is_ours, load, names
 from slimrl.types import Rollout, Split, Task, Taskset
 
-T = TypeVar("T")
 NOTEBOOK = "__main__"  # the module of code in a notebook or a script
 
 # The packages of slimrl and its own plug-ins.
@@ -67,14 +61,7 @@ def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]
         raise UserError(
             f"environment `{env_id}` is not a class, but the {type(constructor).__name__} {constructor!r:.80}."
         )
-    signature = inspect.signature(constructor)
-    try:
-        signature.bind(**args)
-    except TypeError as error:
-        known = [name for name in signature.parameters if name not in ("args", "kwargs")]
-        unknown = next((name for name in args if name not in known), "")
-        raise UserError(f"environment `{env_id}`: {error}.{nearest(unknown, known)}") from error
-    check_args(signature, args, f"environment `{env_id}`")
+    check_call(constructor, args, f"environment `{env_id}`")
     found: Callable[..., Any] = constructor
     return found
 
@@ -133,39 +120,6 @@ def failure_kind_of(taskset: Taskset, rollout: Rollout) -> str | None:
     return kind if kind is None or isinstance(kind, str) else f"failure_kind() gave a {type(kind).__name__}"
 
 
-def call_user_code(failure: str, call: Callable[[], T]) -> T:
-    """Return the result of a call into a user's code. Convert all its exceptions to UserError, prefixed with
-    `failure`."""
-    try:
-        return call_outside_loop(call)
-    except (UserError, KeyboardInterrupt):
-        raise
-    except RolloutError as error:
-        raise UserError(f"{failure}: {error.detail}") from error
-    except BaseException as error:
-        raise UserError(f"{failure}: {describe(error)}") from error
-
-
-def load_named(
-    location: str, what: str, loaded: dict[str, Any], is_kind: Callable[[object], bool] = inspect.isfunction
-) -> Any:
-    """Return the object at `path/to/file.py:NAME` or `package.module:NAME` in a user's module. Raise UserError,
-    prefixed with `what`, if it does not exist, with the most similar name of the right kind. `loaded` caches the
-    modules, so that each is run once."""
-    module_name, _, name = location.rpartition(":")
-    if not module_name or not name:
-        raise UserError(f"{what} `{location}` is named as `path/to/file.py:function` or `package.module:function`.")
-    if module_name not in loaded:
-        is_file = module_name.endswith(".py")
-        load = _module_from_file if is_file else _module_by_name
-        loaded[module_name] = load(module_name, what if is_file else f"{what} `{location}`")
-    module = loaded[module_name]
-    if name not in vars(module):
-        own = [key for key, value in vars(module).items() if is_kind(value) and value.__module__ == module.__name__]
-        raise UserError(f"{what} `{location}`: {module_name} has no `{name}`.{nearest(name, own)}")
-    return vars(module)[name]
-
-
 def environment_names() -> list[str]:
     """Return the names of the installed environments, without the schemes."""
     return [name for name in names(ENVIRONMENTS) if not name.endswith(":")]
@@ -206,21 +160,3 @@ def _find(env_id: str) -> Any:
             f"{class_name}`."
         )
     return load_named(env_id, "environment", {}, inspect.isclass)
-
-
-def _module_by_name(name: str, what: str) -> Any:
-    return call_user_code(f"{what}: {name} failed to load", lambda: importlib.import_module(name))
-
-
-def _module_from_file(name: str, what: str) -> Any:
-    path = Path(name)
-    if not os.path.isfile(path):  # unlike `Path.is_file`, it accepts an invalid file name
-        raise UserError(f"{what} file {path} does not exist (looked in {path.absolute().parent}).")
-    name = f"slimrl_user_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look up a class's module here
-    execute = spec.loader.exec_module
-    call_user_code(f"{what} file {path} failed to load", lambda: execute(module))
-    return module

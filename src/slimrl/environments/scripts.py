@@ -7,9 +7,9 @@ import asyncio
 import copy
 from collections.abc import Callable, Mapping
 
-from slimrl.environments.find import call_user_code
 from slimrl.environments.plain import plain_messages
 from slimrl.errors import UserError, nearest
+from slimrl.io.user_code import call_user_code
 from slimrl.types import Environment, Message, Script, Task, Taskset, Turn
 
 EXPERT = "expert"

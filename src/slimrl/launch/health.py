@@ -12,7 +12,7 @@ from slimrl.monitor.health.health import HealthWatch
 from slimrl.monitor.health.measure import AUTO
 from slimrl.monitor.metrics import lookup
 from slimrl.monitor.sinks import read_metrics
-from slimrl.trainer.weights import name_best
+from slimrl.trainer.state import name_best
 from slimrl.types import Metrics
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from slimrl.config.run import RLConfig
-from slimrl.environments.find import call_user_code
 from slimrl.io.files import replace_file
 from slimrl.io.run_dir import RunDir
+from slimrl.io.user_code import call_user_code
 from slimrl.launch.advice import nothing_earned
 from slimrl.launch.health import unknown_right_metric
 from slimrl.launch.parts import Parts, SamplingParts

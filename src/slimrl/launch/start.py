@@ -7,17 +7,20 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from slimrl.config.base import CommandConfig
+from slimrl.config.loss import OWN
 from slimrl.config.reading.flags import names_section
 from slimrl.config.reading.load import C, Resolved, load
 from slimrl.config.reading.write import config_toml
-from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.environments.find import environment_names
 from slimrl.errors import UserError
 from slimrl.io.invocation import HELP, show
+from slimrl.io.user_code import load_function
 from slimrl.launch.early import check_data_files, check_model_names, refuse_early
 from slimrl.launch.extensions import part_of
 from slimrl.launch.help_page import settings_of, show_settings
-from slimrl.launch.tasksets import check_environments
+from slimrl.launch.tasksets import args_in, check_environments, origin_of
 from slimrl.plugins import Command, call
 
 DRY_RUN = {"--dry-run", "--dry_run"}
@@ -66,10 +69,25 @@ def run_command(
     # Before the run's directory is made or its settings are written.
     if role != "part" or is_dry:
         check_environments(resolved.config, make=is_dry, provenance=resolved.provenance)
+        _check_own_loss(resolved.config, resolved.provenance)
     if is_dry:
         return show(_dry_run(resolved))
     _check_ranks(name or config_class.command)
     return start(resolved)
+
+
+def _check_own_loss(config: CommandConfig, provenance: Mapping[str, str]) -> None:
+    """Raise UserError, prefixed with the origin of the setting, if a user's own part of the loss cannot be loaded."""
+    if not isinstance(config, RLConfig | TrainerOnlyConfig):
+        return
+    loss = vars(config.trainer.loss)
+    for part, num_values in OWN.items():
+        try:
+            if ":" in loss[part]:
+                load_function(loss[part], f"trainer.loss.{part}", loss[f"{part}_args"], num_values)
+        except UserError as error:
+            keys = [f"trainer.loss.{part}{name}" for name in (*(f"_{one}" for one in args_in(error)), "")]
+            raise UserError(f"{origin_of(keys, provenance)}{error}") from error
 
 
 def _dry_run(resolved: Resolved[Any]) -> str:

@@ -3,7 +3,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.check import CheckConfig
@@ -71,7 +71,9 @@ def check_environments(config: CommandConfig, make: bool, provenance: Mapping[st
             else:
                 find_constructor(env.id, env.args)
         except UserError as error:
-            raise UserError(f"{_place(str(error), number, provenance or {})}{error}") from error
+            sections = (f"orchestrator.env.{number}.", f"env.{number}.", "data.env.", "", "teacher.env_")
+            keys = (f"{section}{name}" for name in (*args_in(error), "id") for section in sections)
+            raise UserError(f"{origin_of(keys, provenance or {})}{error}") from error
 
 
 def drop_made() -> None:
@@ -79,12 +81,14 @@ def drop_made() -> None:
     _made.clear()  # a deleted taskset stops its processes
 
 
-def _place(text: str, number: int, provenance: Mapping[str, str]) -> str:
-    """Return the key, file and line of the argument that a message quotes, or else of the environment's id; empty for a
-    setting of the command line."""
-    args = [f"args.{name}" for name in re.findall(r"[`'](\w+)[`']", text)]
-    sections = (f"orchestrator.env.{number}.", f"env.{number}.", "data.env.", "", "teacher.env_")
-    keys = (f"{section}{name}" for name in (*args, "id") for section in sections)
+def args_in(error: UserError) -> list[str]:
+    """Return the keys, `args.NAME`, of the arguments that a message quotes."""
+    return [f"args.{name}" for name in re.findall(r"[`'](\w+)[`']", str(error))]
+
+
+def origin_of(keys: Iterable[str], provenance: Mapping[str, str]) -> str:
+    """Return the start of a message: the first of the `keys` that was set, with its file and line; empty for a setting
+    of the command line."""
     key = next((key for key in keys if key in provenance), "")
     return f"{where((key,), provenance[key])}: " if key and not provenance[key].startswith("--") else ""
 

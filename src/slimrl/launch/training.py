@@ -78,7 +78,7 @@ class Run:
 
         # Train, and evaluate again. The console shows steps of RL from here on.
         display = console.steps(config.max_steps, first, before=_rewards_before(parts.output_dir, first))
-        if not config.max_async_level:
+        if not config.async_level:
             monitor.add(EnvironmentShare(console.note))
         for sink in (display, *more_sinks):
             monitor.add(sink)

@@ -11,9 +11,13 @@ sampled tokens.
 import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
 
-from slimrl.config.loss import ResolvedLoss
+from slimrl.config.loss import ADVANTAGES, OWN, ResolvedLoss
+from slimrl.errors import UserError
+from slimrl.io.user_code import load_function
 from slimrl.types import Rollout
 
 # Added to the sample standard deviation, as in TRL, so that nearly equal rewards do not give huge advantages.
@@ -49,10 +53,27 @@ def opo(rewards_G: Sequence[float], lengths_G: Sequence[int]) -> list[float]:
     return [reward - baseline for reward in rewards_G]
 
 
+def load_estimate(loss: ResolvedLoss) -> ResolvedLoss:
+    """Return the loss with the function of its advantage loaded, if it is a user's own. Raises UserError if that
+    function does not exist or does not accept `advantage_args`."""
+    if loss.advantage in ADVANTAGES:
+        return loss
+    own = load_function(loss.advantage, "advantage", loss.advantage_args, OWN["advantage"])
+    return replace(loss, estimate=partial(own, **loss.advantage_args))
+
+
 def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss: ResolvedLoss) -> list[float]:
     """Return the advantages of rewards that are compared, by the loss's estimator. Equal rewards give exactly 0, except
     with `reinforce`, whose constant baseline compares no rollouts. `rae` is passed here as `reinforce` with the
-    baseline of a role (`roles.py`); `gae` belongs to the trainer."""
+    baseline of a role (`roles.py`); `gae` belongs to the trainer. A user's own function receives the rewards and the
+    lengths, and decides itself; raises UserError if it returns anything but a number for each."""
+    if loss.estimate:
+        found = loss.estimate(rewards_G, lengths_G)
+        if len(found) != len(rewards_G):
+            raise UserError(
+                f"advantage `{loss.advantage}` must return a number for each of {len(rewards_G)} rewards, not {found}."
+            )
+        return [float(value) for value in found]
     if loss.advantage == "reinforce":
         return reinforce(rewards_G, loss.baseline)
     if max(rewards_G) == min(rewards_G):

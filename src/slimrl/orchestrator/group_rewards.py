@@ -5,9 +5,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from slimrl.environments.find import call_user_code
 from slimrl.environments.plain import check_reward
 from slimrl.errors import RolloutError, UserError
+from slimrl.io.user_code import call_user_code
 from slimrl.orchestrator.curriculum import Draw
 from slimrl.types import Rollout
 

@@ -20,7 +20,7 @@ from slimrl.config.rollout import OrchestratorConfig
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.health.measure import measure
 from slimrl.monitor.rollouts import RolloutRecord
-from slimrl.orchestrator.advantages import token_advantages, token_rewards
+from slimrl.orchestrator.advantages import load_estimate, token_advantages, token_rewards
 from slimrl.orchestrator.curriculum import Curriculum
 from slimrl.orchestrator.distill import Distillation, Opening, without_teacher
 from slimrl.orchestrator.group_rewards import add_group_rewards
@@ -70,6 +70,7 @@ class Orchestrator:
     monitors: MonitorsConfig = field(default_factory=MonitorsConfig)
 
     def __post_init__(self) -> None:
+        self.loss = load_estimate(self.loss)
         for taskset in self.tasksets:
             check_groups(taskset, self.config.rollouts_per_example, self.loss)
         self._curriculum = Curriculum(self.tasksets, f"rl/{self.seed}")

@@ -39,7 +39,7 @@ from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import copy_records
 
 STATE, PROGRESS, SHARDS = "state.pt", "progress.json", "optimizer"
-MAX_PROGRESS_BYTES = 2**28  # above level 0 it holds the groups that no batch has used yet
+MAX_PROGRESS_BYTES = 2**31  # above level 0 it holds the groups that no batch has used yet
 # The errors that reading a truncated, overwritten or foreign file raises, depending on where it is damaged.
 DAMAGED = (
     OSError,
@@ -93,18 +93,9 @@ def progress_in(directory: Path) -> Progress:
     """Return the progress in a checkpoint. Raises UserError if it cannot be read or belongs to another step."""
     path = directory / PROGRESS
     try:
-        content = json.loads(read_regular(path, MAX_PROGRESS_BYTES))
-        # Older files mix the orchestrator's state with the trainer's own keys.
-        own = {name: content.pop(name) for name in ("step", "dtype", "num_threads", "seconds")}
-        own["date"] = content.pop("date", "")
-        rest = content if "orchestrator_state" in content else {"orchestrator_state": content}
-        progress = TypeAdapter(Progress).validate_json(json.dumps({**own, **rest}))
+        progress = TypeAdapter(Progress).validate_json(read_regular(path, MAX_PROGRESS_BYTES))
     except ValidationError as error:
         raise UserError(f"{path} cannot be what slimrl wrote: {describe_faults(error)}") from None
-    except KeyError as error:
-        raise UserError(f"{path} cannot be what slimrl wrote: it has no {error}") from None
-    except (*DAMAGED, RecursionError) as error:
-        raise UserError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
     if progress.step != step_of(directory):
         raise UserError(f"{path} is of step {progress.step}: the file or the directory's name is of another checkpoint")
     return progress
@@ -136,23 +127,12 @@ def save_checkpoint(
         if ranks.num > 1:
             save_shards(state.pop("parameters"), partial / SHARDS)
         if ranks.leads:
-            (partial / PROGRESS).write_bytes(_progress_bytes(directory, progress))
+            (partial / PROGRESS).write_text(json.dumps(asdict(progress)))
             torch.save({"step": progress.step, "optimizer": state, "rng": rng_state()}, partial / STATE)
             copy_records(output_dir, partial, progress.step)
     if ranks.leads:
         prune(step_directories(RunDir(output_dir).checkpoints)[:-keep])
     return directory
-
-
-def _progress_bytes(directory: Path, progress: Progress) -> bytes:
-    content = json.dumps(asdict(progress)).encode()
-    if len(content) > MAX_PROGRESS_BYTES:
-        raise UserError(
-            f"{directory / PROGRESS} would have {len(content)} bytes, and at most {MAX_PROGRESS_BYTES} are read again: "
-            "the groups that no batch has used yet are too many. Lower max_async_level, orchestrator.batch_size or "
-            "seq_len, and continue with `--resume` from the checkpoint before it."
-        )
-    return content
 
 
 @contextmanager
@@ -214,8 +194,7 @@ def read_state(directory: Path) -> dict[str, Any]:
         raise ValueError("not a checkpoint, or cut off")
     # `weights_only` loads tensors and plain data, so a foreign checkpoint cannot run code.
     state: dict[str, Any] = torch.load(directory / STATE, map_location="cpu", weights_only=True, mmap=True)
-    # Checkpoints of an earlier version lack the step.
-    if (step := state.get("step", step_of(directory))) != step_of(directory):
+    if (step := state["step"]) != step_of(directory):
         raise ValueError(f"it is of step {step}")
     if "parameters" not in state["optimizer"]:
         check_shards(directory / SHARDS)

@@ -4,19 +4,24 @@ Notation, per trained token: `new` = log-probability under the weights being tra
 sampler when the token was drawn, rho = exp(new - old), A = advantage (without a gradient), sg = stop gradient.
 
 Index suffix _N: the trained tokens of a micro-batch, concatenated; `sequence_N` is the number of each token's rollout.
-Every policy loss returns (L_N, clipped_N). L_N is the loss of each token; the caller multiplies it by the token's
-weight from `token_weights` and sums. clipped_N is True if a clip or cap decided that loss.
+A policy loss is a function of a `TokenBatch` and of its hyperparameters, which are keyword arguments. It returns (L_N,
+clipped_N). L_N is the loss of each token; the caller multiplies it by the token's weight from `token_weights` and sums.
+clipped_N is True if a clip or cap decided that loss. A user's own function has the same form (`load_policy_loss`).
 
 Differences of log-probabilities are clamped before `exp`: e^20 is far beyond every cap, and no product overflows.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from slimrl.config.loss import Aggregation, ResolvedLoss
+from slimrl.config.loss import OWN, Aggregation, ResolvedLoss
+from slimrl.errors import UserError
+from slimrl.io.user_code import load_function
 
 MAX_LOG_RATIO = 20.0
 LOWEST_LOGPROB = -1e4  # replaces -inf, the log-probability of a token that a reference forbids
@@ -32,7 +37,7 @@ class TokenBatch:
     sequence_N: Tensor
 
 
-PolicyLoss = Callable[[TokenBatch, ResolvedLoss], tuple[Tensor, Tensor]]
+PolicyLoss = Callable[..., tuple[Tensor, Tensor]]
 
 POLICY_LOSSES: dict[str, PolicyLoss] = {}
 
@@ -43,6 +48,26 @@ def policy_loss(function: PolicyLoss) -> PolicyLoss:
     return function
 
 
+def load_policy_loss(loss: ResolvedLoss) -> Callable[[TokenBatch], tuple[Tensor, Tensor]]:
+    """Return the policy loss with its hyperparameters. It may be a user's own function. Raises UserError if that
+    function does not exist, does not accept `policy_args`, or returns anything but two tensors (N,)."""
+    if loss.policy in POLICY_LOSSES:
+        return partial(POLICY_LOSSES[loss.policy], **loss.policy_args)
+    own = load_function(loss.policy, "policy loss", loss.policy_args, OWN["policy"])
+
+    def checked(tokens: TokenBatch) -> tuple[Tensor, Tensor]:
+        found: Any = own(tokens, **loss.policy_args)
+        shapes = [one.shape if isinstance(one, Tensor) else one for one in found] if isinstance(found, tuple) else []
+        if shapes != [tokens.new_N.shape] * 2:
+            raise UserError(
+                f"policy loss `{loss.policy}` must return two tensors (N,), the loss of each token and whether a clip "
+                f"decided it, not {found!r:.200}."
+            )
+        return found[0], found[1]
+
+    return checked
+
+
 def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
     """Return log rho (N,), clamped to +-20. A clamped token has no gradient. Its ratio is beyond every cap. Where there
     is no cap (`clip` with A < 0 and without `dual_clip`), its gradient, scaled by e^20, would drown all others."""
@@ -50,21 +75,21 @@ def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
 
 
 @policy_loss
-def aipo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
+def aipo(tokens: TokenBatch, delta: float) -> tuple[Tensor, Tensor]:
     """L = -sg(min(rho, delta)) A new. One-sided cap on the importance weight (LlamaRL, 2505.24034)."""
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
-    loss_N = -rho_N.clamp_max(loss.delta) * tokens.advantage_N * tokens.new_N
-    return loss_N, rho_N > loss.delta
+    loss_N = -rho_N.clamp_max(delta) * tokens.advantage_N * tokens.new_N
+    return loss_N, rho_N > delta
 
 
 @policy_loss
-def clip(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
+def clip(tokens: TokenBatch, eps_low: float, eps_high: float, dual_clip: float) -> tuple[Tensor, Tensor]:
     """L = -min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A) (PPO, 1707.06347; GRPO, 2402.03300)."""
-    return _clip_ratio(log_ratio(tokens.new_N, tokens.old_N).exp(), tokens.advantage_N, loss)
+    return _clip_ratio(log_ratio(tokens.new_N, tokens.old_N).exp(), tokens.advantage_N, eps_low, eps_high, dual_clip)
 
 
 @policy_loss
-def gspo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
+def gspo(tokens: TokenBatch, eps_low: float, eps_high: float) -> tuple[Tensor, Tensor]:
     """The loss of `clip` with the ratio of the whole sequence, s = exp(mean(new - old)). Each token's ratio is sg(s)
     exp(new - sg(new)), so all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
     # One entry per token: only the GPU knows the number of sequences, and reading it would wait for the GPU.
@@ -76,35 +101,37 @@ def gspo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
     mean_N = (sums / counts).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).to(tokens.new_N.dtype)[tokens.sequence_N]
     # The second factor is exactly 1 and adds only its gradient.
     rho_N = mean_N.exp() * (tokens.new_N - tokens.new_N.detach()).exp()
-    return _clip_ratio(rho_N, tokens.advantage_N, loss)
+    return _clip_ratio(rho_N, tokens.advantage_N, eps_low, eps_high)
 
 
 @policy_loss
-def cispo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
+def cispo(tokens: TokenBatch, eps_low: float, eps_high: float) -> tuple[Tensor, Tensor]:
     """L = -sg(clip(rho, 1 - eps_low, 1 + eps_high)) A new: clipped tokens keep their gradient (MiniMax-M1,
     2506.13585)."""
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
-    weight_N = rho_N.clamp(1 - loss.eps_low, 1 + loss.eps_high)
+    weight_N = rho_N.clamp(1 - eps_low, 1 + eps_high)
     return -weight_N * tokens.advantage_N * tokens.new_N, weight_N != rho_N
 
 
 @policy_loss
-def reinforce(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
+def reinforce(tokens: TokenBatch, max_weight: float) -> tuple[Tensor, Tensor]:
     """L = -A new (Williams 1992). With `max_weight` = c it is multiplied by the truncated importance weight sg(min(rho,
     c)), which corrects for stale data (Ionides 2008)."""
-    if not loss.max_weight:
+    if not max_weight:
         return -tokens.advantage_N * tokens.new_N, torch.zeros_like(tokens.new_N, dtype=torch.bool)
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
-    return -rho_N.clamp_max(loss.max_weight) * tokens.advantage_N * tokens.new_N, rho_N > loss.max_weight
+    return -rho_N.clamp_max(max_weight) * tokens.advantage_N * tokens.new_N, rho_N > max_weight
 
 
-def _clip_ratio(rho_N: Tensor, advantage_N: Tensor, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
+def _clip_ratio(
+    rho_N: Tensor, advantage_N: Tensor, eps_low: float, eps_high: float, dual_clip: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Return -min(rho A, clip(rho) A), and a mask that is True where the clip decided it."""
     plain_N = rho_N * advantage_N
-    clipped_N = rho_N.clamp(1 - loss.eps_low, 1 + loss.eps_high) * advantage_N
+    clipped_N = rho_N.clamp(1 - eps_low, 1 + eps_high) * advantage_N
     objective_N = torch.minimum(plain_N, clipped_N)
-    if loss.dual_clip:  # max(objective, c A) for A < 0 (1912.09729) bounds these losses, too
-        bounded_N = torch.maximum(objective_N, loss.dual_clip * advantage_N)
+    if dual_clip:  # max(objective, c A) for A < 0 (1912.09729) bounds these losses, too
+        bounded_N = torch.maximum(objective_N, dual_clip * advantage_N)
         objective_N = torch.where(advantage_N < 0, bounded_N, objective_N)
     return -objective_N, objective_N != plain_N
 

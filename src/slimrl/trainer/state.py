@@ -1,5 +1,12 @@
-"""The state of a training run, and how to save and restore it. Shared by RL and SFT."""
+"""The state of a training run, and how to save and restore it. Shared by RL and SFT.
 
+Saved weights are `weights/step_N`; the symbolic links `latest` and `best` are names for two of them that every program
+can use.
+"""
+
+import contextlib
+import math
+import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +18,7 @@ import torch
 
 from slimrl.config.run import CkptConfig
 from slimrl.config.train import OptimConfig
-from slimrl.io.run_dir import RunDir
+from slimrl.io.run_dir import RunDir, step_directories, step_of
 from slimrl.models.allocator import HeapTrimmer
 from slimrl.models.load import Policy, save_policy
 from slimrl.trainer.aux_losses import AuxLoss
@@ -19,13 +26,15 @@ from slimrl.trainer.checkpoint import (
     Progress,
     fresh_progress,
     load_checkpoint,
+    prune,
     report_write_errors,
     save_checkpoint,
 )
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import run_id
-from slimrl.trainer.weights import keep_newest
+
+LATEST, BEST = "latest", "best"
 
 
 @dataclass(slots=True)
@@ -99,6 +108,36 @@ def _save_weights(state: TrainState, output_dir: Path) -> None:
     with state.ranks.united(), report_write_errors(weights):
         run = run_id(output_dir) if state.ranks.leads else ""
         save_policy(state.policy, weights, state.history, state.ranks.leads, run)
+
+
+def keep_newest(output_dir: Path, keep: int) -> None:
+    """Name the newest weights `latest`, and delete all but the newest `keep` and the `best` ones."""
+    directory = RunDir(output_dir).weights
+    found = step_directories(directory)
+    if not found:
+        return
+    _link(directory / LATEST, found[-1])
+    best = directory / BEST
+    prune([old for old in found[:-keep] if not (best.exists() and best.samefile(old))])
+
+
+def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
+    """Name the weights of the step with the highest score `best`, or the latest of several. Only saved weights count,
+    and a score of nan counts as missing. Without any score, the name is not set."""
+    known = {step for step, score in scores.items() if not math.isnan(score)}
+    directory = RunDir(output_dir).weights
+    measured = [path for path in step_directories(directory) if step_of(path) in known]
+    if measured:
+        _link(directory / BEST, max(measured, key=lambda path: (scores[step_of(path)], step_of(path))))
+
+
+def _link(name: Path, target: Path) -> None:
+    """Point a name at a directory beside it, in one rename. A file system without links has no such name."""
+    partial = name.with_name(f".partial_{name.name}")
+    with contextlib.suppress(OSError):
+        partial.unlink(missing_ok=True)
+        partial.symlink_to(target.name, target_is_directory=True)
+        os.replace(partial, name)
 
 
 def peak_memory_gb(device: torch.device) -> float:

@@ -18,7 +18,7 @@ from slimrl.models.allocator import return_freed_memory
 from slimrl.models.device import to_device
 from slimrl.trainer.aux_losses import AuxLoss, LossContext
 from slimrl.trainer.logprobs import target_logprobs
-from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, log_ratio, token_weights
+from slimrl.trainer.losses import TokenBatch, load_policy_loss, log_ratio, token_weights
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.packing import Pack
 from slimrl.trainer.parallel import ALONE, Ranks
@@ -91,7 +91,8 @@ class TrainStep:
         self._module = module
         self._optimizer = optimizer
         self._config = config
-        self._loss = config.loss.resolve()
+        loss = config.loss.resolve()
+        self._aggregation, self._policy_loss = loss.aggregation, load_policy_loss(loss)
         self._seq_len = seq_len
         self._aux_losses = aux_losses
         self._ranks = ranks
@@ -133,7 +134,7 @@ class TrainStep:
 
     def _tensors(self, samples: Sequence[Sample]) -> _SampleTensors:
         lengths = [sum(sample.loss_mask_T) for sample in samples]
-        weights = token_weights(lengths, self._loss.aggregation, self._seq_len)
+        weights = token_weights(lengths, self._aggregation, self._seq_len)
         offsets = [sum(lengths[:b]) for b in range(len(samples))]
         # Samples have one number per token, `_SampleTensors` one per trained token.
         trained = [[t for t, mask in enumerate(sample.loss_mask_T) if mask] for sample in samples]
@@ -170,7 +171,7 @@ class TrainStep:
             tokens, term_N = aux_loss(context, tokens)
             auxiliary_N = auxiliary_N + term_N
         # After the auxiliary losses, because a value head changes the advantages that the policy loss reads.
-        policy_N, clipped_N = POLICY_LOSSES[self._loss.policy](tokens, self._loss)
+        policy_N, clipped_N = self._policy_loss(tokens)
         loss_N = policy_N + auxiliary_N
         loss = torch.where(finite_N, loss_N * tensors.weight[index_N], 0.0).sum()
         loss.backward()

@@ -1,7 +1,7 @@
 """Rules about `[trainer.loss]`: hyperparameters without effect, and parts of a loss that conflict."""
 
 from slimrl.config.checks.faults import Faults
-from slimrl.config.loss import ADVANTAGES, CREDITS, POLICIES, LossConfig, ResolvedLoss
+from slimrl.config.loss import ADVANTAGES, CREDITS, OWN, POLICIES, LossConfig, ResolvedLoss
 
 WHOLE_EPISODE = {
     "gae": "a value head credits every token by itself",
@@ -14,10 +14,16 @@ def loss_faults(loss: LossConfig, rollouts_per_example: int, group_key: str, tea
     `group_key` is its size."""
     resolved = loss.resolve(teacher)
     yield from _hyperparameter_faults(loss, resolved)
+    for part in OWN:
+        if vars(loss)[f"{part}_args"] and ":" not in vars(loss)[part]:
+            yield (
+                f"<trainer.loss.{part}_args> cannot act: these are the arguments of a function of your own. Remove "
+                f"them, or name it in <trainer.loss.{part}=> as `path/to/file.py:function`."
+            )
     if resolved.advantage in WHOLE_EPISODE and resolved.credit != "episode":
         why = f'with <trainer.loss.advantage> "{resolved.advantage}" {WHOLE_EPISODE[resolved.advantage]}'
         yield f"<trainer.loss.credit=> cannot act: {why}. Remove one of the two."
-    if 0 < resolved.dual_clip <= 1:
+    if resolved.policy == "clip" and 0 < resolved.policy_args["dual_clip"] <= 1:
         yield (
             "<trainer.loss.dual_clip=> would stop the gradient of all bad tokens: it bounds their ratio, which begins "
             "at 1. Set it above 1, such as 3, or to 0 for none."
@@ -36,7 +42,7 @@ def _hyperparameter_faults(loss: LossConfig, resolved: ResolvedLoss) -> Faults:
         ("policy", resolved.policy, POLICIES),
         ("credit", resolved.credit, CREDITS),
     )
-    used = {name for _, chosen, table in parts for name in table[chosen]}
+    used = {name for _, chosen, table in parts for name in table.get(chosen, {})}
     for name in loss.overrides().keys() - used:
         owners = [(part, chosen, [key for key in table if name in table[key]]) for part, chosen, table in parts]
         if found := [(part, chosen, keys) for part, chosen, keys in owners if keys]:
@@ -69,6 +75,6 @@ def find_reward_faults(loss: LossConfig, why: str) -> Faults:
     """Yield settings that turn rewards into advantages, if no reward is used for the reason `why`."""
     resolved, replaced = loss.resolve(), loss.overrides()
     given = [name for name in ("advantage", "credit") if getattr(loss, name) not in ("preset", "episode")]
-    given += [name for name in (*ADVANTAGES[resolved.advantage], *CREDITS[resolved.credit]) if name in replaced]
+    given += [name for name in (*ADVANTAGES.get(resolved.advantage, {}), *CREDITS[resolved.credit]) if name in replaced]
     for name in given if not resolved.has_critic else ():
         yield f"<trainer.loss.{name}> cannot act: {why}. Remove it."

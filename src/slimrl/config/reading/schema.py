@@ -180,7 +180,7 @@ def spell(path: Path) -> str:
 
 
 def _bounds(spec: Spec) -> str:
-    """Return the range of a number or text, as `>= 0 and < 1`."""
+    """Return the range of a number or text, as `>= 0 and < 1`; a text among the constraints is an example."""
     parts: list[str] = []
     for item in spec.constraints:
         match item:
@@ -194,6 +194,8 @@ def _bounds(spec: Spec) -> str:
                 parts.append(f"<= {value}")
             case annotated_types.MinLen():
                 parts.append("(not empty)")
+            case str(example):
+                parts.append(f"such as {example}")
     return " and ".join(parts)
 
 

@@ -18,9 +18,9 @@ from numbers import Complex, Real
 from typing import Any
 
 from slimrl.environments.dataset.scorers import JUDGE, SCORERS, Finished, judge_scorer
-from slimrl.environments.find import load_named
 from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.settings import read_settings
+from slimrl.io.user_code import load_named
 from slimrl.judges.judge import Judge
 from slimrl.types import Metrics
 

@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slimrl.environments.find import call_user_code, load_named
 from slimrl.errors import UserError, nearest
 from slimrl.io.rows import preview
 from slimrl.io.settings import read_settings
+from slimrl.io.user_code import call_user_code, load_named
 from slimrl.tools.base import TypedTool, tool_of
 from slimrl.tools.mcp_server import McpServer, McpSettings
 from slimrl.types import Task

@@ -28,10 +28,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from slimrl.environments.base import is_default, new_episode
-from slimrl.environments.find import call_user_code, load_taskset, prepare_taskset, tasks_of
+from slimrl.environments.find import load_taskset, prepare_taskset, tasks_of
 from slimrl.environments.scripts import play_script
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.process_tree import processes
+from slimrl.io.user_code import call_user_code
 from slimrl.monitor.rollouts import rollout_from_json
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout

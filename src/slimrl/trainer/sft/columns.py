@@ -1,9 +1,10 @@
 """Removes the padding of columnar files. There every object has the keys of all others, with nulls, and an integer may
 have become a decimal. JSONL that was converted from columns has the same padding."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from slimrl.trainer.sft.messages import parse_json
 
 Schema = Mapping[str, Any]
 
@@ -32,14 +33,7 @@ def _messages(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _tools(row: Mapping[str, Any]) -> list[Any]:
     found = [row.get("tools"), *(message["tools"] for message in _messages(row) if "tools" in message)]
-    return [tool for tools in map(_parse, found) if isinstance(tools, list) for tool in map(_parse, tools)]
-
-
-def _parse(value: Any) -> Any:
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        return None
+    return [tool for tools in map(parse_json, found) if isinstance(tools, list) for tool in map(parse_json, tools)]
 
 
 def _schemas(tool: Any) -> Iterator[tuple[str, Schema]]:

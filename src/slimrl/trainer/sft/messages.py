@@ -69,10 +69,10 @@ def read_message(row: Mapping[str, Any], where: str) -> Message:
     return cast(Message, message)
 
 
-def parse_json(text: str) -> Any:
-    """Parse a JSON text; None if it is malformed."""
+def parse_json(value: Any) -> Any:
+    """Parse a JSON text; None if it is malformed. Any other value stays as it is."""
     try:
-        return json.loads(text)
+        return json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         return None
 
@@ -97,7 +97,7 @@ def _with_names(message: Mapping[str, Any], where: str) -> dict[str, Any]:
         known = ", ".join(SHAREGPT_ROLES)
         raise UserError(f"{where}: `from` is {preview(name)}, which is not one of the known names {known}.")
     if name == CALLING:
-        calls = parse_json(value) if isinstance(value, str) else None
+        calls = parse_json(value)
         if not isinstance(calls, dict | list) or not calls:
             raise UserError(f"{where}: the value of `{CALLING}` is the JSON of a call, found: {preview(value)}")
         given |= {"tool_calls": calls if isinstance(calls, list) else [calls], "content": None}
@@ -145,9 +145,7 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     """Return a call, given with or without `function` around it, with its arguments as an object. Its id may be
     empty."""
     function = (call.get("function") or call) if isinstance(call, dict) else None
-    arguments = function.get("arguments") if isinstance(function, dict) else None
-    if isinstance(arguments, str):
-        arguments = parse_json(arguments)
+    arguments = parse_json(function.get("arguments")) if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(arguments, dict):
         raise UserError(
             f'{where}: a call is {{"function": {{"name": ..., "arguments": {{...}}}}}}, and the arguments are an '

@@ -30,6 +30,7 @@ REFUSED = {
 REFUSED_OF_TEXTS = dict.fromkeys(
     ("tools", *SYSTEM), "No template writes it into a text: give `messages`, or write it into the text."
 )
+REFUSED_OF_COMPLETIONS = {"label": "It marks good and bad completions: keep the good ones, without it."}
 # Keys of rollouts that slimrl recorded (`monitor/rollouts.py`).
 OF_ROLLOUTS = ("task_id", "loss_mask")
 READ_IN_ROW = ("tools", "failure", "metrics", *SYSTEM)
@@ -77,7 +78,7 @@ class RowReader:
                 f"{where}: this row is {kind.name}, and those before it are {self._kind.name}. The rows of a file are "
                 "of one kind: write two files, or name the columns to read by `data.form`."
             )
-        refuse(row, REFUSED, where)
+        refuse(row, REFUSED | (REFUSED_OF_COMPLETIONS if kind.form.name == "prompt_completion" else {}), where)
         describes_tools = False
         read: Conversation | PlainText
         if kind.is_text:
@@ -126,21 +127,14 @@ def _text(row: Mapping[str, Any], kind: RowKind, where: str) -> PlainText:
     refuse(row, REFUSED_OF_TEXTS, where)
     *prompts, last = kind.form.needs
     for column in kind.form.needs:
-        if not isinstance(row[column], str):
-            raise UserError(f"{where}: `{column}` is to be a text, found: {preview(row[column])}")
-        if not row[column]:
+        if not _text_in(row, column, where):
             raise UserError(f"{where}: `{column}` is empty; remove the row.")
-    if prompts and row.get("label") is not None:
-        raise _refuse_label(where)
     return PlainText("".join(row[column] for column in prompts), row[last], where)
 
 
 def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
     """Return an instruction, with its input if there is one, and the reply."""
-    texts = {column: row.get(column) or "" for column in ("instruction", "input", "output")}
-    for column, text in texts.items():
-        if not isinstance(text, str):
-            raise UserError(f"{where}: `{column}` is to be a text, found: {preview(text)}")
+    texts = {column: _text_in(row, column, where) for column in ("instruction", "input", "output")}
     question = "\n\n".join(text for text in (texts["instruction"], texts["input"]) if text.strip())
     if not question:
         raise UserError(f"{where}: `instruction` is empty; remove the row.")
@@ -149,8 +143,6 @@ def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
 
 def _messages(row: Mapping[str, Any], kind: RowKind, where: str) -> list[Message]:
     """Return the messages in the order of the row. Nothing in a prompt is learnt."""
-    if kind.form.name == "prompt_completion" and row.get("label") is not None:
-        raise _refuse_label(where)
     read = list[Message]()
     for column in kind.form.needs:
         for number, given in enumerate(row[column], 1):
@@ -161,16 +153,17 @@ def _messages(row: Mapping[str, Any], kind: RowKind, where: str) -> list[Message
     return read
 
 
-def _refuse_label(where: str) -> UserError:
-    return UserError(f"{where}: `label` marks good and bad completions: keep the good ones, without it.")
+def _text_in(row: Mapping[str, Any], column: str, where: str) -> str:
+    """Return the text in a column, empty if there is none. Raises UserError for any other value."""
+    text: Any = row.get(column) or ""
+    if not isinstance(text, str):
+        raise UserError(f"{where}: `{column}` is to be a text, found: {preview(text)}")
+    return text
 
 
 def _system(row: Mapping[str, Any], where: str) -> str | None:
     """Return the system prompt from a column of its own, None if there is none."""
-    found = {column: row[column] for column in SYSTEM if not is_empty(row.get(column))}
-    for column, text in found.items():
-        if not isinstance(text, str):
-            raise UserError(f"{where}: `{column}` is to be a text, found: {preview(text)}")
+    found = {column: _text_in(row, column, where) for column in SYSTEM if not is_empty(row.get(column))}
     if len(set(found.values())) > 1:
         raise UserError(f"{where}: {' and '.join(f'`{column}`' for column in found)} contradict each other.")
     return next(iter(found.values()), None)
@@ -234,8 +227,8 @@ def _tools_of(row: Mapping[str, Any], messages: Sequence[Message], where: str) -
 
 def _tools(tools: Any, where: str) -> list[dict[str, Any]]:
     """Return the functions in OpenAI's form, from a list or its JSON."""
-    read = parse_json(tools) if isinstance(tools, str) else tools
-    functions = [parse_json(tool) if isinstance(tool, str) else tool for tool in read] if isinstance(read, list) else []
+    read = parse_json(tools)
+    functions = [*map(parse_json, read)] if isinstance(read, list) else []
     if not isinstance(read, list) or not all(isinstance(tool, dict) for tool in functions):
         raise UserError(f"{where}: `tools` is a list of functions as JSON schemas, found: {preview(tools)}")
     wrapped = [tool if "function" in tool else {"type": "function", "function": tool} for tool in functions]

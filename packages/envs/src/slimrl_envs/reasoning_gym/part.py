@@ -8,9 +8,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from slimrl.environments.find import call_user_code
 from slimrl.errors import RolloutError, UserError, nearest, require
 from slimrl.io.cache import say
+from slimrl.io.user_code import call_user_code
 from slimrl.types import Split
 from slimrl_envs.reasoning_gym.answers import is_safe
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from slimrl.environments.find import call_user_code
 from slimrl.errors import UserError, install_hint, nearest, require
+from slimrl.io.user_code import call_user_code
 
 # They ask a model at a remote service for every answer, or at the end for a verdict.
 REMOTE = ("Debate", "GuessWho", "ScenarioPlanning", "TwentyQuestions")

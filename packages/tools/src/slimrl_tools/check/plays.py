@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TypeVar
 
-from slimrl.environments.find import call_user_code
 from slimrl.environments.scripts import EXPERT
 from slimrl.errors import RolloutError
+from slimrl.io.user_code import call_user_code
 from slimrl.types import Message, Task, Taskset
 from slimrl_tools.check.hostile import GENERAL, NOTHING, replies_in_tags, tags_of
 from slimrl_tools.check.messages import schema_fault, tools_of, wrong_calls

@@ -9,9 +9,9 @@ from functools import partial
 from itertools import chain
 from typing import Any, get_args
 
-from slimrl.environments.find import call_user_code
 from slimrl.environments.splits import shared_tasks
 from slimrl.errors import RolloutError, UserError
+from slimrl.io.user_code import call_user_code
 from slimrl.monitor.findings import Finding, Level
 from slimrl.types import Split, Task, Taskset
 from slimrl_tools.check import subjects

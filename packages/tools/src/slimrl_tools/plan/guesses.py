@@ -18,9 +18,10 @@ from pathlib import Path
 from slimrl.config.data import ExpertDataConfig
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.environments.base import new_episode
-from slimrl.environments.find import call_user_code, has_one_turn, is_builtin, load_taskset, tasks_of
+from slimrl.environments.find import has_one_turn, is_builtin, load_taskset, tasks_of
 from slimrl.environments.scripts import EXPERT, demonstrate
 from slimrl.errors import UserError
+from slimrl.io.user_code import call_user_code
 from slimrl.rollout.loop import run_episodes
 from slimrl.types import Message, Sample, Task, Taskset
 from slimrl_tools.plan.workload import Workload, few, from_earlier_run, from_recorded, sample_of
