@@ -1,9 +1,9 @@
-"""The command `launch`: a batch script that runs `rl` over the nodes of a cluster."""
+"""The command `launch`: a batch script that runs `rl` over the nodes of a cluster. Needs no PyTorch."""
 
+import argparse
 import os
 import shlex
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slimrl.config.reading.load import load
@@ -13,30 +13,93 @@ from slimrl.io.files import replace_file
 from slimrl.launch.early import check_data_files, check_model_names
 from slimrl.launch.run_lock import refuse_run
 from slimrl.launch.tasksets import check_environments
-from slimrl_cluster.launch.options import HELP, read_options
 from slimrl_cluster.launch.slurm import BY_RAY, batch_script
+
+USAGE = "slimrl launch --slurm @ FILE [--key VALUE ...] --gpus_per_node N --time TIME [--nodes N] [-o SCRIPT]"
+ABOUT = """\
+Writes a batch script for SLURM that runs `slimrl rl @ FILE ...` over the nodes of a job: it starts Ray on all of them
+(the extra `ray`), waits until all are in, runs the command on the first node, and ends Ray. FILE and the settings are
+those of `slimrl rl`, and are checked now; put `launch --slurm` in the place of `rl`. Nothing is submitted.
+"""
+EPILOG = """\
+The command, its files and `output_dir` must be in a file system that all nodes see: so must the Python environment that
+slimrl is installed in, whose programs the script puts first on the PATH. Two minutes before its time is up the script
+ends the run, and puts the job back into the queue if the run has written a checkpoint since it started; SLURM does the
+same when a node dies. The next start goes on by `--resume`, and so does the script when you submit it again.
+
+  slimrl launch --slurm @ examples/reverse_text/rl.toml --nodes 4 --gpus_per_node 8 --time 04:00:00 -o job.sh
+  sbatch job.sh
+
+Laptop, one host, SLURM, Kubernetes: docs/cluster.md.
+"""
+MAY_HAVE_DASHES = ("--setup", "--sbatch")  # options whose values may look like options
 
 
 def run_launch(argv: Sequence[str]) -> int:
     """Check the settings of a run like `rl`, and write or print the script for it. Return the exit status. Raises
     UserError."""
-    if {"-h", "--help"} & set(argv):
-        sys.stdout.write(HELP)
-        return 0
-    words, options = read_options(argv)
-    config = load(RLConfig, [*words, *BY_RAY], os.environ).config
+    words = iter(argv)
+    options, settings = _parser().parse_known_args(
+        [f"{word}={next(words, '')}" if word in MAY_HAVE_DASHES else word for word in words]
+    )
+    if not options.slurm:
+        raise UserError(
+            "launch needs --slurm, the kind of batch system that it writes a script for. For Kubernetes change "
+            "deploy/kubernetes/rayjob.yaml (docs/cluster.md)."
+        )
+    config = load(RLConfig, [*settings, *BY_RAY], os.environ).config
     check_model_names(config)
     check_data_files(config)
     check_environments(config, make=False)
     if not config.resume:  # the script would continue a run that is there
         refuse_run(Path(config.output_dir))
-    text = batch_script(config, words, options, Path.cwd())
+    text = batch_script(config, settings, options, Path.cwd())
     if not options.output:
-        sys.stdout.write(text)
+        print(text, end="")
         return 0
-    output = Path(options.output)
-    if output.exists() and not options.force:
-        raise UserError(f"{output} exists, and is not overwritten. Give -o another name, or overwrite it with --force.")
-    replace_file(output, [text.encode()], chosen_by="-o")
-    print(f"wrote {output}. Submit it: sbatch {shlex.quote(str(output))}")
+    if options.output.exists() and not options.force:
+        raise UserError(
+            f"{options.output} exists, and is not overwritten. Give -o another name, or overwrite it with --force."
+        )
+    replace_file(options.output, [text.encode()], chosen_by="-o")
+    print(f"wrote {options.output}. Submit it: sbatch {shlex.quote(str(options.output))}")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="slimrl launch", usage=USAGE, description=ABOUT, epilog=EPILOG, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add = parser.add_argument
+    add("--slurm", action="store_true", help="the kind of batch system, the only one so far")
+    add("--nodes", type=_whole(1), default=1, metavar="N", help="nodes of the job; 1 if not given")
+    about = "GPUs of each; 0 for nodes without"
+    add("--gpus_per_node", "--gpus-per-node", type=_whole(0), required=True, metavar="N", help=about)
+    about = "time limit, as sbatch reads it: 90 (minutes), 04:00:00, 2-00:00:00; over five minutes"
+    add("--time", type=_line, required=True, help=about)
+    add("--partition", type=_line, metavar="NAME", help="where to run")
+    add("--account", type=_line, metavar="NAME", help="who pays")
+    about = 'a line for the script before anything is started, such as "module load cuda"; again for another'
+    add("--setup", type=_line, action="append", default=[], metavar="LINE", help=about)
+    about = 'any other option of sbatch, such as "--qos=high"; again for another. Options given so count most'
+    add("--sbatch", type=_line, action="append", default=[], metavar="OPTION", help=about)
+    about = "where to write the script; without it, it is printed"
+    add("-o", "--output", type=Path, metavar="FILE", help=about)
+    add("--force", action="store_true", help="overwrite that file")
+    return parser
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"found {text or 'nothing'}, expected a whole number of {least} or more")
+        return int(text)
+
+    return read
+
+
+def _line(text: str) -> str:
+    if not text or "\n" in text:
+        raise argparse.ArgumentTypeError("one line must follow")
+    return text

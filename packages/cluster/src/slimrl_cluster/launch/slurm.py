@@ -2,12 +2,12 @@
 
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl_cluster.launch.options import LaunchOptions
 
 JOB = Path(__file__).with_name("slurm_job.sh")
 BY_RAY = ("--deployment.type", "ray", "--deployment.address", "auto")
@@ -15,13 +15,13 @@ START_TIMEOUT_S = 600  # seconds until every node must have joined Ray
 GRACE_S = 120  # seconds before the time limit at which the run is stopped and the job requeued
 
 
-def batch_script(config: RLConfig, words: Sequence[str], options: LaunchOptions, directory: Path) -> str:
-    """Return the text of the script that runs `slimrl rl WORDS` from a directory. Raises UserError if the nodes have
-    too few GPUs for the settings."""
-    check_gpus(config, options)
+def batch_script(config: RLConfig, words: Sequence[str], options: Namespace, directory: Path) -> str:
+    """Return the text of the script that runs `slimrl rl WORDS` from a directory, by the options of `slimrl launch`.
+    Raises UserError if the nodes have too few GPUs for the settings."""
+    _check_gpus(config, options)
     lines = [
         "#!/bin/bash",
-        *(f"#SBATCH {option}" for option in sbatch_options(options, directory)),
+        *(f"#SBATCH {option}" for option in _sbatch_options(options, directory)),
         "",
         f"# Written by: slimrl launch --slurm {shlex.join(words)} ...",
         f"START_TIMEOUT_S={START_TIMEOUT_S}",
@@ -35,7 +35,7 @@ def batch_script(config: RLConfig, words: Sequence[str], options: LaunchOptions,
     return "\n".join(lines) + "\n" + JOB.read_text(encoding="utf-8")
 
 
-def sbatch_options(options: LaunchOptions, directory: Path) -> list[str]:
+def _sbatch_options(options: Namespace, directory: Path) -> list[str]:
     """Return the options for sbatch. The job has its nodes alone, because Ray uses all resources that it finds
     there."""
     return [
@@ -57,23 +57,18 @@ def sbatch_options(options: LaunchOptions, directory: Path) -> list[str]:
     ]
 
 
-def num_gpus(config: RLConfig) -> int:
-    """Return the number of GPUs that the parts of a run request from Ray: one per trainer, and each sampler's."""
-    deployment = config.deployment
+def _check_gpus(config: RLConfig, options: Namespace) -> None:
+    """Raise UserError if the settings need more GPUs than the nodes have: one for each trainer, and each sampler's."""
+    deployment, there = config.deployment, options.nodes * options.gpus_per_node
     num_samplers = 0 if config.inference.base_url else deployment.num_samplers
-    return num_samplers * deployment.gpus_per_sampler + deployment.num_trainers
-
-
-def check_gpus(config: RLConfig, options: LaunchOptions) -> None:
-    """Raise UserError if the settings need more GPUs than the nodes have."""
-    there, needed = options.nodes * options.gpus_per_node, num_gpus(config)
+    needed = num_samplers * deployment.gpus_per_sampler + deployment.num_trainers
     if there and needed > there:
         raise UserError(
             f"the samplers and trainers need {needed} GPUs, and the job has {there} (--nodes {options.nodes}, "
             f"--gpus_per_node {options.gpus_per_node}): raise one of these, or lower deployment.num_samplers, "
             "gpus_per_sampler or num_trainers."
         )
-    if 0 < options.gpus_per_node < (each := config.deployment.gpus_per_sampler):
+    if 0 < options.gpus_per_node < (each := deployment.gpus_per_sampler):
         raise UserError(
             f"deployment.gpus_per_sampler = {each} GPUs must be on one node, which has --gpus_per_node "
             f"{options.gpus_per_node}: raise that, or lower the setting."
