@@ -235,7 +235,7 @@ class LossConfig(Config):
         aggregation = preset.aggregation if self.aggregation == "preset" else self.aggregation
         numbers |= self.overrides()
         policy_args = {**self.policy_args, **{name: numbers[name] for name in own}}
-        others = {name: value for name, value in numbers.items() if name not in POLICY_NUMBERS}
+        others: dict[str, Any] = {name: value for name, value in numbers.items() if name not in POLICY_NUMBERS}
         choices = advantage, self.credit, policy, aggregation
         return ResolvedLoss(*choices, policy_args=policy_args, advantage_args=self.advantage_args, **others)
 
