@@ -18,7 +18,7 @@ from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings, refuse_less
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics
-from slimrl_envs.matching_game.opponents import Opponent
+from slimrl_envs.matching_game.episode import Opponent
 from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
 from slimrl_envs.matching_game.rules.protocol import play_text
 
@@ -106,7 +106,7 @@ class LLMPartners:
         return Reply(reply.text, tokens)
 
     def check(self) -> None:
-        """Raises UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""
+        """Raise UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""
         self._begin_request()
         self._thread.wait(self._chat.check(self._body([{"role": "user", "content": "Reply with one word: yes"}])))
 
@@ -115,11 +115,11 @@ class LLMPartners:
         self._thread.wait(self._chat.offload())
 
     def close(self) -> None:
-        """Gives up open questions and connections."""
+        """Give up open questions and connections."""
         self._thread.close()
 
     def _begin_request(self) -> None:
-        """Counts a request. Raises UserError if the budget is used up."""
+        """Count a request. Raise UserError if the budget is used up."""
         for name, spent, most in (
             ("max_requests", self.num_requests, self._server.max_requests),
             ("max_tokens_total", self.num_tokens, self._server.max_tokens_total),
@@ -162,7 +162,8 @@ class LLMPartner(Opponent):
                 text = f"That is not possible: {error}"
 
     def metrics(self) -> Metrics:
-        """The number of its replies in this game, of those that were no legal act, and of the tokens that they took."""
+        """Return the number of its replies in this game, of those that were no legal act, and of the tokens that they
+        took."""
         return dict(self._spent)
 
     async def _say(self, told: str) -> str:
