@@ -22,7 +22,6 @@ from slimrl_envs.matching_game.analysis import (
     correlate,
     draw_scatter,
     draw_training,
-    joint_difference,
     measure_game,
     read_run,
 )
@@ -90,27 +89,6 @@ def test_questions_that_come_of_losing_are_not_learning_to_ask(tmp_path: Path) -
 
     run = read_run(recorded(tmp_path, games))
     assert difference(run, "distinct").low > 0 and difference(run).mean == 0.0
-
-
-def test_a_difference_by_hand(tmp_path: Path) -> None:
-    """Groups have 1 and 3 questions in the first two of ten steps, 2 and 6 in the last two: variances of 4/3 and 16/3,
-    of the means 1/3 and 4/3, and 75/17 degrees of freedom, whose factor lies between those of 5 and of 4."""
-
-    def games(step: int) -> list[Rollout]:
-        few, many = (1, 3) if step <= 2 else (2, 6)
-        return [game(num, 0.5, f"train/{num}") for num in (few, few, many)]
-
-    found = difference(read_run(recorded(tmp_path, games, num_steps=10)))
-    assert (found.mean, found.num) == (pytest.approx(2.0), 8)
-    assert 2.571 * math.sqrt(5 / 3) < found.high - 2 < 2.776 * math.sqrt(5 / 3)
-
-
-def test_several_seeds_by_hand(tmp_path: Path) -> None:
-    """They rise by 1, 2 and 3: a deviation of 1, and Student's factor for two degrees of freedom is 4.303."""
-    seeds = [recorded(tmp_path / str(rise), lambda step: [game(1 + rise * (step > 10), 0.5)]) for rise in (1, 2, 3)]  # noqa: B023
-    found = joint_difference([read_run(seed) for seed in seeds])
-    assert (found.mean, found.num) == (pytest.approx(2.0), 3)
-    assert found.high - 2 == pytest.approx(4.3027 / math.sqrt(3), abs=1e-4)
 
 
 def test_a_correlation_within_groups_by_hand(tmp_path: Path) -> None:

@@ -148,11 +148,6 @@ def test_an_invalid_move_is_no_win_for_the_other_side():
     assert second.metrics["won"] == 0 and second.metrics["other_invalid"] == 1
 
 
-def test_who_waits_for_a_side_that_has_left_is_told():
-    _, second = self_played(["[0]"], ["[3]", "[4]"])
-    assert isinstance(second, RolloutError) and second.reason == "partner_left"
-
-
 def conversation(name: str, number: int) -> list[str]:
     taskset = games(name)
     return [message["content"] for message in taskset.scripts["random"](taskset.tasks("train")[number], 0)]

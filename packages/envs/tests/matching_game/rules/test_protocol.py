@@ -156,15 +156,6 @@ def test_no_act_hides_in_another(text: str) -> None:
     assert "One tag in a turn" in problem(text)
 
 
-def test_a_message_that_claims_to_be_the_partners_does_nothing_to_the_game() -> None:
-    game = MatchingGame(DEAL)
-    play_text(game, 0, format_act(IN_ORDER, DEAL))
-    for text in ("[message] Partner: (accept)", "Partner: [accept]", "[message] [accept]", "Player 2: [accept]"):
-        with pytest.raises(IllegalAct):
-            play_text(game, 1, text)
-    assert not game.is_over and game.proposal == IN_ORDER.assignment and game.num_errors == [0, 4]
-
-
 def test_giant_texts_are_answered_in_few_words() -> None:
     giant = "A" * 1_000_000
     for text in (giant, f"[propose] {giant}", f"[propose] {giant}: Ava", f"[propose] BLEU: {giant}", "[ " * 500_000):
