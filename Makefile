@@ -46,6 +46,7 @@ verifiers:
 openenv:
 	uv venv --allow-existing .openenv && uv pip install --python .openenv openenv==0.10.0
 	TEST_OPENENV_PYTHON=$(CURDIR)/.openenv/bin/python uv run --group test pytest -n0 -m '' packages/envs/tests/openenv packages/envs/tests/test_killed_runs.py
+	TEST_OPENENV_PYTHON=$(CURDIR)/.openenv/bin/python uv run --group test pytest -n0 -m '' packages/envs/tests/test_check.py -k openenv
 
 # Builds the page of the viewer from packages/view/page/ into the plug-in. Needs Node 20 or later; nothing else does.
 viewer:

@@ -21,12 +21,12 @@ from slimrl_envs.matching_game.rules.generator import deals_of_seed
 def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter
     argparse.ArgumentParser(description=__doc__, formatter_class=raw).parse_args()
-    from slimrl_envs.slime.env import MatchingEnv  # loads PyTorch, which help does not need
+    from slimrl_envs.slime.env import MatchingEnv, Settings  # loads PyTorch, which help does not need
 
     for deal in islice(deals_of_seed(3, seed=0), 5):
         state = game_state(deal)
         conversation = MatchingTaskset(max_turns=20).scripts["solver"](Task("slime", {"game_state": state}), 0)
-        env = MatchingEnv(max_turns=20)
+        env = MatchingEnv(Settings(max_turns=20))
         env.reset(state)
         *_, (_, done, info) = [env.step(m["content"]) for m in conversation if m["role"] == "assistant"]
         env.close()

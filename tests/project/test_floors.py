@@ -112,7 +112,7 @@ BORROWED = {
 BUDGETS = {
     "slimrl": 29_700,
     "slimrl_cluster": 3_950,
-    "slimrl_envs": 7_000,
+    "slimrl_envs": 6_600,
     "slimrl_sandbox": 1_820,
     "slimrl_search": 3_800,
     "slimrl_serve": 3_900,

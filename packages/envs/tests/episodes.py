@@ -1,8 +1,11 @@
-"""Plays an episode with given replies, for the tests of all environments."""
+"""Plays episodes by given replies, for the tests of all environments."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
 
-from slimrl.types import Environment, Message, Turn
+from slimrl.environments.base import Closing
+from slimrl.environments.find import load_taskset
+from slimrl.types import Environment, Message, Task, Taskset, Turn
 
 
 async def play(episode: Environment, replies: Iterable[str]) -> tuple[list[Message], list[Turn]]:
@@ -15,4 +18,27 @@ async def play(episode: Environment, replies: Iterable[str]) -> tuple[list[Messa
                 break
         return opening, turns
     finally:
-        await episode.close()
+        if isinstance(episode, Closing):
+            await episode.close()
+
+
+def opening_of(taskset: Taskset, task: Task) -> list[Message]:
+    return asyncio.run(play(taskset.environment(task), []))[0]
+
+
+def turns_of(taskset: Taskset, task: Task, replies: Iterable[str]) -> list[Turn]:
+    return asyncio.run(play(taskset.environment(task), replies))[1]
+
+
+def turns_in(env_id: str, *replies: str, **args: object) -> list[Turn]:
+    """Return the turns of an episode on the first task of training."""
+    taskset = load_taskset(env_id, args)
+    return turns_of(taskset, taskset.tasks("train")[0], replies)
+
+
+def replies_of(conversation: Sequence[Message]) -> list[str]:
+    return [message["content"] for message in conversation if message["role"] == "assistant"]
+
+
+def reward_of(turns: Iterable[Turn]) -> float:
+    return sum(turn.reward for turn in turns)

@@ -23,7 +23,7 @@ DOORS = {
     "textarena": '[{id="textarena:GuessTheNumber-v0"}]',
     "mcp": f'[{{id="dataset", args={{{TOOLS}}}}}]',
     "verifiers": '[{id="verifiers:slim-guess-v1", args={num_tasks=60}}]',
-    "openenv": f'[{{id="openenv:served:Guess", args={{python="{PYTHON}"}}}}]',
+    "openenv": f'[{{id="openenv:served:guess", args={{python="{PYTHON}"}}}}]',
 }
 WITHOUT_EXPERT = ("verifiers", "openenv")
 

@@ -1,6 +1,7 @@
 """Programs as calls: where they run, what comes back of them, and that nothing of them stays."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -159,3 +160,13 @@ def test_a_fence_and_an_indentation_around_a_program_are_no_part_of_it(text: str
 
 def test_output_that_was_left_out_is_told():
     assert output_text(Execution("a\n", "b\n", "", 0.1, True)) == "a\nb\n[more output was left out]"
+
+
+@pytest.mark.parametrize("space", [" ", "\n"])
+def test_a_reply_that_never_ends_is_read_in_linear_time(space: str):
+    num, began = 30_000, time.thread_time()
+    calls = PROGRAMS.make({}, 500, {"isolation": "none"})()
+    assert calls.call_start("<code>" * num) == 6 * num
+    assert calls.call_start("x<code>1</code>") == 1
+    assert program_of(f"```python\n{space * num}x") == "x\n"
+    assert time.thread_time() - began < 2

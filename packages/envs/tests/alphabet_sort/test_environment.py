@@ -1,12 +1,11 @@
 """alphabet-sort: its lists and splits, its scorer by worked examples, its turns, and what does not pay."""
 
-import asyncio
-import random
 from itertools import combinations, permutations, product
 from statistics import fmean
 
 import pytest
 
+from packages.envs.tests.episodes import opening_of, replies_of, reward_of, turns_of
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
 from slimrl.types import Rollout, Task, Turn
@@ -28,20 +27,7 @@ def similarity(lines, truth=TRUTH) -> float:
 
 
 def played(task: Task, replies, taskset=TASKSET) -> list[Turn]:
-    async def play() -> list[Turn]:
-        environment = taskset.environment(task)
-        await environment.start()
-        return [await environment.step(reply) for reply in replies]
-
-    return asyncio.run(play())
-
-
-def said(messages) -> list[str]:
-    return [message["content"] for message in messages if message["role"] == "assistant"]
-
-
-def reward(turns) -> float:
-    return sum(turn.reward for turn in turns)
+    return turns_of(taskset, task, replies)
 
 
 def names_of(tasks, word: int) -> set[str]:
@@ -117,6 +103,8 @@ RIGHT, WRONG = format_answer(TRUTH), format_answer(TRUTH[::-1])
         (format_answer([*TRUTH[::-1], RIGHT]), 1 / 11),  # nor does one inside another
         (f"<think>perhaps {WRONG}?</think>{RIGHT}", 1.0),
         (f"<think>{RIGHT}", 0.0),
+        *((form.format("\n".join(TRUTH)), 0.0) for form in ("{}", "<sorted>{}", "{}</sorted>", "</sorted>{}<sorted>")),
+        (RIGHT.upper(), 0.0),
         ("<sorted>\n" * 50_000, 0.0),
         ("<sorted>\n" * 50_000 + "</sorted>", 0.0),
         (format_answer(TRUTH * 20_001), 5 / 100_005),
@@ -124,12 +112,6 @@ RIGHT, WRONG = format_answer(TRUTH), format_answer(TRUTH[::-1])
 )
 def test_the_first_answer_in_tags_outside_of_thoughts_is_judged_at_once(reply, expected):
     assert score_answer(reply, TRUTH).similarity == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("template", ["{}", "<sorted>{}", "{}</sorted>", "</sorted>{}<sorted>", "<SORTED>{}</SORTED>"])
-def test_an_answer_that_is_not_in_tags_earns_nothing(template):
-    score = score_answer(template.format("\n".join(TRUTH)), TRUTH)
-    assert (score.similarity, score.tagged, score.names, score.new_tags) == (0.0, False, False, False)
 
 
 # What does not pay.
@@ -155,37 +137,7 @@ def test_who_does_not_know_the_order_does_best_to_name_each_once(num, power):
     assert all(expected(guess) == pytest.approx(1 / 4 + 3 / 4 * expected(known)) for guess in orders)
 
 
-def test_leaving_a_name_out_is_never_better_than_putting_it_anywhere():
-    rng = random.Random(0)
-    for _ in range(300):
-        lines = rng.sample([*TRUTH, "Finn Moss", A + NEW_TAG], rng.randint(0, 4))
-        missing = rng.choice([line for line in TRUTH if line not in lines])
-        place = rng.randint(0, len(lines))
-        assert similarity([*lines[:place], missing, *lines[place:]]) >= similarity(lines)
-
-
 # The turns.
-
-
-def test_turns_earn_their_share_of_the_mean():
-    right = said(TASKSET.scripts["expert"](LONG, 0))
-    worse = right[1].split("\n")
-    worse[1], worse[2] = worse[2], worse[1]
-    turns = played(LONG, [right[0], "\n".join(worse), "I give up."])
-    num = len(worse) - 2
-    swapped = (num - 1) / num
-    assert [turn.reward for turn in turns] == pytest.approx([1 / 3, swapped**4 / 3, 0.0])
-    assert [turn.done for turn in turns] == [False, False, True]
-    asked = [[message["content"] for message in turn.messages] for turn in played(LONG, ["no tags", *right[1:]])]
-    assert asked == [[message["content"] for message in turn.messages] for turn in turns]  # whatever is answered
-    for (text,), turn in zip(asked[:-1], LONG.data["turns"][1:], strict=True):
-        assert turn["by"].upper() in text and "in <sorted> tags" in text
-        assert text.split("\n")[1:] == list(turn["names"])  # the new ones, and not the list so far
-    strict = played(LONG, [right[0], "\n".join(worse)], AlphabetSort(power=8, **SMALL))
-    assert strict[1].reward == pytest.approx(swapped**8 / 3)
-    assert turns[2].metrics == pytest.approx(
-        {"similarity": (1 + swapped) / 3, "exact": 1 / 3, "tagged": 2 / 3, "names": 2 / 3, "marks": 2 / 3}
-    )
 
 
 def test_later_requests_begin_with_the_list_so_far_if_that_is_wanted():
@@ -194,20 +146,22 @@ def test_later_requests_begin_with_the_list_so_far_if_that_is_wanted():
         [message["content"] for message in some.scripts["expert"](LONG, 0) if message["role"] == "user"]
         for some in (taskset, TASKSET)
     )
-    answers = [answer.replace(NEW_TAG, "").split("\n")[1:-1] for answer in said(TASKSET.scripts["expert"](LONG, 0))]
+    answers = [
+        answer.replace(NEW_TAG, "").split("\n")[1:-1] for answer in replies_of(TASKSET.scripts["expert"](LONG, 0))
+    ]
     assert asked[0] == plain[0]
     expected = [
         "\n".join(["The list so far:", *before, text]) for before, text in zip(answers, plain[1:], strict=False)
     ]
     assert asked[1:] == expected
     assert [turn.messages[0]["content"] for turn in played(LONG, ["?"] * 3, taskset)[:-1]] == asked[1:]
-    opening = asyncio.run(taskset.environment(LONG).start())
+    opening = opening_of(taskset, LONG)
     assert sum("The list so far:" in message["content"] for message in opening) == 2  # in the one example, of 3 turns
 
 
 def test_examples_stand_before_the_task_and_nowhere_else():
     shown = AlphabetSort(**SMALL, num_examples=3, max_turns=2)
-    openings = [asyncio.run(shown.environment(task).start()) for task in shown.tasks("test")[:20]]
+    openings = [opening_of(shown, task) for task in shown.tasks("test")[:20]]
     system, *examples, question = openings[0]
     assert all(opening[:-1] == [system, *examples] for opening in openings)  # the same ones, so computed once
     assert [message["role"] for message in examples] == ["user", "assistant"] * (len(examples) // 2)
@@ -217,8 +171,8 @@ def test_examples_stand_before_the_task_and_nowhere_else():
     assert question["content"].startswith("Sort these names by ")
     for task in shown.tasks("test")[:20]:
         conversation = shown.scripts["expert"](task, 0)
-        assert len(said(conversation)) == len(task.data["turns"])
-        assert reward(played(task, said(conversation), shown)) == pytest.approx(1.0)
+        assert len(replies_of(conversation)) == len(task.data["turns"])
+        assert reward_of(played(task, replies_of(conversation), shown)) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +187,7 @@ def test_examples_stand_before_the_task_and_nowhere_else():
 )
 def test_examples_of_most_turns_come_first(num, turns, expected):
     shown = AlphabetSort(**SMALL, num_examples=num, min_turns=turns[0], max_turns=turns[1])
-    opening = asyncio.run(shown.environment(LONG).start())[1:-1]
+    opening = opening_of(shown, LONG)[1:-1]
     begins = "".join("S" if message["content"].startswith("Sort") else "+" for message in opening[::2]).split("S")[1:]
     assert [1 + len(more) for more in begins] == expected
 
@@ -241,7 +195,7 @@ def test_examples_of_most_turns_come_first(num, turns, expected):
 def test_examples_show_each_key_in_its_turn():
     def keys(**args) -> list[list[str]]:
         taskset = AlphabetSort(**SMALL, max_turns=2, max_names=2, **args)
-        asked = [m["content"] for m in asyncio.run(taskset.environment(LONG).start()) if m["role"] == "user"]
+        asked = [m["content"] for m in opening_of(taskset, LONG) if m["role"] == "user"]
         lists: list[list[str]] = []
         for text in asked[:-1]:
             if text.startswith("Sort"):
@@ -261,20 +215,20 @@ def test_an_episode_by_hand():
         "<sorted>\nCarl Adams\nBert Moss (new)\nAnna Young\n</sorted>",
     ]
     task = Task("by hand", {"turns": turns})
-    assert said(TASKSET.scripts["expert"](task, 0)) == replies
-    assert [turn.reward for turn in played(task, replies)] == [0.5, 0.5]
-    assert [turn.reward for turn in played(task, replies[::-1])] == [(1 / 3) ** 4 / 2, (1 / 3) ** 4 / 2]
+    assert replies_of(TASKSET.scripts["expert"](task, 0)) == replies
+    first, last = played(task, replies)
+    assert (first.reward, first.done, last.reward, last.done) == (0.5, False, 0.5, True)
+    wrong = played(task, replies[::-1])
+    assert [turn.reward for turn in wrong] == [(1 / 3) ** 4 / 2, (1 / 3) ** 4 / 2]
+    assert wrong[0].messages == first.messages  # whatever is answered
+    assert first.messages[0]["content"].split("\n")[1:] == ["Bert Moss"]  # the new one, and not the list so far
+    assert [turn.reward for turn in played(task, ["no tags", replies[1]])] == [0.0, 0.5]
+    assert played(task, [replies[0], "I give up."])[1].metrics == dict.fromkeys(
+        ("similarity", "exact", "tagged", "names", "marks"), 0.5
+    )
 
 
 # The tasks and their players.
-
-
-def test_the_splits_share_no_first_and_no_last_name():
-    train, test = TASKSET.tasks("train"), TASKSET.tasks("test")
-    for word in (0, 1):
-        assert not names_of(train, word) & names_of(test, word)
-        assert len(names_of(test, word)) > 40
-    assert not TASKSET.tasks("validation")
 
 
 def test_names_are_plain_words_and_in_one_list_only():
@@ -305,22 +259,13 @@ def test_lists_have_the_sizes_and_keys_that_are_asked_for_and_no_ties(args, num_
         assert all(len({name.split()[word] for name in names}) == len(names) for word in (0, 1))
 
 
-def test_who_sorts_nothing_writes_the_names_as_they_came():
-    shown = said(TASKSET.scripts["unsorted"](LONG, 0))
-    turns = played(LONG, shown)
-    assert turns[-1].metrics["names"] == turns[-1].metrics["marks"] == 1.0
-    came = [name for turn in LONG.data["turns"] for name in turn["names"]]
-    assert [line.removesuffix(" (new)") for line in shown[-1].splitlines()[1:-1]] == came
-    assert turns[-1].metrics["exact"] < 1.0
-
-
 def rollout(turns, unfinished: float = 0.0) -> Rollout:
     metrics = {**turns[-1].metrics, "unfinished": unfinished}
     return Rollout(LONG.id, (1, 2), (False, True), (0.0, 0.0), (-1, 0), 0.5, (0.5,), (), metrics)
 
 
 def test_failures_are_told_apart():
-    right = said(TASKSET.scripts["expert"](LONG, 0))
+    right = replies_of(TASKSET.scripts["expert"](LONG, 0))
 
     def kind(last: str) -> str:
         return TASKSET.failure_kind(rollout(played(LONG, [*right[:2], last])))

@@ -1,67 +1,66 @@
 """`slimrl play` with the games of this plug-in, from the person's side."""
 
+import io
 import re
 
 import pytest
 
-from packages.tools.tests.commands.test_play import command, played
-from packages.tools.tests.commands.test_play_opponent import against
-from packages.tools.tests.commands.test_play_opponent import played as opposed
+from slimrl.cli import run
 from slimrl.environments.find import load_taskset
 from slimrl.environments.scripts import demonstrate
-from slimrl.errors import UserError
+from slimrl.plugins import COMMANDS, names
 from slimrl_envs.matching_game.rules.protocol import LAST_MESSAGE
 
+pytestmark = pytest.mark.skipif("play" not in names(COMMANDS), reason="the command `play` is not installed")
+SORT = ["alphabet-sort", "--args.num_train", "3", "--args.num_test", "3", "--args.min_turns", "6"]
 
-def matching_game(role: int) -> tuple[list[str], str]:
-    """The flags of a small game that the expert ends before it has to, with an agreement, and what it types in it."""
-    taskset = load_taskset("matching-game", {"n": 3, "role": role})
-    games = (demonstrate(taskset, task) for task in taskset.tasks("train"))
-    place, game = next((place, game) for place, game in enumerate(games) if LAST_MESSAGE not in game[-2]["content"])
-    argv = ["--id", "matching-game", "--args.n", "3", "--args.role", str(role), "--task", str(place)]
-    replies = [message["content"] for message in game if message["role"] == "assistant"]
-    return argv, "\n\n".join([*replies, "n\n"])
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    """A function that runs the command for a person who types a text, and returns its status and all that it shows."""
+
+    def play(argv: list[str], typed: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        status = run(["play", *argv])
+        return status, "".join(capfd.readouterr())
+
+    return play
+
+
+def replies_of(env_id: str, args: dict[str, object], place: int) -> list[str]:
+    taskset = load_taskset(env_id, args)
+    said = demonstrate(taskset, taskset.tasks("train")[place])
+    return [message["content"] for message in said if message["role"] == "assistant"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("role", [1, 2])
-def test_a_whole_matching_game_from_either_side(role: int) -> None:
-    argv, typed = matching_game(role)
-    seen = played(argv, typed)
-    assert "Reviewer Paper Similarity Scores:" in seen
-    assert "The episode is over. Reward: " in seen
+def test_a_whole_matching_game_from_either_side(role: int, shown) -> None:
+    args = {"n": 3, "role": role}
+    taskset = load_taskset("matching-game", args)
+    games = (demonstrate(taskset, task) for task in taskset.tasks("train"))
+    place = next(place for place, game in enumerate(games) if LAST_MESSAGE not in game[-2]["content"])
+    argv = ["matching-game", "--args.n", "3", "--args.role", str(role), "--task", str(place)]
+    status, seen = shown(argv, "\n\n".join([*replies_of("matching-game", args, place), "n\n"]))
+    assert status == 0 and "Reviewer Paper Similarity Scores:" in seen and "The episode is over. Reward: " in seen
     assert re.search(r"agreed +1\n", seen)
-    again = [line for line in played(argv, "/expert\n/quit\n").splitlines() if line.startswith("[propose]")]
+    again = [line for line in shown(argv, "/expert\n/quit\n")[1].splitlines() if line.startswith("[propose]")]
     assert again and all(line in seen for line in again)  # the expert of /expert plays that very game
 
 
-@pytest.mark.slow
-def test_a_matching_game_against_a_model() -> None:
-    propose = "[propose] Proposal:\nBLEU: Ava\nElectra: Daniel\nGloVe: Sofia"
-    argv = ["--id", "matching-game", "--args.n", "3", "--args.partner", "self", "--task", "0"]
-    seen = opposed("[message] What do you propose?\n\n[accept]\n\n", against([propose], seq_len=4000), *argv)
-    assert "[propose] Proposal:\nBLEU: Ava\nElectra: Daniel\nGloVe: Sofia\n" in seen
-    assert re.search(r"agreed +1\n", seen)
-    seen = opposed(f"{propose}\n\n", against(["[accept]"], seq_len=4000), *argv)
-    assert re.search(r"agreed +1\n", seen)
-
-
-def test_a_perfect_game_of_many_turns_is_not_called_wrong() -> None:
+def test_a_perfect_game_of_many_turns_is_not_called_wrong(shown) -> None:
     """Six sixths add up to a little less than one."""
-    taskset = load_taskset("alphabet-sort", {"min_turns": 6, "max_turns": 6, "num_train": 3, "num_test": 3})
-    task = taskset.tasks("train")[0]
-    said = [message["content"] for message in demonstrate(taskset, task) if message["role"] == "assistant"]
-    argv = ["--id", "alphabet-sort", "--task", task.id, "--args.num_train", "3", "--args.num_test", "3"]
-    argv += ["--args.min_turns", "6", "--args.max_turns", "6"]
-    seen = played(argv, "".join(f"{reply}\n\n" for reply in said))
+    replies = replies_of("alphabet-sort", {"min_turns": 6, "max_turns": 6, "num_train": 3, "num_test": 3}, 0)
+    argv = [*SORT, "--args.max_turns", "6", "--task", "train/0"]
+    _, seen = shown(argv, "".join(f"{reply}\n\n" for reply in replies))
     assert "Reward: 1 (task" in seen and "An evaluation would call it" not in seen
 
 
 @pytest.mark.slow
-def test_a_game_whose_other_side_is_the_policys_needs_a_model() -> None:
-    with pytest.raises(UserError, match="a model has the other side of matching-game: name one with"):
-        played(["--id", "matching-game", "--args.n", "3", "--args.partner", "self"], "")
+def test_a_game_whose_other_side_is_the_policys_needs_a_model(shown) -> None:
+    status, seen = shown(["matching-game", "--args.n", "3", "--args.partner", "self"], "")
+    assert status == 2 and "a model has the other side of matching-game: name one with" in " ".join(seen.split())
 
 
-def test_the_command_alone_names_the_games() -> None:
-    assert "matching-game" in command([], "").stderr
+def test_the_command_alone_names_the_games(shown) -> None:
+    assert "matching-game" in shown([], "")[1]

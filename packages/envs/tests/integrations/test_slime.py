@@ -32,8 +32,7 @@ from slimrl_envs.matching_game.rules.game_files import game_state
 from slimrl_envs.sglang import ABORTED
 from slimrl_envs.slime.filter import no_failed_game
 from slimrl_envs.slime.rollout import MatchingRollouts, generate
-from tests.io.replying import completion
-from tests.io.replying import server as answering
+from slimrl_envs.slime.rows import Settings
 from tests.rollout.scripted import CHAT, TOKENIZER
 
 STATUS = Sample.Status
@@ -333,23 +332,18 @@ async def all_played(rollouts: MatchingRollouts, samples: list[Sample]) -> None:
 def test_after_many_failed_games_in_a_row_the_run_stops(at_start: bool) -> None:
     """SLIME itself would draw new groups for ever. A finished game, and one that SLIME gave up, are no failures."""
     aborted = Given(RolloutError(ABORTED, "the server gave the request up"))
-    asyncio.run(all_played(MatchingRollouts(MatchingTaskset(), CHAT, aborted, max_failures=1), [sample_of()] * 2))
+    asyncio.run(
+        all_played(
+            MatchingRollouts(MatchingTaskset(), CHAT, aborted, Settings(matching_max_failures=1)), [sample_of()] * 2
+        )
+    )
     taskset = Falling(at_start)
-    rollouts = MatchingRollouts(taskset, CHAT, Given(proposal()), max_failures=3)
+    rollouts = MatchingRollouts(taskset, CHAT, Given(proposal()), Settings(matching_max_failures=3))
     for falls in (True, True, False, True, True):
         taskset.environment = lambda task, falls=falls: taskset if falls else MatchingTaskset().environment(task)
         asyncio.run(all_played(rollouts, [sample_of()]))
     with pytest.raises(UserError, match=r"3 games in a row failed.*The last: partner_timeout: no answer in 60 s"):
         asyncio.run(all_played(rollouts, [sample_of()]))
-
-
-def test_a_partner_that_only_says_what_is_illegal_stops_the_run() -> None:
-    """Its server replies every time, and so `max_failures` of `llm` does not see to that."""
-    with answering(lambda _: completion("Sure!")) as (url, _):
-        taskset = MatchingTaskset(partner="llm", llm={"base_url": url, "max_tries": 1})
-        rollouts = MatchingRollouts(taskset, CHAT, Given("[message] Hello"), max_failures=3)
-        with pytest.raises(UserError, match=r"3 games in a row failed.*partner_illegal: .*It wrote 'Sure!'"):
-            asyncio.run(all_played(rollouts, [sample_of() for _ in range(3)]))
 
 
 def test_a_group_with_a_game_that_failed_is_not_trained_on() -> None:
@@ -359,23 +353,6 @@ def test_a_group_with_a_game_that_failed_is_not_trained_on() -> None:
     failed = asyncio.run(generate_and_rm(rollouts.generate, bare_args(), sample_of(), sampling_params()))
     assert no_failed_game(bare_args(), [*fine, cut], extra="of another version")
     assert not no_failed_game(bare_args(), [*fine, failed])
-
-
-@pytest.mark.slow
-def test_games_at_once_do_not_mix(tiny_dir: Path) -> None:
-    """As many as SLIME starts together, on one event loop."""
-
-    async def all_played(port: int) -> list[Sample]:
-        args = slime_args(str(tiny_dir), port, max_turns=6)
-        samples = [sample_of(seed) for seed in range(8)]
-        return list(await asyncio.gather(*(generate(args, sample, sampling_params()) for sample in samples)))
-
-    with router(CHAT, tokens_of, lambda text, turn: proposal() if turn else "[message] Hello?") as (port, said):
-        results = asyncio.run(all_played(port))
-    for result in results:
-        check_trainable(result)
-        begin = len(result.tokens) - result.response_length
-        check_tokens(result, [turn for turn in said if turn.prompt[:begin] == result.tokens[:begin]])
 
 
 def expert_of(seed: int) -> list[str]:

@@ -17,6 +17,7 @@ from slimrl.types import Task
 from slimrl_envs.matching_game.environment import MatchingTaskset
 from slimrl_envs.matching_game.rules.game_files import game_state
 from slimrl_envs.slime.env import MatchingEnv, build_env
+from slimrl_envs.slime.rows import Settings
 from tests.io.replying import completion, server
 
 STATE = game_state(new_deal(random.Random(3), 3, "g"))
@@ -29,7 +30,7 @@ def expert_replies() -> list[str]:
 
 
 def test_a_whole_game() -> None:
-    env = MatchingEnv(max_turns=20)
+    env = MatchingEnv(Settings(max_turns=20))
     observation, info = env.reset(STATE)
     first = observation
     assert "Reviewer Paper Similarity Scores:" in observation["obs_str"]
@@ -131,15 +132,15 @@ def test_the_time_to_wait_for_the_partner_is_that_of_the_config_and_its_failure_
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        (lambda env: env.reset(), "no game to play: give `reset` the game_state of a row"),
-        (lambda env: env.reset({}), "no game to play"),
+        (lambda env: env.reset(), "sample 0 has no game: neither its metadata nor its label is a game_state"),
+        (lambda env: env.reset({}), "sample 0 has no game"),
         (lambda env: env.reset({"table": [[1]]}), "game_state of sample slime is no game: mask1: Field required"),
         (lambda env: env.step("[accept]"), "there is no game in progress"),
         (lambda env: build_env(None, Namespace(matching_args={"role": 2})), "matching_args.role = 2 cannot act here"),
     ],
 )
 def test_a_missing_game_is_named(work: Any, message: str) -> None:
-    env = MatchingEnv()
+    env = MatchingEnv(Settings())
     with pytest.raises(UserError) as error:
         work(env)
     assert message in str(error.value)

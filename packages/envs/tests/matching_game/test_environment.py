@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from slimrl.environments.find import load_taskset
-from slimrl.environments.scripts import play_script
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Message, Rollout, Task, Turn
 from slimrl_envs.matching_game.environment import MatchingTaskset
@@ -62,10 +61,6 @@ def replies(*texts: str) -> Policy:
 
 def again(conversation: list[Message]) -> Policy:
     return replies(*(message["content"] for message in conversation if message["role"] == "assistant"))
-
-
-def own_view(deal: Deal, messages: list[Message]) -> str:
-    return format_act(Propose(deal.own_best(0)), deal)
 
 
 def rollout_of(messages: list[Message], turn: Turn) -> Rollout:
@@ -129,17 +124,6 @@ def test_where_there_is_time_for_one_proposal_it_is_shown_after_few_and_after_ma
     replies = [[message["content"] for message in game if message["role"] == "assistant"] for game in games]
     asked = [next(n for n, reply in enumerate(each) if "[propose]" in reply) for each in replies]
     assert set(asked) == {1, 2, 3}
-
-
-@pytest.mark.nightly
-def test_other_scripts_play_too():
-    taskset, means = made(), {}
-    for name in ("constant", "own-view", "contrary", "deaf", "planner", "solver"):
-        conversations = [(task, taskset.scripts[name](task, 0)) for task in taskset.tasks("train")]
-        means[name] = fmean(played(taskset, task, again(said))[1].reward for task, said in conversations)
-    assert means["constant"] < means["own-view"] < means["planner"] < means["solver"]
-    with pytest.raises(UserError, match=r"no script `sover`\. Did you mean `solver`"):
-        play_script(taskset, "sover", taskset.tasks("train")[0], 0)
 
 
 BEGIN = "Begin with a tag: [message], [propose], [accept] or [reject]."
@@ -214,18 +198,6 @@ def test_with_notes_each_turn_tells_the_numbers_that_the_policy_has(role: int):
         assert len(notes) == 1 and "\n\n".join(part for part in parts if part not in notes) == told
 
 
-def test_the_optimum_earns_everything():
-    taskset = made()
-    ends = []
-    for task in taskset.tasks("train"):
-        _, turn = played(taskset, task, lambda deal, _: format_act(Propose(deal.best_assignment), deal))
-        ends.append(turn)
-    agreed = [turn for turn in ends if turn.metrics["agreed"]]
-    assert len(agreed) > len(ends) / 4
-    assert all(turn.reward == turn.metrics["score"] == turn.metrics["optimum"] == 1.0 for turn in agreed)
-    assert all(turn.metrics["proposals"] == turn.metrics["valid_proposals"] >= 1.0 for turn in agreed)
-
-
 def test_two_sides_of_one_game_read_each_others_words_and_share_the_reward():
     taskset = made(partner="self")
     assert list(taskset.roles) == ["player 1", "player 2"]
@@ -276,15 +248,6 @@ def test_a_side_that_comes_to_no_turn_is_dropped():
     assert isinstance(dropped, RolloutError) and dropped.reason == "partner_left"
 
 
-def test_in_self_play_one_alone_meets_the_scripted_partner():
-    alone, scripted = made(partner="self"), made()
-    task = alone.tasks("test")[0]
-    policy = "[message] What does Ava have for BLEU?"
-    assert played(alone, task, replies(policy)) == played(scripted, task, replies(policy))
-    assert alone.scripts["expert"](task, 0) == scripted.scripts["expert"](task, 0)
-    assert not made().roles
-
-
 # Files of games, and what cannot be meant.
 
 
@@ -297,8 +260,6 @@ def test_games_can_come_from_a_file(tmp_path: Path):
         assert [deal_in(task).table for task in own.tasks(split)] == [
             deal_in(task).table for task in made_up.tasks(split)
         ]
-    task = own.tasks("test")[0]
-    assert played(own, task, own_view)[1].metrics["own_view"] > 0
     path.write_bytes(b"".join(lines(map(deal_in, made_up.tasks("train")))))
     with pytest.raises(UserError, match=r"games\.jsonl is of the split `test`. Make some with .*--split test"):
         made(games=str(path)).tasks("test")

@@ -3,6 +3,10 @@
 import asyncio
 import json
 import shutil
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +15,8 @@ from typing import Any
 import pytest
 
 from slimrl.errors import RolloutError, UserError
+from slimrl.io.http import is_healthy
+from slimrl.plugins import COMMANDS, names
 from slimrl_envs.matching_game.episode import MatchingEpisode
 from slimrl_envs.matching_game.llm_partner import LLMPartners, PartnerServer, llm_partners_of
 from slimrl_envs.matching_game.rules.deal import Deal, default_names
@@ -217,16 +223,26 @@ def test_it_sleeps_while_the_policy_trains():
     assert [one.path for one in asked if not one.path.startswith("/v1")] == ["/wake_up", "/sleep?level=1"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_our_own_server_is_one(tiny_dir: Path, tmp_path: Path):
     """A tiny random model says nothing legal: it is asked, told so, and the episode is dropped for its fault."""
-    serve = pytest.importorskip("packages.serve.tests.conftest")
+    if "inference" not in names(COMMANDS):
+        pytest.skip("the command `inference` is not installed")
     model = shutil.copytree(tiny_dir, tmp_path / "tiny")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))  # letters are tokens
-    settings = {"model": "tiny", "max_tokens": 8, "max_tries": 2}
-    with serve.serving(model, context_len=4096) as running, opened(f"{running.address}/v1", **settings) as partners:
-        partners.check()
-        with pytest.raises(RolloutError, match="partner_illegal: "):
-            play(partners, "[message] What does Ava have for BLEU?")
-        assert partners.num_requests == 3
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    flags = ["--model.name", str(model), "--model.device", "cpu", "--model.dtype", "float32", "--context_len", "4096"]
+    flags += ["--port", address.rpartition(":")[2], "--served_model_name", "tiny"]
+    with subprocess.Popen([sys.executable, "-m", "slimrl", "inference", *flags]) as running:
+        try:
+            while not is_healthy(address, 5.0):
+                assert running.poll() is None
+                time.sleep(0.2)
+            settings = {"model": "tiny", "max_tokens": 8, "max_tries": 2}
+            illegal = pytest.raises(RolloutError, match="partner_illegal: ")
+            with opened(f"{address}/v1", **settings) as partners, illegal:
+                play(partners, "[message] What does Ava have for BLEU?")
+        finally:
+            running.terminate()

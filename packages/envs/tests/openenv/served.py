@@ -4,7 +4,16 @@ import os
 import random
 from typing import Literal
 
-from openenv.core.env_server import Action, Environment, MCPEnvironment, Observation, State, create_app
+from openenv.core.env_server import (
+    Action,
+    CallToolAction,
+    CallToolObservation,
+    Environment,
+    MCPEnvironment,
+    Observation,
+    State,
+    create_app,
+)
 
 
 class Word(Action):
@@ -36,10 +45,6 @@ class Guess(Environment[Word, Heard, State]):
             return Heard(text="x" * 100_000)
         right = action.message == str(self._number)
         return Heard(text="no", reward=1.0 if right else -0.25, done=right)
-
-
-class Alone(Guess):
-    SUPPORTS_CONCURRENT_SESSIONS = False
 
 
 class Move(Action):
@@ -93,8 +98,8 @@ class Tools(MCPEnvironment):
         return Observation(done=True)
 
 
-app = create_app(Guess, Word, Heard, max_concurrent_envs=2)
-
-
-def make_guess() -> Guess:
-    return Guess()
+guess = create_app(Guess, Word, Heard, max_concurrent_envs=100)
+two = create_app(Guess, Word, Heard, max_concurrent_envs=2)
+alone = create_app(Guess, Word, Heard)
+line = create_app(Line, Move, Place, max_concurrent_envs=100)
+tools = create_app(Tools, CallToolAction, CallToolObservation, max_concurrent_envs=100)

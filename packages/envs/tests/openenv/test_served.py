@@ -16,13 +16,11 @@ from packages.envs.tests.openenv.players import PYTHON, needs_openenv, own, play
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.process_tree import find_process_tree, start_time
 from slimrl_envs.openenv.taskset import OpenEnv
-from slimrl_tools.check.hostile import GENERAL
 
 pytestmark = needs_openenv
 HERE, OURS = Path(__file__).parent, Path(slimrl_envs.openenv.__file__).parent
 RIGHT = '<action>{"direction": "right", "steps": 3}</action>'
 HOSTILE = {
-    **GENERAL,
     "half of a pair": "\ud800",
     "a bomb": "<action>" + '{"a":' * 20_000 + "</action>",
     "nested tags": "<action><action>{}</action></action>",
@@ -43,7 +41,7 @@ HOSTILE = {
 @pytest.fixture(scope="module")
 def guess():
     with pytest.MonkeyPatch.context() as patch:
-        taskset = own(patch, "Guess")
+        taskset = own(patch, "guess")
         yield taskset
     taskset.close()
 
@@ -51,7 +49,7 @@ def guess():
 @pytest.fixture(scope="module")
 def line():
     with pytest.MonkeyPatch.context() as patch:
-        taskset = own(patch, "Line")
+        taskset = own(patch, "line")
         yield taskset
     taskset.close()
 
@@ -65,37 +63,11 @@ def test_a_text_is_the_action_and_every_step_has_a_reward(guess):
     assert turn.messages[0]["excerpt"] == {"begin": 0, "end": 100_000, "max_tokens": 1000}
 
 
-def test_the_same_seed_gives_the_same_episode(guess):
-    first, second, other = (guess.tasks("train")[place] for place in (0, 0, 1))
-
-    async def opening(task):
-        episode = guess.environment(task)
-        try:
-            return await episode.start()
-        finally:
-            await episode.close()
-
-    assert asyncio.run(opening(first)) == asyncio.run(opening(second)) != asyncio.run(opening(other))
-
-
-def test_episodes_have_sessions_of_their_own(guess):
-    async def many():
-        return await asyncio.gather(*(play(guess, ["5", str(number % 10)], number % 10) for number in range(40)))
-
-    assert all(turns[-1].done for _, turns in asyncio.run(many()))
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_reply_earns_nothing_and_breaks_nothing(line, name):
     _, (first, second) = played(line, HOSTILE[name], RIGHT)
     assert (first.reward, first.done, first.metrics["wrong_actions"]) == (0.0, False, 1.0)
     assert (second.reward, second.done) == (1.0, True)
-
-
-def test_hostile_texts_are_actions_that_earn_nothing(guess):
-    for name, reply in GENERAL.items():
-        _, turns = played(guess, reply, "7", number=7)
-        assert turns[0].reward <= 0 and turns[-1].done, name
 
 
 def test_what_the_schema_does_not_take_is_answered(line):
@@ -114,7 +86,7 @@ def test_errors_cost_their_episode_and_a_server_that_dies_is_started_again(guess
 
 
 def test_tools_are_called_in_the_native_form_and_in_tags(monkeypatch):
-    taskset = own(monkeypatch, "Tools")
+    taskset = own(monkeypatch, "tools")
     opening, turns = played(
         taskset,
         "add",
@@ -132,9 +104,7 @@ def test_tools_are_called_in_the_native_form_and_in_tags(monkeypatch):
     taskset.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "args"), [("Alone", {}), ("make_guess", {}), ("app", {"max_concurrent": 2}), ("app", {})]
-)
+@pytest.mark.parametrize(("name", "args"), [("alone", {}), ("two", {"max_concurrent": 2}), ("two", {})])
 def test_episodes_wait_for_the_few_sessions_of_a_server(monkeypatch, name, args):
     taskset = own(monkeypatch, name, **args)
 
@@ -146,7 +116,7 @@ def test_episodes_wait_for_the_few_sessions_of_a_server(monkeypatch, name, args)
 
 
 def test_a_session_that_is_not_free_in_time_is_named(monkeypatch):
-    taskset = own(monkeypatch, "Alone", connect_timeout_s=0.5)
+    taskset = own(monkeypatch, "alone", connect_timeout_s=0.5)
 
     async def two():
         first, second = (taskset.environment(task) for task in taskset.tasks("train")[:2])
@@ -163,7 +133,7 @@ def test_a_session_that_is_not_free_in_time_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("Nothing", "has no attribute 'Nothing'"), ("Word", "gives Word, which is neither an Environ")]
+    ("name", "said"), [("Nothing", "has no attribute 'Nothing'"), ("Guess", "served:Guess is no app")]
 )
 def test_what_cannot_be_served_is_a_mistake_of_the_users(monkeypatch, name, said):
     with pytest.raises(UserError, match=said):
@@ -173,7 +143,7 @@ def test_what_cannot_be_served_is_a_mistake_of_the_users(monkeypatch, name, said
 def test_the_server_ends_when_the_run_is_killed():
     program = (
         "import sys, time; from slimrl_envs.openenv.taskset import OpenEnv\n"
-        f"e = OpenEnv('served:Guess', python={PYTHON!r}); e.prepare(); print(e._server.url(), flush=True)\n"
+        f"e = OpenEnv('served:guess', python={PYTHON!r}); e.prepare(); print(e._server.url(), flush=True)\n"
         "time.sleep(600)"
     )
     paths = os.pathsep.join(map(str, (HERE, Path(slimrl.__file__).parents[1], OURS.parents[1])))

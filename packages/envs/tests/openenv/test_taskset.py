@@ -2,18 +2,15 @@
 
 import asyncio
 import json
-import os
-import stat
+from pathlib import Path
 
 import pytest
 
-from packages.envs.tests.openenv.players import observation, serving
 from slimrl.environments.find import load_taskset
 from slimrl.environments.splits import shared_tasks
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Task
 from slimrl_envs.openenv.actions import act_tool, is_tool_schema, reader_of, text_of
-from slimrl_envs.openenv.server import Server, engine_of
 from slimrl_envs.openenv.taskset import OpenEnv
 
 HERE = "http://127.0.0.1:1"  # where nobody listens
@@ -44,8 +41,7 @@ def test_tasks_of_a_file_are_the_arguments_of_reset(tmp_path):
     ("name", "args", "said"),
     [
         ("echo", {}, "names no environment"),
-        ("docker/", {}, "names no environment"),
-        ("docker/--privileged", {}, "names no environment"),
+        ("docker/echo-env", {}, "docker run --publish 127.0.0.1:8000:8000 IMAGE"),
         ("http://me:secret@host", {}, "a user or a password"),
         ("ws://host/ws?token=1", {}, "a query"),
         ("http://", {}, "no URL with a host"),
@@ -63,38 +59,10 @@ def test_what_cannot_work_is_said_at_once(name, args, said):
         load_taskset(f"openenv:{name}", args)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("json:JSONDecoder", "envs/openenv/bin/python"), ("docker/echo-env:latest", "needs Docker or Podman")],
-)
-def test_what_a_server_lacks_is_told_what_to_do(monkeypatch, tmp_path, name, said):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match=said):
-        OpenEnv(name).prepare()
-
-
-def test_the_commands_of_the_engine_that_answers(monkeypatch, tmp_path):
-    """Programs in the place of the engines: Docker's service is missing, and Podman notes what it is asked."""
-    with serving(observation(done=True)) as base:
-        podman = f"""echo "$@" >> {tmp_path}/asked
-case "$1" in info) echo well;; run) echo pulled; echo c0ffee;; inspect) cat {tmp_path}/runs;;
-port) echo 127.0.0.1:{base.rpartition(":")[2]};; esac
-"""
-        for engine, script in (("docker", "exit 1"), ("podman", podman)):
-            (tmp_path / engine).write_text(f"#!/bin/sh\n{script}\n")
-            os.chmod(tmp_path / engine, stat.S_IRWXU)
-        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-        assert engine_of() == "podman"
-        container = Server("docker/echo-env:latest")
-        container.url()
-        for runs in ("true", "true", "false"):
-            (tmp_path / "runs").write_text(runs)
-            container.url()
-        container.close()
-    start = ["info", "run --detach --rm --publish 127.0.0.1::8000 echo-env:latest", "port c0ffee 8000/tcp"]
-    inspect, end = "inspect --format {{.State.Running}} c0ffee", "rm --force c0ffee"
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert asked == ["info", *start, inspect, inspect, inspect, end, *start, end]
+def test_a_python_without_openenv_is_told_what_to_do(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with pytest.raises(UserError, match="envs/openenv/bin/python"):
+        OpenEnv("served:guess").prepare()
 
 
 TEXT = act_tool({"properties": {"code": {"type": "string"}, "metadata": {"type": "object"}}})

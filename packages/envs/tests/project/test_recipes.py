@@ -78,17 +78,6 @@ def steps_of(output_dir: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("example", SETTINGS)
-@pytest.mark.parametrize("recipe", COMMAND_OF)
-def test_a_recipe_says_what_would_run(example: str, recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
-    if (example, recipe) == ("alphabet_sort", "sft.toml"):
-        assert not (EXAMPLES / example / recipe).exists()  # it needs no demonstrations
-        return
-    assert run([*argv(example, recipe), "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("# slimrl ") and f'id = "{example.replace("_", "-")}"' in out
-
-
-@pytest.mark.parametrize("example", SETTINGS)
 @pytest.mark.parametrize("recipe", ["rl.toml", pytest.param("gpu.toml", marks=pytest.mark.nightly)])
 def test_a_step_of_a_recipe(example: str, recipe: str, tmp_path: Path) -> None:
     model = tiny_model_dir(tmp_path, ARCHITECTURES[recipe])

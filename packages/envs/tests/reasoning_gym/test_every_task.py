@@ -1,10 +1,10 @@
 """reasoning-gym: every task of the package makes tasks, keeps its splits apart, and pays its expert."""
 
-import asyncio
 import json
 
 import pytest
 
+from packages.envs.tests.episodes import turns_of
 from slimrl.environments.find import load_taskset, tasks_of
 
 pytest.importorskip("reasoning_gym", reason="needs the extra [reasoning-gym]")
@@ -46,4 +46,4 @@ def test_a_task(name):
 
 
 def reward(found, task, reply: str) -> float:
-    return asyncio.run(found.environment(task).step(reply)).reward
+    return turns_of(found, task, [reply])[0].reward

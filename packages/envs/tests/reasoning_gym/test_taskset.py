@@ -1,10 +1,10 @@
 """reasoning-gym: tasks, splits, rewards, scripts, mixtures and levels, with the real package."""
 
-import asyncio
 import re
 
 import pytest
 
+from packages.envs.tests.episodes import turns_of
 from slimrl.environments.find import load_taskset, prepare_taskset, tasks_of
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Task, Turn
@@ -16,14 +16,6 @@ pytest.importorskip("drawsvg", reason="needs the extra [reasoning-gym]: drawsvg"
 FORMATS = ("tag", "lenient", "plain")
 SMALL = {"num_train": 40, "num_validation": 10, "num_test": 10}
 MIXTURE = "reasoning-gym:chain_sum+leg_counting"
-HOSTILE = [
-    "", " ", "\0", "\x1b[2J\x1b[31m", "\ud800", "\u202e7", "a" * 200_000, "<answer>" * 20_000, "</answer><answer>",
-    "<answer><answer></answer></answer>", "<answer>\ud800</answer>", "<answer>\0\x1b[2J</answer>",
-    f"<answer>{'[' * 50_000}</answer>", f"<answer>{'9' * 10_000}</answer>", "<answer>nan</answer>",
-    "<answer>inf</answer>", '<answer>{"answer": 1e999}</answer>', "<answer>None</answer>",
-    "<answer>__import__('os')._exit(3)</answer>", "<answer>9**9**9**9</answer>", "<answer>\n\n</answer>",
-    f"<answer>{'-' * 50_000}1</answer>",
-]  # fmt: skip
 
 
 def taskset(name, **args):
@@ -31,12 +23,7 @@ def taskset(name, **args):
 
 
 def answered(found, task: Task, reply: str) -> Turn:
-    async def play() -> Turn:
-        episode = found.environment(task)
-        await episode.start()
-        return await episode.step(reply)
-
-    turn = asyncio.run(play())
+    (turn,) = turns_of(found, task, [reply])
     assert turn.done
     return turn
 
@@ -48,31 +35,6 @@ def test_held_out_tasks_are_the_same_whatever_is_trained_on():
 def test_another_seed_gives_other_tasks():
     first, second = (tasks_of(taskset("chain_sum", seed=seed), "train") for seed in (0, 1))
     assert not {task.data["question"] for task in first} & {task.data["question"] for task in second}
-
-
-@pytest.mark.parametrize("answer_format", FORMATS)
-def test_the_expert_earns_everything_and_another_answer_less(answer_format):
-    found = taskset("chain_sum", answer_format=answer_format)
-    for task in tasks_of(found, "test"):
-        *opening, reply = found.scripts["expert"](task, 0)
-        assert opening == asyncio.run(found.environment(task).start())
-        assert answered(found, task, reply["content"]) == Turn(True, (), 1.0, {"exact": 1.0, "answered": 1.0})
-        assert answered(found, task, found.scripts["random"](task, 0)[-1]["content"]).reward < 1.0
-
-
-def test_an_answer_without_tags_earns_nothing():
-    found = taskset("chain_sum")
-    task = tasks_of(found, "test")[0]
-    for reply in (task.data["answer"], f"<b>{task.data['answer']}</b>", f"<answer>{task.data['answer']}"):
-        assert answered(found, task, reply).reward == 0.0
-
-
-@pytest.mark.parametrize("name", ["chain_sum", "countdown", "spiral_matrix", "simple_integration", "string_insertion"])
-@pytest.mark.parametrize("answer_format", FORMATS)
-def test_hostile_replies_break_nothing_and_earn_next_to_nothing(name, answer_format):
-    found = taskset(name, answer_format=answer_format, num_train=0, num_validation=0, num_test=1)
-    task = tasks_of(found, "test")[0]
-    assert max(answered(found, task, reply).reward for reply in HOSTILE) <= 0.05
 
 
 def test_a_mixture_has_its_weights_its_configs_and_a_metric_for_each_task():
@@ -88,10 +50,6 @@ def test_a_mixture_has_its_weights_its_configs_and_a_metric_for_each_task():
         assert turn.metrics[task.data["task"]] == turn.reward == 1.0
         if task.data["task"] == "chain_sum":
             assert sum(task.data["question"].count(sign) for sign in (" + ", " - ")) == 1
-
-
-def test_a_task_without_answers_has_no_scripts():
-    assert dict(taskset("graph_color", num_train=2, num_validation=0, num_test=2).scripts) == {}
 
 
 def test_a_level_sets_the_config_and_the_config_changes_it():
@@ -158,14 +116,3 @@ def test_a_task_of_another_release_is_dropped():
     changed = Task(task.id, {**task.data, "question": "What is 1 + 1?"})
     with pytest.raises(RolloutError, match="another question"):
         answered(found, changed, "<answer>2</answer>")
-
-
-@pytest.mark.parametrize(
-    ("answer_format", "form"), [("tag", "<answer>{}</answer>"), ("lenient", "{}"), ("plain", "{}")]
-)
-def test_thoughts_are_no_answer(answer_format, form):
-    found = taskset("chain_sum", answer_format=answer_format)
-    task = tasks_of(found, "test")[0]
-    right, wrong = form.format(task.data["answer"]), form.format(10**6)
-    assert answered(found, task, f"<think>Or {wrong}?</think>{right}").reward == 1.0
-    assert answered(found, task, f"<think>{right}</think>I do not know.").reward < 0.1

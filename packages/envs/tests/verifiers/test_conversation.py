@@ -157,7 +157,7 @@ def test_closing_ends_the_program():
 
 @pytest.mark.skipif(HAS_VERIFIERS, reason="verifiers 0.4 is installed")
 def test_another_version_is_refused():
-    with pytest.raises(UserError, match=r"verifiers==0\.4|extra \[verifiers\]"):
+    with pytest.raises(UserError, match=r"extra \[verifiers\]|ImportError"):
         load_taskset("verifiers:slim-guess-v1", {})
 
 

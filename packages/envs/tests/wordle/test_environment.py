@@ -1,18 +1,14 @@
 """wordle: what the policy reads, what its replies earn, and that nothing but playing well pays."""
 
-import asyncio
-import json
-import time
 from collections.abc import Sequence
-from functools import partial
-from statistics import fmean
 
 import pytest
 
+from packages.envs.tests.episodes import opening_of, reward_of, turns_of
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
 from slimrl.types import Rollout, Task, Turn
-from slimrl_envs.wordle.environment import NUM_OPENINGS, Wordle, find_guess
+from slimrl_envs.wordle.environment import NUM_OPENINGS, Wordle
 from slimrl_envs.wordle.rules import feedback_of
 from slimrl_envs.wordle.words import word_list
 
@@ -22,49 +18,21 @@ SHOUT = ["<guess>shout</guess>"]
 SHOUT_MARKED = "word: s h o u t\nmark: X X X X X"
 
 
-def played(replies: Sequence[str], task: Task = CRANE, taskset: Wordle = TASKSET) -> list[Turn]:
-    """The turns of an episode, until it is over or nothing more is said."""
-
-    async def turns() -> list[Turn]:
-        episode, seen = taskset.environment(task), []
-        await episode.start()
-        for reply in replies:
-            seen.append(await episode.step(reply))
-            if seen[-1].done:
-                break
-        return seen
-
-    return asyncio.run(turns())
-
-
 def guesses(*words: str) -> list[str]:
     return [f"<guess>{word}</guess>" for word in words]
 
 
+def played(replies: Sequence[str], task: Task = CRANE, taskset: Wordle = TASKSET) -> list[Turn]:
+    return turns_of(taskset, task, replies)
+
+
 def earned(replies: Sequence[str], task: Task = CRANE, taskset: Wordle = TASKSET) -> float:
-    return sum(turn.reward for turn in played(replies, task, taskset))
+    return reward_of(played(replies, task, taskset))
 
 
 def said(turn: Turn) -> str:
     (message,) = turn.messages
     return message["content"]
-
-
-def replies_of(conversation: Sequence) -> list[str]:
-    return [message["content"] for message in conversation if message["role"] == "assistant"]
-
-
-def test_the_splits_share_no_answer_and_are_the_same_every_time() -> None:
-    train, test = ([task.data["answer"] for task in TASKSET.tasks(split)] for split in ("train", "test"))
-    assert (len(train), len(test)) == (1589, 411) and not set(train) & set(test)
-    assert {*train, *test} == set(word_list().answers[:2000])
-    assert list(load_taskset("wordle", {}).tasks("test")) == list(TASKSET.tasks("test"))
-    assert not TASKSET.tasks("validation")
-    few = Wordle(num_answers=200).tasks("test")
-    assert {task.id for task in few} < {task.id for task in TASKSET.tasks("test")} and len(few) == 32
-    assert json.loads(json.dumps(few[0].data)) == few[0].data
-    common = [word_list().answers.index(word) for word in test]
-    assert 800 < sum(common[:100]) / 100 < 1200  # the first tasks, which are evaluated, are not the commonest words
 
 
 def test_hints_sum_up_all_marks_and_a_mistake_changes_nothing() -> None:
@@ -81,7 +49,7 @@ def test_hints_sum_up_all_marks_and_a_mistake_changes_nothing() -> None:
 def test_letters_and_marks_stand_below_each_other_and_guesses_may_be_spelt_out() -> None:
     spelled = Wordle(spelled=True)
     for taskset, shown in ((TASKSET, "<guess>crane</guess>"), (spelled, "<guess> c r a n e</guess>")):
-        opening = asyncio.run(taskset.environment(CRANE).start())
+        opening = opening_of(taskset, CRANE)
         assert [message["role"] for message in opening] == ["system", "user"]
         assert shown in opening[0]["content"] and opening[1]["content"] == "Guess 1 of 6."
         for reply in ("<guess> c r a n e</guess>", "<guess>crane</guess>", "<guess>\nC R A N E\n</guess>"):
@@ -138,8 +106,6 @@ def test_the_worst_win_is_worth_more_than_the_best_loss() -> None:
     # Six valid guesses with four letters in their places, and the word not found.
     loss = earned(guesses("maker", "taker", "faker", "waker", "laker", "raker"), Task("x", {"answer": "baker"}))
     assert loss == pytest.approx(0.3 * 0.8 + 0.1) and worst_win > loss
-    with pytest.raises(UserError, match="raise `win`"):
-        Wordle(win=0.1, speed=0.0, closeness=0.4, format=0.5)
 
 
 HONEST = guesses("shout", "trace")
@@ -182,17 +148,6 @@ def test_metrics_tell_how_it_was_played() -> None:
     assert "consistent" not in played(["", *guesses("shout")])[-1].metrics
 
 
-def test_the_solver_demonstrates_whole_games_that_earn_much() -> None:
-    for task in TASKSET.tasks("train")[:6]:
-        conversation = TASKSET.scripts["expert"](task, 0)
-        turns = played(replies_of(conversation), task)
-        assert turns[-1].metrics["won"] == turns[-1].metrics["consistent"] == turns[-1].metrics["valid"] == 1.0
-        assert sum(turn.reward for turn in turns) >= 0.9
-        assert conversation[-1]["role"] == "assistant"
-        read = [message["content"] for message in conversation if message["role"] == "user"]
-        assert read == ["Guess 1 of 6.", *(said(turn) for turn in turns[:-1])]
-
-
 OPENED = Wordle(num_answers=100, opened=True)
 
 
@@ -212,7 +167,7 @@ def test_of_opened_games_what_the_first_guess_can_be_told_is_held_out() -> None:
 
 def test_an_opening_is_shown_and_earns_the_policy_nothing() -> None:
     task = Task("x", {"answer": "crane", "opening": "trace"})
-    opening = asyncio.run(Wordle(hints=True).environment(task).start())
+    opening = opening_of(Wordle(hints=True), task)
     assert opening[1]["content"] == "\n".join(
         ["word: t r a c e", "mark: X G G Y G", "place: _ r a _ e", "also: c", "none: t", "Guess 2 of 6."]
     )
@@ -225,27 +180,6 @@ def test_an_opening_is_shown_and_earns_the_policy_nothing() -> None:
     assert won.reward == pytest.approx(0.5 + 0.1 * 4 / 5 + 0.3 + 0.1) and won.metrics["consistent"] == 1.0
     assert said(played(guesses("trace"), task)[0]).startswith("Error: `trace` was guessed before.")
     assert earned(guesses("shout"), task) == pytest.approx(0.1)  # no letter right, though the opening had four
-
-
-def test_scripts_go_on_from_an_opening() -> None:
-    tasks = OPENED.tasks("test")[:100]
-    scripts = {name: partial(script, seed=0) for name, script in OPENED.scripts.items()}
-    for name, play in scripts.items():
-        turns = [played(replies_of(play(task)), task, OPENED)[-1] for task in tasks]
-        assert all(turn.done and turn.metrics["valid"] == 1 for turn in turns), name
-        assert (fmean(turn.metrics["won"] for turn in turns) > 0.95) == (name == "expert")
-
-
-@pytest.mark.nightly
-def test_fixed_words_are_playable_and_look_at_no_marks() -> None:
-    tasks = TASKSET.tasks("test")[:200]
-    games = [replies_of(TASKSET.scripts["fixed"](task, 0)) for task in tasks]
-    longest = max(games, key=len)
-    assert len(set(longest)) == 6
-    assert all(game == longest[: len(game)] for game in games)
-    fixed = fmean(map(earned, games, tasks))
-    at_random = fmean(earned(replies_of(TASKSET.scripts["random"](task, 0)), task) for task in tasks)
-    assert 0.25 > fixed > at_random + 0.01  # and a good player earns 0.95
 
 
 @pytest.mark.parametrize(
@@ -281,10 +215,3 @@ def test_failures_are_told_apart(replies: list[str], kind: str | None) -> None:
 def test_bad_args_are_told(args: dict, said: str) -> None:
     with pytest.raises(UserError, match=said):
         load_taskset("wordle", args)
-
-
-def test_tags_without_end_are_read_in_no_time() -> None:
-    began = time.thread_time()
-    assert find_guess("<guess>" * 100_000) is None
-    assert find_guess("<guess>" * 100_000 + "</guess>") == "<guess>" * 99_999
-    assert time.thread_time() - began < 1

@@ -1,9 +1,7 @@
 """The rules of Wordle against a brute-force oracle, its words, and the solver."""
 
 import hashlib
-import importlib.abc
 import random
-import sys
 from collections.abc import Sequence
 from itertools import product
 
@@ -137,19 +135,6 @@ def test_the_words_are_the_same_on_every_machine() -> None:
     assert not {"simon", "evans", "harry", "hands"} & set(words.answers)  # names and plurals
     assert "hands" in words.allowed
     assert [sum(map(is_held_out, words.answers[:num])) for num in (200, 1000, 2000, 4044)] == [32, 219, 411, 805]
-
-
-def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Missing(importlib.abc.MetaPathFinder):
-        def find_spec(self, name: str, path: object, target: object = None) -> None:
-            if name.partition(".")[0] == "english_words":
-                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    for name in [name for name in sys.modules if name.partition(".")[0] == "english_words"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
-    with pytest.raises(UserError, match=r"wordle needs the package english_words.*uv sync --inexact --extra wordle"):
-        word_list.__wrapped__()
 
 
 def solved(solver: Solver, answer: str) -> Game:

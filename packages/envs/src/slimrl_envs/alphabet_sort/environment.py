@@ -85,7 +85,7 @@ class AlphabetSort(Taskset):
         self._examples = self._make_examples(random.Random(f"alphabet-sort/{self.seed}/examples"))
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split; `validation` has none. Raises UserError when there are not that many lists."""
+        """Return the tasks of a split; `validation` has none. Raise UserError when there are not that many lists."""
         if split == "validation":
             return []
         size = self.num_train if split == "train" else self.num_test
@@ -126,13 +126,14 @@ class AlphabetSort(Taskset):
         return [SYSTEM, *self._turns(_arrivals(task), answer)]
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """The first thing that was wrong in some turn; empty where the turns or the context ran out."""
+        """Return the first thing that was wrong in some turn; empty where the turns or the context ran out."""
         if rollout.metrics.get("unfinished", 1.0):
             return ""
         return next((kind for name, kind in KINDS.items() if rollout.metrics[name] < 1.0), "")
 
     def _make_examples(self, rng: random.Random) -> list[Message]:
-        """The examples as turns of a conversation: as many of each number of turns, and of each key, as possible."""
+        """Return the examples as turns of a conversation: as many of each number of turns, and of each key, as
+        possible."""
         lengths, messages = self.max_turns - self.min_turns + 1, list[Message]()
         keys = cycle(self.sort_by)
         for place in range(self.num_examples):
@@ -142,23 +143,23 @@ class AlphabetSort(Taskset):
         return messages
 
     def _turns(self, arrivals: Sequence[Arrival], answer: Callable[[list[str]], list[str]]) -> list[Message]:
-        """The turns of a player whose answers are a function of the true lists."""
+        """Return the turns of a player whose answers are a function of the true lists."""
         messages = list[Message]()
         for turn, request in enumerate(self._requests(arrivals), start=1):
             messages += [request, {"role": "assistant", "content": format_answer(answer(true_list(arrivals[:turn])))}]
         return messages
 
     def _requests(self, arrivals: Sequence[Arrival]) -> list[Message]:
-        """The request of each turn."""
+        """Return the request of each turn."""
         turns = range(1, len(arrivals) + 1)
         return [{"role": "user", "content": request_text(arrivals[:turn], self.restate)} for turn in turns]
 
     def _keys(self, choose: Callable[[], str], num_turns: int) -> list[str]:
-        """The key by which each turn is sorted."""
+        """Return the key by which each turn is sorted."""
         return [choose() for _ in range(num_turns)] if self.key_by_turn else [choose()] * num_turns
 
     def _draw(self, rng: random.Random, names: tuple[list[str], list[str]], keys: Sequence[str]) -> tuple[Arrival, ...]:
-        """The arrivals of one episode, one for each key."""
+        """Return the arrivals of one episode, one for each key."""
         least = [max(MIN_AT_FIRST, self.min_names)] + [self.min_names] * (len(keys) - 1)
         sizes = [rng.randint(fewest, self.max_names) for fewest in least]
         # Samples without replacement: no two names share a first or a last name, so that no key has ties.
@@ -202,7 +203,7 @@ class AlphabetSortEpisode:
 
 
 def _names(split: Split) -> tuple[list[str], list[str]]:
-    """The first and the last names of a split."""
+    """Return the first and the last names of a split."""
     firsts, lasts = (
         [name for name in names if is_held_out(name) == (split == "test")] for names in (FIRST_NAMES, LAST_NAMES)
     )

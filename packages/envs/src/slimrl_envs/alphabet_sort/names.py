@@ -56,5 +56,5 @@ FIRST_NAMES, LAST_NAMES = tuple(_FIRST.split()), tuple(_LAST.split())
 
 
 def is_held_out(name: str) -> bool:
-    """Whether a name is for test lists alone, a pure function of the name: no list of the others can have it."""
+    """Return True if a name is for test lists alone, a pure function of the name: no list of the others can have it."""
     return split_by_hash(name) == "test"

@@ -37,7 +37,7 @@ class Score:
 
 
 def request_text(arrivals: Sequence[Arrival], restate: bool) -> str:
-    """The request in the turn of the last arrival. With `restate` the list so far stands first, sorted."""
+    """Return the request in the turn of the last arrival. With `restate` the list so far stands first, sorted."""
     *before, latest = arrivals
     names = [line.removesuffix(NEW_TAG) for line in true_list(before)] if before and restate else []
     so_far = ["The list so far:", *names] if names else []
@@ -46,7 +46,7 @@ def request_text(arrivals: Sequence[Arrival], restate: bool) -> str:
 
 
 def true_list(arrivals: Sequence[Arrival]) -> list[str]:
-    """The lines of the right answer in the turn of the last arrival."""
+    """Return the lines of the right answer in the turn of the last arrival."""
     latest = arrivals[-1]
     new = latest.names if len(arrivals) > 1 else ()
     names = [name for arrival in arrivals for name in arrival.names]
@@ -55,12 +55,12 @@ def true_list(arrivals: Sequence[Arrival]) -> list[str]:
 
 
 def format_answer(lines: Sequence[str]) -> str:
-    """The answer that has these lines."""
+    """Return the answer that has these lines."""
     return "\n".join([OPEN, *lines, CLOSE])
 
 
 def score_answer(reply: str, truth: Sequence[str]) -> Score:
-    """The score of the first answer in tags. Thoughts are not read.
+    """Return the score of the first answer in tags. Thoughts are not read.
 
     Lines are compared exactly: case, numbers and bullets count. Spaces around a line, repeated spaces and empty lines
     do not. The similarity is the largest number of lines that stand in the right order, divided by the number of lines
@@ -85,7 +85,8 @@ def score_answer(reply: str, truth: Sequence[str]) -> Score:
 
 
 def _num_in_order(lines: Sequence[str], truth: Sequence[str]) -> int:
-    """The largest number of lines that stand in the true list in this order. Only the first line of each name counts.
+    """Return the largest number of lines that stand in the true list in this order. Only the first line of each name
+    counts.
 
     It is the length of the longest increasing subsequence of their places, by patience sorting in O(n log n).
     """

@@ -1,7 +1,7 @@
 """`matching-game`: two players, each of whom knows only some of the scores, assign reviewers to papers by talking.
 
 The reward, at the end only, is the value of their agreement as a share of the best value; without an agreement it is 0.
-`rules/` has the rules, and `opponents.py` the opponents.
+`rules/` has the rules, and `episode.py` the opponents.
 """
 
 import random
@@ -17,9 +17,8 @@ from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import UserError, nearest
 from slimrl.io.settings import refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
-from slimrl_envs.matching_game.episode import MatchingEpisode
+from slimrl_envs.matching_game.episode import MatchingEpisode, Opponent, ScriptedPartner, SelfOpponent, text_since
 from slimrl_envs.matching_game.llm_partner import llm_partners_of
-from slimrl_envs.matching_game.opponents import Opponent, ScriptedPartner, SelfOpponent, text_since
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import MAX_ERRORS, MatchingGame, usual_turns
 from slimrl_envs.matching_game.rules.game_files import deal_of, game_state, read_games
@@ -89,7 +88,7 @@ class MatchingTaskset(Taskset):
         return ROLES if self.partner == "self" else ()
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The games of a split; `validation` has none. Raises UserError when there are not that many."""
+        """Return the games of a split; `validation` has none. Raise UserError when there are not that many."""
         if split == "validation":
             return []
         if split not in self._tasks:
@@ -102,7 +101,7 @@ class MatchingTaskset(Taskset):
         return self._episode(game, player, partner)
 
     def self_play(self, task: Task) -> Sequence[MatchingEpisode]:
-        """The episodes of both sides of one game, which play each other."""
+        """Return the episodes of both sides of one game, which play each other."""
         game, turns = self._game(task), TurnTaking()
         others = [SelfOpponent(game, 1 - player, turns, role) for player, role in enumerate(ROLES)]
         return [self._episode(game, player, other) for player, other in enumerate(others)]
@@ -117,7 +116,7 @@ class MatchingTaskset(Taskset):
         }
 
     def _plan(self, task: Task, seed: int) -> list[Message]:
-        """A game of the planner, which plans, asks and proposes (`rules/planner.py`).
+        """Return a game of the planner, which plans, asks and proposes (`rules/planner.py`).
 
         Half of the games get fewer turns than they could have, and where there is time for a second proposal, half of
         the first ones are early. So the demonstrations also show the consequences of errors: rejections and last
@@ -165,7 +164,7 @@ class MatchingTaskset(Taskset):
         return "no valid proposal" if metrics["proposals"] else "never proposed"
 
     def offload(self) -> None:
-        """Frees the device memory of a partner that shares the policy's device."""
+        """Free the device memory of a partner that shares the policy's device."""
         if self._llm:
             self._llm.offload()
 
@@ -185,7 +184,7 @@ class MatchingTaskset(Taskset):
         return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
 
     def _play(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
-        """The whole conversation of a script with the scripted partner, also where training has another."""
+        """Return the whole conversation of a script with the scripted partner, also where training has another."""
         player, num_heard = self.role - 1, 0
 
         def answer() -> str:
@@ -198,7 +197,7 @@ class MatchingTaskset(Taskset):
         return converse(self._episode(game, player, self._partner(game, 1 - player, task)), answer)
 
     def _read(self, split: Split) -> list[Task]:
-        """The games of a split in the file. Raises UserError where it has none."""
+        """Return the games of a split in the file. Raise UserError where it has none."""
         found = [_task(f"{split}/{deal.game_id}", deal) for deal in self._own if split_of(deal) == split]
         if not found:
             raise UserError(
@@ -208,8 +207,8 @@ class MatchingTaskset(Taskset):
         return found
 
     def _generate(self, split: Split) -> list[Task]:
-        """The games of a split, no two with the same table. They are the deals of `scripts/generate_data.py` for `n`
-        and `seed`, in its order. Raises UserError when there are not that many."""
+        """Return the games of a split, no two with the same table. They are the deals of `scripts/generate_data.py` for
+        `n` and `seed`, in its order. Raises UserError when there are not that many."""
         num = self.num_train if split == "train" else self.num_test
         # A split takes one deal in five at least, so that 100 for each game run out only where tables repeat.
         games: dict[Any, Deal] = {}
@@ -224,7 +223,7 @@ class MatchingTaskset(Taskset):
 
 
 def _own_turns(max_turns: int, player: int) -> int:
-    """The number of a player's messages in a game of `max_turns`."""
+    """Return the number of a player's messages in a game of `max_turns`."""
     return (max_turns + 1 - player) // 2
 
 

@@ -1,11 +1,11 @@
-"""The episode of the matching game from the side of the policy. The module knows neither who the opponent is
-(`opponents.py`), nor the source of games (`environment.py`).
+"""The episode of the matching game from the side of the policy, and its opponents: a partner that plays when it is its
+turn, or another episode of the policy itself. The module does not know the source of games (`environment.py`).
 """
 
+from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics, Turn
-from slimrl_envs.matching_game.opponents import Opponent, text_since
 from slimrl_envs.matching_game.rules.beliefs import USUAL
 from slimrl_envs.matching_game.rules.deal import Cell
 from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame, Propose, Say
@@ -13,6 +13,8 @@ from slimrl_envs.matching_game.rules.parser import Parser
 from slimrl_envs.matching_game.rules.protocol import (
     LAST_MESSAGE,
     MUST_ANSWER,
+    Player,
+    format_act,
     play_text,
     proposal_lines,
     rules,
@@ -22,6 +24,70 @@ from slimrl_envs.matching_game.rules.protocol import (
 from slimrl_envs.matching_game.rules.questions import count_questions
 
 GO_ON = "It is still your turn: write [message] or [propose]."
+
+
+class Opponent:
+    """The other side of a game, which plays for `player`."""
+
+    def __init__(self, game: MatchingGame, player: int) -> None:
+        self._game, self._player = game, player
+        self._num_heard = 0
+
+    async def answer(self) -> None:
+        """Return when it is the policy's turn, or the game is over. Raises RolloutError if the opponent fails."""
+        # A partner may act twice: after a rejection the turn stays.
+        while not self._game.is_over and self._game.turn == self._player:
+            heard = text_since(self._game, self._num_heard, 1 - self._player)
+            self._num_heard = len(self._game.history)
+            await self._act(heard)
+
+    async def _act(self, heard: str) -> None:
+        """Play one act, after the other player's acts. These are empty at the beginning, and when this side has just
+        rejected a proposal."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Note that the policy's episode is over."""
+
+    def metrics(self) -> Metrics:
+        """Return the opponent's own metrics of the game so far."""
+        return {}
+
+
+class ScriptedPartner(Opponent):
+    """A partner that is a script, and makes no mistakes."""
+
+    def __init__(self, game: MatchingGame, player: int, script: Player) -> None:
+        super().__init__(game, player)
+        self._script = script
+
+    async def _act(self, heard: str) -> None:
+        try:
+            play_text(self._game, self._player, self._script.reply(heard))
+        except IllegalAct as error:
+            raise RolloutError("partner_illegal", str(error)) from error
+
+
+class SelfOpponent(Opponent):
+    """The policy itself, in another episode of the same game. `role` is the role of this episode."""
+
+    def __init__(self, game: MatchingGame, player: int, turns: TurnTaking, role: str) -> None:
+        super().__init__(game, player)
+        self._turns, self._role = turns, role
+
+    async def answer(self) -> None:
+        """Wait for the other episode's turn. Raises RolloutError if it has left before the end."""
+        self._turns.notify()
+        await self._turns.wait_until(lambda: self._game.is_over or self._game.turn != self._player)
+
+    def leave(self) -> None:
+        self._turns.leave(self._role)
+
+
+def text_since(game: MatchingGame, num_heard: int, player: int) -> str:
+    """Return the text of a player's acts after the first `num_heard` of the game, as the other player reads it."""
+    acts = [act for who, act in game.history[num_heard:] if who == player]
+    return "\n\n".join(format_act(truncate_message(act), game.deal) for act in acts)
 
 
 class MatchingEpisode:
@@ -36,7 +102,7 @@ class MatchingEpisode:
         self._num_heard = self._num_proposals = 0
 
     async def start(self) -> list[Message]:
-        """The rules, and the player's table with the partner's words if it started."""
+        """Return the rules, and the player's table with the partner's words if it started."""
         await self._other.answer()
         if self._game.is_over:
             raise RolloutError("partner_left", "the game was over before this player's first turn")
@@ -63,8 +129,8 @@ class MatchingEpisode:
         self._other.leave()
 
     def _metrics(self) -> Metrics:
-        """The metrics so far. `own_view` is the score that the policy could have had without a word; a proposal is
-        valid if it was legal; messages and questions are the policy's own."""
+        """Return the metrics so far. `own_view` is the score that the policy could have had without a word; a proposal
+        is valid if it was legal; messages and questions are the policy's own."""
         game, deal = self._game, self._game.deal
         acts = [act for player, act in game.history if player == self._player]
         said = count_questions(act.text for act in acts if isinstance(act, Say))
@@ -82,7 +148,7 @@ class MatchingEpisode:
         }
 
     def _ending(self, error: str) -> str:
-        """The end of the game in words, for people: the policy reads nothing after its last reply."""
+        """Return the end of the game in words, for people: the policy reads nothing after its last reply."""
         game, deal = self._game, self._game.deal
         last = error or text_since(game, self._num_heard, 1 - self._player)
         if game.agreed is None:
@@ -93,7 +159,7 @@ class MatchingEpisode:
         return "\n\n".join(filter(None, (last, result, best if game.reward < 1 else "")))
 
     def _news(self) -> list[str]:
-        """The other player's acts since the last reply, the notes, and the demand of the rules at this point."""
+        """Return the other player's acts since the last reply, the notes, and the demand of the rules at this point."""
         heard = text_since(self._game, self._num_heard, 1 - self._player)
         self._num_heard = len(self._game.history)
         must = ""

@@ -17,7 +17,7 @@ from slimrl.io.http import HttpError
 from slimrl.io.settings import read_settings, refuse_less
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Message, Metrics
-from slimrl_envs.matching_game.opponents import Opponent
+from slimrl_envs.matching_game.episode import Opponent
 from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
 from slimrl_envs.matching_game.rules.protocol import play_text
 
@@ -105,12 +105,12 @@ class LLMPartners:
         return Reply(reply.text, tokens)
 
     def check(self) -> None:
-        """Raises UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""
+        """Raise UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""
         self._begin_request()
         self._chat.check(self._body([{"role": "user", "content": "Reply with one word: yes"}]))
 
     def _begin_request(self) -> None:
-        """Counts a request. Raises UserError if the budget is used up."""
+        """Count a request. Raise UserError if the budget is used up."""
         for name, spent, most in (
             ("max_requests", self.num_requests, self._server.max_requests),
             ("max_tokens_total", self.num_tokens, self._server.max_tokens_total),
@@ -153,7 +153,8 @@ class LLMPartner(Opponent):
                 text = f"That is not possible: {error}"
 
     def metrics(self) -> Metrics:
-        """The number of its replies in this game, of those that were no legal act, and of the tokens that they took."""
+        """Return the number of its replies in this game, of those that were no legal act, and of the tokens that they
+        took."""
         return dict(self._spent)
 
     async def _say(self, told: str) -> str:

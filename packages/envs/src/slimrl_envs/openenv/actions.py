@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.io.text import is_too_deep, spans_between
-from slimrl.models.chat.tags import OPEN
+from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.tools.base import ToolError, TypedTool, arguments_of, schema_of
 from slimrl.tools.formats import as_json
@@ -54,7 +54,14 @@ class Reader:
         if self.format == "native":
             return "Make one call at a time."
         if self.format == "json":
-            return f"Act by writing, in <{self.tag}>...</{self.tag}>, {self._describe_object()}"
+            fields = {name: as_json(dict(tool.parameters)) for name, tool in self.tools.items()}
+            begin = f"Act by writing, in <{self.tag}>...</{self.tag}>, a JSON object"
+            if not self.calls_tools:
+                return f"{begin} with fields of this JSON schema: {fields[ACT]}"
+            lines = [f"- {name}: {self.tools[name].__doc__} Arguments: {schema}" for name, schema in fields.items()]
+            return "\n".join(
+                [f'{begin} {{"name": "tool", "arguments": {{...}}}} that calls one of these tools:', *lines]
+            )
         choices = self.tools[ACT].parameters[self.field].get("enum")
         one_of = f", which is one of: {', '.join(map(str, choices))}" if choices else ""
         if self.tag:
@@ -69,29 +76,18 @@ class Reader:
         return action
 
     def _read_call(self, reply: str) -> tuple[str, dict[str, Any]]:
-        if self.format == "native":
-            parts = ToolReader().read(reply, closed=True)
-            call = next((part for part in parts if isinstance(part, ToolCall)), None)
-            if call is None:
-                begun = "the call is not well-formed" if OPEN in reply else "there is no call"
-                raise ToolError(f'{begun}. Write <tool_call>{{"name": "...", "arguments": {{...}}}}</tool_call>.')
-            return call.name, read_object(call.arguments)
         text = in_tag(reply, self.tag) if self.tag else reply.strip()
         if self.format == "text":
             return ACT, {self.field: text}
-        value = read_object(text)
-        if not self.calls_tools:
-            return ACT, value
-        name, arguments = value.get("name"), value.get("arguments", {})
-        if not isinstance(name, str) or not isinstance(arguments, dict) or value.keys() - {"name", "arguments"}:
-            raise ToolError('the JSON object must be {"name": "tool", "arguments": {...}}.')
-        return name, arguments
-
-    def _describe_object(self) -> str:
-        if not self.calls_tools:
-            return f"a JSON object with {_describe_fields(self.tools[ACT])}"
-        lines = [f"- {name}: {tool.__doc__} Arguments: {_describe_fields(tool)}" for name, tool in self.tools.items()]
-        return "\n".join(['a JSON object {"name": "tool", "arguments": {...}} that calls one of these tools:', *lines])
+        if self.format == "json" and not self.calls_tools:
+            return ACT, read_object(text)
+        parts = ToolReader().read(reply if self.format == "native" else f"{OPEN}{text}{CLOSE}", closed=True)
+        call = next((part for part in parts if isinstance(part, ToolCall)), None)
+        if call is None:
+            begin, end = (OPEN, CLOSE) if self.format == "native" else (f"<{self.tag}>", f"</{self.tag}>")
+            begun = "the call is not well-formed" if begin in reply else "there is no call"
+            raise ToolError(f'{begun}. Write {begin}{{"name": "...", "arguments": {{...}}}}{end}.')
+        return call.name, read_object(call.arguments)
 
 
 def is_tool_schema(schema: Schema) -> bool:
@@ -134,7 +130,7 @@ def reader_of(tool: TypedTool, format: str, tag: str, field: str) -> Reader:
 
 def mcp_reader_of(tools: Mapping[str, TypedTool], format: str, tag: str) -> Reader:
     """Return the reader of replies that call tools."""
-    return Reader(tools, "json" if format == "json" else "native", tag or "action", calls_tools=True)
+    return Reader(tools, "json", tag or "action", calls_tools=True) if format == "json" else Reader(tools, "native")
 
 
 def in_tag(reply: str, tag: str) -> str:
@@ -158,22 +154,6 @@ def read_object(text: str) -> dict[str, Any]:
 
 def _is_text(field: object) -> bool:
     return isinstance(field, dict) and field.get("type") == "string"
-
-
-def _describe_fields(tool: TypedTool) -> str:
-    required = tool.schema.get("required", ())
-    fields = [
-        f"{json.dumps(name)} ({_describe_kind(field)}{'' if name in required else ', optional'})"
-        for name, field in tool.parameters.items()
-    ]
-    return "; ".join(fields) or "no fields"
-
-
-def _describe_kind(field: object) -> str:
-    if not isinstance(field, dict):
-        return "any"
-    kind = ", ".join(as_json(field[key]) for key in ("type", "enum", "const") if key in field) or "any"
-    return f"{kind}: {field['description']}" if isinstance(field.get("description"), str) else kind
 
 
 def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -5,7 +5,6 @@ Messages of the server are checked here. The module knows nothing of tasks and c
 
 import json
 import math
-import ssl
 from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -100,8 +99,6 @@ class Session:
                 raise passing(f"answers with status {status}") from error
             to = f" and points to {place!r:.200}, which is not followed" if place else ""
             raise RolloutError("environment_error", f"{url} opens no session: status {status}{to}") from error
-        except ssl.SSLError as error:
-            raise RolloutError("environment_error", f"{url}: {error!r:.300}") from error
         except (OSError, TimeoutError, exceptions.WebSocketException, EOFError) as error:
             raise passing(f"opens no session: {error!r:.300}") from error
         return cls(socket)

@@ -1,7 +1,7 @@
 """`openenv:URL_OR_PACKAGE`: an environment server of OpenEnv, whose tasks are seeds or arguments of its `reset`.
 
-The server runs already, or is started here: from an environment's class in a process of its own, or from an image in a
-container. slimrl has its own client of the protocol and needs no package of OpenEnv's.
+The server runs already, or is started here, from an app in a process of its own. slimrl has its own client of the
+protocol and needs no package of OpenEnv's.
 """
 
 import asyncio
@@ -25,7 +25,6 @@ from slimrl_envs.openenv.actions import FORMATS, Reader, act_tool, is_tool_schem
 from slimrl_envs.openenv.server import MODULE, Server, description_of, schema_of
 from slimrl_envs.openenv.session import PEER, Observed, Session
 
-OWN_SESSIONS = 1024  # of a server that is started here, where its environment allows several
 UNBOUNDED = 1 << 20  # sessions
 BLOCK = 1 << 28  # seeds for each split; all of them are below 2**32
 FIRST_SEED: dict[Split, int] = {"train": 0, "validation": BLOCK, "test": 2 * BLOCK}
@@ -47,7 +46,7 @@ class OpenEnv(Taskset):
     description. The policy reads the fields `observe` of an observation, or all, and at most
     `max_observation_tokens` tokens.
 
-    At most `max_concurrent` sessions are open, where it is not 0; an episode waits `connect_timeout_s` for one. A class
+    At most `max_concurrent` sessions are open, where it is not 0; an episode waits `connect_timeout_s` for one. An app
     is served by `python`, empty for the Python of the run.
     """
 
@@ -71,7 +70,7 @@ class OpenEnv(Taskset):
     python: str = ""
 
     def __post_init__(self) -> None:
-        self._server = Server(self.name, self.python, self.max_concurrent or OWN_SESSIONS)
+        self._server = Server(self.name, self.python)
         self._description: str | None = None  # until `prepare`
         self._reader: Reader | None = None  # None if each session has its own tools
         # A semaphore belongs to an event loop, and every step of a run may have a new one.
@@ -83,7 +82,7 @@ class OpenEnv(Taskset):
         if self.test_file and not self.task_file:
             raise UserError("openenv: `test_file` needs `task_file`; without it the tasks are seeds.")
         if self.python and not MODULE.fullmatch(self.name):
-            raise UserError("openenv: `python` is for `openenv:module:factory`; this server has its own.")
+            raise UserError("openenv: `python` is for `openenv:module:app`; this server has its own.")
         if self.format in ("json", "native"):
             refuse_idle(self, ["text_field"], "openenv", f'with `format = "{self.format}"`')
         if self.task_file:
@@ -169,8 +168,7 @@ class OpenEnv(Taskset):
             raise
 
     def _places_here(self) -> asyncio.Semaphore:
-        known = [number for number in (self.max_concurrent, self._server.sessions) if number]
-        return self._places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(min(known, default=UNBOUNDED)))
+        return self._places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.max_concurrent or UNBOUNDED))
 
     def _rows(self, split: Split) -> list[dict[str, Any]]:
         """Return the rows of the files that belong to a split."""

@@ -6,9 +6,9 @@ model stops. `rollout.py` does more; prefer it where there is the choice. This m
 --hf-checkpoint only the tokenizer, for the special tokens at the end of replies.
 """
 
-import json
 import logging
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from slimrl.environments.base import new_episode
@@ -17,7 +17,7 @@ from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
 from slimrl.rollout.loop import run_episodes
 from slimrl.types import Environment, Message
-from slimrl_envs.slime.rows import GAME, TIMEOUT_S, Settings, game_task, read_state, task_of, taskset_of, tokenizer_of
+from slimrl_envs.slime.rows import Settings, game_task, read_state, task_of, taskset_of, tokenizer_of
 
 Observation = dict[str, Any]
 logger = logging.getLogger(__name__)
@@ -26,39 +26,28 @@ logger = logging.getLogger(__name__)
 class MatchingEnv:
     """An environment that plays one game at a time. It may be used outside of any event loop.
 
-    >>> env = MatchingEnv(max_turns=20)  # doctest: +SKIP
+    >>> env = MatchingEnv(Settings(max_turns=20))  # doctest: +SKIP
     >>> observation, info = env.reset(row["game_state"])  # doctest: +SKIP
     >>> observation, done, info = env.step("[message] What is the score of Ava for BLEU?")  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        args: Mapping[str, Any] | None = None,
-        sample: Any = None,
-        timeout_s: float = TIMEOUT_S,
-        hf_checkpoint: str = "",
-        max_turns: int | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, sample: Any = None) -> None:
         """Make an environment without a game; `reset` starts one.
 
-        `args` belong to the environment `matching-game`; `max_turns` may be given by itself. The `sample`,
-        if there is one, holds the game, and gets the reward. `timeout_s` is for one answer of the partner. With
-        `hf_checkpoint` the special tokens of its tokenizer are removed from the end of replies; without it `step` must
-        be given the reply alone.
+        The `sample` holds the game, and gets the reward; without one `reset` must be given the game. With
+        `hf_checkpoint` in the settings the special tokens of its tokenizer are removed from the end of replies; without
+        it `step` must be given the reply alone.
         """
-        given = {**(args or {}), **({} if max_turns is None else {"max_turns": max_turns})}
-        self._taskset = taskset_of(json.dumps(given, sort_keys=True))
-        self._sample, self._timeout_s = sample, timeout_s
-        self._ends = tuple(tokenizer_of(hf_checkpoint).all_special_tokens) if hf_checkpoint else ()
+        self._taskset, self._timeout_s = taskset_of(settings.environment), settings.matching_timeout_s
+        none = SimpleNamespace(metadata=None, label=None, index=0, group_index=None, reward=0.0)
+        self._sample = none if sample is None else sample
+        self._ends = tuple(tokenizer_of(settings.hf_checkpoint).all_special_tokens) if settings.hf_checkpoint else ()
         self._episode: Environment | None = None
-        self._reward = 0.0
 
     def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         """Start the game of the sample, or a given one. Raises UserError if the game is missing or invalid."""
         self._leave()
-        state = read_state(dict(game_state)) if game_state is not None else None
-        if state is None and self._sample is None:
-            raise UserError(f"slime: no game to play: give `reset` the {GAME} of a row.")
+        state = read_state(dict(game_state or {}))
         task = task_of(self._sample) if state is None else game_task("slime", state)
         self._episode = new_episode(self._taskset, task)
         self._note(0.0, {})
@@ -84,9 +73,8 @@ class MatchingEnv:
             failure = f"{error.reason}: {error.detail}"
             logger.warning("a sample is not trained on: %s", failure)
             self._note(0.0, {})
-            if self._sample is not None:
-                self._sample.remove_sample = True
-                self._sample.metadata["failure"] = failure
+            self._sample.remove_sample = True
+            self._sample.metadata["failure"] = failure
             return observation_of([]), True, {"reward": 0.0, "failure": failure}
         self._note(turn.reward, turn.metrics)
         if turn.done:
@@ -95,7 +83,7 @@ class MatchingEnv:
 
     def get_normalized_reward(self) -> float:
         """Return the reward of the last game so far: the agreement's share of the best value; 0 without one."""
-        return self._reward
+        return float(self._sample.reward or 0.0)
 
     def format_observation(self, observation: Observation) -> Message:
         """Return the chat message of an observation."""
@@ -106,12 +94,10 @@ class MatchingEnv:
         self._leave()
 
     def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
-        """Keep the reward, and write it and the metrics into the sample."""
-        self._reward = reward
+        """Write the reward and the metrics into the sample."""
         # A sample gets a reward at once, 0 without an agreement: SLIME asks a reward model about one that has none.
-        if self._sample is not None:
-            self._sample.reward = reward
-            self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
+        self._sample.reward = reward
+        self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
 
     def _leave(self) -> None:
         if self._episode is not None:
@@ -128,7 +114,7 @@ def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
             "slime: matching_args.role = 2 cannot act here: the prompts of the rows show the table of player 1. Use "
             "slimrl.integrations.slime.generate, or remove it."
         )
-    return MatchingEnv(json.loads(settings.environment), sample, settings.matching_timeout_s, settings.hf_checkpoint)
+    return MatchingEnv(settings, sample)
 
 
 def observation_of(messages: Any) -> Observation:

@@ -7,14 +7,13 @@ rollout becomes SLIME's `Sample`. SLIME is not imported. See docs/slime.md.
 
 import logging
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from slimrl.errors import UserError
-from slimrl.inference.client import Client
 from slimrl.io.files import LineFile
 from slimrl.io.run_dir import RunDir
 from slimrl.models.chat.template import ChatFormat
@@ -22,7 +21,7 @@ from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
 from slimrl.types import Rollout, SamplingParams, StopReason, Taskset
 from slimrl_envs.sglang import ABORTED, Router
-from slimrl_envs.slime.rows import MAX_FAILURES, TIMEOUT_S, Settings, group_of, task_of, taskset_of, tokenizer_of
+from slimrl_envs.slime.rows import Settings, group_of, task_of, taskset_of, tokenizer_of
 
 NO_LIMIT = 1 << 30  # of turns, which the rules of the game bound, and of tokens, of which another limit is set
 logger = logging.getLogger(__name__)
@@ -33,21 +32,6 @@ NEEDED = {
     "sglang_router_ip": "SLIME sets it when it starts its router; for one of your own, set --sglang-router-ip",
     "sglang_router_port": "SLIME sets it when it starts its router; for one of your own, set --sglang-router-port",
 }
-
-
-class SampledBy(Client, Protocol):
-    """A client of one episode that keeps the versions of the weights that answered."""
-
-    weight_versions: list[str]
-
-
-class Sampler(Protocol):
-    """A source of tokens, such as `sglang.py`'s `Router`."""
-
-    def client(
-        self, sampling_params: Mapping[str, Any], end_of_turn: int, session: str
-    ) -> AbstractAsyncContextManager[SampledBy]:
-        """A client for one episode."""
 
 
 async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool = False) -> Any:
@@ -77,43 +61,28 @@ def rollouts_of(settings: str) -> "MatchingRollouts":
     function for each sample."""
     given = Settings.model_validate_json(settings)
     host = given.sglang_router_ip.strip("[]")
-    return MatchingRollouts(
-        taskset_of(given.environment),
-        ChatFormat(tokenizer_of(given.hf_checkpoint)),
-        Router(f"http://{f'[{host}]' if ':' in host else host}:{given.sglang_router_port}"),
-        given.rollout_max_context_len,
-        given.matching_turn_tokens,
-        given.matching_timeout_s,
-        given.matching_max_failures,
-        # By default beside SLIME's checkpoints; empty for no record.
-        given.save if given.matching_log_dir is None else given.matching_log_dir,
-        given.rollout_batch_size,
-    )
+    router = Router(f"http://{f'[{host}]' if ':' in host else host}:{given.sglang_router_port}")
+    return MatchingRollouts(taskset_of(given.environment), ChatFormat(tokenizer_of(given.hf_checkpoint)), router, given)
 
 
 @dataclass(frozen=True, slots=True)
 class MatchingRollouts:
-    """The parts that all samples share: games, chat format, source of tokens and limits.
+    """The parts that all samples share: games, chat format, source of tokens and settings.
 
     For other games, another partner or another source of tokens, make one of your own, and give SLIME its `generate`
-    under a name in your module. After `max_failures` failed games in a row it stops SLIME, which would play other games
-    for ever.
+    under a name in your module. After `matching_max_failures` failed games in a row it stops SLIME, which would play
+    other games for ever.
 
-    The games of training are recorded in `log_dir` as `slimrl rl` records its own, so that
-    `scripts/analyze_questions.py` reads them. In `rollouts/step_N.jsonl` N counts batches of started groups: SLIME
-    numbers groups, and continues the numbers when a run is resumed. With a filter that drops groups, N runs ahead of
-    SLIME's own steps.
+    The games of training are recorded as `slimrl rl` records its own, so that `scripts/analyze_questions.py` reads
+    them, in `matching_log_dir` or beside SLIME's checkpoints. In `rollouts/step_N.jsonl` N counts batches of started
+    groups: SLIME numbers groups, and continues the numbers when a run is resumed. With a filter that drops groups, N
+    runs ahead of SLIME's own steps.
     """
 
     taskset: Taskset
     chat: ChatFormat
-    sampler: Sampler
-    max_context_len: int = 0
-    max_turn_tokens: int = 0
-    timeout_s: float = TIMEOUT_S
-    max_failures: int = MAX_FAILURES
-    log_dir: str = ""
-    groups_per_step: int = 1
+    router: Router
+    settings: Settings = field(default_factory=Settings)
     _failures: list[str] = field(default_factory=list, init=False, repr=False, compare=False)  # since the last success
 
     async def generate(
@@ -122,16 +91,17 @@ class MatchingRollouts:
         """Fill the sample as the function `generate` does, and return it. `args` are not read again."""
         task = task_of(sample)
         max_new_tokens = sampling_params.get("max_new_tokens")  # of the whole response, with the environment's turns
-        if max_new_tokens is None and not self.max_context_len:
+        max_context_len = self.settings.rollout_max_context_len or NO_LIMIT
+        if max_new_tokens is None and max_context_len == NO_LIMIT:
             raise UserError(
                 "slime: nothing bounds the length of a game: sampling_params have no max_new_tokens, and args no "
                 "rollout_max_context_len. Set --rollout-max-response-len or --rollout-max-context-len."
             )
         if "return_top_p_token_ids" in (sampling_params.get("custom_params") or {}):
             raise UserError("slime: slimrl's rollouts carry no sets of top-p tokens. Set --rollout-top-p 1.")
-        limits = EpisodeLimits(NO_LIMIT, self.max_context_len or NO_LIMIT, self.timeout_s, max_new_tokens)
-        spec = EpisodeSpec(self.taskset, task, SamplingParams(self.max_turn_tokens or NO_LIMIT))
-        async with self.sampler.client(sampling_params, self.chat.end_of_turn, sample.session_id or "") as client:
+        limits = EpisodeLimits(NO_LIMIT, max_context_len, self.settings.matching_timeout_s, max_new_tokens)
+        spec = EpisodeSpec(self.taskset, task, SamplingParams(self.settings.matching_turn_tokens or NO_LIMIT))
+        async with self.router.client(sampling_params, self.chat.end_of_turn, sample.session_id or "") as client:
             rollout = await run_episode(spec, RolloutContext(client, self.chat, limits, num_concurrent=1))
         if rollout.failure == "prompt_too_long":
             raise UserError(
@@ -141,27 +111,25 @@ class MatchingRollouts:
         fill(sample, rollout, self.chat)
         sample.weight_versions = client.weight_versions
         sample.metadata["evaluation"] = evaluation
-        if self.log_dir and not evaluation and rollout.failure != ABORTED:
-            self._record(group_of(sample), rollout)
-        self._count(sample.metadata["failure"], rollout.failure == ABORTED)
+        if rollout.failure != ABORTED:
+            if self.settings.log_dir and not evaluation:
+                self._record(group_of(sample), rollout)
+            self._count(sample.metadata["failure"])
         return sample
 
     def _record(self, group: int, rollout: Rollout) -> None:
         record = RolloutRecord(rollout, (), self.chat.full_text(list(rollout.token_ids_T)))
-        path = RunDir(Path(self.log_dir)).rollouts_of(group // self.groups_per_step)
-        file = LineFile(path, keep=True, digests=True)
-        try:
+        path = RunDir(Path(self.settings.log_dir)).rollouts_of(group // self.settings.rollout_batch_size)
+        with closing(LineFile(path, keep=True, digests=True)) as file:
             file.append(rollout_to_json(record))
-        finally:
-            file.close()
 
-    def _count(self, failure: str, is_aborted: bool) -> None:
-        """Count failures in a row; an aborted game does not count. Raises UserError at `max_failures`."""
-        if not failure:
-            self._failures.clear()
-        elif not is_aborted:
+    def _count(self, failure: str) -> None:
+        """Count failures in a row. Raises UserError at `matching_max_failures`."""
+        if failure:
             self._failures.append(failure)
-        if len(self._failures) >= self.max_failures:
+        else:
+            self._failures.clear()
+        if len(self._failures) >= self.settings.matching_max_failures:
             raise UserError(
                 f"slime: {len(self._failures)} games in a row failed, through no fault of the policy, and none was "
                 f"finished. The last: {self._failures[-1]}. SLIME would play others for ever: mend what that names, "

@@ -47,7 +47,12 @@ class Settings(BaseModel):
     matching_turn_tokens: int = 0
     matching_timeout_s: Above0 = TIMEOUT_S
     matching_max_failures: Annotated[int, Field(gt=0)] = MAX_FAILURES
-    matching_log_dir: str | None = None
+    matching_log_dir: str | None = None  # None: beside SLIME's checkpoints; empty: no record
+
+    @property
+    def log_dir(self) -> str:
+        """The directory of recorded games; empty for no record."""
+        return self.save if self.matching_log_dir is None else self.matching_log_dir
 
     @classmethod
     def of(cls, args: Any) -> "Settings":

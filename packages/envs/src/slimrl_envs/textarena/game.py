@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from slimrl.errors import UserError, install_hint, nearest, require
+from slimrl.errors import UserError, nearest, require
 from slimrl.io.user_code import call_user_code
 
 # They ask a model at a remote service for every answer, or at the end for a verdict.
@@ -236,12 +236,6 @@ def _explain(name: str, error: UserError) -> UserError:
             f"unasked. Load them once: `{WORDS}`; without a network, copy the folder `nltk_data` from another machine "
             "and set NLTK_DATA to it."
         )
-    if isinstance(cause, ModuleNotFoundError) and str(cause.name).startswith("textarena."):
-        return UserError(f"textarena:{name} is registered, but its code is not in the package ({cause}).")
-    if isinstance(cause, ModuleNotFoundError):
-        return UserError(f"{error} Besides {install_hint('textarena')} it needs this package.")
-    if isinstance(cause, SyntaxError):
-        return UserError(f"{error}. Its code is written for a later Python, 3.12 at least.")
     return error
 
 

@@ -1,6 +1,6 @@
 """`textarena:NAME`: a game of TextArena, such as `textarena:Wordle-v0` or `textarena:TicTacToe-v0`.
 
-The policy plays alone, against a player who moves at random or by a script, or against itself. Rewards are the game's
+The policy plays alone, against a player who moves at random, or against itself. Rewards are the game's
 own, from 0 to 1: a win is 1, a draw 0.5, a loss 0, and an invalid move that closes the game is worth 0.
 """
 
@@ -19,9 +19,9 @@ from slimrl.io.settings import refuse_idle, refuse_less
 from slimrl.types import Message, Rollout, Script, Split, Task, Taskset
 from slimrl_envs.textarena.episode import Match, MatchEpisode
 from slimrl_envs.textarena.game import load_game
-from slimrl_envs.textarena.players import EXPERTS, OPPONENTS, Bot, RandomPlayer, bot_of
+from slimrl_envs.textarena.players import EXPERTS, Bot, RandomPlayer
 
-OPPONENTS_BY = ("random", "scripted", "self")
+OPPONENTS = ("random", "self")
 BOTH = "both"
 COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players that are tried where none is given
 PASS = "[pass]"
@@ -49,10 +49,10 @@ EASY = {
 class TextArena(Taskset):
     """Games of one kind, with a seed each. The fields behind `name` are the `args` of the config section.
 
-    `opponent` is `random` (valid moves at random), `scripted` (for some games, `players.py`), or `self`: the policy
-    plays all sides, which train together. `player` is the policy's place, from 0; with `both` it changes from task to
-    task. `num_players` is for games that leave it free. `config` has arguments of the game's own, as `max_turns`. A
-    game is lost with more than `max_invalid_moves` invalid moves; most games allow only one at a time anyway.
+    `opponent` is `random` (valid moves at random), or `self`: the policy plays all sides, which train together.
+    `player` is the policy's place, from 0; with `both` it changes from task to task. `num_players` is for games that
+    leave it free. `config` has arguments of the game's own, as `max_turns`. A game is lost with more than
+    `max_invalid_moves` invalid moves; most games allow only one at a time anyway.
     """
 
     name: str
@@ -65,10 +65,8 @@ class TextArena(Taskset):
     num_test: int = 100
 
     def __post_init__(self) -> None:
-        if self.opponent not in OPPONENTS_BY:
-            raise UserError(
-                f"textarena: there is no `opponent` {self.opponent!r}.{nearest(self.opponent, OPPONENTS_BY)}"
-            )
+        if self.opponent not in OPPONENTS:
+            raise UserError(f"textarena: there is no `opponent` {self.opponent!r}.{nearest(self.opponent, OPPONENTS)}")
         refuse_less(self, {"max_invalid_moves": 0, "num_train": 0, "num_test": 0}, "textarena")
         self._game = load_game(self.name, self.config)
         self._size = self._find_size()
@@ -97,7 +95,7 @@ class TextArena(Taskset):
         return [self._task(split, number) for number in range(sizes.get(split, 0))]
 
     def environment(self, task: Task) -> MatchEpisode:
-        """Return the episode of a game against the opponent; in self-play, against a scripted or random one."""
+        """Return the episode of a game against a player at random, also where self-play is trained."""
         place: int = task.data["player"]
         return MatchEpisode(lambda: self._match(task, [place]), place)
 
@@ -108,10 +106,12 @@ class TextArena(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """A player at random, and for some games an expert."""
-        found: dict[str, Script] = {"random": lambda task, seed: self._converse(task, RandomPlayer(_rng(task, seed)))}
+        """A player at random, and an expert of GuessTheNumber."""
+        found: dict[str, Script] = {
+            "random": lambda task, seed: self._converse(task, RandomPlayer(random.Random(f"{seed}/{task.id}")))
+        }
         if expert := EXPERTS.get(self._game.kind):
-            found["expert"] = lambda task, seed: self._converse(task, bot_of(expert, _rng(task, seed)))
+            found["expert"] = lambda task, seed: self._converse(task, expert)
         return found
 
     def failure_kind(self, rollout: Rollout) -> str | None:
@@ -135,13 +135,9 @@ class TextArena(Taskset):
     def _match(self, task: Task, places: Sequence[int]) -> Match:
         """Start a game with the policy in some places and bots in the others."""
         game = self._game.start(task.data["seed"], self._size)
-        bots = {place: self._bot(task, place) for place in range(self._size) if place not in places}
+        others = [place for place in range(self._size) if place not in places]
+        bots = {place: RandomPlayer(random.Random(f"textarena/{task.data['seed']}/{place}")) for place in others}
         return Match(game, bots, self.max_invalid_moves)
-
-    def _bot(self, task: Task, place: int) -> Bot:
-        rng = random.Random(f"textarena/{task.data['seed']}/{place}")
-        script = OPPONENTS.get(self._game.kind)
-        return bot_of(script, rng) if script and self.opponent != "random" else RandomPlayer(rng)
 
     def _converse(self, task: Task, bot: Bot) -> list[Message]:
         """Return the conversation of a script in the policy's place."""
@@ -169,21 +165,13 @@ class TextArena(Taskset):
 
     def _check_opponent(self) -> None:
         """Raise UserError for an opponent that this game cannot have."""
-        kind = self._game.kind
         if self._size == 1:
             if self.opponent != "random":
                 raise UserError(f"textarena:{self.name} has one player, and so no `opponent`.")
-            return
-        if self.opponent == "scripted" and kind not in OPPONENTS:
-            raise UserError(f"textarena:{self.name} has no scripted opponent, which only {', '.join(OPPONENTS)} have.")
-        if self.opponent == "random":
+        elif self.opponent == "random":
             game = self._game.start(0, self._size)
             if RandomPlayer(random.Random(0))(game, game.read()) is None:
                 raise UserError(
                     f"textarena:{self.name} does not say which moves are valid, and so has no random opponent; take "
                     '`opponent = "self"`.'
                 )
-
-
-def _rng(task: Task, seed: int) -> random.Random:
-    return random.Random(f"{seed}/{task.id}")

@@ -4,15 +4,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Any
 
 from slimrl.environments.held_out import split_by_hash
-from slimrl.errors import UserError, install_hint, require
+from slimrl.errors import UserError, require
 from slimrl.types import Environment, Split, Task, Taskset
 from slimrl_envs.verifiers.conversation import Conversation
-
-VERSION = "0.4."
 
 
 class Verifiers(Taskset):
@@ -27,7 +24,6 @@ class Verifiers(Taskset):
     ) -> None:
         if not name:
             raise UserError("verifiers: name a taskset, as `verifiers:ID`.")
-        check_version()
         serve = require("slimrl_envs.verifiers.v1", "verifiers", f"environment `verifiers:{name}`").Served
         self._num_tasks = num_tasks
         self._served = {"train": serve(name, config)}
@@ -51,21 +47,6 @@ class Verifiers(Taskset):
         """Return a fresh rollout on the task."""
         served = self._served.get(task.id.partition("/")[0], self._served["train"])
         return Conversation(lambda ask: served.play(task, ask))
-
-
-def check_version() -> None:
-    """Raise UserError unless verifiers 0.4 is installed: `v1.py` is written for its interface."""
-    try:
-        version = metadata.version("verifiers")
-    except metadata.PackageNotFoundError as error:
-        raise UserError(
-            f"an environment of verifiers needs the extra [verifiers]: {install_hint('verifiers')}."
-        ) from error
-    if not version.startswith(VERSION):
-        raise UserError(
-            f"verifiers {version} is installed, and slimrl plays the interface v1 of verifiers 0.4 alone. Install it: "
-            "`pip install verifiers==0.4.0`."
-        )
 
 
 def split_of(data: Mapping[str, Any]) -> Split:

@@ -27,7 +27,6 @@ G: the letter is right, and in its place
 Y: the letter is in the word, in another place
 X: the letter is not in the word, or not that often
 A reply without a guess in tags, a guess that is no word of five letters, and one made before cost a guess too."""
-BEST_LOSS = 0.8  # the highest partial credit of a wrong guess
 MIN_ANSWERS = 20
 NUM_OPENINGS = 60
 
@@ -46,8 +45,8 @@ class Wordle(Taskset):
         win [won] + speed [won] (tries left) / 5 + closeness best + format v / n
 
     where best is the partial credit of the best guess: 1/5 for each letter in its place, 1/10 for each that is
-    elsewhere. A turn earns the change of that value. The four weights add up to 1, and every win is worth more than any
-    loss.
+    elsewhere. A turn earns the change of that value. The four weights add up to 1; by the usual ones every win is worth
+    more than any loss.
     """
 
     num_answers: int = 2000
@@ -66,11 +65,6 @@ class Wordle(Taskset):
                 "wordle: the weights `win`, `speed`, `closeness` and `format` must be 0 or more and add up to 1, not "
                 f"{' + '.join(f'{weight:g}' for weight in weights)} = {sum(weights):g}."
             )
-        if self.win + self.closeness + self.format / NUM_TRIES <= BEST_LOSS * self.closeness + self.format:
-            raise UserError(
-                f"wordle: with `win` = {self.win:g} and `format` = {self.format:g} a loss with six good guesses can be "
-                "worth as much as a win after five bad ones; raise `win`."
-            )
         words = word_list()
         if not MIN_ANSWERS <= self.num_answers <= len(words.answers):
             raise UserError(
@@ -80,8 +74,8 @@ class Wordle(Taskset):
         self._solver = Solver(self._answers)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The games of a split, one for each pair of an answer and a first guess, in an order that does not depend on
-        how common words are. The split `validation` has none."""
+        """Return the games of a split, one for each pair of an answer and a first guess, in an order that does not
+        depend on how common words are. The split `validation` has none."""
         if split == "validation":
             return []
         pairs = [(opening, word) for opening in self._openings for word in self._answers if word != opening]
@@ -121,12 +115,12 @@ class Wordle(Taskset):
         return f"lost, most guesses {'against' if metrics.get('consistent', 1.0) < 0.5 else 'by'} the marks"
 
     def format_guess(self, word: str) -> str:
-        """The reply that makes a guess. With `spelled`, a space before each letter gives the tokens that feedback
-        has."""
+        """Return the reply that makes a guess. With `spelled`, a space before each letter gives the tokens that
+        feedback has."""
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
 
     def worth(self, game: Game) -> float:
-        """The reward so far, by the formula of the class."""
+        """Return the reward so far, by the formula of the class."""
         answered = [one for one in game.own_tries if one.feedback]
         best = max((one.partial_credit for one in answered), default=0.0)
         won = self.win + self.speed * (NUM_TRIES - len(game.tries)) / (NUM_TRIES - 1) if game.is_won else 0.0
@@ -144,13 +138,13 @@ class Wordle(Taskset):
         return choose_fixed_words(self._answers, NUM_TRIES)
 
     def _play(self, task: Task, choose: Callable[[Sequence[Try]], str]) -> list[Message]:
-        """The whole conversation of a player that chooses each guess from the tries before."""
+        """Return the whole conversation of a player that chooses each guess from the tries before."""
         episode = self.environment(task)
         return converse(episode, lambda: self.format_guess(choose(episode.game.tries)))
 
 
 def find_guess(reply: str) -> str | None:
-    """The text in the first pair of tags outside of thoughts; None without such a pair."""
+    """Return the text in the first pair of tags outside of thoughts; None without such a pair."""
     _, opened, rest = without_thoughts(reply).partition(OPEN)
     guess, closed, _ = rest.partition(CLOSE)
     return guess if opened and closed else None
@@ -165,7 +159,7 @@ def _name(opening: str, answer: str) -> str:
 
 
 def _split_key(opening: str, answer: str) -> str:
-    """The key whose hash decides a game's split: games that look alike after the first guess share a split."""
+    """Return the key whose hash decides a game's split: games that look alike after the first guess share a split."""
     return f"{opening}/{feedback_of(opening, answer)}" if opening else answer
 
 
@@ -178,12 +172,12 @@ class WordleEpisode:
         self._untagged = 0
 
     async def start(self) -> list[Message]:
-        """The rules, and the first request for a guess."""
+        """Return the rules, and the first request for a guess."""
         rules = RULES.format(example=self._rules.format_guess("crane"))
         return [{"role": "system", "content": rules}, {"role": "user", "content": self._observation()}]
 
     async def step(self, reply: str) -> Turn:
-        """The answer to a reply. Its reward is the change of the episode's reward."""
+        """Return the answer to a reply. Its reward is the change of the episode's reward."""
         game, before = self.game, self._rules.worth(self.game)
         guess = find_guess(reply)
         self._untagged += guess is None
@@ -196,7 +190,7 @@ class WordleEpisode:
         return Turn(game.is_over, [{"role": "user", "content": self._observation()}], reward, self._metrics())
 
     def _metrics(self) -> Metrics:
-        """The metrics of the player's own tries so far.
+        """Return the metrics of the player's own tries so far.
 
         `consistent` is the share of guesses that could have been the answer, given all feedback before them. It is left
         out where no guess followed feedback.
@@ -215,7 +209,8 @@ class WordleEpisode:
         }
 
     def _observation(self) -> str:
-        """The message after the last try, if there was one: its mistake, the feedback, hints, and the next request."""
+        """Return the message after the last try, if there was one: its mistake, the feedback, hints, and the next
+        request."""
         tries, answered = self.game.tries, self.game.tries_with_feedback
         lines = [f"Error: {tries[-1].mistake}"] if tries and tries[-1].mistake else []
         if answered:  # repeated after a mistake, which has no feedback
@@ -226,7 +221,7 @@ class WordleEpisode:
         return "\n".join([*lines, self._next()])
 
     def _next(self) -> str:
-        """The request for the next guess, or the result. The policy reads nothing after its last reply."""
+        """Return the request for the next guess, or the result. The policy reads nothing after its last reply."""
         if self.game.is_over:
             return f"You {'won' if self.game.is_won else 'lost'}. The word is {self.game.answer}."
         return f"Guess {len(self.game.tries) + 1} of {NUM_TRIES}."

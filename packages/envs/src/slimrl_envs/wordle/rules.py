@@ -16,7 +16,7 @@ UNKNOWN = "_"
 
 
 def feedback_of(guess: str, answer: str) -> str:
-    """The feedback on a guess: one mark for each letter, where each letter of the answer is spent once.
+    """Return the feedback on a guess: one mark for each letter, where each letter of the answer is spent once.
 
     >>> feedback_of("geese", "those")
     'XXXGG'
@@ -71,7 +71,7 @@ class Game:
             self.play(self.opening)
 
     def play(self, text: str) -> Try:
-        """Plays the word in a text, in upper or lower case, with or without spaces between its letters. Returns the
+        """Play the word in a text, in upper or lower case, with or without spaces between its letters. Returns the
         try."""
         assert not self.is_over, "the game is over"
         word = "".join(text.split()).lower()
@@ -81,7 +81,7 @@ class Game:
         return self.tries[-1]
 
     def forfeit(self, mistake: str) -> Try:
-        """Spends a try on no word at all. Returns the try."""
+        """Spend a try on no word at all. Returns the try."""
         assert not self.is_over, "the game is over"
         self.tries.append(Try("", "", mistake))
         return self.tries[-1]
@@ -123,7 +123,7 @@ class Game:
 
 
 def fits(word: str, tries: Iterable[Try]) -> bool:
-    """Whether a word could be the answer, given the feedback on these tries."""
+    """Return True if a word could be the answer, given the feedback on these tries."""
     return all(feedback_of(one.word, word) == one.feedback for one in tries if one.feedback)
 
 

@@ -5,16 +5,14 @@ are played without regard to feedback, so a policy can earn as much without read
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
 from slimrl.errors import UserError
 from slimrl_envs.wordle.rules import Try, feedback_of, fits
 
-# Of the words that could be the answer only so many are weighed, by the commonest letters. Each costs a pass over
-# all answers, and a move is to be quick.
-NUM_WEIGHED = 20
+NUM_WEIGHED = 20  # candidates of the commonest letters that are compared; each costs a pass over all answers
 NUM_FIXED = 100  # words from which the fixed words are chosen
 
 
@@ -25,34 +23,28 @@ class Solver:
         self._answers = tuple(answers)
 
     def guess(self, tries: Sequence[Try]) -> str:
-        """The next guess, a pure function of the answers and the tries. Raises UserError when no answer fits."""
-        answered = [one for one in tries if one.feedback]
-        if not answered:
-            return self._opening[0]
-        opener, by_feedback = self._opening
-        # After the usual first guess the answers are grouped already: only the group of its feedback is searched.
-        known = by_feedback.get(answered[0].feedback, []) if answered[0].word == opener else self._answers
-        candidates = [word for word in known if fits(word, answered)]
+        """Return the next guess, a pure function of the answers and the tries. Raise UserError when no answer fits."""
+        if not any(one.feedback for one in tries):
+            return self._opening
+        candidates = [word for word in self._answers if fits(word, tries)]
         if not candidates:
             raise UserError("wordle: no answer in the list fits this feedback.")
         return most_telling(candidates)
 
     @cached_property
-    def _opening(self) -> tuple[str, dict[str, list[str]]]:
-        """The first guess, and the answers grouped by the feedback that each would give to it."""
-        opener, by_feedback = most_telling(self._answers), defaultdict[str, list[str]](list)
-        for answer in self._answers:
-            by_feedback[feedback_of(opener, answer)].append(answer)
-        return opener, dict(by_feedback)
+    def _opening(self) -> str:
+        """The first guess, which costs a second to find."""
+        return most_telling(self._answers)
 
 
 def most_telling(candidates: Sequence[str]) -> str:
-    """The candidate whose feedback has the highest entropy over all candidates."""
+    """Return the candidate whose feedback has the highest entropy over all candidates."""
     return openings(candidates, 1)[0] if len(candidates) > 2 else candidates[0]
 
 
 def openings(answers: Sequence[str], num: int) -> list[str]:
-    """The `num` best first guesses, the best first: among words of the commonest letters the most informative ones."""
+    """Return the `num` best first guesses, the best first: among words of the commonest letters the most informative
+    ones."""
     weighed = _of_common_letters(answers, max(num, NUM_WEIGHED))
     return sorted(weighed, key=lambda word: -_entropy(word, answers))[:num]
 
@@ -73,12 +65,13 @@ def choose_fixed_words(answers: Sequence[str], num: int) -> list[str]:
 
 
 def _of_common_letters(words: Sequence[str], num: int) -> list[str]:
-    """The `num` words whose letters occur in most of the words. Between equals the order stays."""
+    """Return the `num` words whose letters occur in most of the words. Between equals the order stays."""
     num_with = Counter(letter for word in words for letter in set(word))
     return sorted(words, key=lambda word: -sum(num_with[letter] for letter in set(word)))[:num]
 
 
 def _entropy(word: str, candidates: Sequence[str]) -> float:
-    """The entropy of the feedback on a word over all candidates, in nats, less a constant that all words share."""
+    """Return the entropy of the feedback on a word over all candidates, in nats, less a constant that all words
+    share."""
     counts = Counter(feedback_of(word, answer) for answer in candidates).values()
     return -sum(count * math.log(count) for count in counts) / len(candidates)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from slimrl.environments.held_out import split_by_hash
-from slimrl.errors import UserError, install_hint
+from slimrl.errors import require
 
 WORD = re.compile(r"[a-z]{5}")
 NAME = re.compile(r"[A-Z][a-z]{4}")
@@ -25,17 +25,10 @@ class WordList:
 
 @functools.cache
 def word_list() -> WordList:
-    """The word list of this machine's packages. Raises UserError if they are not installed."""
-    try:
-        from english_words import get_english_words_set  # an extra: only here
-        from spellchecker import SpellChecker
-    except ImportError as error:
-        raise UserError(
-            f"wordle needs the package {error.name}, which is not installed. Install the extra: "
-            f"{install_hint('wordle')}."
-        ) from error
-    said = SpellChecker(language="en", distance=1).word_frequency.dictionary
-    dictionary = get_english_words_set(["web2"], alpha=True)
+    """Return the word list of this machine's packages. Raise UserError if they are not installed."""
+    english_words, spellchecker = (require(name, "wordle", "wordle") for name in ("english_words", "spellchecker"))
+    said = spellchecker.SpellChecker(language="en", distance=1).word_frequency.dictionary
+    dictionary = english_words.get_english_words_set(["web2"], alpha=True)
     words = {word for word in dictionary if WORD.fullmatch(word)}
     names = {word.lower() for word in dictionary if NAME.fullmatch(word)}
     answers = sorted((words & said.keys()) - names, key=lambda word: (-said[word], word))
@@ -43,5 +36,5 @@ def word_list() -> WordList:
 
 
 def is_held_out(word: str) -> bool:
-    """Whether an answer belongs to the test split: a pure function of the word."""
+    """Return True if an answer belongs to the test split: a pure function of the word."""
     return split_by_hash(f"wordle/{word}") == "test"

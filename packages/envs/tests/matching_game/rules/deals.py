@@ -1,15 +1,15 @@
-"""Deals for the tests of players, made once."""
+"""Deals for the tests of players, made once, and games between two players."""
 
 import random
 from dataclasses import replace
 from functools import cache
 from statistics import fmean
 
-from packages.envs.tests.matching_game.rules.players import play_out
 from slimrl_envs.matching_game.rules.deal import Deal
-from slimrl_envs.matching_game.rules.game import MatchingGame
+from slimrl_envs.matching_game.rules.game import IllegalAct, MatchingGame
 from slimrl_envs.matching_game.rules.generator import deals
-from slimrl_envs.matching_game.rules.protocol import Player
+from slimrl_envs.matching_game.rules.players import Stubborn
+from slimrl_envs.matching_game.rules.protocol import Player, format_act, play_text
 from slimrl_envs.matching_game.rules.shy_partner import ShyPartner
 
 
@@ -22,6 +22,26 @@ def some_deals(size: int, num: int) -> tuple[Deal, ...]:
 
 def new_deal(rng: random.Random, size: int, game_id: str) -> Deal:
     return replace(next(deals(rng, size)), game_id=game_id)
+
+
+def play_out(game: MatchingGame, players: tuple[Player, Player]) -> float:
+    """Plays a game to its end and returns the reward. After an error the same player is asked again."""
+    num_heard = [0, 0]
+    while not game.is_over:
+        player = game.turn
+        news = [act for who, act in game.history[num_heard[player] :] if who != player]
+        num_heard[player] = len(game.history)
+        text = players[player].reply("\n\n".join(format_act(act, game.deal) for act in news))
+        try:
+            play_text(game, player, text)
+        except IllegalAct:
+            continue  # counted by the game, which ends if that goes on
+    return game.reward
+
+
+def agreeable(deal: Deal) -> Player:
+    """A player that accepts every proposal and makes none: it lets others be measured."""
+    return Stubborn(deal, (), num_again=0)
 
 
 def against_shy(deal: Deal, player: Player, seat: int, max_turns: int | None = None) -> MatchingGame:

@@ -188,12 +188,6 @@ def test_two_papers_give_the_solution_away() -> None:
         assert mean_reward(games) > 0.85
 
 
-def test_who_never_proposes_gets_nothing() -> None:
-    for cheat in SILENT.values():
-        games = [against_shy(deal, Cheater(deal, seat, cheat), seat) for deal in some_deals(4, 10) for seat in (0, 1)]
-        assert mean_reward(games) == 0.0
-
-
 @pytest.mark.slow
 def test_words_change_nothing_about_a_proposal() -> None:
     """Praise, orders, claims and pretence around it bring just what the bare proposal brings, and that is little."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from packages.envs.tests.matching_game.rules.deals import some_deals
-from packages.envs.tests.matching_game.rules.players import listed_scores, told_scores
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.parser import MAX_READ_CHARS, Parser, Topics
 
@@ -82,11 +81,6 @@ def test_digits_of_a_name_are_no_score() -> None:
     deal = some_deals(4, 1)[0]
     ten = replace(deal, papers=("A1: x", "B2", "Paper 9", "Paper 10"), reviewers=("Ann 1", "Bob 2", "Cy 3", "Dee 4"))
     assert Parser(ten).numbers("Ann 1 for Paper 10: 57, Bob 2 for Paper 9 has 8") == [57, 8]
-
-
-def test_a_list_of_scores_is_read_back_whole() -> None:
-    for deal in some_deals(4, 20) + some_deals(8, 5):
-        assert listed_scores(Parser(deal), told_scores(deal, deal.seen(0))) == deal.seen(0)
 
 
 def test_only_the_beginning_of_a_giant_text_is_read() -> None:

@@ -1,18 +1,17 @@
 """What proposals at random, by one's own view, and after talking are worth: the environment rewards talking."""
 
 import random
+from itertools import repeat
 from statistics import fmean
 from typing import Any
 
 import pytest
 
-from packages.envs.tests.matching_game.rules.deals import against_shy, mean_reward, some_deals
-from packages.envs.tests.matching_game.rules.players import Agreeable, OwnViewPlayer, TellingPlayer, play_out
-from slimrl_envs.matching_game.rules.beliefs import combine_beliefs, own_values
-from slimrl_envs.matching_game.rules.deal import Deal, optimum
+from packages.envs.tests.matching_game.rules.deals import against_shy, agreeable, mean_reward, play_out, some_deals
+from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import MatchingGame, Propose, Say, usual_turns
 from slimrl_envs.matching_game.rules.generator import upstream_deal
-from slimrl_envs.matching_game.rules.players import SCRIPTS, Asker, propose_at_random
+from slimrl_envs.matching_game.rules.players import SCRIPTS, Asker, Stubborn, propose_at_random
 from slimrl_envs.matching_game.rules.protocol import Player, parse_heard
 
 
@@ -21,16 +20,12 @@ def rewards(deals: tuple[Deal, ...], players: list[tuple[Player, Player]]) -> li
 
 
 def random_proposals(deals: tuple[Deal, ...]) -> list[float]:
-    return rewards(deals, [(propose_at_random(d, random.Random(d.game_id)), Agreeable(d)) for d in deals])
+    return rewards(deals, [(propose_at_random(d, random.Random(d.game_id)), agreeable(d)) for d in deals])
 
 
 def own_proposals(deals: tuple[Deal, ...], seat: int) -> list[float]:
-    pairs = [(OwnViewPlayer(deal, seat), Agreeable(deal)) for deal in deals]
+    pairs = [(Stubborn(deal, repeat(deal.own_best(seat)), num_again=0), agreeable(deal)) for deal in deals]
     return rewards(deals, [(own, other) if seat == 0 else (other, own) for own, other in pairs])
-
-
-def two_telling_players(deals: tuple[Deal, ...]) -> list[float]:
-    return rewards(deals, [(TellingPlayer(deal, 0), TellingPlayer(deal, 1)) for deal in deals])
 
 
 def standard_errors(values: list[float], mark: float) -> float:
@@ -52,12 +47,10 @@ def standard_errors(values: list[float], mark: float) -> float:
 )
 def test_the_marks_of_reference_are_met(deals: Any, at_random: float, low: float, high: float) -> None:
     """0.613 at random and 0.775 by one's own view over upstream's first 200 seeds, of which some break the rule that
-    talking pays; by the rule alone the latter is a little lower. Talking is worth most at every size."""
+    talking pays; by the rule alone the latter is a little lower."""
     dealt = tuple(deals())
     assert standard_errors(random_proposals(dealt), at_random) < 3
     assert low < fmean([*own_proposals(dealt, 0), *own_proposals(dealt, 1)]) < high
-    talked = two_telling_players(dealt)
-    assert fmean(talked) > 0.95 and min(talked) > 0  # they always agree
 
 
 @pytest.mark.nightly
@@ -68,38 +61,8 @@ def test_who_asks_gets_from_a_shy_partner_what_nobody_gets_without_listening(siz
     planned = mean_reward([against_shy(deal, SCRIPTS["planner"](deal, seat, turns), seat, turns) for deal in deals])
     own = mean_reward([against_shy(deal, SCRIPTS["own-view"](deal, seat, turns), seat, turns) for deal in deals])
     same = mean_reward([against_shy(deal, SCRIPTS["constant"](deal, seat, turns), seat, turns) for deal in deals])
-    told = mean_reward([against_shy(deal, TellingPlayer(deal, seat), seat, turns) for deal in deals])
     assert asked > 0.8 and planned > (0.75 if size <= 3 else 0.65)
     assert own < min(asked, planned, 0.79) and same < 0.65
-    assert told < (0.65 if size == 2 else 0.3)  # telling is not asking: a shy partner gives nothing for it
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("size", "num", "low", "high"), [(3, 300, 0.77, 0.81), pytest.param(8, 40, 0.80, 0.86, marks=pytest.mark.slow)]
-)
-def test_what_a_table_shows_as_best_is_worth_more_than_the_rule_allows(
-    size: int, num: int, low: float, high: float
-) -> None:
-    """Where it is accepted: the choice between equals by which games are dealt is hidden from the players."""
-    shown, ruled = [], []
-    for deal in some_deals(size, num):
-        for seat in (0, 1):
-            beliefs = combine_beliefs(size, own_values(deal.seen(seat)), {})
-            shown.append(deal.score(optimum(beliefs)))
-            ruled.append(deal.score(deal.own_best(seat)))
-    assert fmean(ruled) < 0.79 and max(ruled) < 0.8
-    assert low < fmean(shown) < high and max(shown) > 0.9
-
-
-def test_who_is_stubborn_proposes_what_it_would_have_proposed_and_asks_what_the_partner_wants() -> None:
-    seen = set()
-    for deal in some_deals(3, 20):
-        acts = [act for who, act in against_shy(deal, SCRIPTS["constant"](deal, 0, 12), 0, 12).history if who == 0]
-        made = [act.assignment for act in acts if isinstance(act, Propose)]
-        assert made == [(0, 1, 2), (0, 2, 1)][: len(made)]
-        seen.add(tuple(type(act) for act in acts[:5]))
-    assert (Propose, Say, Say, Say, Propose) in seen
 
 
 def test_the_asker_keeps_to_its_turns_and_repeats_neither_words_nor_proposals() -> None:
@@ -118,7 +81,7 @@ def test_the_asker_proposes_while_there_is_time_even_in_a_short_game() -> None:
             for seat in (0, 1):
                 game = MatchingGame(deal, max_turns)
                 asker = Asker(deal, seat, max_turns)
-                play_out(game, (asker, Agreeable(deal)) if seat == 0 else (Agreeable(deal), asker))
+                play_out(game, (asker, agreeable(deal)) if seat == 0 else (agreeable(deal), asker))
                 assert game.agreed is not None
 
 
@@ -136,12 +99,9 @@ def test_a_player_knows_nothing_but_what_it_sees() -> None:
             for row in zip(deal.table, *deal.known, strict=True)
         )
         other = Deal(table, deal.known, (deal.scales[0], 1.5), deal.papers, deal.reviewers, "other")
-        for first, second in (
-            (TellingPlayer(deal, 0), TellingPlayer(other, 0)),
-            (Asker(deal, 0, 16), Asker(other, 0, 16)),
-        ):
-            for heard in ("", "[message] 12.", "[reject]\n\n[message] no", "[message] I do not know Ava for BLEU."):
-                assert first.reply(heard) == second.reply(heard)
+        first, second = Asker(deal, 0, 16), Asker(other, 0, 16)
+        for heard in ("", "[message] 12.", "[reject]\n\n[message] no", "[message] I do not know Ava for BLEU."):
+            assert first.reply(heard) == second.reply(heard)
 
 
 PROPOSAL = "[propose] Proposal:\nBLEU: Sofia\nElectra: Ava\nGloVe: Daniel"

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packages.envs.tests.matching_game.rules.players import Agreeable
+from packages.envs.tests.matching_game.rules.deals import agreeable
 from packages.envs.tests.matching_game.rules.test_deal import any_deal
 from slimrl_envs.matching_game.analysis import count_questions_before_proposal
-from slimrl_envs.matching_game.episode import MatchingEpisode
-from slimrl_envs.matching_game.opponents import ScriptedPartner
+from slimrl_envs.matching_game.episode import MatchingEpisode, ScriptedPartner
 from slimrl_envs.matching_game.rules.deal import Deal
 from slimrl_envs.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
 from slimrl_envs.matching_game.rules.generator import deals, upstream_deal
@@ -34,7 +33,7 @@ def problem(text: str, deal: Deal = DEAL) -> str:
 def test_the_game_the_metric_and_the_analysis_agree_on_what_a_proposal_is(tag: str, is_proposal: bool) -> None:
     text = f"{tag} Proposal:\nBLEU: Ava\nElectra: Daniel\nGloVe: Sofia"
     game = MatchingGame(DEAL)
-    episode = MatchingEpisode(game, 0, ScriptedPartner(game, 1, Agreeable(DEAL)), last_turn_rule=False, notes=False)
+    episode = MatchingEpisode(game, 0, ScriptedPartner(game, 1, agreeable(DEAL)), last_turn_rule=False, notes=False)
     turn = asyncio.run(episode.step(text))
     assert turn.done == is_proposal
     assert turn.metrics["proposals"] == turn.metrics["valid_proposals"] == is_proposal
@@ -155,15 +154,6 @@ def test_a_name_that_two_share_must_be_written_in_full() -> None:
 )
 def test_no_act_hides_in_another(text: str) -> None:
     assert "One tag in a turn" in problem(text)
-
-
-def test_a_message_that_claims_to_be_the_partners_does_nothing_to_the_game() -> None:
-    game = MatchingGame(DEAL)
-    play_text(game, 0, format_act(IN_ORDER, DEAL))
-    for text in ("[message] Partner: (accept)", "Partner: [accept]", "[message] [accept]", "Player 2: [accept]"):
-        with pytest.raises(IllegalAct):
-            play_text(game, 1, text)
-    assert not game.is_over and game.proposal == IN_ORDER.assignment and game.num_errors == [0, 4]
 
 
 def test_giant_texts_are_answered_in_few_words() -> None:

@@ -41,7 +41,7 @@ def likely_scale(numbers: Sequence[int], values: Sequence[int | None] = ()) -> f
 
 
 def value_on(scale: float, number: int) -> float:
-    """The value that a number on this scale stands for."""
+    """Return the value that a number on this scale stands for."""
     return float(min(MAX_VALUE, np.ceil(number / scale)))
 
 
@@ -66,7 +66,7 @@ def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, in
 
 
 def gains(beliefs: Beliefs, cells: Collection[Cell]) -> dict[Cell, float]:
-    """The expected rise of the best assignment's worth by asking for each cell, all of which count 50 so far.
+    """Return the expected rise of the best assignment's worth by asking for each cell, all of which count 50 so far.
 
     The other player knows a cell with probability 0.4, and then every value is as likely; otherwise it stays at 50.
     """
@@ -83,19 +83,19 @@ def gains(beliefs: Beliefs, cells: Collection[Cell]) -> dict[Cell, float]:
 
 
 def worth_of(beliefs: Beliefs, assignment: Assignment) -> float:
-    """The sum of the beliefs over the pairs of an assignment."""
+    """Return the sum of the beliefs over the pairs of an assignment."""
     return float(beliefs[list(assignment), range(len(assignment))].sum())
 
 
 def looks_best(beliefs: Beliefs, assignment: Assignment) -> bool:
-    """Whether an assignment is worth nearly as much as the best. It need not be as much, since players round
+    """Return True if an assignment is worth nearly as much as the best. It need not be as much, since players round
     differently."""
     return worth_of(beliefs, assignment) >= NEARLY * worth_of(beliefs, optimum(beliefs))
 
 
 def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment:
-    """The best assignment that is not refused, searched among those without one or two pairs of the best. If all of
-    these are refused, it is the best one."""
+    """Return the best assignment that is not refused, searched among those without one or two pairs of the best. If all
+    of these are refused, it is the best one."""
     best = optimum(beliefs)
     if best not in refused:
         return best
@@ -109,7 +109,7 @@ def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment
 
 
 def _exclude(beliefs: Beliefs, cells: Collection[Cell]) -> Beliefs:
-    """A copy of the beliefs in which no best assignment has one of the cells."""
+    """Return a copy of the beliefs in which no best assignment has one of the cells."""
     changed = beliefs.copy()
     for cell in cells:
         changed[cell] = _NEVER

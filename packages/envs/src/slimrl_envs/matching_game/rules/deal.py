@@ -90,11 +90,11 @@ class Deal:
         return tuple(first if shared[first.casefold()] == 1 else name for first, name in pairs)
 
     def names(self, cell: Cell) -> tuple[str, str]:
-        """The short names of a reviewer and a paper."""
+        """Return the short names of a reviewer and a paper."""
         return self.short_reviewers[cell[0]], self.short_papers[cell[1]]
 
     def value(self, assignment: Assignment) -> int:
-        """The sum of the true values. Raises ValueError unless every paper has a reviewer of its own."""
+        """Return the sum of the true values. Raise ValueError unless every paper has a reviewer of its own."""
         if sorted(assignment) != list(range(self.size)):
             raise ValueError(f"{assignment} does not give {self.size} papers a reviewer each")
         return sum(self.table[reviewer][paper] for paper, reviewer in enumerate(assignment))
@@ -115,12 +115,12 @@ class Deal:
         return self.value(assignment) / best if best else 1.0
 
     def seen(self, player: int) -> dict[Cell, int]:
-        """The numbers that a player sees, by cell: its known values on its own scale, rounded down."""
+        """Return the numbers that a player sees, by cell: its known values on its own scale, rounded down."""
         table, scale, known = self.table, self.scales[player], self.known[player]
         return {(r, p): int(table[r][p] * scale) for r, p in self.cells if known[r][p]}
 
     def own_best(self, player: int) -> Assignment:
-        """The assignment that looks best to the player alone, who counts 50 for every cell it does not know.
+        """Return the assignment that looks best to the player alone, who counts 50 for every cell it does not know.
 
         Several may look equally good, at n = 3 in most games, and the rule decides which games are dealt by the one
         taken here. So the published choice between equals (by `optimum`, in the order of the deal) is kept, and the
@@ -138,14 +138,14 @@ class Deal:
         return all(MARGIN * self.value(self.own_best(player)) < best for player in (0, 1))
 
     def table_text(self, player: int) -> str:
-        """The player's first observation: a heading and its table as CSV, short names of papers on top."""
+        """Return the player's first observation: a heading and its table as CSV, short names of papers on top."""
         seen, papers = self.seen(player), range(self.size)
         rows = [[name, *(str(seen.get((r, p), "")) for p in papers)] for r, name in enumerate(self.reviewers)]
         return "\n".join(["Reviewer Paper Similarity Scores:", *map(",".join, [["", *self.short_papers], *rows])])
 
 
 def optimum(weights: npt.ArrayLike) -> Assignment:
-    """The assignment of maximum weight of a square `weights[reviewer][paper]`."""
+    """Return the assignment of maximum weight of a square `weights[reviewer][paper]`."""
     reviewers, papers = linear_sum_assignment(np.asarray(weights), maximize=True)
     return tuple(int(reviewer) for reviewer in reviewers[np.argsort(papers)])
 

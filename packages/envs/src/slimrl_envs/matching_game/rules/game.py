@@ -12,8 +12,8 @@ MAX_ERRORS = 8
 
 
 def usual_turns(size: int) -> int:
-    """The usual number of messages of a game: 20, but four for each paper where there are few, and six for two papers.
-    With more, a player that tries all assignments and listens to nobody would earn as much as one that asks."""
+    """Return the usual number of messages of a game: 20, but four for each paper where there are few, and six for two
+    papers. With more, a player that tries all assignments and listens to nobody would earn as much as one that asks."""
     return min(20, 4 * size) if size > 2 else 6
 
 
@@ -93,7 +93,7 @@ class MatchingGame:
         return self.deal.score(self.agreed) if self.agreed is not None else 0.0
 
     def play(self, player: int, act: Act) -> None:
-        """Plays a legal act. Raises IllegalAct, counted as an error, if it is none; ValueError out of turn."""
+        """Play a legal act. Raise IllegalAct, counted as an error, if it is none; ValueError out of turn."""
         self._check_turn(player)
         problem = self._problem(act)
         if problem:
@@ -112,7 +112,7 @@ class MatchingGame:
                 self.proposal = None
 
     def count_error(self, player: int) -> None:
-        """Counts an error of the player whose turn it is, who keeps the turn. Raises ValueError out of turn."""
+        """Count an error of the player whose turn it is, who keeps the turn. Raise ValueError out of turn."""
         self._check_turn(player)
         self.num_errors[player] += 1
 

@@ -58,7 +58,7 @@ class _State(BaseModel):
 
 
 def game_state(deal: Deal) -> dict[str, Any]:
-    """The state of a deal; `deal_of` is the inverse. Default names and the default order are left out."""
+    """Return the state of a deal; `deal_of` is the inverse. Default names and the default order are left out."""
     state: dict[str, Any] = {
         "table": [list(row) for row in deal.table],
         "mask1": [[int(known) for known in row] for row in deal.known[0]],
@@ -75,7 +75,7 @@ def game_state(deal: Deal) -> dict[str, Any]:
 
 
 def deal_of(state: Mapping[str, Any], game_id: str) -> Deal:
-    """The deal of a `game_state`. Raises ValueError with the key that is missing or wrong."""
+    """Return the deal of a `game_state`. Raise ValueError with the key that is missing or wrong."""
     try:
         read = _State.model_validate(dict(state))
     except ValidationError as error:
@@ -104,7 +104,7 @@ def deal_of(state: Mapping[str, Any], game_id: str) -> Deal:
 
 
 def _check_names(deal: Deal) -> None:
-    """Raises ValueError for names that tables, proposals or sentences could confuse."""
+    """Raise ValueError for names that tables, proposals or sentences could confuse."""
     for what, names, short in (
         ("papers", deal.papers, deal.short_papers),
         ("reviewers", deal.reviewers, deal.reviewers),
@@ -123,7 +123,7 @@ def _check_names(deal: Deal) -> None:
 
 
 def row(deal: Deal, number: int, max_turns: int | None = None) -> dict[str, Any]:
-    """A deal as the row of a data set with this number. The `prompt` names the number of messages (default:
+    """Return a deal as the row of a data set with this number. The `prompt` names the number of messages (default:
     `usual_turns`)."""
     state = game_state(deal)
     return {
@@ -137,13 +137,13 @@ def row(deal: Deal, number: int, max_turns: int | None = None) -> dict[str, Any]
 
 
 def lines(deals: Iterable[Deal], max_turns: int | None = None) -> Iterator[bytes]:
-    """The lines of a file of games."""
+    """Return the lines of a file of games."""
     rows = (row(deal, number, max_turns) for number, deal in enumerate(deals))
     return (json.dumps(content, ensure_ascii=False).encode() + b"\n" for content in rows)
 
 
 def read_games(path: Path) -> list[Deal]:
-    """The games of a file (JSONL or parquet). Raises UserError that names file and line where there is none."""
+    """Return the games of a file (JSONL or parquet). Raise UserError that names file and line where there is none."""
     games = [_deal(content, place) for content, place in file_rows(path, "the path of the games")]
     if not games:
         raise UserError(

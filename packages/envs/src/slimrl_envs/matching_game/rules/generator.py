@@ -142,7 +142,8 @@ def find_hopeful(tables: Numbers, first: Masks, second: Masks) -> Iterator[int]:
 
 
 def _least_own(tables: Numbers, known: Masks) -> Numbers:
-    """The worst true value, for each table, among the assignments that look best to a player with these masks."""
+    """Return the worst true value, for each table, among the assignments that look best to a player with these
+    masks."""
     above = len(tables) * MAX_VALUE + 1  # more than any assignment is worth: looks decide, and between equals the value
     looks = np.where(known, tables, np.int32(UNKNOWN))
     # The optimum of `looks * above - value` has the best looks and the least value, which is the remainder.

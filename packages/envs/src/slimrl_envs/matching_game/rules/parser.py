@@ -92,7 +92,7 @@ class Parser:
         return self._forms.get(word) or self._meant(word)
 
     def _meant(self, word: str) -> Mention | None:
-        """The mention that a misspelt word means, if only one name is so near."""
+        """Return the mention that a misspelt word means, if only one name is so near."""
         if len(word) < MIN_MISSPELT:
             return None
         near = {self._forms[form] for form in self._forms if len(form) >= MIN_MISSPELT and _one_slip(word, form)}
@@ -100,7 +100,7 @@ class Parser:
 
 
 def _forms(deal: Deal) -> dict[str, Mention]:
-    """The mention of each unambiguous name of a paper or reviewer."""
+    """Return the mention of each unambiguous name of a paper or reviewer."""
     papers, reviewers = Names.of_papers(deal).forms, Names.of_reviewers(deal).forms
     return {
         form: (kind, next(iter(indices)))
@@ -119,8 +119,8 @@ def _values(mentions: Iterable[Mention], kind: str) -> list[int]:
 
 
 def _one_slip(word: str, name: str) -> bool:
-    """Whether the two differ by one edit: a letter wrong, missing or too many, or two neighbours swapped. The first
-    letter is never part of it."""
+    """Return True if the two differ by one edit: a letter wrong, missing or too many, or two neighbours swapped. The
+    first letter is never part of it."""
     if word[0] != name[0] or abs(len(word) - len(name)) > 1:
         return False
     # Words with one edit agree up to some place `k`, and behind the edit. That costs no table of edit distances.

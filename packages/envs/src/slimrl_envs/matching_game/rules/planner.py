@@ -58,7 +58,7 @@ class Planner(Player):
         return Propose(plan)
 
     def _plan(self) -> Assignment:
-        """The best plan that is not refused. Its reasoning becomes `thought`."""
+        """Return the best plan that is not refused. Its reasoning becomes `thought`."""
         beliefs = self._beliefs()
         largest = max(self._numbers, key=lambda cell: self._numbers[cell], default=None)
         if largest and self._numbers[largest] < USUAL:
@@ -78,7 +78,7 @@ class Planner(Player):
         return plan
 
     def _beliefs(self) -> Beliefs:
-        """The numbers as they are, on no common scale, and `USUAL` where there is none."""
+        """Return the numbers as they are, on no common scale, and `USUAL` where there is none."""
         size = np.arange(self._deal.size, dtype=np.float64)
         beliefs: Beliefs = USUAL + IN_ORDER * np.outer(size, size)
         for cell, number in self._numbers.items():
@@ -98,7 +98,7 @@ class Planner(Player):
         return cell in self._left and cell not in self._numbers
 
     def _next_question(self, plan: Assignment) -> Cell | None:
-        """The next pair to ask about; None when it is time to propose."""
+        """Return the next pair to ask about; None when it is time to propose."""
         if not self._turns_left or not self._num_to_ask:
             return None
         # Open pairs of the plan are first, then other open ones, then pairs whose number it has: a question too.

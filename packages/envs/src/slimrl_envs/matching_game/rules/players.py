@@ -127,7 +127,7 @@ class Asker(Player):
         return Propose(self._refused[-1])
 
     def _next_question(self, beliefs: Beliefs) -> Cell | None:
-        """The pair that promises most; None when it is time to propose."""
+        """Return the pair that promises most; None when it is time to propose."""
         if self._turns_left == 1 or (not self._num_to_ask and (self._refused or self._turns_left <= self._reserved)):
             return None
         cells = [cell for cell in self._deal.cells if cell not in self._asked]
@@ -143,8 +143,8 @@ class Asker(Player):
         return best if is_worth_it or self._reserved == 1 else None  # no turn to keep: asking costs nothing
 
     def _listen(self, text: str) -> str:
-        """The answer to a question in the text, if there is one. The text's last number is kept as the score asked
-        for."""
+        """Return the answer to a question in the text, if there is one. The text's last number is kept as the score
+        asked for."""
         numbers, cell = self._parser.numbers(text), self._open
         if cell and numbers:
             self._told[cell] = numbers[-1]

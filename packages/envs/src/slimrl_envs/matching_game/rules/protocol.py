@@ -42,7 +42,7 @@ LAST_MESSAGE = "This is your last message: make your proposal now."
 
 
 def rules(deal: Deal, max_turns: int) -> str:
-    """The rules for either player, short enough for a small model."""
+    """Return the rules for either player, short enough for a small model."""
     return (
         f"You and a partner assign {deal.size} reviewers to {deal.size} papers, one reviewer to each paper. The total "
         "of the scores should be as high as possible. Each of you knows only some of the scores, and yours are on "
@@ -57,12 +57,12 @@ def rules(deal: Deal, max_turns: int) -> str:
 
 
 def opening(deal: Deal, player: int, max_turns: int) -> str:
-    """All that a player knows at the start: rules and table."""
+    """Return all that a player knows at the start: rules and table."""
     return f"{rules(deal, max_turns)}\n\n{deal.table_text(player)}"
 
 
 def play_text(game: MatchingGame, player: int, text: str) -> Act:
-    """The act in a text, which is played. Raises IllegalAct, counted as an error, if it is not a legal act."""
+    """Return the act in a text, which is played. Raise IllegalAct, counted as an error, if it is not a legal act."""
     try:
         act = parse_act(text, game.deal)
     except IllegalAct:
@@ -73,8 +73,8 @@ def play_text(game: MatchingGame, player: int, text: str) -> Act:
 
 
 def split_tag(text: str) -> tuple[str, str]:
-    """The kind of act whose tag a text begins with, such as `propose`, and the text after the tag. Without a tag the
-    kind is empty. Metrics and analyses call this too, so that all agree on the attempts.
+    """Return the kind of act whose tag a text begins with, such as `propose`, and the text after the tag. Without a tag
+    the kind is empty. Metrics and analyses call this too, so that all agree on the attempts.
 
     >>> split_tag(" [ Propose ] Proposal:"), split_tag("I [propose]")
     (('propose', 'Proposal:'), ('', 'I [propose]'))
@@ -104,7 +104,7 @@ def parse_act(text: str, deal: Deal) -> Act:
 
 
 def format_act(act: Act, deal: Deal) -> str:
-    """The text of an act as the other player reads it. `parse_act` is its inverse."""
+    """Return the text of an act as the other player reads it. `parse_act` is its inverse."""
     match act:
         case Say(text):
             return f"[message] {text}"
@@ -117,7 +117,7 @@ def format_act(act: Act, deal: Deal) -> str:
 
 
 def truncate_message(act: Act) -> Act:
-    """The act as the other player hears it: a long message is cut."""
+    """Return the act as the other player hears it: a long message is cut."""
     if isinstance(act, Say) and len(act.text) > MAX_HEARD_CHARS:
         return Say(f"{act.text[:MAX_HEARD_CHARS]} (...)")
     return act
@@ -153,7 +153,7 @@ class Player:
 
 
 def proposal_lines(assignment: Assignment, deal: Deal) -> str:
-    """The lines of a proposal: `Paper: Reviewer` in short names, in the order of the table."""
+    """Return the lines of a proposal: `Paper: Reviewer` in short names, in the order of the table."""
     pairs = zip(deal.short_papers, assignment, strict=True)
     return "\n".join(f"{paper}: {deal.short_reviewers[reviewer]}" for paper, reviewer in pairs)
 
@@ -169,16 +169,16 @@ class Names:
 
     @classmethod
     def of_papers(cls, deal: Deal) -> "Names":
-        """The index of papers by title and short name."""
+        """Return the index of papers by title and short name."""
         return cls(deal.short_papers, zip(deal.papers, deal.short_papers, strict=True))
 
     @classmethod
     def of_reviewers(cls, deal: Deal) -> "Names":
-        """The index of reviewers by full, first and last name."""
+        """Return the index of reviewers by full, first and last name."""
         return cls(deal.short_reviewers, ((name, *name.split()[:1], *name.split()[-1:]) for name in deal.reviewers))
 
     def find(self, name: str) -> set[int]:
-        """The indices that a name may mean: one if it is unambiguous, none if it is unknown."""
+        """Return the indices that a name may mean: one if it is unambiguous, none if it is unknown."""
         return self.forms.get(_key(name), set())
 
 
@@ -187,7 +187,7 @@ def _key(name: str) -> str:
 
 
 def _assignment(body: str, deal: Deal) -> Assignment:
-    """The assignment in the body of a proposal. Raises IllegalAct for a bad line, a repeated name or a missing
+    """Return the assignment in the body of a proposal. Raise IllegalAct for a bad line, a repeated name or a missing
     paper."""
     papers, reviewers = Names.of_papers(deal), Names.of_reviewers(deal)
     chosen: dict[int, int] = {}
@@ -209,7 +209,7 @@ def _assignment(body: str, deal: Deal) -> Assignment:
 
 
 def _lines(body: str) -> list[str]:
-    """The lines that should be pairs, without bullets, empty lines and the heading."""
+    """Return the lines that should be pairs, without bullets, empty lines and the heading."""
     lines = [_BULLET.sub("", html.unescape(line)).strip() for line in _LINE_BREAK.split(body)]
     if lines and re.match(r"proposal\s*:", lines[0], re.IGNORECASE):
         lines[0] = lines[0].partition(":")[2].strip()
@@ -217,7 +217,7 @@ def _lines(body: str) -> list[str]:
 
 
 def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
-    """The paper and the reviewer of a line. Raises IllegalAct if it has no such pair."""
+    """Return the paper and the reviewer of a line. Raise IllegalAct if it has no such pair."""
     places = [place for place, character in enumerate(line) if character == ":"]
     if not places or len(line) > _LINE_CHARS:
         raise IllegalAct(f"`{_quote(line)}` is no line of a proposal. Write `Paper: Reviewer` in each line, no more.")
@@ -231,7 +231,7 @@ def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
 
 
 def _only(name: str, names: Names, what: str) -> int:
-    """The one index that a name means. Raises IllegalAct if there is none, or more than one."""
+    """Return the one index that a name means. Raise IllegalAct if there is none, or more than one."""
     found = names.find(name)
     if len(found) == 1:
         return next(iter(found))

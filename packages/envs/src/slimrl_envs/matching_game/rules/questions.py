@@ -56,7 +56,7 @@ class QuestionCounts:
 
 
 def count_questions(messages: Iterable[str]) -> QuestionCounts:
-    """The counts over all messages of one player in one game.
+    """Return the counts over all messages of one player in one game.
 
     >>> count_questions(["What is Ava's score for BLEU? I have 90 for Daniel. And Ethan???"]).questions
     2
@@ -89,5 +89,5 @@ def _seeks_score(sentence: str) -> bool:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences and lines of a text, each with the marks that end it."""
+    """Return the sentences and lines of a text, each with the marks that end it."""
     return [sentence for sentence in _SENTENCE.findall(text) if sentence.strip()]

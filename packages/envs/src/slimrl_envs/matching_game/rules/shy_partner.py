@@ -60,7 +60,7 @@ class AcceptanceThreshold:
     num_papers: int
 
     def after_questions(self, num_asked: int) -> float:
-        """The threshold when so many different pairs have been asked about: linear from `high` to `low`."""
+        """Return the threshold when so many different pairs have been asked about: linear from `high` to `low`."""
         share = min(1.0, num_asked / self.num_papers)
         return self.high + share * (min(self.high, self.low) - self.high) - ROUNDING
 
@@ -89,8 +89,8 @@ class ShyPartner(Player):
         return Say(self._rng.choice(self._to_begin))
 
     def _judge(self, assignment: Assignment) -> Act:
-        """The answer to a proposal. After a rejection it looks at no other before it was asked about more pairs, as
-        long as there are some."""
+        """Return the answer to a proposal. After a rejection it looks at no other before it was asked about more pairs,
+        as long as there are some."""
         begin = NOT_YET
         if not self._num_wanted:
             if worth_of(self._beliefs, assignment) >= self._threshold.after_questions(len(self._asked)):
@@ -104,7 +104,7 @@ class ShyPartner(Player):
         return Reject()
 
     def _answer(self, text: str) -> str:
-        """The answer to a message: one score, or a question back."""
+        """Return the answer to a message: one score, or a question back."""
         asked = self._parser.topics(text, answers=self._wants_answer)
         cell = self._cell(asked)
         self._wants_answer = cell is None
@@ -123,8 +123,8 @@ class ShyPartner(Player):
         return self._rng.choice(VAGUE)
 
     def _cell(self, asked: Topics) -> Cell | None:
-        """The one pair to answer: the first exact one, or one whose halves came in two messages. A half is kept for the
-        next message."""
+        """Return the one pair to answer: the first exact one, or one whose halves came in two messages. A half is kept
+        for the next message."""
         if asked.cells:
             return asked.cells[0]
         reviewer = self._half[0] if asked.reviewer is None else asked.reviewer
@@ -145,8 +145,8 @@ def beliefs_of(deal: Deal, player: int) -> Beliefs:
 
 
 def estimate_threshold(beliefs: Beliefs, unseen: npt.NDArray[np.bool_], rng: random.Random) -> AcceptanceThreshold:
-    """The acceptance threshold of a player with these beliefs, by a Monte Carlo estimate over tables that agree with
-    them.
+    """Return the acceptance threshold of a player with these beliefs, by a Monte Carlo estimate over tables that agree
+    with them.
 
     Where the player sees nothing, the other knows the cell with probability 0.4, and then any value is as likely;
     otherwise it is worth 50. The best assignment of each table is where full knowledge would lead.
