@@ -114,7 +114,7 @@ BUDGETS = {
     "slimrl_cluster": 3_950,
     "slimrl_envs": 6_600,
     "slimrl_sandbox": 1_820,
-    "slimrl_search": 3_800,
+    "slimrl_search": 3_700,
     "slimrl_serve": 3_900,
     "slimrl_tools": 8_350,
     "slimrl_view": 2_350,

@@ -55,9 +55,9 @@ def test_where_nothing_is_left_to_chance_there_is_no_kappa(confusion: Confusion)
 def test_a_failure_is_no_verdict():
     result = calibrated(("yes", True), ("yes", False), ("no", True), ("no", False), ("?", True), ("?", False))
     assert result.confusion == Confusion(1, 1, 1, 1, failed=2) and result.confusion.agreement.num == 4
-    assert [one.failure for one in result.failures] == ["judge_timeout: too slow"] * 2
-    assert [one.labelled.response for one in result.wrong(False)] == ["yes"]
-    assert [one.labelled.response for one in result.wrong(True)] == ["no"]
+    responses = {sort: [one.labelled.response for one in mistakes] for sort, mistakes in result.mistakes.items()}
+    assert responses == {"false_yes": ["yes"], "false_no": ["no"], "no_verdict": ["?", "?"]}
+    assert [one.failure for one in result.mistakes["no_verdict"]] == ["judge_timeout: too slow"] * 2
     assert result.by_kind["kind ?"] == Confusion(0, 0, 0, 0, failed=2)
 
 

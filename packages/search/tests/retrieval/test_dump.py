@@ -11,6 +11,7 @@ from slimrl_search.retrieval.sources import read_pages
 
 mwparserfromhell = pytest.importorskip("mwparserfromhell", reason="the extra [wikitext] is not installed")
 DUMPS = Path(__file__).parent / "dumps"
+HARBOUR = "Harbour is a town in Norland. It has 4120 inhabitants."
 SUPPRESSED = '<text bytes="9" deleted="deleted" />'
 
 
@@ -42,21 +43,16 @@ def revision(text: str, time: str = "", number: int | None = None, model: str = 
 
 
 @pytest.mark.parametrize(
-    ("file", "content"),
+    ("file", "lines"),
     [
-        ("history.xml", "# Millbrook\n\nMillbrook has 1,410 inhabitants. Its mayor is Ida Holm."),
-        ("namespaces_es.xml", "# Puenteviejo\n\nPuenteviejo es un municipio. Tiene 812 habitantes."),
-        (
-            "nested_file.xml",
-            "# Harbour\n\nHarbour is a town in Norland. It has 4120 inhabitants.\n\n## History\n\n"
-            "It was founded in 1871.",
-        ),
+        ("history.xml", ["# Millbrook", "Millbrook has 1,410 inhabitants. Its mayor is Ida Holm."]),
+        ("namespaces_es.xml", ["# Puenteviejo", "Puenteviejo es un municipio. Tiene 812 habitantes."]),
+        ("nested_file.xml", ["# Harbour", HARBOUR, "## History", "It was founded in 1871."]),
     ],
 )
-def test_a_dump_gives_the_newest_text_without_pictures(file: str, content: str):
+def test_a_dump_gives_the_newest_text_without_pictures(file: str, lines: list[str]):
     (found,), left_out = read(DUMPS / file)
-    assert [line for line in found.content.splitlines() if line] == [line for line in content.splitlines() if line]
-    assert not left_out
+    assert [line for line in found.content.splitlines() if line] == lines and not left_out
 
 
 @pytest.mark.parametrize(
@@ -95,11 +91,12 @@ def test_pages_that_cannot_be_read_are_named_and_the_others_come(tmp_path, monke
         page(revision("x"), title=""),
         page(revision("bad"), title="Bad"),
         page(revision("two"), title="Two"),
+        *(page(title=f"P{number}") for number in range(100)),
     ]
     found, left_out = read(dump(tmp_path, *pages))
     assert [one.title for one in found] == ["One", "Two"]
-    assert left_out[-1].startswith("Bad: ParserError: ")
-    assert left_out[:-1] == [
+    assert left_out[5].startswith("Bad: ParserError: ")
+    assert left_out[:5] == [
         "Stub: the dump has no text of it",
         "Gone: the dump has no text of it",
         "Data: its content is json, not wikitext",
@@ -109,15 +106,7 @@ def test_pages_that_cannot_be_read_are_named_and_the_others_come(tmp_path, monke
     corpus = prepare_corpus(tmp_path / "made", Source(str(dump(tmp_path, *pages))), Bars())
     assert [title for _, title in corpus.titles()] == ["One", "Two"]
     said = capsys.readouterr().err
-    assert said.startswith("left out 6 unreadable pages: Stub (") and "; Bad (ParserError" in said
-
-
-def test_a_dump_of_stubs_alone_says_why_it_has_no_pages(tmp_path, capsys):
-    stubs = [page(revision("", bare='<text bytes="9" />'), title=f"P{number}") for number in range(120)]
-    with pytest.raises(Exception, match="the corpus has no pages"):
-        prepare_corpus(tmp_path / "made", Source(str(dump(tmp_path, *stubs))), Bars())
-    said = capsys.readouterr().err
-    assert said.startswith("left out 120 unreadable pages") and "P99 (" in said and said.endswith("; and 20 more\n")
+    assert said.startswith("left out 106 unreadable pages: Stub (") and said.endswith("; and 6 more\n")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl_search.retrieval.embedding import SentenceEmbedder
-from tests.adversary.test_inputs import with_code
 
 pytestmark = pytest.mark.slow
 
@@ -32,12 +31,8 @@ def test_a_text_has_the_same_vector_whatever_is_beside_it(embedder):
     np.testing.assert_allclose(together[17], embedder.embed(texts[17:18])[0], atol=1e-5)
 
 
-def test_its_fingerprint_is_of_the_weights(embedder):
-    assert embedder.fingerprint == SentenceEmbedder().fingerprint
+def test_one_that_cannot_be_loaded_is_named(embedder, tmp_path):
     assert embedder.fingerprint.startswith("all-MiniLM-L6-v2 ")
-
-
-def test_one_that_cannot_be_loaded_is_named(tmp_path):
     with pytest.raises(UserError, match=r"the embedder `.*` cannot be loaded: .*extra \[search\]"):
         SentenceEmbedder(str(tmp_path))
 
@@ -54,6 +49,7 @@ def test_an_embedder_s_own_code_is_not_run(kind, settings, tmp_path):
     (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": kind}]))
     for name in ("config.json", "router_config.json", "wordembedding_config.json"):
         (tmp_path / name).write_text(json.dumps({**settings, "parameters": {}}))
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass C: pass\n")
     with pytest.raises(UserError, match=f"consists of `{kind}`.*which may run Python code of the directory"):
-        SentenceEmbedder(str(with_code(tmp_path, "config.json")))
+        SentenceEmbedder(str(tmp_path))
     assert not (tmp_path / "ran").exists()

@@ -25,12 +25,8 @@ def test_it_is_the_same_for_the_same_seed_and_another_for_another():
     assert pages_of(200) == pages_of(200)
     assert not pages_of(200).keys() & pages_of(200, seed=1).keys()
     assert some(Encyclopedia(200), 50) == some(Encyclopedia(200), 50)
-
-
-@pytest.mark.slow
-def test_every_page_has_an_id_and_a_title_of_its_own():
-    pages = pages_of(10_000)
-    assert len(pages) == 10_000 and len({page.title for page in pages.values()}) == 10_000
+    pages = pages_of(4000)
+    assert len(pages) == 4000 == len({page.title for page in pages.values()})
 
 
 def test_a_million_pages_come_as_a_stream():

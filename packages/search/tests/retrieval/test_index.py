@@ -1,7 +1,6 @@
 """The index: real Chroma, and an embedder that is quick and knows no more than letters."""
 
 import hashlib
-import io
 import json
 import os
 import random
@@ -115,7 +114,6 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_building_again_does_nothing(tmp_path, small_batches: None):
     corpus, embedder, bars = numbered(tmp_path, 250), Letters(), Bars()
     assert build_index(tmp_path / "chroma", corpus, embedder, bars) == 250
-    assert embedder.embedded == 250
     assert bars.done == {"embedding titles": [100, 100, 50], "indexing titles": [100, 100, 50]}
     assert build_index(tmp_path / "chroma", corpus, embedder, (again := Bars())) == 0 and embedder.embedded == 250
     assert again.done == {} and {*(tmp_path / "chroma").iterdir()} == {tmp_path / "chroma" / ABOUT, built(tmp_path)}
@@ -143,16 +141,14 @@ def test_an_interrupted_build_goes_on_where_it_was(tmp_path, small_batches: None
     assert TitleIndex(tmp_path / "chroma", corpus, embedder).search("Page 349", 1)[0][0] == "page_349"
 
 
-def flip(content: bytes) -> bytes:
-    return content[:200] + bytes([content[200] ^ 1]) + content[201:]
-
-
-def of_fewer_titles(content: bytes) -> bytes:
-    np.save(file := io.BytesIO(), np.load(io.BytesIO(content))[:50])
-    return file.getvalue() + hashlib.sha256(file.getvalue()).digest()
-
-
-@pytest.mark.parametrize("damage", [flip, of_fewer_titles, lambda content: content[:-40], lambda content: b""])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
+        lambda content: content[:-40],
+        lambda content: b"",
+    ],
+)
 def test_a_damaged_batch_of_vectors_is_embedded_again(tmp_path, small_batches: None, damage: Any):
     corpus, embedder = numbered(tmp_path, 350), Letters()
     with pytest.raises(KeyboardInterrupt):
@@ -161,13 +157,6 @@ def test_a_damaged_batch_of_vectors_is_embedded_again(tmp_path, small_batches: N
     path.write_bytes(damage(path.read_bytes()))
     assert build_index(tmp_path / "chroma", corpus, embedder, Bars()) == 350
     assert TitleIndex(tmp_path / "chroma", corpus, embedder).search("Page 7", 1)[0][0] == "page_7"
-
-
-def test_vectors_of_an_earlier_version_are_made_again(tmp_path):
-    corpus = corpus_of(tmp_path)
-    (tmp_path / "chroma").mkdir()
-    (tmp_path / "chroma" / "vectors").write_bytes(b"SQLite format 3")
-    assert build_index(tmp_path / "chroma", corpus, Letters(), Bars()) == len(TITLES)
 
 
 KILLED = """
@@ -268,42 +257,23 @@ def test_no_index_and_a_directory_that_cannot_be_written_to_are_named(tmp_path):
         build_index(tmp_path / "file" / "chroma", corpus, Letters(), Bars())
 
 
-@pytest.fixture
-def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory in which nothing can be written to, as far as can be asked: whoever is root is let write anyway."""
-    access = os.access
-
-    def asked(path: Any, mode: int) -> bool:
-        return access(path, mode) and not (mode & os.W_OK and Path(path).is_relative_to(tmp_path / "read-only"))
-
-    monkeypatch.setattr(os, "access", asked)
-    for name in ("read-only", "tmp"):
-        (tmp_path / name).mkdir()
+def test_of_an_index_that_cannot_be_written_to_the_database_alone_is_copied(tmp_path: Path, monkeypatch):
+    directory, corpus = made(tmp_path)
+    assert writable(directory) == directory
+    (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    return tmp_path / "read-only"
-
-
-def test_of_an_index_that_cannot_be_written_to_the_database_alone_is_copied(tmp_path: Path, read_only: Path):
-    directory, corpus = made(read_only)
-    place = built(read_only)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever is root is let write anyway
+    place = built(tmp_path)
     before = (place / DATABASE).read_bytes()
     copy = writable(directory)
     assert copy.is_relative_to(tmp_path / "tmp")
-    assert (copy / place.name / DATABASE).stat().st_size <= (place / DATABASE).stat().st_size
+    assert (copy / place.name / DATABASE).stat().st_size <= len(before)
     vectors = [path for path in (copy / place.name).iterdir() if path.name != DATABASE]
     assert vectors and all(path.is_symlink() for path in vectors)
     index = TitleIndex(copy, corpus, Letters())
-    try:
-        assert index.search("apollo eleven", 3)[0] == ("apollo_11", "Apollo 11")
-        assert len(index.search("x", 100)) == len(TITLES)
-    finally:
-        index.close()
+    assert index.search("apollo eleven", 3)[0] == ("apollo_11", "Apollo 11")
+    index.close()
     assert before == (place / DATABASE).read_bytes()
     (place / DATABASE).write_bytes(b"no database" * 1000)
     with pytest.raises(UserError, match=r"nor copied .*not a database.*DOCKER_TMP_LIMIT"):
         writable(directory)
-
-
-def test_an_index_that_can_be_written_to_is_used_itself(tmp_path: Path):
-    directory, _ = made(tmp_path)
-    assert writable(directory) == directory

@@ -48,7 +48,6 @@ def test_what_is_stale_is_told_with_the_command_that_mends_it(tmp_path):
     setup = f"--seed 0 --data-dir {tmp_path} --embedder 'a model'`"
     with pytest.raises(UserError, match=f"made from another embedder than .* {setup}"):
         prepare_index(tmp_path, corpus, Letters("a model"), Bars())
-    prepare_index(tmp_path, corpus, Letters("a model"), Bars(), rebuild=True)
 
 
 def test_pages_that_other_code_generated_are_stale_and_have_another_directory_in_the_cache(tmp_path, monkeypatch):

@@ -12,6 +12,8 @@ PNG = b"\x89PNG"
 
 
 def test_the_picture_is_drawn_at_once_then_now_and_then_and_at_the_end(tmp_path: Path, monkeypatch):
+    LivePlot(tmp_path, print).close(failed=True)  # of a run without a number
+    assert list(tmp_path.iterdir()) == []
     now, shown = [0.0], list[Path]()
     monkeypatch.setattr(live, "show", lambda file, say: shown.append(file))
     picture, drawn = tmp_path / "live.png", []
@@ -24,11 +26,6 @@ def test_the_picture_is_drawn_at_once_then_now_and_then_and_at_the_end(tmp_path:
     assert drawn[0] == drawn[1] != drawn[2] == drawn[3] != picture.read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"metrics.jsonl", "live.png", "live.html"}
     assert shown == [tmp_path / "live.html"] and '<img src="live.png">' in shown[0].read_text()
-
-
-def test_a_run_that_failed_before_its_first_number_leaves_no_picture(tmp_path: Path):
-    LivePlot(tmp_path, print).close(failed=True)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("display", "opens", "num_said"), [("", True, 1), (":0", False, 1), (":0", True, 0)])

@@ -1,6 +1,7 @@
 """The scripts as a person runs them: help, mistakes, and a server that is started, tested and stopped."""
 
 import io
+import os
 import re
 import runpy
 import socket
@@ -10,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from packages.search.tests.retrieval.test_index import Letters
+from slimrl.errors import UserError
 from slimrl.models.quiet import no_progress_bars
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Monitor
 from slimrl_search.retrieval.embedding import SentenceEmbedder
 from slimrl_search.retrieval.prepare import Source, prepare_corpus, prepare_index
+from slimrl_search.services.container import find_compose
 
 pytest.importorskip("chromadb", reason="the extra [search] is not installed")
 ROOT = Path(__file__).parents[4]
@@ -63,12 +66,14 @@ def test_help_names_every_flag(script: str, flags: str, monkeypatch: pytest.Monk
         ("test_environment", ("--port", "1"), "unrecognized arguments: --port 1"),
         ("test_sandbox", (), "bubblewrap (`bwrap`) is not installed"),
         ("test_sandbox", ("--mock",), "unrecognized arguments: --mock"),
-        ("setup_environment", ("--docker-only",), "docker is not on the PATH"),
+        ("setup_environment", ("--docker-only",), "neither docker compose nor podman compose nor podman-compose runs"),
+        *((f"run_{name}", (), "JUDGE_BASE_URL is an address at which") for name in ("llamacpp", "vllm")),
         ("run_environment", ("--container",), "nothing here can run a container"),
     ],
 )
 def test_mistakes_are_told(tmp_path: Path, script, arguments, said, monkeypatch: pytest.MonkeyPatch, capfd):
     settings = {"SANDBOX_PORT": str(free_port()), "PATH": str(tmp_path), "SLIMRL_CACHE": str(tmp_path)}
+    settings |= {"JUDGE_BASE_URL": "http://elsewhere:80/v1"}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     assert status_of(script, arguments, monkeypatch) in (1, 2)
@@ -77,8 +82,12 @@ def test_mistakes_are_told(tmp_path: Path, script, arguments, said, monkeypatch:
 
 def test_a_dry_run_shows_the_settings_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for script, shown in (("train", "rollouts_per_example = 2"), ("eval", "num_examples = 100")):
-        assert status_of(script, ("--dry-run",), monkeypatch) == 0
+    for script, flags, shown in (
+        ("train", (), "rollouts_per_example = 2"),
+        ("eval", (), "num_examples = 100"),
+        *(("eval", ("--split", name), 'split = "validation"') for name in ("val", "validation")),
+    ):
+        assert status_of(script, (*flags, "--dry-run"), monkeypatch) == 0
         assert shown in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
@@ -101,12 +110,6 @@ def test_the_corpus_in_the_data_directory_is_used(built: str, used: str, tmp_pat
         assert status_of(script, ("--dry-run", "--num-pages", str(num_others)), monkeypatch) == 0
         shown = capsys.readouterr()
         assert f"num_pages = {num_others}," in shown.out and "using the corpus" not in shown.err
-
-
-@pytest.mark.parametrize("name", ["val", "validation"])
-def test_the_validation_split_has_a_short_name(name: str, tmp_path: Path, monkeypatch, capsys):
-    assert status_of("eval", ("--split", name, "--dry-run"), monkeypatch) == 0
-    assert 'split = "validation"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [("train", "--model_name"), ("eval", "--model")])
@@ -138,10 +141,29 @@ def test_a_run_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys)
     assert status_of("plot_metrics", (str(tmp_path),), monkeypatch) == 0  # no window is no failure
 
 
+def container() -> str:
+    """The base image to build the sandbox's container from; skips where nobody asked for it, or nothing runs one."""
+    image = os.environ.get("TEST_CONTAINER_IMAGE")
+    if not image:
+        pytest.skip("TEST_CONTAINER_IMAGE, the base image to build the sandbox's container from, is not set")
+    try:
+        find_compose()
+    except UserError as error:
+        pytest.skip(str(error))
+    return image
+
+
 @pytest.mark.nightly
-def test_the_server_is_started_tested_and_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    if not Path("/usr/bin/bwrap").exists():
+@pytest.mark.parametrize("flags", [[], ["--container"]], ids=["here", "container"])
+def test_the_server_is_started_tested_and_stopped(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    """In a container, with an engine, it takes minutes and gigabytes."""
+    if flags:
+        monkeypatch.setenv("BASE_IMAGE", container())
+    elif not Path("/usr/bin/bwrap").exists():
         pytest.skip("bubblewrap is not installed")
+    monkeypatch.chdir(ROOT)
     port = free_port()
     settings = {"DEV": "1", "DATA_DIR": str(tmp_path / "data"), "SANDBOX_PORT": str(port), "SANDBOX_TOKEN": "a-token"}
     for name, value in (settings | {"SLIMRL_CACHE": str(tmp_path / "cache")}).items():
@@ -153,7 +175,9 @@ def test_the_server_is_started_tested_and_stopped(tmp_path: Path, monkeypatch: p
         return status, shown.out + shown.err
 
     set_up(tmp_path / "data", Source("generated", 10))
-    status, said = run("run_environment")
+    if flags:
+        assert run("setup_environment", "--docker-only")[0] == 0
+    status, said = run("run_environment", *flags)
     try:
         assert (status, f"Server ready! Endpoint: http://127.0.0.1:{port}" in said) == (0, True), said
         for script in ("test_environment", "test_sandbox"):

@@ -61,38 +61,13 @@ def test_evaluation_stands_beside_baselines(few_pages, tiny_dir: Path):
 
 
 @pytest.mark.slow
-def test_few_pages_are_asked_about_as_far_as_they_go(few_pages, tiny_dir: Path):
-    flags = ["--model", str(tiny_dir), "--max_new_tokens", "8", "--max_turns", "2", "--baselines", ""]
-    assert evaluate([*flags, "--model.dtype", "float32"], few_pages) == 0
-    (run_dir,) = Path("runs").iterdir()
-    results = json.loads((run_dir / "results.json").read_text())
-    assert results["evaluations"][str(tiny_dir)]["greedy"]["reward"]["num"] == 2
-
-
-def test_more_questions_than_there_are_is_told(few_pages, tiny_dir: Path):
-    with pytest.raises(UserError, match="10 pages give only"):
-        evaluate(["--model", str(tiny_dir), "--num_samples", "500"], few_pages)
-
-
-@pytest.mark.slow
-def test_the_corpus_that_was_set_up_with_another_seed_is_used_unless_a_flag_names_one(
-    few_pages, tiny_dir: Path, capsys
-):
-    flags = ["--model", str(tiny_dir), "--max_new_tokens", "8", "--max_turns", "1", "--baselines", ""]
-    assert evaluate([*flags, "--corpus-seed", "3", "--model.dtype", "float32"], few_pages) == 0
-    assert evaluate([*flags, "--model.dtype", "float32", "--output_dir", "again"], few_pages) == 0
-    assert "10 generated pages, seed 3" in capsys.readouterr().err
-    with pytest.raises(UserError, match="made from generated, 10 pages, seed 3"):
-        evaluate([*flags, "--corpus-seed", "4"], few_pages)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
         (("--corpus", "pages.jsonl", "--questions", "q.jsonl", "--num-pages", "20"), "are of a generated corpus"),
         (("--corpus", "pages.jsonl", "--questions", "q.jsonl", "--corpus-seed", "1"), "are of a generated corpus"),
         (("--questions", "q.jsonl"), "`questions` belong to a `corpus` of one's own"),
+        (("--num_samples", "5000"), "10 pages give only"),
     ],
 )
 def test_a_flag_that_cannot_act_is_refused(few_pages, flags: tuple[str, ...], said: str):

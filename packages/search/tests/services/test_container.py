@@ -1,15 +1,17 @@
 """What run_environment.py --container asks of an engine, which a program of a few lines stands in for. A real one:
-`packages/search/tests/scripts/test_real_container.py`."""
+`test_wiki_scripts.py`, by TEST_CONTAINER_IMAGE."""
 
 import json
 import os
+import re
 import socket
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
-from packages.sandbox.tests.container.test_compose import run_in_the_image
 from slimrl.errors import UserError
 from slimrl_search.services.container import TOOLS, main
 
@@ -95,7 +97,17 @@ def test_a_container_that_cannot_be_removed_is_told(tmp_path: Path, port: int) -
 
 
 @pytest.mark.slow
-def test_the_image_has_all_of_slimrl_that_the_tools_import() -> None:
+def test_the_image_has_all_of_slimrl_that_its_server_and_the_tools_import() -> None:
+    """Without the checkout's other packages: `-S` leaves out what is installed in place."""
+    docker = ROOT / "docker"
+    copied = re.search(r"^COPY (.*) /app/src/$", (docker / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert copied
+    sources = copied[1].split()
+    sent = (docker / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    assert [line for line in sent if line.startswith("!")] == [f"!{source}" for source in sources]
+    directories = [*(str(ROOT / source) for source in sources), sysconfig.get_path("purelib")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(directories)}
     module, _, name = TOOLS.partition(":")
-    done = run_in_the_image("-c", f"from {module} import {name}")
-    assert done.returncode == 0, done.stderr
+    for words in (["-m", "slimrl_sandbox", "--help"], ["-c", f"from {module} import {name}"]):
+        done = subprocess.run([sys.executable, "-S", *words], capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr

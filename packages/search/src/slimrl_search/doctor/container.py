@@ -11,4 +11,4 @@ def probe() -> list[Finding]:
         engine = find_compose()[0]
     except UserError as error:
         return [Finding("container", Level.NOTE, str(error))]
-    return [Finding("container", Level.OK, f"{engine} runs containers: `scripts/run_environment.py --container`")]
+    return [Finding("container", Level.OK, f"`scripts/run_environment.py --container` would use {engine}")]

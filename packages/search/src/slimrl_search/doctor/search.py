@@ -2,7 +2,6 @@
 
 import importlib.util
 from importlib.metadata import version
-from pathlib import Path
 
 from slimrl.errors import install_hint
 from slimrl.monitor.findings import Finding, Level
@@ -12,12 +11,22 @@ PACKAGES = {"chromadb": "ChromaDB", "sentence_transformers": "sentence-transform
 
 
 def probe() -> list[Finding]:
-    """Return findings on ChromaDB, tested in memory, and on the embedder."""
+    """Return findings on ChromaDB, tested in memory, and on the embedder, whose weights take seconds to load."""
     missing = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
         text = f"{' and '.join(missing)} not installed, so wiki-search cannot be played here"
         return [Finding("search", Level.NOTE, text, install_hint("search"))]
-    return [chroma_finding(try_chroma()), embedder_finding(find_packaged(DEFAULT))]
+    text, found = f"ChromaDB {version('chromadb')}", try_chroma()
+    chroma = Finding("search", Level.OK, f"{text} finds titles")
+    if found != ["near", "far"]:
+        remedy = f"Install it again: {install_hint('search')}"
+        chroma = Finding("search", Level.PROBLEM, f"{text} finds {found} where near comes first", remedy)
+    text = f"{DEFAULT} (packaged) by sentence-transformers {version('sentence-transformers')}, on the CPU"
+    embedder = Finding("embedder", Level.OK, text)
+    if find_packaged(DEFAULT) is None:
+        text = f"{DEFAULT} is not installed, and would be fetched from the Hub"
+        embedder = Finding("embedder", Level.NOTE, text, install_hint("search"))
+    return [chroma, embedder]
 
 
 def try_chroma() -> list[str]:
@@ -30,21 +39,3 @@ def try_chroma() -> list[str]:
     found = collection.query(query_embeddings=[[0.9, 0.1]], n_results=2)
     client.delete_collection("slimrl-doctor")
     return list(found["ids"][0])
-
-
-def chroma_finding(nearest: list[str]) -> Finding:
-    """Return a finding that depends on the order of the results."""
-    text = f"ChromaDB {version('chromadb')}"
-    if nearest != ["near", "far"]:
-        remedy = f"Install it again: {install_hint('search')}"
-        return Finding("search", Level.PROBLEM, f"{text} finds {nearest} where near comes first", remedy)
-    return Finding("search", Level.OK, f"{text} finds titles")
-
-
-def embedder_finding(directory: Path | None) -> Finding:
-    """Return a finding on the embedder's weights. They are not loaded, because that takes seconds."""
-    if directory is None:
-        text = f"{DEFAULT} is not installed, and would be fetched from the Hub"
-        return Finding("embedder", Level.NOTE, text, install_hint("search"))
-    text = f"{DEFAULT} (packaged) by sentence-transformers {version('sentence-transformers')}, on the CPU"
-    return Finding("embedder", Level.OK, text)

@@ -67,6 +67,11 @@ class Judged:
     verdict: bool | None
     failure: str = ""
 
+    @property
+    def pair(self) -> tuple[bool | None, bool]:
+        """The verdict and the label."""
+        return self.verdict, self.labelled.label
+
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
@@ -146,19 +151,17 @@ class Calibration:
         kinds = dict.fromkeys(one.labelled.kind for one in self.judged if one.labelled.kind)
         return {kind: confusion_of([one for one in self.judged if one.labelled.kind == kind]) for kind in kinds}
 
-    def wrong(self, label: bool) -> list[Judged]:
-        """Return the responses with this label and the other verdict: false nos if `label` is set, else false yeses."""
-        return [one for one in self.judged if one.labelled.label == label and one.verdict == (not label)]
-
     @property
-    def failures(self) -> list[Judged]:
-        """The responses without a verdict."""
-        return [one for one in self.judged if one.verdict is None]
+    def mistakes(self) -> dict[str, list[Judged]]:
+        """The responses whose verdict is not the label, by the sort of mistake."""
+        pairs = {"false_yes": (True, False), "false_no": (False, True)}
+        found = {sort: [one for one in self.judged if one.pair == pair] for sort, pair in pairs.items()}
+        return {**found, "no_verdict": [one for one in self.judged if one.verdict is None]}
 
 
 def confusion_of(judged: Sequence[Judged]) -> Confusion:
     """Return the counts over these responses."""
-    pairs = [(one.verdict, one.labelled.label) for one in judged]
+    pairs = [one.pair for one in judged]
     return Confusion(
         true_yes=pairs.count((True, True)),
         false_yes=pairs.count((True, False)),

@@ -19,7 +19,7 @@ from slimrl.judges.judge import JudgeServer, LLMJudge, MatchJudge
 from slimrl.judges.word_match import MIN_F1
 from slimrl.monitor.console import RunConsole
 from slimrl.stats import Estimate
-from slimrl_search.judge.calibration import Calibration, Labelled, calibrate, read_labelled
+from slimrl_search.judge.calibration import Calibration, Judged, Labelled, calibrate, read_labelled
 from slimrl_search.wiki_search.judge_examples import make_labelled_answers
 
 ABOUT = """\
@@ -178,16 +178,19 @@ def _with_interval(estimate: Estimate) -> str:
 
 
 def _show_mistakes(calibration: Calibration, num: int, console: RunConsole) -> None:
-    false_yes, false_no = calibration.wrong(False), calibration.wrong(True)
-    sorts = {"false yes": false_yes, "false no": false_no, "no verdict": calibration.failures}
-    for name, mistakes in sorts.items():
+    for sort, mistakes in calibration.mistakes.items():
         if mistakes and num:
-            console.note(f"{calibration.judge}: {name}, {min(num, len(mistakes))} of {len(mistakes)}", style="bold")
+            title = f"{calibration.judge}: {sort.replace('_', ' ')}, {min(num, len(mistakes))} of {len(mistakes)}"
+            console.note(title, style="bold")
         for one in mistakes[:num]:
             labelled, because = one.labelled, f"  [{one.failure:.160}]" if one.failure else ""
             right = " | ".join(labelled.references)
             said = f"{labelled.question:.160}  {labelled.response!r:.200}  right: {right:.160}{because}"
             console.note(textwrap.indent(said, "  "))
+
+
+def _row(one: Judged) -> dict[str, Any]:
+    return {**one.labelled.row, **({"failure": one.failure} if one.failure else {})}
 
 
 def _plain(one: Calibration) -> dict[str, Any]:
@@ -198,7 +201,5 @@ def _plain(one: Calibration) -> dict[str, Any]:
         "counts": asdict(one.confusion),
         "by_kind": {kind: asdict(counts) for kind, counts in one.by_kind.items()},
         "seconds": one.seconds,
-        "false_yes": [judged.labelled.row for judged in one.wrong(False)],
-        "false_no": [judged.labelled.row for judged in one.wrong(True)],
-        "no_verdict": [{**judged.labelled.row, "failure": judged.failure} for judged in one.failures],
+        **{sort: [_row(judged) for judged in mistakes] for sort, mistakes in one.mistakes.items()},
     }

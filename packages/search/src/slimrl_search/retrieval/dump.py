@@ -17,7 +17,7 @@ from slimrl_search.retrieval.wikitext import ARTICLE, UnreadableError, Wiki, mar
 
 # Called with the title of a page that is left out, and the reason.
 OnLeftOut = Callable[[str, str], None]
-READER = 4  # increased when the same dump gives other pages, so that an older corpus is built again
+READER = 5  # increased when the same dump gives other pages, so that an older corpus is built again
 WIKITEXT = ("wikitext", "")  # the content models of articles; old dumps have none
 
 

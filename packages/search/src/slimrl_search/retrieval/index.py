@@ -123,8 +123,6 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
         if whole_in(directory):
             shutil.rmtree(vectors, ignore_errors=True)  # left by a build that was killed after its last step
             return 0
-        if vectors.is_file():  # of an earlier version
-            vectors.unlink()
         vectors.mkdir(exist_ok=True)
         added = _embed(vectors, corpus, embedder, progress)
         _fill(directory, corpus, progress)

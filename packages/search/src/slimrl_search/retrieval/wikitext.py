@@ -9,6 +9,7 @@ import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from slimrl.errors import require
@@ -39,7 +40,7 @@ HOLES = (
 TEXTS = {
     "{first}": (
         "formatnum:, formatnum, formatzahl, nowrap, nobr, small, big, abbr, tooltip, sub, em, strong, smallcaps, nts, "
-        "num, number, date table sorting"
+        "num, number, date table sorting, val"
     ),
     "{last}": "lang, langue, transl, transliteration, sort, ill",
     "{name}{first}": "us$, a$, c$, nz$, r$, hk$, £, €, ¥, ₹, ₩",
@@ -54,7 +55,10 @@ TEXTS = {
     "'": "', apostrophe",
     "|": "!",
 }
-QUANTITIES = {"quantity": "convert, cvt, unité, unidad, unità, unidade, fmtn, val, nombre, zahl, число"}
+# Templates that write their first numbers, and then a unit.
+QUANTITY = "quantity"
+QUANTITIES = {QUANTITY: "convert, cvt, unité, unidad, unità, unidade, fmtn, nombre, zahl, число"}
+BETWEEN = frozenset({"to", "and", "or", "by", "x", "×", "-", "a", "à", "y", "e", "bis"})  # stand between two numbers
 # Templates whose numbers are joined by a sign.
 JOINED = {
     "-": (
@@ -65,10 +69,7 @@ JOINED = {
 }
 RULES = {name: rule for rule, names in (TEXTS | QUANTITIES | JOINED).items() for name in names.split(", ")}
 NUMBER = re.compile(r"[~≈±]?\s*[-+−–]?\d[\d.,'\s+/]*(?:e[-+−]?\d+)?", re.IGNORECASE)
-JOINERS = {word: word for word in ("to", "and", "or", "by", "×", "a", "à", "y", "e", "bis")} | {"-": "–", "x": "×"}
-UNITS = {"C": "°C", "F": "°F"}
 RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
-POWER = re.compile(r"(?<=[^\W\d])([23])(?=/|$)")  # as in `km2`, and in `m3/s`
 
 
 class UnreadableError(Exception):
@@ -181,30 +182,11 @@ class _Renderer:
             return values[0] if is_number else HOLE
         if rule in JOINED:
             return rule.join(value for value in values if NUMBER.fullmatch(value)) or HOLE
-        if rule in QUANTITIES:
-            return _quantity(values, named) or HOLE
+        if rule == QUANTITY:
+            numbers = list(takewhile(lambda value: NUMBER.fullmatch(value) or value in BETWEEN, values))
+            return " ".join(values[: len(numbers) + 1]) or HOLE
         first, last = (values[0], values[-1]) if values else ("", "")
         return rule.format(name=name.strip().upper(), first=first, last=last) or HOLE
-
-
-def _quantity(rest: list[str], named: Mapping[str, str]) -> str:
-    """Return a quantity or range in its first unit; a second number with a unit, as in 6 ft 2 in, belongs to it.
-
-    >>> _quantity(["5", "to", "7", "km2", "sqmi"], {}), _quantity(["6", "ft", "2", "in", "m"], {})
-    ('5 to 7 km²', '6 ft 2 in')
-    """
-    written = list[str]()
-    while rest and NUMBER.fullmatch(rest[0]) and (not written or len(rest) > 1):
-        number = rest.pop(0).replace("+", " ")
-        if rest and NUMBER.fullmatch(rest[0]):
-            number += f"±{rest.pop(0)}"
-        written.append(number + (f"×10{named['e'].translate(RAISED)}" if "e" in named else ""))
-        while len(rest) > 1 and rest[0] in JOINERS and NUMBER.fullmatch(rest[1]):
-            written += [JOINERS[rest.pop(0)], rest.pop(0)]
-        if unit := rest.pop(0) if rest else named.get("u", ""):
-            unit += f"/{named['up']}" if "up" in named else ""
-            written.append(POWER.sub(lambda found: found[1].translate(RAISED), UNITS.get(unit, unit)))
-    return " ".join(written)
 
 
 def _fold(name: str) -> str:

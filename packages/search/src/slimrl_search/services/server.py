@@ -109,10 +109,8 @@ def start(program: Program, foreground: bool = False) -> int:
         return 0
     try:
         return process.wait()
-    except KeyboardInterrupt:  # the terminal sends Ctrl-C to the server too, so it exits by itself
-        return process.wait()
     finally:
-        _discard(program, process, running)  # after a second Ctrl-C it may still run
+        _discard(program, process, running)  # after Ctrl-C, which the terminal sends to the server too
 
 
 def stop(name: str, port: int) -> bool:
@@ -185,16 +183,13 @@ def _find_running(program: Program) -> Running | None:
 
 def _check_port(program: Program) -> None:
     """Raise UserError if another program listens on the port."""
-    with socket.socket() as probe:
-        # Connections of a server that has just exited linger for a minute (TIME_WAIT) and must not count.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", program.port))
-        except OSError as error:
-            raise UserError(
-                f"port {program.port} cannot be used ({error.strerror}): another program has it. End that one, or give "
-                f"{program.setting} another port."
-            ) from error
+    try:
+        socket.create_server(("127.0.0.1", program.port)).close()
+    except OSError as error:
+        raise UserError(
+            f"port {program.port} cannot be used ({error.strerror}): another program has it. End that one, or give "
+            f"{program.setting} another port."
+        ) from error
 
 
 def _spawn(program: Program, foreground: bool) -> "subprocess.Popen[bytes]":

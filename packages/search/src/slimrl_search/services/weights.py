@@ -5,10 +5,11 @@ huggingface_hub downloads them: it caches files and resumes interrupted download
 
 import re
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import httpx
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import snapshot_download
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from slimrl.errors import UserError, first_line, nearest
@@ -23,8 +24,6 @@ KNOWN = {
     "qwen3-4b": "Qwen/Qwen3-4B",
     "qwen3-8b": "Qwen/Qwen3-8B",
 }
-# Errors of the Hub's client when the network or the Hub fails; its own errors are subclasses of these.
-FAILURES = (httpx.HTTPError, OSError)
 QUANTISATION = "Q4_K_M"
 # The owner and the repository, and then a quantisation or a file.
 NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*?)(?::(\w+)|/([\w./-]+\.gguf))?")
@@ -71,50 +70,31 @@ def unknown(name: str, kind: str, known: Sequence[str], more: str) -> UserError:
 def fetch(repository: str, wanted: str) -> Path:
     """Return the first `.gguf` file of a repository with the wanted name or quantisation, from the Hub or from its
     cache. Raises UserError if it does not exist or cannot be fetched."""
+    # The Hub's patterns tell capitals apart, and repositories spell `Q4_K_M` in both ways.
+    stem = "".join(f"[{c.lower()}{c.upper()}]" for c in PART.sub("", wanted).removesuffix(".gguf"))
+    patterns = [f"{start}{stem}{end}.gguf" for start in ("", "*[-.]", "*/") for end in ("", "-*-of-*")]
+    images = "*mmproj*"  # the image encoders of multimodal models
     try:
-        files = HfApi().list_repo_files(repository)
-        if not (names := choose_files(files, wanted)):
-            weights = ", ".join(sorted(file for file in files if file.endswith((".gguf", ".safetensors"))))
-            raise UserError(f"{repository} has no .gguf file {wanted}. It has: {weights or 'no weights'}.")
-        home = Path(snapshot_download(repository, allow_patterns=names))
+        home = Path(snapshot_download(repository, allow_patterns=patterns, ignore_patterns=images))
     except RepositoryNotFoundError as error:
         raise UserError(
             f"there is no model {repository} on the Hugging Face Hub, or it is private: then run `hf auth login`."
         ) from error
-    except FAILURES as error:
-        home = _find_cached(repository)
-        names = choose_files([path.relative_to(home).as_posix() for path in home.rglob("*.gguf")], wanted)
-        if not names:
-            raise UserError(
-                f"{repository} could not be fetched ({first_line(error)}), and its .gguf file {wanted} is not complete "
-                "in the cache. Run it again: the download resumes. Check the network and HF_HUB_OFFLINE, or set "
-                "JUDGE_MODEL to local weights."
-            ) from error
-        say(f"the Hugging Face Hub cannot be reached ({first_line(error)}), so the cache is used")
-    say(f"weights: {home / names[0]}")
-    return home / names[0]
-
-
-def choose_files(files: Sequence[str], wanted: str) -> list[str]:
-    """Return the files with the wanted file name or quantisation, all parts in order; empty if a part is missing.
-
-    >>> choose_files(["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf"], "Q4_K_M")
-    ['m-q4_k_m-00001-of-00002.gguf', 'm-q4_k_m-00002-of-00002.gguf']
-    """
-    # "Q4_K_M" must be the whole last word of the name, because otherwise `Q4_K` would match `Q4_K_M` as well.
-    stem = PART.sub("", wanted).removesuffix(".gguf")
-    ending = re.compile(rf"(?:.*[-./])?{re.escape(stem)}\.gguf", re.IGNORECASE)
-    # `mmproj` files are the image encoders of multimodal models, not weights of a language model.
-    same = sorted(file for file in files if ending.fullmatch(PART.sub("", file)) and "mmproj" not in file)
-    whole = [file for file in same if not PART.search(file)]
-    if whole and not PART.search(wanted):  # some repositories have a model both whole and in parts
-        return whole[:1]
-    return [file for file in same if (found := PART.search(file)) and int(found[1]) == len(same) - len(whole)]
-
-
-def _find_cached(repository: str) -> Path:
-    """Return the directory with the cached files of a repository, or a path without files."""
-    try:
-        return Path(snapshot_download(repository, allow_patterns=[], local_files_only=True))
-    except FAILURES:
-        return Path("no cache")
+    except (httpx.HTTPError, OSError) as error:  # the Hub's own errors are subclasses of these
+        raise UserError(
+            f"{repository} could not be fetched: {first_line(error)} Run it again: the download resumes. Check the "
+            "network and HF_HUB_OFFLINE, or set JUDGE_MODEL to local weights."
+        ) from error
+    names = sorted(path.relative_to(home).as_posix() for path in home.rglob("*.gguf"))
+    names = [
+        name for name in names if any(fnmatchcase(name, one) for one in patterns) and not fnmatchcase(name, images)
+    ]
+    whole = [name for name in names if not PART.search(name)] or names  # some repositories have both
+    part = PART.search(whole[0]) if whole else None
+    if not whole or (part and int(part[1]) != len(whole)):
+        raise UserError(
+            f"{repository} has no whole .gguf file {wanted}: https://huggingface.co/{repository}/tree/main lists its "
+            "files, and `JUDGE_MODEL=owner/repository:Q8_0` chooses one. Without a network it must be in the cache."
+        )
+    say(f"weights: {home / whole[0]}")
+    return home / whole[0]

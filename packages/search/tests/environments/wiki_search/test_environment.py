@@ -21,18 +21,8 @@ def test_the_splits_share_no_question_and_stay_the_same(made: Made):
     shares = [split_of(Question(f"Who is {number}?", "x", "")) for number in range(2000)]
     assert 0.77 < shares.count("train") / 2000 < 0.83 and 0.08 < shares.count("validation") / 2000 < 0.12
     assert split_of(Question("Who?", "x", "", split="test")) == "test"
-
-
-def test_too_many_questions_are_refused(made: Made):
     with pytest.raises(UserError, match=r"100 pages give only .* ask for fewer"):
         made(num_train=5000).tasks("train")
-
-
-def test_a_wrong_section_is_told_the_nearest(made: Made):
-    taskset = made()
-    task = next(task for task in taskset.tasks("train") if task.data["section"] == "Early life")
-    (turn,) = turns(taskset, task, [f'<tool>read_section("{task.data["page_id"]}:early_live")</tool>'])
-    assert f"Did you mean `{task.data['page_id']}:early_life`?" in read(turn)
 
 
 def test_only_the_right_answer_is_rewarded(made: Made):

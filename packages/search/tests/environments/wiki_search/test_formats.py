@@ -11,7 +11,7 @@ import pytest
 from packages.search.tests.environments.wiki_search.conftest import Made, read, replies_of, turns
 from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.episode import EpisodeSpec, run_episode
-from slimrl.tools.formats import CallFormat
+from slimrl.tools.base import CallAttempt
 from slimrl.types import Rollout, SamplingParams, Task
 from slimrl_search.wiki_search.environment import WikiSearch
 from slimrl_search.wiki_search.scripts import rows_in
@@ -62,21 +62,9 @@ def test_the_expert_solves_questions_in_the_loop(made: Made, way: str):
         assert (rollout.reward, rollout.failure) == (1.0, ""), rollout.failure_detail
         assert task.data["answer"] in rollout.messages[-2]["content"]  # what it answers, it has read
         assert [message["content"] for message in rollout.messages] == [m["content"] for m in conversation]
-        assert rollout.metrics == {
-            "correct": 1.0,
-            "tool_calls": 3.0,
-            "searches": 1.0,
-            "invalid_calls": 0.0,
-            "invalid_share": 0.0,
-            "repeated_calls": 0.0,
-            "repetition": 0.0,
-            "right_page_first": 1.0,
-            "right_page": 1.0,
-            "right_section": 1.0,
-            "turns": 4.0,
-            "truncated": 0.0,
-            "unfinished": 0.0,
-            "context_full": 0.0,
+        assert {name: value for name, value in rollout.metrics.items() if value} == {
+            **dict.fromkeys(("correct", "searches", "right_page_first", "right_page", "right_section"), 1.0),
+            **{"tool_calls": 3.0, "turns": 4.0},
         }
         token_ids, mask = CHAT.encode_conversation(conversation)  # what the warm-up learns is what the loop plays
         assert (tuple(token_ids), tuple(mask)) == (rollout.token_ids_T, rollout.loss_mask_T)
@@ -153,11 +141,8 @@ def mistakes(way: str) -> list[tuple[str, str]]:
         case _:
             own = [
                 ("<code>search_pages(</code>", "SyntaxError"),
-                ("<code>1 / 0</code>", "ZeroDivisionError"),
                 ("<code>search_pages(7)</code>", "must be text"),
-                ("<code>import os; os._exit(3)</code>", "status 3"),
                 ("<code>while True: pass</code>", "longer than timeout_s"),
-                ("<code>print(open('/etc/shadow').read())</code>", "Error"),
             ]
     return common + thought + unknown + own
 
@@ -215,9 +200,15 @@ def test_odd_pages_behave(made: Made, tmp_path: Path, way: str):
     def told(tool: str, *arguments: str) -> list[str]:
         return [read(turn) for turn in turns(taskset, task, [call(way, tool, argument) for argument in arguments])]
 
-    titles = [title for title, _ in PAGES.values()]
+    titles, copied = [title for title, _ in PAGES.values()], []
+    begins = '"page_id": ' if way == "native" else "'page_id': "
     for (page_id, (title, _)), found in zip(PAGES.items(), told("search_pages", *titles), strict=True):
         assert {"page_id": page_id, "title": title} in rows_in(found)
+        shown = [part.split(", ")[0] for part in found.split(begins)[1:]]
+        literal = next(each for each in shown if ast.literal_eval(each) == page_id)
+        copied.append(call(way, "view_sections", "PLACE").replace("'PLACE'", literal).replace('"PLACE"', literal))
+    for turn in turns(taskset, task, copied):  # an id can be copied into a call as it is shown
+        assert turn.metrics["invalid_calls"] == 0, read(turn)
     *viewed, fox = told("view_sections", *PAGES, "\U0001f98a")
     for page_id, text in zip(PAGES, viewed, strict=True):
         assert all(row["section_id"].startswith(f"{page_id}:") for row in rows_in(text))
@@ -236,20 +227,6 @@ def test_odd_pages_behave(made: Made, tmp_path: Path, way: str):
     for section_id, text in zip(texts, sections, strict=True):
         assert texts[section_id] in text
     assert "Error" not in empty
-
-
-@pytest.mark.slow
-def test_an_id_can_be_copied_into_a_call_as_it_is_shown(made: Made, tmp_path: Path, way: str):
-    taskset, task = odd_pages(made, tmp_path, way)
-    begins = {"tags": "'page_id': ", "native": '"page_id": ', "code": "'page_id': "}[way]
-    found_pages = turns(taskset, task, [call(way, "search_pages", title) for title, _ in PAGES.values()])
-    copied = []
-    for page_id, found in zip(PAGES, found_pages, strict=True):
-        shown = [part.split(", ")[0] for part in read(found).split(begins)[1:]]
-        literal = next(each for each in shown if ast.literal_eval(each) == page_id)
-        copied.append(call(way, "view_sections", "PLACE").replace("'PLACE'", literal).replace('"PLACE"', literal))
-    for turn in turns(taskset, task, copied):
-        assert turn.metrics["invalid_calls"] == 0, read(turn)
 
 
 @pytest.mark.slow
@@ -298,20 +275,15 @@ def test_somebody_who_calls_at_random_really_calls(made: Made, way: str):
 
 
 def test_a_format_writes_what_it_reads(made: Made, way: str):
-    calls: CallFormat = made(format=way)._new_calls()
+    async def reacted(written: str) -> list[CallAttempt]:
+        calls = taskset._new_calls()
+        try:
+            assert calls.call_start(written) == 0 and calls.call_start(f"so {written}") == 3
+            return list((await calls.react(written)).calls)
+        finally:
+            await calls.close()
+
+    taskset = made(format=way)
     for argument in ("plain", 'it\'s "quoted" \\', "two\nlines", "\u05e9 \U0001f98a </x>", "{'a': 1}"):
-        written = calls.write_call("search_pages", argument)
-        assert (
-            calls.call_start(written) == 0 and calls.call_start(f"so {written}") == 3 and calls.call_start("none") == 4
-        )
-        reaction = asyncio.run(_closed(calls, written))
-        assert [(call.tool, call.arguments, call.error) for call in reaction.calls] == [
-            ("search_pages", (argument,), "")
-        ]
-
-
-async def _closed(calls: CallFormat, reply: str) -> Any:
-    try:
-        return await calls.react(reply)
-    finally:
-        await calls.close()
+        written = taskset._new_calls().write_call("search_pages", argument)
+        assert asyncio.run(reacted(written)) == [CallAttempt("search_pages", (argument,))]

@@ -28,5 +28,5 @@ def test_every_question_of_the_encyclopedia_has_a_sentence_for_its_answer():
 def test_comparing_words_rewards_no_made_up_wrong_answer():
     """A policy that reads the pages could otherwise learn to answer like that."""
     result = calibrate("match", MatchJudge(), list(make_labelled_answers(1000)), 8, lambda: None)
-    assert result.wrong(False) == []
+    assert result.mistakes["false_yes"] == []
     assert result.confusion.agreement.mean > 0.9
