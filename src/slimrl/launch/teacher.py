@@ -81,7 +81,7 @@ def make_distillation(
         else:
             assert here  # such a run is one process (`launch/placement.py`)
             load = partial(_module_of, here)
-        rest = partial(make_room, here) if here else lambda: None
+        rest: Callable[[], None] = partial(make_room, here) if here else lambda: None
         made = ModuleTeacher(load, config.trainer.micro_batch_tokens, rest)
     reads = "with more context" if tasksets else "with the same context"
     parts.console.note(f"teacher: {describe_teacher(teacher)}, {reads}")
