@@ -113,7 +113,7 @@ BUDGETS = {
     "slimrl": 30_000,
     "slimrl_cluster": 3_950,
     "slimrl_envs": 7_000,
-    "slimrl_sandbox": 1_820,
+    "slimrl_sandbox": 1_660,
     "slimrl_search": 3_700,
     "slimrl_serve": 3_650,
     "slimrl_tools": 8_350,
