@@ -14,10 +14,14 @@ from collections.abc import Sequence
 import check_installed  # noqa: F401  # ends the script where slimrl is missing
 from dotenv import load_dotenv
 
-from packages.sandbox.tests.attempts.audit import Check, Client, check_calls, check_isolation, is_up, report
-from packages.sandbox.tests.attempts.mocks import PAGE, serve_mocks
+from packages.sandbox.tests.attempts.audit import Check, check_calls, check_isolation, report
+from packages.sandbox.tests.attempts.mocks import serve_mocks
+from slimrl.io.http import is_healthy
+from slimrl_sandbox.base import Sandbox
 from slimrl_search.services.container import port_of, token_of
 from slimrl_search.services.server import run_script
+
+HEALTH_S = 10.0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,12 +29,12 @@ def main(argv: Sequence[str]) -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=raw).parse_args(argv)
     port = port_of()
     running = f"http://127.0.0.1:{port}"
-    if is_up(running):
+    if is_healthy(running, HEALTH_S):
         return report("attempts to break out", running, lambda sandbox: check_isolation(sandbox, port), token_of())
     with serve_mocks() as (address, its_port):
 
-        async def checks(sandbox: Client) -> list[Check]:
-            return [*await check_calls(sandbox, PAGE), *await check_isolation(sandbox, its_port)]
+        async def checks(sandbox: Sandbox) -> list[Check]:
+            return [*await check_calls(sandbox), *await check_isolation(sandbox, its_port)]
 
         title = f"calls of made-up tools and attempts to break out; no server runs on port {port}, so this one is new"
         return report(title, address, checks)

@@ -1,6 +1,7 @@
 """An environment whose tasks are attacks on the run that plays it: `Hostile`. The task's `fault` says which.
 
-`ATTACKS` maps each to what it gives from `start` or does in `step`. See test_environments.py.
+Each attack is a function, which gives what `start` gives or does what `step` does, with the reason of the drop that it
+must be and what the drop's detail says. See test_environments.py.
 """
 
 import asyncio
@@ -202,82 +203,118 @@ def break_interpreter():
     return done()
 
 
+ERROR, DIED = "environment_error", "environment_died"
+HUNG = "episode_timeout_s = 1 s, and its process was ended"
 # What `start` gives.
 STARTS = {
-    "a text of 50 MB": lambda: [{"role": "user", "content": "x" * 50_000_000}],
-    "a text of 5 MB": lambda: [{"role": "user", "content": "x " * 2_500_000}],
-    "no message": list,
-    "endless messages": endless,
-    "a cyclic extra": lambda: opens(more=cyclic()),
-    "a nested extra": lambda: opens(more=nested(100)),
-    "a bomb of lists": lambda: opens(more=bomb()),
-    "an unknown role": lambda: [{"role": "refused", "content": "q"}],
+    "a text of 50 MB": (lambda: [{"role": "user", "content": "x" * 50_000_000}], ERROR, "larger than 8388608 bytes"),
+    "a text of 5 MB": (
+        lambda: [{"role": "user", "content": "x " * 2_500_000}],
+        "prompt_too_long",
+        "5000000 characters",
+    ),
+    "no message": (list, ERROR, "no messages"),
+    "endless messages": (endless, f"{ERROR}|timeout", "larger than|longer than"),
+    "a cyclic extra": (lambda: opens(more=cyclic()), ERROR, "contains itself"),
+    "a nested extra": (lambda: opens(more=nested(100)), ERROR, "nested 32 deep"),
+    "a bomb of lists": (lambda: opens(more=bomb()), ERROR, "nested|larger"),
 }
-# What `step` does.
-STEPS = {
-    "gives 50 MB": lambda: says("x" * 50_000_000),
-    "gives 5 MB": lambda: says("x " * 2_500_000),
-    "rewards 1e308": lambda: done(1e308),
-    "rewards -1e39": lambda: done(-1e39),
-    "rewards numpy's 1e39": lambda: done(np.float64(1e39)),
-    "rewards a huge integer": lambda: done(10**400),
-    "says nan": lambda: says("x", more=float("nan")),
-    "says a set": lambda: says("x", more={1}),
-    "says bytes": lambda: says("x", more=b"1"),
-    "says a huge integer": lambda: says("x", more=10**5000),
-    "says with numbers as keys": lambda: says("x", more={1: 2}),
-    "raises its own BaseException": lambda: raises(OwnError()),
-    "raises GeneratorExit": lambda: raises(GeneratorExit()),
-    "raises CancelledError": lambda: raises(asyncio.CancelledError()),
-    "raises StopIteration": lambda: raises(StopIteration()),
-    "raises a group": lambda: raises(BaseExceptionGroup("many", [OwnError(), GeneratorExit()])),
-    "rewards what raises": lambda: done(Rude()),
-    "gives what has no repr": Rude,
-    "says what has no repr": lambda: Turn(done=False, messages=[Rude()]),
-    "raises without a text": lambda: raises(Mute()),
-    "raises 50 MB": lambda: raises(ValueError("x" * 50_000_000)),
-    "raises escapes": lambda: raises(ValueError("a\x1b[2J\x9b\r\u202eb")),
-    "stops the loop": lambda: asyncio.get_running_loop().stop(),
-    "closes the loop": lambda: asyncio.get_running_loop().close(),
-    "cancels all tasks": cancel_all,
-    "recurses": deep,
-    "exits": lambda: sys.exit(0),
-    "raises KeyboardInterrupt": lambda: raises(KeyboardInterrupt()),
-    "has a reason of its own": lambda: raises(RolloutError("tool-timeout", "nobody answered")),
-    "has no word as its reason": lambda: raises(RolloutError("a b/c", "nobody answered")),
-    # What is done to the process itself.
-    "exits at once": lambda: os._exit(0),
-    "exits at once with 3": lambda: os._exit(3),
-    "is killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "crashes": lambda: ctypes.string_at(0),
-    "aborts": os.abort,
-    "counts in C": lambda: sum(range(10**12)),
-    "sleeps in C": lambda: ctypes.CDLL(None).sleep(1000),
-    "blocks signals": lambda: loop_without_signals(0),
-    "sleeps through signals": lambda: loop_without_signals(100),
-    "ignores the alarm": deaf,
-    "forks": fork,
-    "forks in C": fork_in_c,
-    "leaves processes": leave_processes,
-    "leaves a thread": leave_thread,
-    "floods the output": flood,
-    "runs out of memory": hog,
-    "closes the standard files": lambda: close_files(0, 3),
-    "closes all files": lambda: close_files(3, 64),
-    "exits later": exit_later,
-    "leaves a session and exits": leave_session,
-    "answers before it is done": answer_before,
-    "has a small stack": small_stack,
-    "breaks the interpreter": break_interpreter,
-    "sends garbage": lambda: send_garbage(b"\xff" * 100),
-    "sends a forged answer": lambda: send_garbage(frame(b'{"call":99999,"answer":1}')),
-    "sends a deep message": lambda: send_garbage(frame(b"[" * 100_000)),
-    # What is no attack.
-    "says a number of numpy's": lambda: says("x", more=np.float32(1)),
-    "says a text of its own": lambda: says(Text("x"), more=Text("y")),
-    "is good": done,
+# What `step` does, and is held in any process.
+ANYWHERE = {
+    "gives 50 MB": (lambda: says("x" * 50_000_000), ERROR, "larger than"),
+    "gives 5 MB": (lambda: says("x" * 5_000_000), "", ""),
+    "rewards 1e308": (lambda: done(1e308), "nonfinite_reward", r"1e\+308, which is beyond float32"),
+    "rewards numpy's 1e39": (lambda: done(np.float64(1e39)), "nonfinite_reward", r"1e\+39"),
+    "rewards numpy's -1e39": (lambda: done(np.float64(-1e39)), "nonfinite_reward", r"-1e\+39"),
+    "rewards a huge integer": (lambda: done(10**400), ERROR, "OverflowError"),
+    "says nan": (lambda: says("x", more=float("nan")), ERROR, "nan, which is no JSON"),
+    "says a set": (lambda: says("x", more={1}), ERROR, "a set, which is no JSON"),
+    "says bytes": (lambda: says("x", more=b"1"), ERROR, "a bytes, which is no JSON"),
+    "says a huge integer": (lambda: says("x", more=10**5000), ERROR, "64 bits"),
+    "says with numbers as keys": (lambda: says("x", more={1: 2}), ERROR, "the key 1, which is no text"),
+    "raises its own BaseException": (lambda: raises(OwnError()), ERROR, r"OwnError: .*hostile\.py"),
+    "raises GeneratorExit": (lambda: raises(GeneratorExit()), ERROR, r"GeneratorExit.*hostile\.py"),
+    "raises CancelledError": (lambda: raises(asyncio.CancelledError()), ERROR, "cancelled"),
+    "raises StopIteration": (lambda: raises(StopIteration()), ERROR, "StopIteration"),
+    "raises a group": (
+        lambda: raises(BaseExceptionGroup("many", [OwnError(), GeneratorExit()])),
+        ERROR,
+        "BaseExceptionGroup",
+    ),
+    "rewards what raises": (lambda: done(Rude()), ERROR, "OwnError: float"),
+    "gives what has no repr": (Rude, ERROR, "must return a Turn, not Rude"),
+    "says what has no repr": (lambda: Turn(done=False, messages=[Rude()]), ERROR, "GeneratorExit"),
+    "raises without a text": (lambda: raises(Mute()), ERROR, "Mute: .its text cannot be made: OwnError"),
+    "raises 50 MB": (
+        lambda: raises(ValueError("x" * 50_000_000)),
+        ERROR,
+        r"^ValueError: x{900}.*more characters\) \(hostile\.py",
+    ),
+    "raises escapes": (
+        lambda: raises(ValueError("a\x1b[2J\x9b\r\u202eb")),
+        ERROR,
+        r"a\\x1b\[2J\\x9b\\r\\u202eb \(hostile\.py",
+    ),
+    "stops the loop": (lambda: asyncio.get_running_loop().stop(), ERROR, "cannot stop the event loop"),
+    "closes the loop": (lambda: asyncio.get_running_loop().close(), ERROR, "close a running event loop"),
+    "cancels all tasks": (cancel_all, ERROR, "cannot cancel tasks"),
+    "recurses": (deep, ERROR, "RecursionError"),
+    "exits": (lambda: sys.exit(0), ERROR, "SystemExit: 0"),
+    "has a reason of its own": (
+        lambda: raises(RolloutError("tool-timeout", "nobody answered")),
+        "tool-timeout",
+        "nobody answered",
+    ),
+    "says a number of numpy's": (lambda: says("x", more=np.float32(1)), "", ""),
+    "says a text of its own": (lambda: says(Text("x"), more=Text("y")), "", ""),
+    "is good": (done, "", ""),
 }
-BROKEN = "breaks the interpreter"
+# What `step` does, and only a worker process survives. Each of the first ones has a second of its own.
+FAST_IN_WORKER = {
+    "raises KeyboardInterrupt": (lambda: raises(KeyboardInterrupt()), ERROR, "KeyboardInterrupt"),
+    "has no word as its reason": (
+        lambda: raises(RolloutError("a b/c", "nobody answered")),
+        ERROR,
+        "^a b/c: nobody answered",
+    ),
+    "answers before it is done": (answer_before, DIED, "it sent what is no answer"),
+    "exits at once": (lambda: os._exit(0), DIED, "ended its process with exit status 0"),
+    "sleeps through signals": (lambda: loop_without_signals(100), "timeout", HUNG),
+    "crashes": (lambda: ctypes.string_at(0), DIED, "ended by SIGSEGV"),
+    "forks": (fork, "", ""),
+    "leaves a thread": (leave_thread, "", ""),
+    "exits later": (exit_later, "", ""),
+}
+SLOW_IN_WORKER = {
+    "counts in C": (lambda: sum(range(10**12)), "timeout", HUNG),
+    "exits at once with 3": (lambda: os._exit(3), DIED, "exit status 3"),
+    "aborts": (os.abort, DIED, "SIGABRT"),
+    "sleeps in C": (lambda: ctypes.CDLL(None).sleep(1000), "timeout", "longer than"),
+    "blocks signals": (lambda: loop_without_signals(0), "timeout", "and its process was ended"),
+    "ignores the alarm": (deaf, "timeout", "and its process was ended"),
+    "forks in C": (fork_in_c, "", ""),
+    "is killed": (
+        lambda: os.kill(os.getpid(), signal.SIGKILL),
+        DIED,
+        "SIGKILL, which the kernel does when memory runs out",
+    ),
+    "leaves processes": (leave_processes, "", ""),
+    "floods the output": (flood, "", ""),
+    "runs out of memory": (hog, ERROR, "MemoryError"),
+    "closes the standard files": (lambda: close_files(0, 3), "", ""),
+    "has a small stack": (small_stack, f"{DIED}|{ERROR}|", ""),
+    "closes all files": (lambda: close_files(3, 64), DIED, "exit status 70|closed its connection"),
+    "breaks the interpreter": (break_interpreter, f"{DIED}|{ERROR}|", ""),
+    "sends garbage": (lambda: send_garbage(b"\xff" * 100), DIED, "it announced a message of 4294967295 bytes"),
+    "sends a forged answer": (
+        lambda: send_garbage(frame(b'{"call":99999,"answer":1}')),
+        DIED,
+        "it sent what is no answer",
+    ),
+    "sends a deep message": (lambda: send_garbage(frame(b"[" * 100_000)), DIED, "it sent what is no JSON"),
+}
+LEAVES_A_SESSION = {"leaves a session and exits": (leave_session, DIED, "exit status 0$")}
+STEPS = {**ANYWHERE, **FAST_IN_WORKER, **SLOW_IN_WORKER, **LEAVES_A_SESSION}
 
 
 class Hostile:
@@ -294,8 +331,8 @@ class Attack:
         self.turns = 0
 
     async def start(self):
-        return STARTS[self.fault]() if self.fault in STARTS else OPENING
+        return STARTS[self.fault][0]() if self.fault in STARTS else OPENING
 
     async def step(self, reply):
         self.turns += 1
-        return STEPS.get(self.fault, done)() if self.turns == 1 else done()
+        return STEPS[self.fault][0]() if self.turns == 1 and self.fault in STEPS else done()

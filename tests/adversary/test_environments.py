@@ -31,7 +31,16 @@ from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.taskset import RemoteEpisode, load_in_worker
 from slimrl.rollout.worker.wire import WireError, receive_message
 from slimrl.types import Rollout, SamplingParams, Task, Turn
-from tests.adversary.hostile import Hostile, frame
+from tests.adversary.hostile import (
+    ANYWHERE,
+    FAST_IN_WORKER,
+    LEAVES_A_SESSION,
+    SLOW_IN_WORKER,
+    STARTS,
+    STEPS,
+    Hostile,
+    frame,
+)
 from tests.rollout.scripted import TOKENIZER, ScriptedClient, make_context
 
 pytestmark = pytest.mark.slow
@@ -39,80 +48,6 @@ pytestmark = pytest.mark.slow
 FILE = Path(__file__).with_name("hostile.py")
 TIMEOUT_S = 1.0
 GOOD = "is good"
-
-# The attacks that are held in any process: the reason of the drop, and what its detail says.
-ANYWHERE = {
-    "a text of 50 MB": ("environment_error", "larger than 8388608 bytes"),
-    "a text of 5 MB": ("prompt_too_long", "5000000 characters"),
-    "no message": ("environment_error", "no messages"),
-    "endless messages": ("environment_error|timeout", "larger than|longer than"),
-    "a cyclic extra": ("environment_error", "contains itself"),
-    "a nested extra": ("environment_error", "nested 32 deep"),
-    "a bomb of lists": ("environment_error", "nested|larger"),
-    "gives 50 MB": ("environment_error", "larger than"),
-    "gives 5 MB": ("", ""),
-    "rewards 1e308": ("nonfinite_reward", r"1e\+308, which is beyond float32"),
-    "rewards -1e39": ("nonfinite_reward", r"-1e\+39"),
-    "rewards numpy's 1e39": ("nonfinite_reward", r"1e\+39"),
-    "rewards a huge integer": ("environment_error", "OverflowError"),
-    "says nan": ("environment_error", "nan, which is no JSON"),
-    "says a set": ("environment_error", "a set, which is no JSON"),
-    "says bytes": ("environment_error", "a bytes, which is no JSON"),
-    "says a huge integer": ("environment_error", "64 bits"),
-    "says with numbers as keys": ("environment_error", "the key 1, which is no text"),
-    "raises its own BaseException": ("environment_error", r"OwnError: .*hostile\.py"),
-    "raises GeneratorExit": ("environment_error", r"GeneratorExit.*hostile\.py"),
-    "raises CancelledError": ("environment_error", "cancelled"),
-    "raises StopIteration": ("environment_error", "StopIteration"),
-    "raises a group": ("environment_error", "BaseExceptionGroup"),
-    "rewards what raises": ("environment_error", "OwnError: float"),
-    "gives what has no repr": ("environment_error", "must return a Turn, not Rude"),
-    "says what has no repr": ("environment_error", "GeneratorExit"),
-    "raises without a text": ("environment_error", "Mute: .its text cannot be made: OwnError"),
-    "raises 50 MB": ("environment_error", r"^ValueError: x{900}.*more characters\) \(hostile\.py"),
-    "raises escapes": ("environment_error", r"a\\x1b\[2J\\x9b\\r\\u202eb \(hostile\.py"),
-    "stops the loop": ("environment_error", "cannot stop the event loop"),
-    "closes the loop": ("environment_error", "close a running event loop"),
-    "cancels all tasks": ("environment_error", "cannot cancel tasks"),
-    "recurses": ("environment_error", "RecursionError"),
-    "exits": ("environment_error", "SystemExit: 0"),
-    "has a reason of its own": ("tool-timeout", "nobody answered"),
-    "says a number of numpy's": ("", ""),
-    "says a text of its own": ("", ""),
-    GOOD: ("", ""),
-}
-# Those that only a worker process survives. Each of the first ones has a second of its own.
-FAST_IN_WORKER = {
-    "raises KeyboardInterrupt": ("environment_error", "KeyboardInterrupt"),
-    "has no word as its reason": ("environment_error", "^a b/c: nobody answered"),
-    "answers before it is done": ("environment_died", "it sent what is no answer"),
-    "exits at once": ("environment_died", "ended its process with exit status 0"),
-    "sleeps through signals": ("timeout", "episode_timeout_s = 1 s, and its process was ended"),
-    "crashes": ("environment_died", "ended by SIGSEGV"),
-    "forks": ("", ""),
-    "leaves a thread": ("", ""),
-    "exits later": ("", ""),
-}
-SLOW_IN_WORKER = {
-    "counts in C": ("timeout", "episode_timeout_s = 1 s, and its process was ended"),
-    "exits at once with 3": ("environment_died", "exit status 3"),
-    "is killed": ("environment_died", "SIGKILL, which the kernel does when memory runs out"),
-    "aborts": ("environment_died", "SIGABRT"),
-    "sleeps in C": ("timeout", "longer than"),
-    "blocks signals": ("timeout", "and its process was ended"),
-    "ignores the alarm": ("timeout", "and its process was ended"),
-    "forks in C": ("", ""),
-    "leaves processes": ("", ""),
-    "floods the output": ("", ""),
-    "runs out of memory": ("environment_error", "MemoryError"),
-    "closes the standard files": ("", ""),
-    "closes all files": ("environment_died", "exit status 70|closed its connection"),
-    "has a small stack": ("environment_died|environment_error|", ""),
-    "breaks the interpreter": ("environment_died|environment_error|", ""),
-    "sends garbage": ("environment_died", "it announced a message of 4294967295 bytes"),
-    "sends a forged answer": ("environment_died", "it sent what is no answer"),
-    "sends a deep message": ("environment_died", "it sent what is no JSON"),
-}
 
 
 def play(taskset: Any, *faults: str) -> list[Rollout]:
@@ -143,17 +78,11 @@ def worker() -> Any:
     return load(FILE, "Hostile")
 
 
-@pytest.mark.parametrize("fault", ANYWHERE)
-def test_an_attack_in_the_runs_own_process_is_a_drop_and_spoils_no_other_episode(fault: str) -> None:
-    before, rollout, after = play(Hostile(), GOOD, fault, GOOD)
-    check(rollout, *ANYWHERE[fault])
-    assert (before.reward, after.reward) == (1.0, 1.0)
-
-
-@pytest.mark.parametrize("fault", ANYWHERE)
-def test_an_attack_in_a_worker_is_the_same_drop_and_spoils_no_other_episode(worker: Any, fault: str) -> None:
-    before, rollout, after = play(worker, GOOD, fault, GOOD)
-    check(rollout, *ANYWHERE[fault])
+@pytest.mark.parametrize("fault", {**STARTS, **ANYWHERE})
+@pytest.mark.parametrize("where", ["in the run's own process", "in a worker"])
+def test_an_attack_is_a_drop_and_spoils_no_other_episode(worker: Any, fault: str, where: str) -> None:
+    before, rollout, after = play(worker if where == "in a worker" else Hostile(), GOOD, fault, GOOD)
+    check(rollout, *{**STARTS, **ANYWHERE}[fault][1:])
     assert (before.reward, after.reward) == (1.0, 1.0)
 
 
@@ -161,9 +90,8 @@ def test_an_attack_in_a_worker_is_the_same_drop_and_spoils_no_other_episode(work
     "fault", [*FAST_IN_WORKER, *(pytest.param(fault, marks=pytest.mark.nightly) for fault in SLOW_IN_WORKER)]
 )
 def test_an_attack_on_the_process_costs_its_own_episode_alone(worker: Any, fault: str) -> None:
-    reason, detail = {**FAST_IN_WORKER, **SLOW_IN_WORKER}[fault]
     before, rollout, after = play(worker, GOOD, fault, GOOD)
-    check(rollout, reason, detail)
+    check(rollout, *STEPS[fault][1:])
     assert (before.reward, after.reward) == (1.0, 1.0)
     (last,) = play(worker, GOOD)
     assert last.reward == 1.0 or fault in ("has a small stack", "breaks the interpreter")
@@ -196,8 +124,8 @@ def test_what_has_left_the_session_of_a_process_that_exits_ends_too(monkeypatch:
     monkeypatch.setenv("MARK_OF_A_TEST", "leaves")
     taskset = load(FILE, "Hostile")
     assert find_marked("MARK_OF_A_TEST", "leaves")
-    (rollout,) = play(taskset, "leaves a session and exits")
-    assert (rollout.failure, rollout.failure_detail[-13:]) == ("environment_died", "exit status 0")
+    (fault,) = LEAVES_A_SESSION
+    check(play(taskset, fault)[0], *LEAVES_A_SESSION[fault][1:])
     assert find_marked("MARK_OF_A_TEST", "leaves") == {}
 
 

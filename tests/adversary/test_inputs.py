@@ -8,7 +8,7 @@ import signal
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -303,23 +303,15 @@ def with_code(directory: Path, file: str, **changes: Any) -> Path:
     [
         ("config.json", {"model_type": "evil", "auto_map": {"AutoConfig": "own.C", "AutoModelForCausalLM": "own.C"}}),
         ("config.json", {"model_type": "evil", "auto_map": {"AutoConfig": "someone/else--own.C"}}),
+        ("config.json", {"auto_map": {"AutoModelForCausalLM": "own.C"}}),  # a known architecture is transformers' own
         ("tokenizer_config.json", {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["own.C", None]}}),
     ],
 )
 def test_a_model_s_own_code_is_neither_run_nor_asked_for(file, changes, tmp_path, tiny_dir, monkeypatch):
     directory = with_code(shutil.copytree(tiny_dir, tmp_path / "model"), file, **changes)
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked"))
-    with pytest.raises(UserError):
+    with nullcontext() if "model_type" not in changes and file == "config.json" else pytest.raises(UserError):
         load_policy(ModelConfig(name=str(directory), device="cpu", dtype="float32"))
-    assert not (directory / "ran").exists()
-
-
-@pytest.mark.slow
-def test_a_known_architecture_is_transformers_own(tmp_path, tiny_dir):
-    directory = with_code(
-        shutil.copytree(tiny_dir, tmp_path / "model"), "config.json", auto_map={"AutoModelForCausalLM": "own.C"}
-    )
-    load_policy(ModelConfig(name=str(directory), device="cpu", dtype="float32"))
     assert not (directory / "ran").exists()
 
 
@@ -330,9 +322,6 @@ def test_names_that_no_file_can_have_are_refused_in_a_line(capsys):
     for name in NAMES:
         for argv in (["rl", *REVERSE, "--model.name", name], ["rl", "@", f"{name}.toml"]):
             refusal([*argv, "--dry-run"], capsys)
-
-
-def test_an_environment_of_a_name_that_no_file_can_have_is_refused_in_a_line(capsys):
     said = refusal(["rl", "--orchestrator.env.0.id", f"{'x' * 300}.py:Own", "--dry-run"], capsys)
     assert "does not exist" in said and "ended its process" not in said
 

@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import random
 import tracemalloc
-from collections.abc import Sequence
 from pathlib import Path
 from unicodedata import normalize
 
@@ -32,6 +31,7 @@ COMMON_WORDS = st.sampled_from([word.capitalize() for word in sorted(COMMON)])
 @pytest.mark.parametrize(
     ("answer", "reference", "question"),
     [
+        # A part that many names share.
         ("University of", "University of Vienna", "Where did Boltzmann teach?"),
         ("new city", "New York City", "Which city has the museum of new art?"),
         ("Battle of", "Battle of Hastings", "What did William win?"),
@@ -48,16 +48,7 @@ COMMON_WORDS = st.sampled_from([word.capitalize() for word in sorted(COMMON)])
         ("Brothers Pictures", "Warner Brothers Pictures", "Which studio made it?"),
         ("Martin Luther", "Martin Luther King", "Who led the march?"),
         ("Treaty of the", "Treaty of Versailles", "Which treaty ended the war?"),
-    ],
-)
-def test_a_part_that_many_names_share_is_no_answer(answer: str, reference: str, question: str):
-    assert not matches(answer, [reference], question)
-    assert matches(reference, [reference], question)
-
-
-@pytest.mark.parametrize(
-    ("answer", "reference", "question"),
-    [
+        # A second candidate, though the question has it.
         ("Rome, Bari, Turin", "Rome", "Which of Rome, Bari and Turin was the seat?"),
         ("all of Rome Bari Turin", "Rome", "Which of Rome, Bari and Turin was the seat?"),
         ("Rome/Bari", "Rome", "Is it Rome/Bari?"),
@@ -78,15 +69,7 @@ def test_a_part_that_many_names_share_is_no_answer(answer: str, reference: str, 
         ("Ada Bob", "Ada", "Ada is 20. Bob is 30. Who is older?"),
         ("ada bob", "Bob", "ada is 20. bob is 30. who is older?"),
         ("C++ C#", "C++", "Which is older, C++ or C#?"),
-    ],
-)
-def test_a_second_candidate_is_no_answer_though_the_question_has_it(answer: str, reference: str, question: str):
-    assert not matches(answer, [reference], question)
-
-
-@pytest.mark.parametrize(
-    ("answer", "reference", "question"),
-    [
+        # Another candidate, though the reference has more words.
         ("Bari, Italy", "Rome, Italy", "Was Ada born in Rome or Bari?"),
         ("Italy", "Rome, Italy", "Which of Rome, Bari and Turin was the seat?"),
         ("Edison Henry", "Henry Ford", "Who was it, Ford or Edison?"),
@@ -97,7 +80,7 @@ def test_a_second_candidate_is_no_answer_though_the_question_has_it(answer: str,
         ("blue shirt", "red shirt", "Is it red & blue?"),
     ],
 )
-def test_another_candidate_is_no_answer_though_the_reference_has_more_words(answer: str, reference: str, question: str):
+def test_a_part_or_another_candidate_is_no_answer(answer: str, reference: str, question: str):
     assert not matches(answer, [reference], question)
     assert matches(reference, [reference], question)
 
@@ -243,13 +226,9 @@ def test_a_comparison_keeps_its_meaning_for_a_judge(text: str, plain: str):
 
 
 @pytest.mark.parametrize("sign", ["❌", "≠", "¬", "!", "~~", "✅", "-", "~", "#", "÷", "[ ] ", "¡", "...", "\\", "1. "])
-def test_a_verdict_with_a_sign_before_it_is_none(sign: str):
-    assert verdict_of(f"{sign}yes") is None and verdict_of(f"{sign}no") is None
-
-
-@pytest.mark.parametrize("sign", ["?", " ❌", "~~", "\u0338", "\u20e0", "…", " :)"])
-def test_a_verdict_with_a_doubt_behind_it_is_none(sign: str):
-    assert verdict_of(f"yes{sign}") is None
+@pytest.mark.parametrize("doubt", ["?", " ❌", "~~", "\u0338", "\u20e0", "…", " :)"])
+def test_a_verdict_with_a_sign_before_it_or_a_doubt_behind_it_is_none(sign: str, doubt: str):
+    assert [verdict_of(text) for text in (f"{sign}yes", f"{sign}no", f"yes{doubt}")] == [None, None, None]
 
 
 BOMB = gzip.compress(gzip.compress(b" " * 5_000_000))
@@ -268,31 +247,25 @@ def test_a_compressed_reply_is_never_unpacked(encoding: str, tmp_path: Path):
     assert peak < 2_000_000 and asked[0].headers["Accept-Encoding"] == "identity"
 
 
-def flipped(data: bytes, places: Sequence[int], rng: random.Random) -> bytes:
-    changed = bytearray(data)
-    for place in places:
-        changed[place] ^= rng.randrange(1, 256)
-    return bytes(changed)
-
-
-@pytest.mark.parametrize("trials", [30, pytest.param(300, marks=pytest.mark.nightly)])
-def test_a_damaged_cache_is_never_wrong(trials: int, tmp_path: Path):
+def test_a_damaged_cache_is_never_wrong(tmp_path: Path):
     truth = {f"{number:032}": number % 3 == 0 for number in range(40)}
     path, rng = tmp_path / "verdicts.txt", random.Random(0)
     cache = VerdictCache(path)
     for key, verdict in truth.items():
         cache.put(key, verdict)
     data, num_lost = path.read_bytes(), 0
-    for trial in range(trials):
-        places = [rng.randrange(len(data)) for _ in range(1 if trial % 2 else 64)]
-        path.write_bytes(flipped(data, places, rng))
+    for trial in range(30):
+        changed = bytearray(data)
+        for _ in range(1 if trial % 2 else 64):
+            changed[rng.randrange(len(data))] ^= rng.randrange(1, 256)
+        path.write_bytes(changed)
         cache = VerdictCache(path)
         found = [cache.get(key) for key in truth]
         assert all(one in (verdict, None) for one, verdict in zip(found, truth.values(), strict=True))
         num_lost += found.count(None)
         cache.put("new", True)
         assert cache.get("new") and VerdictCache(path).get("new")
-    assert num_lost > trials
+    assert num_lost > 30
 
 
 def test_a_cache_has_what_other_processes_have_added_and_what_a_kill_has_left(tmp_path: Path):

@@ -113,7 +113,7 @@ BUDGETS = {
     "slimrl": 29_700,
     "slimrl_cluster": 3_950,
     "slimrl_envs": 6_600,
-    "slimrl_sandbox": 1_820,
+    "slimrl_sandbox": 1_660,
     "slimrl_search": 3_700,
     "slimrl_serve": 3_900,
     "slimrl_tools": 8_350,

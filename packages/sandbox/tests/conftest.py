@@ -1,4 +1,4 @@
-"""Executions under the real isolation: a sandbox for each, thrown away behind it."""
+"""Executions under the real isolation, each in a sandbox of its own."""
 
 import asyncio
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.errors import UserError
+from slimrl.io.process_tree import find_process_tree, start_time
 from slimrl_sandbox.base import Execution, Limits, Tools
 from slimrl_sandbox.local import BubblewrapSandbox
 
@@ -76,20 +77,7 @@ def processes_in(root: int) -> list[int]:
 
 def processes() -> set[int]:
     """The processes that this one started, in all generations."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                status = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if status[0] != "Z":
-                parents[int(entry.name)] = int(status[1])
-    found, new = set[int](), {os.getpid()}
-    while new:
-        new = {pid for pid, parent in parents.items() if parent in new}
-        found |= new
-    return found
+    return set(find_process_tree({os.getpid(): start_time(os.getpid())}))
 
 
 @pytest.fixture

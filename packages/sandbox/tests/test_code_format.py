@@ -2,19 +2,26 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from packages.sandbox.tests.conftest import TOOLS
-from packages.sandbox.tests.test_server import TOKEN, Serving, serving
+from packages.sandbox.tests.test_server import TOKEN, serving
 from slimrl.errors import UserError
+from slimrl.rollout.episode import EpisodeSpec, run_episode
 from slimrl.tools.formats import Reaction
+from slimrl.types import Rollout, SamplingParams
 from slimrl_sandbox.base import Execution
 from slimrl_sandbox.code_format import PROGRAMS, output_text, program_of, settings_of
-from tests.rollout.scripted import CHAT
+from tests.environments.dataset.test_tools import agent, expert_calls
+from tests.environments.dataset.test_tools import said as answer
+from tests.rollout.scripted import CHAT, TOKENIZER, ScriptedClient, make_context
 
 pytestmark = pytest.mark.usefixtures("isolated")
+END = TOKENIZER.eos_token_id
 
 
 def react(*programs: str, **settings: object) -> list[Reaction]:
@@ -116,32 +123,52 @@ def test_nothing_runs_where_nothing_isolates(monkeypatch: pytest.MonkeyPatch):
     assert said(react("print(1)", isolation="none")[0]) == "1"
 
 
-def test_no_process_and_no_file_outlives_an_episode(nothing_left: None):
-    async def scenario() -> None:
-        calls = PROGRAMS.make(TOOLS, 1000, {})()
-        for program in ("open('a', 'w')", "import os; os.fork()"):
-            await calls.react(f"<code>{program}</code>")
-        assert calls._sandbox._files
-        await calls.close()
-        assert not calls._sandbox._files
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "limits", "failure"),
+    [
+        ("open('a', 'w'); import os; os.fork()", {"max_turns": 2}, ""),
+        ("import time; time.sleep(60)", {"timeout_s": 0.7}, "timeout"),
+        ("import time; time.sleep(60)", {}, "cancelled"),
+    ],
+)
+def test_no_process_outlives_an_episode(
+    program: str, limits: dict[str, Any], failure: str, tmp_path: Path, nothing_left: None
+):
+    async def play() -> Rollout:
+        playing = asyncio.ensure_future(run_episode(spec, make_context(client, seq_len=10_000, **limits)))
+        if failure == "cancelled":
+            asyncio.get_running_loop().call_later(0.7, playing.cancel)
+        return await playing
 
-    asyncio.run(scenario())
+    taskset = agent(tmp_path, "add", format="code")
+    spec = EpisodeSpec(taskset, taskset.tasks("train")[0], SamplingParams(max_tokens=1000))
+    client = ScriptedClient([[*TOKENIZER.encode(f"<code>{program}</code>", add_special_tokens=False), END]])
+    with pytest.raises(asyncio.CancelledError) if failure == "cancelled" else nullcontext():
+        assert asyncio.run(play()).failure == failure
 
 
-@pytest.fixture(scope="module")
-def remote() -> Iterator[Serving]:
-    with serving(TOKEN) as running:
-        yield running
+def test_programs_call_typed_tools_and_an_expert_makes_the_calls_of_a_column(tmp_path: Path):
+    bare = {"format": "code", "sandbox": {"isolation": "none"}}
+    taskset = agent(tmp_path, "add", "join", "breaks", **bare)
+    for program, text in (
+        ("print(add(2, b=3), join(['x', 'y'], way='up'))", "5 x-y"),
+        ("add('2')", "must be an integer"),
+        ("breaks('x')", "KeyError"),
+    ):
+        assert text in answer(taskset, f"<code>\n{program}\n</code>")[1]
+    expert_calls(tmp_path, "code", sandbox=bare["sandbox"])
 
 
-def test_programs_run_on_a_server_just_as_well(remote: Serving, monkeypatch: pytest.MonkeyPatch):
+def test_programs_run_on_a_server_just_as_well(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SANDBOX_TOKEN", TOKEN)
-    first, second = react("open('a', 'w').write(shout('x'))", "print(open('a').read())", url=remote.address)
-    assert [(call.tool, call.arguments) for call in first.calls] == [("shout", ("x",))]
-    assert said(second) == "X"
-    monkeypatch.setenv("SANDBOX_TOKEN", "another")
-    with pytest.raises(UserError, match="SANDBOX_TOKEN"):
-        react("print(1)", url=remote.address)
+    with serving(TOKEN) as address:
+        first, second = react("open('a', 'w').write(shout('x'))", "print(open('a').read())", url=address)
+        assert [(call.tool, call.arguments) for call in first.calls] == [("shout", ("x",))]
+        assert said(second) == "X"
+        monkeypatch.setenv("SANDBOX_TOKEN", "another")
+        with pytest.raises(UserError, match="SANDBOX_TOKEN"):
+            react("print(1)", url=address)
 
 
 @pytest.mark.parametrize(

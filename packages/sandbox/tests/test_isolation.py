@@ -8,20 +8,24 @@ import pytest
 
 from packages.sandbox.tests.conftest import run_all
 from slimrl.errors import UserError
-from slimrl_sandbox import isolation, seccomp
+from slimrl.monitor.findings import Level
+from slimrl_sandbox import isolation_probe, seccomp
+from slimrl_sandbox.base import Execution
 
 
 def test_without_bubblewrap_nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"`bwrap`\) is not installed.*apt-get install bubblewrap"):
         run_all(["print(1)"])
+    (finding,) = isolation_probe.probe()
+    assert finding.level is Level.NOTE and "bubblewrap" in finding.remedy
 
 
 @pytest.mark.parametrize(
     ("said", "remedy"),
     [
         ("bwrap: Unknown option --size", "version 0.8"),
-        ("bwrap: Creating new namespace failed: Operation not permitted", "Allow them|seccomp profile"),
+        ("bwrap: Creating new namespace failed: Operation not permitted", "user.max_user_namespaces=.*seccomp profile"),
         ("", "without a word"),
     ],
 )
@@ -38,16 +42,22 @@ def test_a_bubblewrap_that_fails_is_told_with_what_to_do(
     assert "--unsafe-without-isolation" in str(caught.value)
 
 
-def test_forbidden_user_namespaces_are_told_with_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"user.max_user_namespaces": "0"}
-    monkeypatch.setattr(isolation, "_setting", lambda name: settings.get(name, ""))
-    error = isolation.why_not("bwrap: No permissions to create new namespace")
-    assert "sudo sysctl -w user.max_user_namespaces=10000" in str(error)
-
-
 def test_a_machine_whose_calls_are_unknown_is_refused() -> None:
     with pytest.raises(UserError, match="riscv64"):
         seccomp.program("riscv64")
+
+
+@pytest.mark.parametrize(("printed", "level"), [("42\n", Level.OK), ("", Level.PROBLEM)])
+def test_the_probe_tells_by_what_a_program_prints(
+    printed: str, level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ran(_program: str) -> Execution:
+        return Execution(printed, "Killed", "", 0.01, False)
+
+    (tmp_path / "bwrap").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(isolation_probe, "_run", ran)
+    assert isolation_probe.probe()[0].level is level
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

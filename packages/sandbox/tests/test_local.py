@@ -13,7 +13,6 @@ import pytest
 
 from packages.sandbox.tests.conftest import TOOLS, Run, run_all
 from slimrl.errors import UserError
-from slimrl_sandbox import calls
 from slimrl_sandbox.base import Execution, Limits
 from slimrl_sandbox.local import BubblewrapSandbox
 
@@ -56,6 +55,8 @@ SPOILT = "class Bad:\n    def write(self, text): raise ValueError\n    def flush
         ("print('\ud800')", "?\n", ""),  # in the code
         ("import os, sys\nprint('a', flush=True)\nsys.stdout.close()\nsys.stderr = None\nos.close(1)", "a\n", ""),
         (f"import sys\n{SPOILT}sys.stdout = sys.stderr = Bad()", "", ""),
+        ("import sys\nsys.stdout.buffer.write(b'a\\xff\\xfe\\xed\\xa0\\x80\\0b')", "a" + "\ufffd" * 5 + "\0b", ""),
+        ("import sys\nprint('out')\nprint('err', file=sys.stderr)", "out\nerr\n", ""),
         ("raise SystemExit", "", ""),
         ("import sys; sys.exit(0)", "", ""),
         ("raise SystemExit(3)", "", "SystemExit: 3"),
@@ -74,7 +75,7 @@ SPOILT = "class Bad:\n    def write(self, text): raise ValueError\n    def flush
 )
 def test_what_a_program_prints_and_raises_comes_back(run: Run, code: str, stdout: str, error: str) -> None:
     execution = run(code, tools=HERE)
-    assert (execution.stdout, execution.error, execution.truncated) == (stdout, error, False)
+    assert (execution.stdout + execution.stderr, execution.error, execution.truncated) == (stdout, error, False)
     assert execution.duration_s > 0
 
 
@@ -92,17 +93,6 @@ def test_what_a_program_prints_and_raises_comes_back(run: Run, code: str, stdout
 def test_a_call_that_fails_is_told(run: Run, call: str, error: str) -> None:
     with pytest.raises(AssertionError, match=error):
         raise AssertionError(run(call, tools=HERE).error)
-
-
-def test_standard_error_comes_back_too(run: Run) -> None:
-    execution = run("import sys\nprint('out')\nprint('err', file=sys.stderr)")
-    assert (execution.stdout, execution.stderr) == ("out\n", "err\n")
-
-
-def test_bytes_that_are_no_text(run: Run) -> None:
-    execution = run("import sys\nsys.stdout.buffer.write(b'a\\xff\\xfe\\xed\\xa0\\x80\\0b')")
-    assert execution.stdout.startswith("a\ufffd") and execution.stdout.endswith("\0b")
-    execution.stdout.encode()
 
 
 def test_descriptors_of_any_number_will_do(run: Run) -> None:
@@ -141,25 +131,19 @@ def test_exceptions_of_tools_of_any_kind_are_errors_of_the_call(run: Run) -> Non
 
 
 @pytest.mark.slow
-def test_tools_that_never_return_hold_up_nobody(isolated: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "_places", threading.BoundedSemaphore(8))
+def test_tools_that_never_return_hold_up_nobody(isolated: None) -> None:
     held = threading.Event()
 
-    def hang(_: str) -> None:
-        held.wait()
-
-    async def scenario() -> tuple[list[Execution], Execution]:
-        async with BubblewrapSandbox({"hang": hang}, Limits(wall_s=0.3), num_at_once=8) as sandbox:
+    async def scenario() -> list[Execution]:
+        async with BubblewrapSandbox({"hang": lambda _: held.wait()}, Limits(wall_s=0.3), num_at_once=8) as sandbox:
             codes = ["hang('')"] * 8 + ["open('a', 'w')\nprint(1)"]
-            first = await asyncio.gather(*(sandbox.run(code, f"session {n}") for n, code in enumerate(codes)))
-            return first, await sandbox.run("hang('')")
+            return await asyncio.gather(*(sandbox.run(code, f"session {n}") for n, code in enumerate(codes)))
 
     started = time.perf_counter()
-    (*hung, ended), refused = asyncio.run(scenario())
+    *hung, ended = asyncio.run(scenario())
     assert time.perf_counter() - started < 10
     held.set()
     assert all("timeout_s" in execution.error for execution in hung) and ended.stdout == "1\n"
-    assert "calls of tools are running, and hang was not called" in refused.error
 
 
 @pytest.mark.parametrize(
@@ -179,25 +163,27 @@ def test_settings_that_cannot_act_are_refused(isolated: None, make: Callable[[],
 
 
 LEAVE = "import os\nopen('a', 'w').write('x')\nos.makedirs('d/e')\nopen('/tmp/d/e/b', 'wb').write(bytes(5000))\n"
+ODD = (
+    "for name in (b'\\xff\\xfe', b'a\\nb', b'-rf', b' ', b'...', b'~', b'$(reboot)'): open(name, 'w')\n"
+    "os.mkfifo('fifo')\nos.symlink('/etc', 'link')\nos.mkdir('closed', 0)\nos.chmod(os.open('none', os.O_CREAT), 0)\n"
+)
 LOOK = "import os\nprint(open('a').read(), len(open('d/e/b', 'rb').read()))\nos.remove('a')"
 
 
 def test_files_live_on_within_a_session_and_not_without(isolated: None) -> None:
-    _, found, gone = run_all([f"{LEAVE}os.chdir('d')", LOOK, "open('a')"], session_id="s")
+    count = "import os\nprint(len(os.listdir(b'.')), os.path.lexists('fifo') or os.path.lexists('link'))\nopen('a')"
+    _, found, gone = run_all([f"{LEAVE}{ODD}os.chdir('d')", LOOK, count], session_id="s")
     assert (found.stdout, found.error) == ("x 5000\n", "")
-    assert "FileNotFoundError" in gone.error
+    assert (
+        gone.stdout == "9 False\n" and "FileNotFoundError" in gone.error
+    )  # links, pipes and unreadable files are not kept
     assert "FileNotFoundError" in run_all(["open('a', 'w')", "open('a')"])[1].error
 
 
-@pytest.mark.parametrize("end", ["1/0", "raise SystemExit(3)"])
-def test_files_of_a_program_that_failed_live_on(isolated: None, end: str) -> None:
-    assert run_all([f"{LEAVE}{end}", LOOK], session_id="s")[1].stdout == "x 5000\n"
-
-
-@pytest.mark.parametrize("end", ["import os; os._exit(0)", "while True: pass"])
-def test_a_program_that_was_ended_changes_no_files(isolated: None, end: str) -> None:
-    found = run_all([LEAVE, f"open('a', 'w')\n{end}", LOOK], session_id="s", timeout_s=0.5)[2]
-    assert found.stdout == "x 5000\n"
+@pytest.mark.parametrize("end", ["os._exit(0)", "while True: pass"])
+def test_files_of_a_program_that_failed_live_on_and_one_that_was_ended_changes_none(isolated: None, end: str) -> None:
+    programs = [f"{LEAVE}1/0", f"import os\nopen('a', 'w')\n{end}", LOOK]
+    assert run_all(programs, session_id="s", timeout_s=0.5)[2].stdout == "x 5000\n"
 
 
 def test_files_that_are_too_large_are_not_kept(isolated: None) -> None:
@@ -229,15 +215,6 @@ def test_executions_of_a_session_take_turns(isolated: None) -> None:
     assert asyncio.run(scenario()).stdout == "10\n"
 
 
-@pytest.mark.nightly
-def test_five_hundred_at_once_all_come_back(isolated: None) -> None:
-    async def scenario() -> list[Execution]:
-        async with BubblewrapSandbox(TOOLS) as sandbox:
-            return await asyncio.gather(*(sandbox.run(f"print(shout('a{i}'))") for i in range(500)))
-
-    assert [execution.stdout for execution in asyncio.run(scenario())] == [f"A{i}\n" for i in range(500)]
-
-
 def test_cancelled_executions_leave_the_sandbox_working(isolated: None, nothing_left: None) -> None:
     async def scenario() -> Execution:
         async with BubblewrapSandbox(TOOLS, num_at_once=1) as sandbox:
@@ -263,13 +240,6 @@ def test_a_sandbox_that_is_closed_ends_what_runs(isolated: None, nothing_left: N
         await running
 
     asyncio.run(scenario())
-
-
-def test_descriptors_do_not_leak(isolated: None) -> None:
-    run_all(["print(1)"])
-    before = len(os.listdir("/proc/self/fd"))
-    run_all(["print(1)", "1/0", "import os; os._exit(1)"], session_id="s")
-    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_process_that_cannot_be_started_leaves_nothing(

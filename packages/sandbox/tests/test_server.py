@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import re
 import socket
@@ -10,139 +11,113 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
-from packages.sandbox.tests.attempts.audit import Client
+from packages.sandbox.tests.attempts.audit import Check, check_calls, check_tools
+from packages.sandbox.tests.attempts.mocks import serve_mocks
 from packages.sandbox.tests.conftest import TOOLS
 from slimrl.errors import UserError
+from slimrl.io.http import is_healthy
 from slimrl_sandbox.__main__ import main
 from slimrl_sandbox.base import Call, Execution, Limits, Sandbox
 from slimrl_sandbox.client import HttpSandbox
 from slimrl_sandbox.local import BubblewrapSandbox
-from slimrl_sandbox.server import MAX_BODY_BYTES, make_app, serve
-from slimrl_serve.http.connection import KEEP_ALIVE_S
-from slimrl_serve.http.server import HttpServer, listen
+from slimrl_sandbox.server import MAX_BODY_BYTES, HttpServer, gateways, listen, make_app, serve
+from tests.io.http_contract import CASES, KEY, Client
+from tests.io.replying import Answer
 
 TOKEN = "a-token"
-
-
-@dataclass(frozen=True)
-class Serving:
-    address: str
-    token: str
-
-    def http(self, **headers: str) -> httpx.Client:
-        return httpx.Client(base_url=self.address, headers=headers, timeout=30, verify=False)
-
-    def own(self) -> httpx.Client:
-        return self.http(**({"Authorization": f"Bearer {self.token}"} if self.token else {}))
+OWN = {"Authorization": f"Bearer {TOKEN}"}
+NOWHERE = HttpSandbox("http://127.0.0.1:9")
 
 
 @contextmanager
-def serving(token: str, sandbox: Sandbox | None = None, max_queue: int = 100) -> Iterator[Serving]:
+def serving(token: str, sandbox: Sandbox | None = None, max_queue: int = 100) -> Iterator[str]:
     sandbox = sandbox or BubblewrapSandbox(TOOLS, Limits(wall_s=5.0))
-    server = HttpServer(make_app(sandbox, TOOLS, token, max_queue=max_queue), listen("127.0.0.1", 0), grace_s=1)
+    server = HttpServer(make_app(sandbox, token, max_queue=max_queue), listen("127.0.0.1", 0), grace_s=1)
     server.start()
     try:
-        yield Serving(server.address, token)
+        yield server.address
     finally:
         server.stop()
 
 
-@pytest.fixture(scope="module", params=[TOKEN, ""], ids=["token", "no token"])
-def server(request: pytest.FixtureRequest, isolated: None) -> Iterator[Serving]:
-    with serving(request.param) as running:
-        yield running
-
-
 @pytest.fixture(scope="module")
-def locked(isolated: None) -> Iterator[Serving]:
-    with serving(TOKEN) as running:
-        yield running
+def server(isolated: None) -> Iterator[str]:
+    with serving(TOKEN) as address:
+        yield address
 
 
-def test_health_is_open_to_all(server: Serving) -> None:
-    with server.http() as http:
-        assert http.get("/health").json()["status"] == "ok"
-
-
-def test_code_runs(server: Serving) -> None:
-    with server.own() as http:
-        reply = http.post("/execute", json={"session_id": "a", "code": "print(shout('a'))\n1/0", "timeout_s": 5}).json()
+def test_code_runs(server: str) -> None:
+    body = {"session_id": "a", "code": "print(shout('a'))\n1/0", "timeout_s": 5}
+    reply = httpx.post(f"{server}/execute", json=body, headers=OWN).json()
     assert set(reply) == {"stdout", "stderr", "error", "duration_s", "truncated", "calls"}
     assert reply["calls"] == [{"tool": "shout", "argument": "a", "error": ""}]
     assert reply["stdout"] == "A\n" and "ZeroDivisionError" in reply["error"]
+    assert httpx.get(f"{server}/health").json() == {"status": "ok"}  # open to all
 
 
 @pytest.mark.slow
-def test_the_client_is_a_sandbox(server: Serving) -> None:
-    async def scenario() -> list[Execution]:
-        async with HttpSandbox(server.address, server.token) as sandbox:
-            return [
+@pytest.mark.parametrize("token", [TOKEN, ""])
+def test_the_client_is_a_sandbox_for_many_at_once(token: str, isolated: None) -> None:
+    async def scenario(address: str) -> tuple[list[Execution], list[Execution]]:
+        async with HttpSandbox(address, token) as sandbox:
+            one_by_one = [
                 await sandbox.run("open('a', 'w').write('x')\nprint(shout('a'))", "client"),
                 await sandbox.run("print(open('a').read())", "client"),
                 await sandbox.run("open('a')"),
                 await sandbox.run("while True: pass", timeout_s=0.3),
             ]
+            return one_by_one, await asyncio.gather(*(sandbox.run(f"print({i})") for i in range(20)))
 
-    first, same, other, late = asyncio.run(scenario())
+    with serving(token) as address:
+        (first, same, other, late), many = asyncio.run(scenario(address))
     assert (first.stdout, first.error, same.stdout) == ("A\n", "", "x\n")
     assert first.calls == (Call("shout", "a"),)
-    assert "FileNotFoundError" in other.error
-    assert "timeout_s = 0.3" in late.error
+    assert "FileNotFoundError" in other.error and "timeout_s = 0.3" in late.error
+    assert [execution.stdout for execution in many] == [f"{i}\n" for i in range(20)]
 
 
-def test_tools_can_be_called_one_by_one(server: Serving) -> None:
-    async def scenario() -> None:
-        async with Client(server.address, server.token) as sandbox:
-            assert await sandbox.tools() == ["shout", "broken"]
-            assert await sandbox.call("shout", "a") == {"result": "A"}
-            assert await sandbox.call("broken", "b") == {"error": "'there is no b'"}
-            with pytest.raises(UserError, match="Did you mean `shout`"):
-                await sandbox.call("shoot", "a")
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.slow
-def test_fifty_clients_at_once_are_all_answered(locked: Serving) -> None:
-    async def scenario() -> list[Execution]:
-        async with HttpSandbox(locked.address, locked.token) as sandbox:
-            return await asyncio.gather(*(sandbox.run(f"print({i})") for i in range(50)))
-
-    assert [execution.stdout for execution in asyncio.run(scenario())] == [f"{i}\n" for i in range(50)]
+@pytest.mark.parametrize("path", ["/execute", "/openapi.json"])
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", TOKEN, f"bearer {TOKEN}x", f"Basic {TOKEN}"])
+def test_without_the_token_nothing_else_is_answered(server: str, path: str, header: str) -> None:
+    headers = {"Authorization": header} if header else {}
+    reply = httpx.request("POST" if path == "/execute" else "GET", server + path, headers=headers)
+    assert reply.status_code == 401 and "SANDBOX_TOKEN" in reply.json()["error"]
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("POST", "/execute"), ("GET", "/tools"), ("POST", "/tools/shout"), ("GET", "/openapi.json")]
+    ("peer", "headers", "status"),
+    [
+        ("127.0.0.1", {}, 200),
+        ("172.18.0.1", {}, 200),  # the engine, which forwards what came to the loopback address of the host
+        ("172.18.0.7", {}, 403),  # another container
+        ("192.168.1.20", {}, 403),  # another machine, to which an old Docker routes what it should not
+        ("172.18.0.1", {"Origin": "https://example.com"}, 403),  # a web page
+        ("172.18.0.1", {"Host": "example.com"}, 403),  # a web page after DNS rebinding
+        ("127.0.0.1", {"Host": "[oops"}, 403),
+    ],
 )
-@pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", TOKEN, f"bearer {TOKEN}x", f"Basic {TOKEN}"])
-def test_without_the_token_nothing_else_is_answered(locked: Serving, method: str, path: str, header: str) -> None:
-    with locked.http(**({"Authorization": header} if header else {})) as http:
-        reply = http.request(method, path, json={"code": "print(1)", "argument": "a"})
-    assert reply.status_code == 401
-    assert "SANDBOX_TOKEN" in reply.json()["error"]
+def test_without_a_token_only_this_machine_is_answered(peer: str, headers: dict[str, str], status: int) -> None:
+    async def ask() -> int:
+        transport = httpx.ASGITransport(make_app(NOWHERE, "", forwarders={"172.18.0.1"}), client=(peer, 4000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as http:
+            return (await http.get("/openapi.json", headers=headers)).status_code
+
+    assert asyncio.run(ask()) == status
 
 
-def test_a_client_without_the_token_is_told(locked: Serving) -> None:
-    async def scenario() -> None:
-        async with HttpSandbox(locked.address) as sandbox:
-            await sandbox.run("print(1)")
-
-    with pytest.raises(UserError, match="Authorization: Bearer KEY"):
-        asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("headers", [{"Origin": "http://evil.example"}, {"Host": "evil.example"}, {"Host": "[oops"}])
-def test_without_a_token_no_web_page_gets_through(isolated: None, headers: dict[str, str]) -> None:
-    with serving("") as server, server.http(**headers) as http:
-        reply = http.post("/execute", json={"code": "print(1)"})
-    assert reply.status_code in (400, 403)
-    assert "print" not in reply.text
+def test_the_gateway_is_read_from_the_routes(tmp_path: Path) -> None:
+    routes = tmp_path / "route"
+    header = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\n"
+    own = "eth0\t000012AC\t00000000\t0001\t0\t0\t0\t0000FFFF\n"
+    routes.write_text(f"{header}eth0\t00000000\t010012AC\t0003\t0\t0\t0\t00000000\n{own}")
+    assert gateways(routes) == {"172.18.0.1"}
+    routes.write_text(header + own)
+    assert gateways(routes) == gateways(tmp_path / "none") == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -155,47 +130,33 @@ def test_without_a_token_no_web_page_gets_through(isolated: None, headers: dict[
         ({"code": "1", "session_id": "x" * 201}, 422, "session_id"),
         ({"code": "1", "timeout": 5}, 422, "timeout"),
         ({"code": "x" * MAX_BODY_BYTES}, 413, "1 MiB"),
+        *((content, 422, "body") for content in (b"", b"nonsense", b"null")),
+        *((content, 400, "body") for content in (b"\xff", b"[" * 10_000)),
     ],
 )
-def test_a_body_that_is_wrong_is_refused(server: Serving, body: dict[str, object], status: int, complaint: str) -> None:
-    with server.own() as http:
-        reply = http.post("/execute", json=body)
-    assert reply.status_code == status
-    assert complaint in reply.json()["error"]
+def test_a_body_that_is_wrong_is_refused(server: str, body: object, status: int, complaint: str) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    reply = httpx.post(f"{server}/execute", content=content, headers={**OWN, "Content-Type": "application/json"})
+    assert reply.status_code == status and complaint in reply.json()["error"]
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff", b"[" * 10_000, b"null"])
-def test_a_body_that_is_no_json_is_refused(server: Serving, content: bytes) -> None:
-    with server.own() as http:
-        reply = http.post("/execute", content=content, headers={"Content-Type": "application/json"})
-    assert 400 <= reply.status_code < 500
-    assert reply.json()["error"]
+def test_an_unknown_path_names_the_known_ones_and_a_body_needs_its_length(server: str) -> None:
+    assert "/execute" in httpx.get(f"{server}/nowhere", headers=OWN).json()["error"]
+    assert httpx.get(f"{server}/execute", headers=OWN).status_code == 405
+    assert httpx.post(f"{server}/execute", content=iter([b"x" * 1000] * 100), headers=OWN).status_code == 411
 
 
-def test_a_body_of_unknown_length_is_refused(server: Serving) -> None:
-    with server.own() as http:
-        reply = http.post("/execute", content=iter([b"x" * 1000] * 10_000))
-    assert reply.status_code == 411
-
-
-def test_an_unknown_path_names_the_known_ones(server: Serving) -> None:
-    with server.own() as http:
-        assert "/execute" in http.get("/nowhere").json()["error"]
-        assert http.get("/execute").status_code == 405
-
-
-def test_a_server_that_is_not_there_is_told_with_how_to_start_it() -> None:
-    async def scenario() -> None:
-        async with HttpSandbox("http://127.0.0.1:9") as sandbox:
-            await sandbox.run("print(1)")
-
-    with pytest.raises(UserError, match=r"python -m slimrl_sandbox"):
-        asyncio.run(scenario())
-
-
-def test_others_are_not_served_without_a_token() -> None:
-    with pytest.raises(UserError, match="SANDBOX_TOKEN"):
-        serve(make_app(HttpSandbox("http://127.0.0.1:9"), {}, ""), "0.0.0.0", 0, "")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--host", "0.0.0.0"], "SANDBOX_TOKEN"),
+        *((["--tools", tools], r"Give package\.module:name") for tools in ("nowhere:f", "os:nothing", "os")),
+    ],
+)
+def test_a_server_that_cannot_start_says_why(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SANDBOX_TOKEN", raising=False)
+    with pytest.raises(UserError, match=said):
+        main(arguments)
 
 
 def test_a_port_that_is_taken_is_told() -> None:
@@ -203,7 +164,7 @@ def test_a_port_that_is_taken_is_told() -> None:
         socket.create_server(("127.0.0.1", 0)) as listening,
         pytest.raises(UserError, match="another --host or --port"),
     ):
-        serve(make_app(HttpSandbox("http://127.0.0.1:9"), {}, ""), "127.0.0.1", listening.getsockname()[1], "")
+        serve(make_app(NOWHERE, ""), "127.0.0.1", listening.getsockname()[1])
 
 
 def example_tools(data_dir: os.PathLike[str]) -> dict[str, object]:
@@ -220,8 +181,8 @@ def test_the_command_serves_until_it_is_stopped(isolated: None, tmp_path: Path) 
             assert process.stdout
             address = re.search(r"http://\S+", process.stdout.readline())
             assert address
-            with httpx.Client(base_url=address[0], headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30) as http:
-                assert http.post("/execute", json={"code": "print(where(''))"}).json()["stdout"] == "/some/data\n"
+            reply = httpx.post(f"{address[0]}/execute", json={"code": "print(where(''))"}, headers=OWN, timeout=30)
+            assert reply.json()["stdout"] == "/some/data\n"
             process.terminate()
             started = time.perf_counter()
             process.wait(10)
@@ -229,12 +190,6 @@ def test_the_command_serves_until_it_is_stopped(isolated: None, tmp_path: Path) 
         finally:
             process.kill()  # if it was not stopped: `with` would wait for it for ever
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("tools", ["nowhere:f", "os:nothing", "os"])
-def test_tools_that_are_not_there_are_told(tools: str) -> None:
-    with pytest.raises(UserError, match=r"Give package\.module:name"):
-        main(["--tools", tools])
 
 
 class Waiting:
@@ -283,31 +238,86 @@ def test_a_full_queue_refuses_and_a_client_that_leaves_frees_its_place() -> None
             return await client.run("")
 
     sandbox = Waiting()
-    with serving("", sandbox, max_queue=5) as server:
-        clients = [post(server.address, "wait") for _ in range(5)]
+    with serving("", sandbox, max_queue=5) as address:
+        clients = [post(address, "wait") for _ in range(5)]
         until(lambda: sandbox.num_running == 5)
-        full = httpx.post(f"{server.address}/execute", json={"code": ""})
+        full = httpx.post(f"{address}/execute", json={"code": ""})
         assert full.status_code == 503 and full.headers["Retry-After"] == "1"
         assert "queue is full: 5 requests" in full.json()["error"]
-        assert asyncio.run(ask(server.address, clients.pop().close)).error == ""  # slimrl's client waits
+        assert asyncio.run(ask(address, clients.pop().close)).error == ""  # slimrl's client waits
         for client in clients:
             client.close()
         until(lambda: sandbox.num_cancelled == 5)
     with pytest.raises(UserError, match="limit max_queue = 0 is none"):
-        make_app(sandbox, {}, "", max_queue=0)
+        make_app(sandbox, "", max_queue=0)
 
 
 @pytest.mark.slow
 def test_programs_of_clients_that_have_left_are_ended(isolated: None) -> None:
-    with serving("", BubblewrapSandbox({}, Limits(wall_s=5), num_at_once=2)) as server:
+    with serving("", BubblewrapSandbox({}, Limits(wall_s=5), num_at_once=2)) as address:
         for _ in range(20):
-            post(server.address, "while True: pass").close()
+            post(address, "while True: pass").close()
         started = time.perf_counter()
-        reply = httpx.post(f"{server.address}/execute", json={"code": "print(1)"}, timeout=60)
-        assert reply.json()["stdout"] == "1\n"
+        assert httpx.post(f"{address}/execute", json={"code": "print(1)"}, timeout=60).json()["stdout"] == "1\n"
         assert time.perf_counter() - started < 4
 
 
-def test_connections_are_given_up_by_clients_first() -> None:
-    kept_s = httpx.Limits().keepalive_expiry
-    assert kept_s is not None and kept_s < KEEP_ALIVE_S / 2
+def run(root: str, limit_s: float) -> Execution:
+    async def work() -> Execution:
+        async with HttpSandbox(root, KEY) as sandbox:
+            return await sandbox.run("print(1)")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slimrl_sandbox.client._BUSY_S", limit_s)
+        return asyncio.run(work())
+
+
+RAN = {"stdout": "", "stderr": "", "error": "", "duration_s": 0.1, "truncated": False, "calls": []}
+CLIENT = Client("sandbox", run, lambda _: Answer(200, RAN), repeats=False, takes_any_json=True)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_the_client_keeps_the_contract_of_all_clients(case: Callable[[Client], None]) -> None:
+    case(CLIENT)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [("http://127.0.0.1:9", "python -m slimrl_sandbox"), ("", "Authorization: Bearer KEY.*SANDBOX_TOKEN")],
+)
+def test_a_server_that_does_not_answer_is_told_with_what_to_do(server: str, place: str, said: str) -> None:
+    async def ask() -> None:
+        async with HttpSandbox(place or server) as sandbox:
+            await sandbox.run("print(1)")
+
+    with pytest.raises(UserError, match=said):
+        asyncio.run(ask())
+
+
+class Silent(Waiting):
+    """Runs nothing."""
+
+    async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
+        return Execution("", "", "", 0.0, False)
+
+
+@pytest.mark.slow
+def test_the_scripts_checks_tell_right_tools_from_none(isolated: None) -> None:
+    async def check(address: str) -> list[Check]:
+        async with HttpSandbox(address) as sandbox:
+            return await check_calls(sandbox)
+
+    with serve_mocks() as (address, port):
+        assert address.endswith(f":{port}") and is_healthy(address, 10.0)
+        checks = asyncio.run(check(address))
+    assert len(checks) == 5 and all(check.passed for check in checks), checks
+    assert not is_healthy(address, 10.0)
+    assert not any(check.passed for check in asyncio.run(check_tools(Silent())))
+
+
+@pytest.mark.slow
+def test_a_server_of_the_scripts_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    monkeypatch.setattr("packages.sandbox.tests.attempts.mocks.PLACE", "nowhere:tools")
+    with pytest.raises(UserError, match="did not start"), serve_mocks():
+        pass
+    assert "--tools nowhere:tools" in capfd.readouterr().err

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from slimrl.errors import UserError, visible
+from slimrl.io.urls import is_loopback
 from slimrl_sandbox.base import Limits, Tools
 from slimrl_sandbox.isolation import UNSAFE
 from slimrl_sandbox.local import SESSIONS_MB, BubblewrapSandbox
@@ -27,10 +28,16 @@ DEFAULT_PORT = "8080"
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until interrupted. Raises UserError if the sandbox cannot isolate code, or the port is taken."""
+    """Serve until interrupted. Raises UserError if the sandbox cannot isolate code, the port is taken, or others could
+    reach the server without a token."""
     options = _options(arguments)
     tools = tools_at(options.tools, Path(options.data_dir)) if options.tools else {}
     token = os.environ.get("SANDBOX_TOKEN", "")
+    if not (token or options.published or is_loopback(options.host)):
+        raise UserError(
+            f"--host {options.host} can be reached from other machines, and without a token everyone there could run "
+            "code. Set the variable SANDBOX_TOKEN, or leave the host at 127.0.0.1."
+        )
     sandbox = BubblewrapSandbox(
         tools,
         Limits(memory_mb=options.memory_mb, wall_s=options.wall_s),
@@ -39,9 +46,8 @@ def main(arguments: list[str]) -> None:
     )
     try:
         asyncio.run(sandbox.run(""))  # raises UserError if code cannot be isolated, before the first request
-        forwarders = gateways() if options.published else ()
-        app = make_app(sandbox, tools, token, forwarders, options.max_queue)
-        serve(app, options.host, options.port, token, options.published, sandbox.num_descriptors)
+        app = make_app(sandbox, token, gateways() if options.published else (), options.max_queue)
+        serve(app, options.host, options.port, sandbox.num_descriptors)
     finally:
         sandbox.close()
 

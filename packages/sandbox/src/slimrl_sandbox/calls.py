@@ -4,22 +4,17 @@ A message that breaks the protocol raises `BrokenChannel`. The execution stops w
 """
 
 import asyncio
-import errno
 import inspect
 import json
 import marshal
 import socket
-import threading
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from collections.abc import Awaitable
 from typing import Any
 
 from slimrl.tools.base import arguments_of
 from slimrl_sandbox.base import CALL_CHARS, Call, Tools
 
 MAX_MESSAGE_BYTES = 2**20
-MAX_CALLS = 1024  # running tool calls in this process, including those whose program has been ended
-_places = threading.BoundedSemaphore(MAX_CALLS)
 
 
 class BrokenChannel(Exception):
@@ -100,29 +95,8 @@ class Channel:
         return bytes(content)
 
 
-def in_thread(work: Callable[[], Any], name: str) -> Future[Any]:
-    """Return the future result of `work` in a daemon thread, which is never joined: a tool that never returns would
-    fill a pool of threads and keep the process from exiting. Raises OSError if the system allows no more threads."""
-    result: Future[Any] = Future()
-    result.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except BaseException as error:
-            result.set_exception(error)
-
-    try:
-        threading.Thread(target=run, name=name, daemon=True).start()
-    except RuntimeError as error:
-        raise OSError(errno.EAGAIN, str(error)) from error
-    return result
-
-
 def answer_of(tools: Tools, name: str, positional: list[Any], keywords: dict[str, Any]) -> dict[str, Any]:
     """Call a tool and return `{"result": ...}`, or `{"error": text}` if it failed. Raises no exception."""
-    if not _places.acquire(blocking=False):
-        return {"error": f"{MAX_CALLS} calls of tools are running, and {name} was not called"}
     try:
         result = tools[name](**arguments_of(tools, name, positional, keywords))
         spelled = json.dumps(asyncio.run(_wait(result)) if inspect.isawaitable(result) else result)
@@ -136,8 +110,6 @@ def answer_of(tools: Tools, name: str, positional: list[Any], keywords: dict[str
         except BaseException:
             text = ""
         return {"error": writable(text or type(error).__name__)[:MAX_MESSAGE_BYTES]}
-    finally:
-        _places.release()
 
 
 async def _wait(result: Awaitable[Any]) -> Any:

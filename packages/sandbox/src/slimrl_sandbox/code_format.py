@@ -27,7 +27,6 @@ from slimrl_sandbox.local import BubblewrapSandbox
 TAGS = "<code>", "</code>"
 FENCE = re.compile(r"```[a-z]*\n")  # models often put a fence around a program
 ERROR_CHARS = 3000  # of a traceback; its last lines, at most about 2000 characters, describe the error
-TOKEN = "SANDBOX_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Programs:
         cannot be isolated."""
         chosen = settings_of(sandbox)
         if chosen.url:  # connections belong to an event loop, so each episode has its own
-            token = os.environ.get(TOKEN, "")
+            token = os.environ.get("SANDBOX_TOKEN", "")
             return lambda: CodeFormat(tools, max_tokens, HttpSandbox(chosen.url, token), chosen.wall_s)
         limits = Limits(wall_s=chosen.wall_s, cpu_s=math.ceil(chosen.wall_s), memory_mb=chosen.memory_mb)
         shared = BubblewrapSandbox(tools, limits, isolation=chosen.isolation)
@@ -113,7 +112,8 @@ class CodeFormat:
         if execution.error and not any(call.error for call in calls):
             # The program's own error. A failed call also stops a program, but is counted already.
             calls.append(CallAttempt("", error=execution.error))
-        return Reaction([self._frame.message(output_text(execution), error_of(execution))], tuple(calls))
+        output, error = output_text(execution), error_text(execution.error)
+        return Reaction([self._frame.message(output, f"\n{error}" if output and error else error)], tuple(calls))
 
     def write_call(self, tool: str, /, *positional: Any, **keywords: Any) -> str:
         return f"<code>\nprint({python_call(tool, positional, keywords)})\n</code>"
@@ -142,14 +142,10 @@ def output_text(execution: Execution) -> str:
     return text or ("" if execution.error else "(nothing was printed)")
 
 
-def error_of(execution: Execution) -> str:
-    """Return the error that stopped a program, or an empty text. It follows the output, and is not cut off with it."""
-    if not execution.error:
-        return ""
-    error = execution.error
+def error_text(error: str) -> str:
+    """Return the error that stopped a program as the policy reads it. It is not cut off with the output before it."""
     shown = error if len(error) <= ERROR_CHARS else f"[...] {error[-ERROR_CHARS:]}"
-    between = "\n" if execution.stdout.strip() or execution.stderr.strip() else ""
-    return f"{between}Error: {shown}"
+    return f"Error: {shown}" if error else ""
 
 
 def _description(tool: Tool) -> str:

@@ -9,7 +9,6 @@ from slimrl_sandbox.base import Execution
 from slimrl_sandbox.local import BubblewrapSandbox
 
 SUBJECT = "isolation"
-PROGRAM = "print(6 * 7)"
 
 
 def probe() -> list[Finding]:
@@ -18,19 +17,15 @@ def probe() -> list[Finding]:
         text = "bubblewrap is not installed, so code of a policy (wiki-search with `format = code`) cannot be run here"
         return [Finding(SUBJECT, Level.NOTE, text, "`apt-get install bubblewrap`, or run the sandbox in a container")]
     try:
-        return [asyncio.run(_try())]
+        done = asyncio.run(_run("print(6 * 7)"))
     except UserError as error:  # its message includes the remedy
         return [Finding(SUBJECT, Level.PROBLEM, str(error))]
+    if done.stdout.strip() != "42":
+        text = f"bubblewrap runs, and the program in it does not: {done.error or done.stderr}"
+        return [Finding(SUBJECT, Level.PROBLEM, text, "Run `uv run python scripts/test_sandbox.py`, which says more.")]
+    return [Finding(SUBJECT, Level.OK, f"bubblewrap runs code of a policy (in {done.duration_s * 1000:.0f} ms)")]
 
 
-async def _try() -> Finding:
+async def _run(program: str) -> Execution:
     async with BubblewrapSandbox({}) as sandbox:
-        return isolation_finding(await sandbox.run(PROGRAM, timeout_s=5.0))
-
-
-def isolation_finding(execution: Execution) -> Finding:
-    """Return a finding that depends on the output of the program."""
-    if execution.stdout.strip() != "42":
-        text = f"bubblewrap runs, and the program in it does not: {execution.error or execution.stderr}"
-        return Finding(SUBJECT, Level.PROBLEM, text, "Run `uv run python scripts/test_sandbox.py`, which says more.")
-    return Finding(SUBJECT, Level.OK, f"bubblewrap runs code of a policy (in {execution.duration_s * 1000:.0f} ms)")
+        return await sandbox.run(program, timeout_s=5.0)

@@ -14,13 +14,12 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from slimrl.errors import UserError
 from slimrl_sandbox import runner
 from slimrl_sandbox.base import Execution, Limits, Tools, check_limits
-from slimrl_sandbox.isolation import UNSAFE, Bare, Bubblewrap
+from slimrl_sandbox.isolation import UNSAFE, find_bubblewrap
 from slimrl_sandbox.process import DESCRIPTORS, Program, execute
 
 SESSIONS_MB = 512
@@ -53,7 +52,9 @@ class BubblewrapSandbox:
                 raise UserError(f"the tool `{name}` cannot be called from code; give it a name that Python takes.")
         self._tools = tools
         self._limits = limits
-        self._isolation = Bare() if isolation == UNSAFE else Bubblewrap(limits.scratch_mb)
+        self._isolated = isolation != UNSAFE
+        if self._isolated:
+            find_bubblewrap()
         self._num_at_once = num_at_once
         # Its threads outlive the executions: `--die-with-parent` kills a process with the thread that started it.
         self._threads = ThreadPoolExecutor(num_at_once, "slimrl-sandbox")
@@ -109,16 +110,14 @@ class BubblewrapSandbox:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     async def _execution(self, program: Program) -> tuple[Execution, bytes | None]:
         stop = threading.Event()
         self._running.add(stop)
         try:
-            arguments = self._isolation, self._runner, self._limits, program, stop
+            arguments = self._isolated, self._runner, self._limits, program, stop
             return await asyncio.get_running_loop().run_in_executor(self._threads, execute, *arguments)
         finally:
             stop.set()  # if the caller has been cancelled

@@ -20,18 +20,17 @@ from time import monotonic, perf_counter
 
 from slimrl.errors import UserError
 from slimrl_sandbox.base import Execution, Limits, Tools
-from slimrl_sandbox.calls import BrokenChannel, Channel, in_thread, writable
-from slimrl_sandbox.isolation import SCRATCH, Bare, call_filter, why_not
+from slimrl_sandbox.calls import BrokenChannel, Channel, writable
+from slimrl_sandbox.isolation import SCRATCH, bare_command, call_filter, isolated_command, why_not
 from slimrl_sandbox.usage import find_excess, first_child, rlimits
 
 DESCRIPTORS = 12  # that one execution needs on the host
-MAX_OUTPUT_BYTES = 8 * 2**20  # more output stops the execution
+MAX_OUTPUT_BYTES = 2 * 2**20  # of each pipe; more output stops the execution
 _START_S = 30.0  # for an overloaded machine; usually it takes milliseconds
 _END_S = 10.0
 _LAST_WORDS_S = 0.5  # wait this long for messages that the process sent before it exited
 _INTERVAL_S = 0.05  # between two looks at what the process uses
 _PART = 65536
-_BYTES_PER_CHAR = 4  # at most, in UTF-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,68 +45,46 @@ class Program:
     pack_bytes: int = 0
 
 
-class Output:
-    """An output keeps the first `num_chars` characters from a pipe and discards the rest, so that a writer never waits
-    for a full pipe."""
-
-    def __init__(self, num_chars: int) -> None:
-        self._num_chars = num_chars
-        self._kept = bytearray()
-        self.num_bytes = 0
-
-    def add(self, part: bytes) -> None:
-        """Add a part that was read from the pipe."""
-        self.num_bytes += len(part)
-        # Enough bytes for `num_chars` characters of any kind; `text` cuts exactly.
-        self._kept += part[: max(0, self._num_chars * _BYTES_PER_CHAR - len(self._kept))]
-
-    @property
-    def text(self) -> str:
-        """The first `num_chars` characters."""
-        return self._kept.decode("utf-8", "replace")[: self._num_chars]
-
-    @property
-    def is_truncated(self) -> bool:
-        """True if `text` is not the whole output."""
-        return self.num_bytes > len(self._kept) or len(self._kept.decode("utf-8", "replace")) > self._num_chars
-
-
 def execute(
-    isolation: Bare, runner: Path, limits: Limits, program: Program, stop: threading.Event
+    isolated: bool, runner: Path, limits: Limits, program: Program, stop: threading.Event
 ) -> tuple[Execution, bytes | None]:
-    """Run a program in a new process, which is killed when `stop` is set. Return the result, and the packed files that
-    the program left; None if it did not run to its end.
+    """Run a program in a new process, `isolated` or not, which is killed when `stop` is set. Return the result, and the
+    packed files that the program left; None if it did not run to its end.
 
     Errors of the program raise no exception. Raises UserError if no process can be started.
     """
     try:
-        with _start_program(isolation, runner, limits, program.tools) as process:
+        with _start_program(isolated, runner, limits, program.tools) as process:
             return process.run(program, stop)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: the system allows no more threads
         raise UserError(
-            f"no process can be started for the sandbox: {error.strerror}. Run fewer at once (set num_at_once), or "
+            f"no process can be started for the sandbox: {error}. Run fewer at once (set num_at_once), or "
             "allow more open files and processes (`ulimit -n`, `ulimit -u`)."
         ) from error
 
 
 @contextmanager
-def _start_program(isolation: Bare, runner: Path, limits: Limits, tools: Tools) -> "Iterator[_Process]":
+def _start_program(isolated: bool, runner: Path, limits: Limits, tools: Tools) -> "Iterator[_Process]":
     """Yield a process that waits for its program, and kill it at the end. Raises OSError and UserError."""
     with ExitStack() as opened:
-        folder = "/" if isolation.isolated else opened.enter_context(tempfile.TemporaryDirectory(prefix="slimrl-"))
+        folder = "/" if isolated else opened.enter_context(tempfile.TemporaryDirectory(prefix="slimrl-"))
         ours, theirs = socket.socketpair()
         opened.enter_context(ours)
         # After the `with`, only the process inside holds the other end of the socket, so its death closes the channel.
         with theirs, open(os.memfd_create("filter"), "r+b") as filter_:
             filter_.write(call_filter())
             filter_.seek(0)
+            channel = theirs.fileno()
+            command = bare_command(runner, channel)
+            if isolated:
+                command = isolated_command(runner, channel, filter_.fileno(), limits.scratch_mb)
             child = opened.enter_context(
                 subprocess.Popen(
-                    isolation.command(runner, theirs.fileno(), filter_.fileno()),
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    pass_fds=(theirs.fileno(), filter_.fileno()),
+                    pass_fds=(channel, filter_.fileno()),
                     cwd=folder,
                     env={},
                     start_new_session=True,
@@ -115,7 +92,7 @@ def _start_program(isolation: Bare, runner: Path, limits: Limits, tools: Tools) 
             )
         process = _Process(child, limits, Channel(ours, tools))
         opened.callback(process.end)
-        process.await_ready(ours, isolation.isolated)
+        process.await_ready(ours, isolated)
         try:
             yield process
         finally:
@@ -130,11 +107,12 @@ class _Process:
         self._child = child
         self._limits = limits
         self._channel = channel
-        self._outputs = Output(limits.output_chars), Output(limits.output_chars)
+        self._outputs = bytearray(), bytearray()
         self._first = child.pid  # the root of the process tree to watch; with bubblewrap, the one inside it
         # Descriptors of processes, unlike process ids, are never reused: a signal cannot hit another process.
         self._outer = self._inner = self._scratch = -1
         self._lock = threading.Lock()  # held while descriptors are used that `end` closes
+        self._outcome: tuple[str, bytes | None] | None = None  # the program's error and packed files, once it is done
 
     def await_ready(self, channel: socket.socket, isolated: bool) -> None:
         """Wait until the process is ready for its program. Raises UserError if it does not start, and OSError."""
@@ -158,28 +136,29 @@ class _Process:
     def run(self, program: Program, stop: threading.Event) -> tuple[Execution, bytes | None]:
         """Run a program and kill the process, as `execute` does."""
         started = perf_counter()
-        served = in_thread(lambda: self._serve(program), "slimrl-sandbox-calls")
+        # A daemon: a tool that never returns must not keep this process from exiting.
+        serving = threading.Thread(target=self._serve, args=(program,), name="slimrl-sandbox-calls", daemon=True)
+        serving.start()
         with selectors.DefaultSelector() as selector:
             for pipe, output in zip((self._child.stdout, self._child.stderr), self._outputs, strict=True):
                 assert pipe
                 selector.register(pipe, selectors.EVENT_READ, output)
             excess = self._watch(selector, min(program.timeout_s, self._limits.wall_s), stop)
             self._kill()
-            outcome = None
-            with suppress(TimeoutError):  # a tool may not have returned
-                outcome = served.result(0 if excess else _LAST_WORDS_S)
+            serving.join(0 if excess else _LAST_WORDS_S)  # a tool may not have returned
             # Without isolation, a process that left the group may keep the pipes open.
             ends_at = monotonic() + _END_S
             while selector.get_map() and monotonic() < ends_at:
                 _read(selector, _INTERVAL_S)
-        error, files = outcome or (excess or self._reason(), None)
-        out, err = self._outputs
+        error, files = self._outcome or (excess or self._reason(), None)
+        out, err = (output.decode("utf-8", "replace") for output in self._outputs)
+        num_chars = self._limits.output_chars
         execution = Execution(
-            stdout=out.text,
-            stderr=err.text,
-            error=error[: self._limits.output_chars],
+            stdout=out[:num_chars],
+            stderr=err[:num_chars],
+            error=error[:num_chars],
             duration_s=perf_counter() - started,
-            truncated=out.is_truncated or err.is_truncated,
+            truncated=max(len(out), len(err)) > num_chars,
             calls=tuple(self._channel.calls),
         )
         return execution, files
@@ -200,24 +179,22 @@ class _Process:
                     os.close(descriptor)
             self._inner = -1
 
-    def _serve(self, program: Program) -> tuple[str, bytes | None] | None:
-        """Answer the program until it is done or breaks the protocol, then kill it, and return its error and its packed
-        files; None if it closes the channel first."""
+    def _serve(self, program: Program) -> None:
+        """Answer the program until it is done, breaks the protocol or closes the channel; in the first two cases store
+        its outcome and kill it."""
         start = {
             "code": writable(program.code),
             "limits": rlimits(self._limits),
             "files": program.files,
             "pack": (program.pack_bytes, self._limits.num_files),
         }
-        outcome: tuple[str, bytes | None]
         try:
-            outcome = self._channel.serve(start, self._limits.num_calls, program.pack_bytes)
+            self._outcome = self._channel.serve(start, self._limits.num_calls, program.pack_bytes)
         except BrokenChannel as error:
-            outcome = str(error), None
+            self._outcome = str(error), None
         except EOFError:  # a program may close the channel and keep running
-            return None
+            return
         self._kill()
-        return outcome
 
     def _watch(self, selector: selectors.BaseSelector, timeout_s: float, stop: threading.Event) -> str:
         """Read the output until the process exits or exceeds a limit, and return the limit's error."""
@@ -229,7 +206,7 @@ class _Process:
                 now = monotonic()
                 if stop.is_set() or now >= ends_at:
                     return f"the code took longer than timeout_s = {timeout_s:g} s, and was ended"
-                if any(output.num_bytes > MAX_OUTPUT_BYTES for output in self._outputs):
+                if any(len(output) > MAX_OUTPUT_BYTES for output in self._outputs):
                     return f"the code printed more than {MAX_OUTPUT_BYTES // 2**20} MiB, and was ended"
                 if now >= look_at:
                     look_at = now + _INTERVAL_S
@@ -263,10 +240,10 @@ def _read(selector: selectors.BaseSelector, timeout_s: float) -> bool:
     """Read what the process has printed, and return True if it has exited."""
     has_exited = False
     for key, _ in selector.select(timeout_s):
-        if not isinstance(key.data, Output):
+        if key.data is None:
             has_exited = True
         elif part := os.read(key.fd, _PART):
-            key.data.add(part)
+            key.data.extend(part)
         else:
             selector.unregister(key.fileobj)
     return has_exited
