@@ -24,10 +24,10 @@ import torch
 from benchmarks.harness.measure import RESULTS, machine_facts, write_result
 from slimrl.config.model import ModelConfig
 from slimrl.config.serve import ServeConfig
-from slimrl.inference.grammar import GrammarCompiler, token_masks
 from slimrl_serve.bodies import ChatBody
 from slimrl_serve.command import InferenceServer
 from slimrl_serve.formats import source_of
+from slimrl_serve.grammar import GrammarCompiler, token_masks
 
 TOOLS = Path(__file__).parent / "tool_schemas.jsonl"
 CONTEXT_LEN, MAX_TOKENS, SLOTS = 1536, 1024, 48

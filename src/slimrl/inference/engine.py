@@ -28,7 +28,6 @@ from slimrl.inference.graphs import decode_graphs
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
-from slimrl.inference.shaping import shape_logits
 from slimrl.models.device import memory_of, to_device
 from slimrl.models.forward.tiled import Quantization, sampling_forward
 from slimrl.types import SamplingParams
@@ -277,7 +276,8 @@ class Engine:
         if free:
             self._draw(logits_BV[self._tensor(free)], [sequences[row] for row in free])
         shapers = [shaper for s in sequences if (shaper := s.shaper) is not None]
-        self._draw(shape_logits(logits_BV[self._tensor(shaped)], shapers), [sequences[row] for row in shaped])
+        shaped_NV = shapers[0].shape(logits_BV[self._tensor(shaped)], shapers)
+        self._draw(shaped_NV, [sequences[row] for row in shaped])
 
     def _draw(self, logits_NV: torch.Tensor, sequences: list[Request]) -> None:
         """Sample the next token of each sequence from its logits, and append it."""

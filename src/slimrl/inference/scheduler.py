@@ -19,16 +19,35 @@ A group of two samples of the prompt p q r, with two slots, and the second turn 
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, Protocol
+
+from torch import Tensor
 
 from slimrl.inference.cache import SlotCache, Span, common_prefix_length
 from slimrl.inference.client import FinishReason
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import ScoredToken, Top
-from slimrl.inference.shaping import UNSHAPED, Shaper, Shaping
 from slimrl.types import SamplingParams
+
+
+class Shaper(Protocol):
+    """Changes the logits of one sequence before each of its tokens is drawn: penalties, a grammar."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if only the end may follow."""
+
+    @property
+    def error(self) -> str:
+        """The reason why the sequence cannot continue; empty if it can."""
+
+    def accept(self, token: int) -> None:
+        """Record a sampled token."""
+
+    def shape(self, logits_NV: Tensor, shapers: Sequence[Any]) -> Tensor:
+        """Return the changed logits of sequences with these shapers, which are of one class, in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +57,8 @@ class RequestOptions:
     `stop_ids` end the sequence in addition to the engine's own, which `ignore_eos` switches off. Before `min_tokens`
     tokens, neither kind can be drawn, and no stop string ends the sequence. `top_logprobs` is the number of likeliest
     tokens to record with each sampled one. `prompt_logprobs` is the same for the prompt's tokens; -1 does not score
-    them. A scored prompt is always computed completely, without the cache. `shaping` changes the logits. Its grammar
-    ends the sequence by the engine's own `stop_ids`, so it excludes `ignore_eos` and `min_tokens`.
+    them. A scored prompt is always computed completely, without the cache. `make_shaper` makes the object that changes
+    the logits of a sequence, from its prompt.
     """
 
     stop_ids: frozenset[int] = frozenset()
@@ -47,11 +66,10 @@ class RequestOptions:
     min_tokens: int = 0
     top_logprobs: int = 0
     prompt_logprobs: int = -1
-    shaping: Shaping = UNSHAPED
+    make_shaper: Callable[[list[int]], Shaper] | None = None
 
     def __post_init__(self) -> None:
         assert self.min_tokens >= 0 and self.top_logprobs >= 0 and self.prompt_logprobs >= -1, self
-        assert self.shaping.grammar is None or not (self.min_tokens or self.ignore_eos), self
 
 
 PLAIN = RequestOptions()
@@ -94,8 +112,8 @@ class Request:
         assert self.prompt, "a request needs at least one prompt token"
         self.tokens = list(self.prompt)  # prompt and sampled tokens
         self.rng.seed(self.params.seed)
-        if self.options.shaping != UNSHAPED:
-            self.shaper = Shaper(self.options.shaping, self.prompt)
+        if self.options.make_shaper is not None:
+            self.shaper = self.options.make_shaper(self.prompt)
 
     def uniforms(self, num: int) -> list[float]:
         """Return random numbers in [0, 1) for the next `num` tokens; the n-th token of a seed always gets the same."""

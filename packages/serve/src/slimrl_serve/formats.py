@@ -10,15 +10,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from slimrl.inference.grammar import (
-    Grammar,
-    GrammarCompiler,
-    GrammarError,
-    json_source,
-    lark_source,
-    literal,
-    regex_source,
-)
 from slimrl.models.chat.tags import CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
 from slimrl_serve.bodies import (
     ChatBody,
@@ -30,6 +21,15 @@ from slimrl_serve.bodies import (
     StructuredOutputs,
 )
 from slimrl_serve.errors import ApiError, bad_request
+from slimrl_serve.grammar import (
+    Grammar,
+    GrammarCompiler,
+    GrammarError,
+    json_source,
+    lark_source,
+    literal,
+    regex_source,
+)
 from slimrl_serve.grammar_trial import TrialError, is_costly, try_to_compile
 
 MAX_SOURCE = 2**17  # characters

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from slimrl.inference.grammar import Grammar
 from slimrl.inference.sampling import ScoredToken
 from slimrl.inference.scheduler import Request, RequestOptions
-from slimrl.inference.shaping import Shaping
 from slimrl.types import SamplingParams
 from slimrl_serve.bodies import LONGEST_NAME, MAX_TOP, Sampling
 from slimrl_serve.errors import ApiError, bad_request
+from slimrl_serve.grammar import Grammar
 from slimrl_serve.service import Service
+from slimrl_serve.shaping import UNSHAPED, Shaper, Shaping
 from slimrl_serve.text import GrowingText
 from slimrl_serve.worker import Job
 
@@ -262,13 +262,15 @@ def _options(service: Service, body: Sampling, wanted: Wanted, grammar: Grammar 
     min_tokens = body.min_tokens or 0
     if min_tokens > max(1, wanted.max_tokens):
         raise bad_request(f"min_tokens = {min_tokens} is more than the {wanted.max_tokens} at most.", "min_tokens")
+    shaping = _read_shaping(body, num_tokens, grammar)
+    assert grammar is None or not (min_tokens or body.ignore_eos), body  # refused before
     return RequestOptions(
         stop_ids=stop_ids,
         ignore_eos=bool(body.ignore_eos),
         min_tokens=min_tokens,
         top_logprobs=wanted.top_logprobs or 0,
         prompt_logprobs=wanted.top_logprobs if wanted.echoes and wanted.top_logprobs is not None else -1,
-        shaping=_read_shaping(body, num_tokens, grammar),
+        make_shaper=None if shaping == UNSHAPED else partial(Shaper, shaping),
     )
 
 

@@ -14,12 +14,12 @@ from fastapi import Depends, Request
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
-from slimrl.inference.grammar import GrammarCompiler
 from slimrl.models.load import Policy, date_of, load_policy
 from slimrl_serve.bodies import LONGEST_NAME
 from slimrl_serve.conversation import PromptWriter
 from slimrl_serve.errors import ApiError, bad_request, too_long
 from slimrl_serve.formats import Formats
+from slimrl_serve.grammar import GrammarCompiler
 from slimrl_serve.metrics import ServerMetrics
 from slimrl_serve.text import Vocabulary
 from slimrl_serve.worker import EngineThread

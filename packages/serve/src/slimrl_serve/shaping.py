@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from slimrl.inference.grammar import Grammar, token_masks
 from slimrl.models.device import to_device
+from slimrl_serve.grammar import Grammar, token_masks
 
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """The changes to the logits of a request; none by default. `bias` has a number for each of its tokens."""
+    """The changes to the logits of a request; none by default. `bias` has a number for each of its tokens. The grammar
+    ends a sequence by the engine's own stop tokens, so it excludes `ignore_eos` and `min_tokens`."""
 
     frequency: float = 0.0
     presence: float = 0.0
@@ -68,6 +69,10 @@ class Shaper:
             self.uncounted.append(token)
         if self.matcher is not None:
             self.matcher.accept(token)
+
+    def shape(self, logits_NV: Tensor, shapers: Sequence["Shaper"]) -> Tensor:
+        """Return `shape_logits`."""
+        return shape_logits(logits_NV, shapers)
 
     def counts(self, num_tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the number of occurrences of each token in the reply, and True for each in reply or prompt,

@@ -2,15 +2,16 @@
 
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
 
 from slimrl.inference.engine import Engine
-from slimrl.inference.grammar import Grammar, GrammarCompiler, GrammarError, json_source, lark_source, regex_source
 from slimrl.inference.scheduler import Request, RequestOptions
-from slimrl.inference.shaping import Shaper, Shaping, shape_logits
 from slimrl.types import SamplingParams
+from slimrl_serve.grammar import Grammar, GrammarCompiler, GrammarError, json_source, lark_source, regex_source
+from slimrl_serve.shaping import Shaper, Shaping, shape_logits
 from tests.inference.naive import finish
 from tests.tiny import tiny_tokenizer
 from tests.trainer.samples import policy_module
@@ -41,6 +42,10 @@ def trip(compiler: GrammarCompiler) -> Grammar:
     return compiler.compile(json_source(SCHEMA))
 
 
+def shaped_by(shaping: Shaping, top_logprobs: int = 0) -> RequestOptions:
+    return RequestOptions(make_shaper=partial(Shaper, shaping), top_logprobs=top_logprobs)
+
+
 def submit(engine: Engine, options: RequestOptions, **params: float) -> Request:
     return engine.submit([5, 6, 7], SamplingParams(**{"max_tokens": 60, **params}), lambda _: False, options)  # type: ignore[arg-type]
 
@@ -55,7 +60,7 @@ def test_a_schema_is_obeyed_by_a_model_without_sense(trip: Grammar, dtype: torch
     engine = engine_of(dtype=dtype)
     kinds = ({}, {"temperature": 0.0}, {"temperature": 5.0}, {"top_p": 0.5}, {"top_k": 3}, {"min_p": 0.1})
     requests = [
-        submit(engine, RequestOptions(shaping=Shaping(grammar=trip), top_logprobs=top), seed=seed, **kind)
+        submit(engine, shaped_by(Shaping(grammar=trip), top_logprobs=top), seed=seed, **kind)
         for seed, kind in enumerate(kinds)
         for top in (0, 2)
     ]
@@ -71,7 +76,7 @@ def test_a_schema_is_obeyed_by_a_model_without_sense(trip: Grammar, dtype: torch
 
 def test_log_probabilities_are_those_of_the_allowed_tokens(compiler: GrammarCompiler) -> None:
     """`[ab]` leaves two tokens, whose probabilities sum to 1; what follows is certain."""
-    options, seen = RequestOptions(shaping=Shaping(grammar=compiler.compile(regex_source("[ab]cd")))), {}
+    options, seen = shaped_by(Shaping(grammar=compiler.compile(regex_source("[ab]cd")))), {}
     engine = engine_of()
     requests = [submit(engine, options, seed=seed, temperature=3.0) for seed in range(40)]
     finish(engine)
@@ -83,7 +88,7 @@ def test_log_probabilities_are_those_of_the_allowed_tokens(compiler: GrammarComp
 
 
 def test_what_is_too_long_is_cut_off_and_what_just_fits_is_whole(compiler: GrammarCompiler) -> None:
-    options = RequestOptions(shaping=Shaping(grammar=compiler.compile(regex_source("abcdefgh"))))
+    options = shaped_by(Shaping(grammar=compiler.compile(regex_source("abcdefgh"))))
     engine = engine_of()
     whole = submit(engine, options)
     finish(engine)
@@ -105,7 +110,7 @@ def test_free_rows_beside_shaped_ones_stay_bit_for_bit_the_same(
     def sample(shaping: Shaping) -> list[tuple[list[int], list[float]]]:
         engine = engine_of(lookup_tokens, dtype)
         free = [submit(engine, RequestOptions(), seed=seed, max_tokens=12) for seed in range(3)]
-        submit(engine, RequestOptions(shaping=shaping, top_logprobs=1), seed=9, max_tokens=12)
+        submit(engine, shaped_by(shaping, top_logprobs=1), seed=9, max_tokens=12)
         finish(engine)
         return [(request.completion_ids, request.logprobs) for request in free]
 
@@ -116,7 +121,7 @@ def test_free_rows_beside_shaped_ones_stay_bit_for_bit_the_same(
 
 def test_new_weights_do_not_end_a_grammar(trip: Grammar) -> None:
     engine = engine_of()
-    request = submit(engine, RequestOptions(shaping=Shaping(grammar=trip)))
+    request = submit(engine, shaped_by(Shaping(grammar=trip)))
     for version in range(1, 5):
         engine.step()
         engine.publish(version)
@@ -127,7 +132,7 @@ def test_new_weights_do_not_end_a_grammar(trip: Grammar) -> None:
 
 def test_a_sequence_that_cannot_go_on_fails_alone(trip: Grammar) -> None:
     engine = engine_of()
-    lost, other = (submit(engine, RequestOptions(shaping=Shaping(grammar=trip)), seed=seed) for seed in range(2))
+    lost, other = (submit(engine, shaped_by(Shaping(grammar=trip)), seed=seed) for seed in range(2))
     engine.step()
     assert lost.shaper is not None and lost.shaper.matcher is not None
     lost.shaper.matcher.state.consume_token(299)  # as if a limit had been reached
@@ -203,8 +208,8 @@ def test_the_repetition_penalty_is_that_of_transformers() -> None:
 
 def test_a_bias_of_100_decides_and_of_minus_100_forbids() -> None:
     engine = engine_of()
-    forced = submit(engine, RequestOptions(shaping=Shaping(bias=((17, 100.0),))), max_tokens=5)
-    banned = submit(engine, RequestOptions(shaping=Shaping(bias=((STOP, -100.0),))), max_tokens=50)
+    forced = submit(engine, shaped_by(Shaping(bias=((17, 100.0),))), max_tokens=5)
+    banned = submit(engine, shaped_by(Shaping(bias=((STOP, -100.0),))), max_tokens=50)
     finish(engine)
     assert forced.completion_ids == [17] * 5 and forced.logprobs == pytest.approx([0.0] * 5, abs=1e-6)
     assert STOP not in banned.completion_ids
