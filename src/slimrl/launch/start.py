@@ -84,7 +84,7 @@ def _check_own_loss(config: CommandConfig, provenance: Mapping[str, str]) -> Non
     for part, num_values in OWN.items():
         try:
             if ":" in loss[part]:
-                load_function(loss[part], f"trainer.loss.{part}", loss[f"{part}_args"], num_values)
+                load_function(loss[part], part, loss[f"{part}_args"], num_values)
         except UserError as error:
             keys = [f"trainer.loss.{part}{name}" for name in (*(f"_{one}" for one in args_in(error)), "")]
             raise UserError(f"{origin_of(keys, provenance)}{error}") from error

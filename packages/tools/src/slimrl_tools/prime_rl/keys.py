@@ -161,7 +161,7 @@ LOSS: Table = {
     ),
     "trainer.loss.kl_tau": only((0, 0.0), "0 is off", "it is a penalty on the ratio; ours is trainer.loss.kl_beta"),
     "trainer.loss.{import_path,kwargs.**}": impossible(
-        "a loss of your own is a function in src/slimrl/trainer/losses.py"
+        "its function takes other tensors: write it for slimrl, and name it in trainer.loss.policy (docs/algorithms)"
     ),
     "orchestrator.advantage.type": only(
         ("default",), "rewards are compared with their group's mean", "trainer.loss.advantage has the estimators"
