@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from packages.cluster.tests.helpers import wait_until
 from packages.cluster.tests.inference.fake_vllm import FakeVllm
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
@@ -96,13 +97,6 @@ class Samplers:
 def num_ready(replicas: Replicas) -> int:
     """How many samplers may sample now."""
     return sum(member.is_ready for member in replicas._members.values())
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def sample(replicas: Replicas, prompt: list[int] = PROMPT, params: SamplingParams = SEEDED) -> Completion:
@@ -257,35 +251,23 @@ def test_requests_outlive_samplers_that_come_and_go_all_the_time(samplers: Sampl
 
 
 @pytest.mark.slow
-def test_without_a_sampler_requests_wait_for_one_that_comes(samplers: Samplers, begin) -> None:
-    first = samplers.come("a")
-    replicas = samplers.client(1)
+@pytest.mark.parametrize("had_one", [False, True])
+def test_without_a_sampler_requests_wait_for_one_that_comes(had_one: bool, samplers: Samplers, begin) -> None:
+    first = samplers.come("a") if had_one else None
+    replicas = samplers.client(int(had_one))
     replicas.update_weights(samplers.weights(12), 5)
-    first.close("/inference/v1/generate")
+    assert replicas.version == 5
+    if first:
+        first.close("/inference/v1/generate")
     waiting = begin(sample, replicas)
-    wait_until(lambda: "/inference/v1/generate" in first.paths())
-    samplers.go("a")
-    wait_until(lambda: num_ready(replicas) == 0)
+    if first:
+        wait_until(lambda: "/inference/v1/generate" in first.paths())
+        samplers.go("a")
+        wait_until(lambda: num_ready(replicas) == 0)
     time.sleep(0.05)
     assert not waiting.done()
     samplers.come("b")
     assert waiting.result(20).versions == (5, 5)
-
-
-def test_without_a_sampler_for_too_long_that_is_said(samplers: Samplers) -> None:
-    replicas = samplers.client(0, timeout_s=3.0)
-    began = time.monotonic()
-    with pytest.raises(UserError, match=r"there is no sampler, for \d+ s now \(deployment.timeout_s\).*--resume"):
-        sample(replicas)
-    assert 0.3 < time.monotonic() - began < 5
-
-
-def test_new_weights_are_taken_while_there_is_no_sampler(samplers: Samplers) -> None:
-    replicas = samplers.client(0)
-    replicas.update_weights(samplers.weights(12), 5)
-    assert replicas.version == 5
-    samplers.come("a")
-    assert sample(replicas).versions == (5, 5)
 
 
 class Stubborn(Sampler):
@@ -317,66 +299,72 @@ def test_a_late_sampler_that_refuses_the_weights_is_told_and_the_others_go_on(sa
     assert sample(replicas).versions == (5, 5) and num_ready(replicas) == 1
 
 
-def test_where_all_refuse_the_cause_is_raised_at_once(samplers: Samplers) -> None:
-    for name in "ab":
-        samplers.come(name).max_model_len = 3
-    replicas = samplers.client(0)
-    with pytest.raises(UserError, match="takes 3 tokens, and seq_len = 64"):
-        sample(replicas)
-
-
 @pytest.mark.slow
-def test_one_that_is_silent_is_given_up_while_others_are_there(samplers: Samplers) -> None:
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_one_that_is_silent_is_given_up_while_others_are_there_and_asked_again_later(
+    is_replaced: bool, samplers: Samplers, begin, monkeypatch
+) -> None:
     hangs, good = samplers.come("a", timeout_s=3.0), samplers.come("b", timeout_s=3.0)
     replicas = samplers.client(2)
     good.close("/inference/v1/generate")
-    hangs.close("/inference/v1/generate")
-    hangs.close("/is_paused")
-    prompts = [[n] * BLOCK for n in range(8)]
+    for path in ("/inference/v1/generate", "/is_paused"):
+        hangs.close(path)
 
     async def several() -> list[Completion]:
-        return await asyncio.gather(*(replicas.sample(prompt, SEEDED) for prompt in prompts))
+        return await asyncio.gather(*(replicas.sample([n] * BLOCK, SEEDED) for n in range(8)))
 
-    with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(asyncio.run, several())
-        wait_until(lambda: "/inference/v1/generate" in hangs.paths())
-        good.gates["/inference/v1/generate"].set()
-        assert [one.token_ids for one in waiting.result(20)] == [(11, 11)] * 8
+    waiting = begin(asyncio.run, several())
+    wait_until(lambda: "/inference/v1/generate" in hangs.paths())
+    good.gates["/inference/v1/generate"].set()
+    assert [one.token_ids for one in waiting.result(20)] == [(11, 11)] * 8
     assert num_ready(replicas) == 1
     [note] = samplers.notes
     assert "has given no sign of life" in note and note.endswith("Others go on with its work.")
-    samplers.go("a")
-    wait_until(lambda: len(samplers.notes) == 2)
-    samplers.come("a again")  # in its place
+    if is_replaced:
+        samplers.go("a")
+        wait_until(lambda: len(samplers.notes) == 2)
+        samplers.come("a again")
+    else:
+        for gate in hangs.gates.values():
+            gate.set()
+        monkeypatch.setattr("slimrl_cluster.inference.replicas.AGAIN_S", 0.5)
     wait_until(lambda: num_ready(replicas) == 2)
 
 
-@pytest.mark.slow
-def test_one_that_fell_silent_is_asked_again_after_a_while(samplers: Samplers, monkeypatch) -> None:
-    monkeypatch.setattr("slimrl_cluster.inference.replicas.AGAIN_S", 0.5)
-    hangs, good = samplers.come("a", timeout_s=3.0), samplers.come("b", timeout_s=3.0)
-    replicas = samplers.client(2)
-    for gate in ("/inference/v1/generate", "/is_paused"):
-        hangs.close(gate)
-    prompts = [[n] * BLOCK for n in range(8)]
-
-    async def several() -> list[Completion]:
-        return await asyncio.gather(*(replicas.sample(prompt, SEEDED) for prompt in prompts))
-
-    assert len(asyncio.run(several())) == 8 and "/inference/v1/generate" in hangs.paths()
-    for gate in ("/inference/v1/generate", "/is_paused"):
-        hangs.gates[gate].set()
-    wait_until(lambda: num_ready(replicas) == 2)
-    assert good.paths()
+def cannot_look(samplers: Samplers) -> None:
+    samplers.come("a")
+    samplers.failure = OSError("Stale file handle")
 
 
-def test_one_that_is_silent_and_alone_is_an_error(samplers: Samplers) -> None:
-    hangs = samplers.come("a", timeout_s=3.0)
-    replicas = samplers.client(1)
-    hangs.close("/inference/v1/generate")
-    hangs.close("/is_paused")
-    with pytest.raises(UserError, match="has given no sign of life for"):
+def refuse(samplers: Samplers) -> None:
+    for name in "ab":
+        samplers.come(name).max_model_len = 3
+
+
+def hang(samplers: Samplers) -> None:
+    alone = samplers.come("a", timeout_s=3.0)
+    for path in ("/inference/v1/generate", "/is_paused"):
+        alone.close(path)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "error", "words"),
+    [
+        (lambda samplers: None, UserError, r"there is no sampler, for \d+ s now \(deployment.timeout_s\).*--resume"),
+        (refuse, UserError, "takes 3 tokens, and seq_len = 64"),
+        (hang, UserError, "has given no sign of life for"),
+        (cannot_look, OSError, "Stale file handle"),
+    ],
+)
+def test_where_nobody_samples_the_cause_is_raised_in_time(
+    prepare: Callable[[Samplers], None], error: type[Exception], words: str, samplers: Samplers
+) -> None:
+    prepare(samplers)
+    replicas = samplers.client(0, timeout_s=3.0) if prepare is not hang else samplers.client(1)
+    began = time.monotonic()
+    with pytest.raises(error, match=words):
         sample(replicas)
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.slow
@@ -391,31 +379,22 @@ def test_one_that_is_silent_when_it_gets_weights_is_given_up_too(samplers: Sampl
 
 
 @pytest.mark.slow
-def test_a_sampler_is_not_used_until_it_holds_what_was_broadcast(samplers: Samplers) -> None:
-    first, second = samplers.come("a"), samplers.come("b")
-    replicas = samplers.client(2)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_sampler_is_not_used_until_it_holds_what_was_broadcast(is_late: bool, samplers: Samplers) -> None:
+    first = samplers.come("a")
+    second = None if is_late else samplers.come("b")
+    replicas = samplers.client(1 if is_late else 2)
     first.version, first.token = "7", 17  # from the trainer itself
     replicas.note_broadcast(7)
+    second = second or samplers.come("b")
+    wait_until(lambda: second.paths().count("/weight_info") > 2)
     assert replicas.version == 7 and num_ready(replicas) == 1
     for number in range(12):
         assert sample(replicas, [number] * BLOCK).versions == (7, 7)
     assert "/inference/v1/generate" not in second.paths()
     second.version = "7"
     wait_until(lambda: num_ready(replicas) == 2)
-
-
-@pytest.mark.slow
-def test_one_that_comes_late_waits_until_the_trainer_broadcasts_again(samplers: Samplers) -> None:
-    first = samplers.come("a")
-    replicas = samplers.client(1)
-    first.version = "7"
-    replicas.note_broadcast(7)
-    late = samplers.come("b")
-    wait_until(lambda: late.paths().count("/weight_info") > 2)
-    assert num_ready(replicas) == 1
-    late.version = "7"
-    wait_until(lambda: num_ready(replicas) == 2)
-    assert any("takes part from now on" in note for note in samplers.notes)
+    assert any("takes part from now on" in note for note in samplers.notes) == is_late
 
 
 def test_a_broadcast_that_no_sampler_holds_is_an_error_in_time(samplers: Samplers) -> None:
@@ -450,12 +429,3 @@ def test_a_request_that_is_cancelled_frees_its_place(samplers: Samplers) -> None
     wait_until(lambda: member.num_open == 0)
     gate.set()
     assert sample(replicas).token_ids == (11, 11)
-
-
-def test_who_cannot_look_who_is_there_does_not_go_on_as_if_all_were(samplers: Samplers) -> None:
-    samplers.come("a")
-    replicas = samplers.client(1)
-    samplers.failure = OSError("Stale file handle")
-    wait_until(replicas._following.done)
-    with pytest.raises(OSError, match="Stale file handle"):
-        sample(replicas)

@@ -7,56 +7,50 @@ import pytest
 from slimrl_cluster.inference import routing
 from slimrl_cluster.inference.routing import BLOCK, SLACK, Router
 
+IDLE = {"a": 0, "b": 0}
+
 
 def prompt(seed: int, num: int = 4 * BLOCK) -> list[int]:
     return [random.Random(seed).randrange(1000) for _ in range(num)]
 
 
-def test_the_turns_of_a_conversation_go_to_the_replica_of_the_first():
-    router, idle = Router(), {"a": 0, "b": 0, "c": 0}
-    first = router.choose(prompt(1), idle)
-    busy = {**idle, first: SLACK}
-    assert router.choose(prompt(1), busy) == first
-    assert router.choose([*prompt(1), *prompt(2)], busy) == first
-    assert router.choose(prompt(2), busy) != first
+@pytest.mark.parametrize(
+    ("first", "second", "num_open", "is_same"),
+    [
+        (prompt(1), prompt(1), SLACK, True),  # the turns of a conversation
+        (prompt(1), [*prompt(1), *prompt(2)], SLACK, True),
+        (prompt(1), prompt(2), SLACK, False),
+        (prompt(1), prompt(1), SLACK + 1 + SLACK // 4, False),  # it has too much to do
+        (prompt(1, BLOCK - 1), prompt(1, BLOCK - 1), 1, False),  # less than a block is not worth a detour
+        # A block counts only after the same beginning.
+        ([*prompt(1, BLOCK), *prompt(2, BLOCK)], [*prompt(3, BLOCK), *prompt(2, BLOCK)], 1, False),
+    ],
+)
+def test_a_prompt_goes_to_the_replica_that_holds_its_beginning(
+    first: list[int], second: list[int], num_open: int, is_same: bool
+) -> None:
+    router = Router()
+    chosen = router.choose(first, IDLE)
+    assert (router.choose(second, IDLE | {chosen: num_open}) == chosen) == is_same
 
 
-def test_of_two_replicas_the_one_that_holds_more_of_the_prompt_is_chosen():
+def test_of_two_replicas_the_one_that_holds_more_of_the_prompt_is_chosen() -> None:
     router, long = Router(), [*prompt(1), *prompt(2), *prompt(3)]
-    short_at = router.choose(prompt(1), {"a": 0, "b": 0})
+    short_at = router.choose(prompt(1), IDLE)
     long_at = "b" if short_at == "a" else "a"
     assert router.choose([*prompt(1), *prompt(2)], {long_at: 0}) == long_at
     assert router.choose(long, {short_at: 0, long_at: SLACK}) == long_at
 
 
-def test_less_than_a_block_in_common_is_not_worth_a_detour():
+def test_a_replica_that_is_gone_is_forgotten_with_what_it_held() -> None:
     router = Router()
-    first = router.choose(prompt(1, BLOCK - 1), {"a": 0, "b": 0})
-    assert router.choose(prompt(1, BLOCK - 1), {"a": 0, "b": 0, first: 1}) != first
-
-
-def test_a_block_counts_only_after_the_same_beginning():
-    router = Router()
-    first = router.choose([*prompt(1, BLOCK), *prompt(2, BLOCK)], {"a": 0, "b": 0})
-    assert router.choose([*prompt(3, BLOCK), *prompt(2, BLOCK)], {"a": 0, "b": 0, first: 1}) != first
-
-
-def test_a_replica_that_has_too_much_to_do_is_left_out():
-    router = Router()
-    first = router.choose(prompt(1), {"a": 0, "b": 0})
-    other = "b" if first == "a" else "a"
-    assert router.choose(prompt(1), {first: SLACK + 1 + SLACK // 4, other: 0}) == other
-
-
-def test_a_replica_that_is_gone_is_forgotten_with_what_it_held():
-    router = Router()
-    first = router.choose(prompt(1), {"a": 0, "b": 0})
+    first = router.choose(prompt(1), IDLE)
     router.forget(first)
     router.forget("never there")
-    assert router.choose(prompt(1), {"a": 0, "b": 0, first: 1}) != first
+    assert router.choose(prompt(1), IDLE | {first: 1}) != first
 
 
-def test_what_a_replica_was_sent_long_ago_is_forgotten(monkeypatch):
+def test_what_a_replica_was_sent_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "MOST_BLOCKS", 8)
     router = Router()
     for seed in (1, 2, 3):  # four blocks each
@@ -66,7 +60,7 @@ def test_what_a_replica_was_sent_long_ago_is_forgotten(monkeypatch):
 
 
 @pytest.mark.slow
-def test_whatever_comes_load_stays_even_and_the_longest_match_is_taken_where_it_may():
+def test_whatever_comes_load_stays_even_and_the_longest_match_is_taken_where_it_may() -> None:
     rng = random.Random(0)
     for _ in range(8):
         router, num_open = Router(), dict.fromkeys("abcd"[: rng.randrange(1, 5)], 0)

@@ -19,21 +19,18 @@ STATE = {"data_position": 4, "role_means": {"guide": 0.1}, "waiting": [{"rewards
 BATCH = Batch((FIRST, SECOND), 0.7, {"reward/mean": 0.1, "loss/x": math.inf}, STATE)
 
 
-def test_a_batch_is_read_as_it_was_written(tmp_path):
-    write_batch(BATCH, tmp_path / "deep" / "b.safetensors")
-    assert read_batch(tmp_path / "deep" / "b.safetensors") == BATCH
+VALUED = tuple(replace(one, rewards_T=(0.0,) * (len(one.token_ids_T) - 1) + (1.0,)) for one in BATCH.samples)
 
 
-def test_rewards_of_a_value_head_travel_too(tmp_path):
-    samples = tuple(replace(one, rewards_T=(0.0,) * (len(one.token_ids_T) - 1) + (1.0,)) for one in BATCH.samples)
-    write_batch(replace(BATCH, samples=samples), tmp_path / "b.safetensors")
-    assert read_batch(tmp_path / "b.safetensors").samples == samples
+@pytest.mark.parametrize("batch", [BATCH, replace(BATCH, samples=VALUED), Batch((), 1.0)])
+def test_a_batch_is_read_as_it_was_written(batch: Batch, tmp_path: Path) -> None:
+    write_batch(batch, tmp_path / "deep" / "b.safetensors")
+    assert read_batch(tmp_path / "deep" / "b.safetensors") == batch
 
 
-def test_a_batch_without_samples_and_a_metric_that_is_no_number(tmp_path):
+def test_a_metric_that_is_no_number(tmp_path: Path) -> None:
     write_batch(Batch((), 1.0, {"reward/mean": math.nan}), tmp_path / "b.safetensors")
-    batch = read_batch(tmp_path / "b.safetensors")
-    assert batch.samples == () and math.isnan(batch.metrics["reward/mean"])
+    assert math.isnan(float(read_batch(tmp_path / "b.safetensors").metrics["reward/mean"]))
 
 
 @pytest.mark.slow
@@ -41,13 +38,6 @@ def test_a_state_of_any_size_is_read_as_it_was_written(tmp_path):
     state = {"waiting": "y" * 101_000_000}  # more than the metadata of the format can hold
     write_batch(replace(BATCH, orchestrator_state=state), tmp_path / "b.safetensors")
     assert read_batch(tmp_path / "b.safetensors").orchestrator_state == state
-
-
-def test_a_batch_that_could_not_be_read_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("slimrl_cluster.transport.batch_file.MAX_BYTES", 900)
-    with pytest.raises(UserError, match=r"at most 900 are read again\. Lower orchestrator\.batch_size"):
-        write_batch(BATCH, tmp_path / "b.safetensors")
-    assert not list(tmp_path.iterdir())
 
 
 def test_every_truncation_is_refused(tmp_path):
@@ -66,7 +56,7 @@ def test_every_truncation_is_refused(tmp_path):
         lambda tensors: tensors | {"lengths_B": tensors["lengths_B"] + 1},
         lambda tensors: tensors | {"lengths_B": tensors["lengths_B"] * 0},
         lambda tensors: tensors | {"versions_B": tensors["versions_B"][:1].clone()},
-        lambda tensors: tensors | {"token_ids_T": tensors["token_ids_T"].float()},
+        lambda tensors: tensors | {"logprobs_T": tensors["logprobs_T"][:1].clone()},
         lambda tensors: tensors | {"loss_mask_T": tensors["loss_mask_T"].logical_not()},
         lambda tensors: {name: one for name, one in tensors.items() if name != "rewards_T"},
         lambda tensors: {name: one for name, one in tensors.items() if name != "content_N"},

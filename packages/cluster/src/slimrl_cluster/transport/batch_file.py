@@ -28,12 +28,10 @@ from torch import Tensor
 from slimrl.config.base import describe_faults
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
-from slimrl.io.regular_file import read_regular
 from slimrl.transport.base import Batch
 from slimrl.types import Sample
 
 FORMAT = "slimrl-batch-2"
-MAX_BYTES = 2**32
 OF_SAMPLES = {"lengths_B": torch.int64, "versions_B": torch.int64, "rows_B": torch.int64}
 OF_TOKENS = {
     "token_ids_T": torch.int64,
@@ -42,8 +40,7 @@ OF_TOKENS = {
     "advantages_T": torch.float64,
     "rewards_T": torch.float64,
 }
-DTYPES = OF_SAMPLES | OF_TOKENS | {"content_N": torch.uint8}
-KINDS = {name: (dtype, 1) for name, dtype in DTYPES.items()}
+DTYPES = OF_SAMPLES | OF_TOKENS
 ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # numbers that JSON lacks
 
 
@@ -72,21 +69,12 @@ def write_batch(batch: Batch, path: Path) -> None:
     # A tensor, because metadata is limited to 100 MB, and the state has all groups that no batch has used yet.
     text = bytearray(json.dumps(content, allow_nan=False).encode())
     tensors["content_N"] = torch.frombuffer(text, dtype=torch.uint8)
-    try:
-        whole = save(tensors, {"format": FORMAT})
-    except SafetensorError as error:
-        raise UserError(f"the batch of {path} cannot be written: {error}.") from error
-    if len(whole) > MAX_BYTES:
-        raise UserError(
-            f"the batch of {path} has {len(whole)} bytes, and at most {MAX_BYTES} are read again. Lower "
-            "orchestrator.batch_size, max_async_level or seq_len."
-        )
-    replace_file(path, [whole])
+    replace_file(path, [save(tensors, {"format": FORMAT})])
 
 
 def read_batch(path: Path) -> Batch:
     """Read the batch in a file. Raises UserError if it is malformed, or of another format."""
-    whole = read_regular(path, MAX_BYTES)
+    whole = path.read_bytes()
     try:
         # Load from memory: the library would map the file, and a program that truncates it would then kill this
         # process.
@@ -94,8 +82,6 @@ def read_batch(path: Path) -> Batch:
         metadata = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])["__metadata__"]
         if metadata["format"] != FORMAT:
             raise ValueError(f"its format is {metadata['format']:.80}, not {FORMAT}")
-        if (found := {name: (one.dtype, one.dim()) for name, one in tensors.items()}) != KINDS:
-            raise ValueError(f"its tensors are {found}, not {', '.join(DTYPES)}")
         content = Content.model_validate_json(tensors.pop("content_N").numpy().tobytes())
         metrics = {name: ODD[value] if isinstance(value, str) else value for name, value in content.metrics.items()}
         return Batch(_samples(tensors), content.temperature, metrics, content.orchestrator_state)
@@ -106,13 +92,11 @@ def read_batch(path: Path) -> Batch:
 
 
 def _samples(tensors: dict[str, Tensor]) -> tuple[Sample, ...]:
-    """Return the samples of a file's tensors. Raises ValueError or AssertionError if these are inconsistent."""
+    """Return the samples of a file's tensors. Raises LookupError, ValueError or AssertionError if these are
+    inconsistent."""
     values = {name: one.tolist() for name, one in tensors.items()}
-    lengths, sizes = values["lengths_B"], {name: len(one) for name, one in values.items()}
-    wanted = dict.fromkeys(OF_SAMPLES, len(lengths)) | dict.fromkeys(OF_TOKENS, sum(lengths))
-    if not sizes["rewards_T"]:
-        wanted["rewards_T"] = 0
-    if sizes != wanted or min(lengths, default=1) < 1:
+    lengths = values["lengths_B"]
+    if sum(lengths) != len(values["token_ids_T"]):
         raise ValueError("its tensors are not as long as its samples")
     of_samples = zip(lengths, accumulate(lengths), values["versions_B"], values["rows_B"], strict=True)
     return tuple(

@@ -1,0 +1,63 @@
+"""slimrl's own server as a process, started by its command, and clients of samplers."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import httpx
+
+from slimrl.io.http import is_healthy
+from slimrl_cluster.inference.remote_client import RemoteClient
+from slimrl_cluster.inference.server_link import SamplerAddress
+from slimrl_cluster.services.programs import free_port
+
+STOP_ID = 2
+
+
+@contextmanager
+def serving(model: Path, port: int = 0) -> Iterator[str]:
+    """The address of a server with float32 weights."""
+    port = port or free_port("127.0.0.1")
+    settings = {
+        "--port": port, "--context_len": 512, "--max_slots": 4, "--grace_s": 0, "--model.name": model,
+        "--model.device": "cpu", "--model.dtype": "float32", "--model.num_threads": 1,
+    }  # fmt: skip
+    words = [str(word) for pair in settings.items() for word in pair]
+    address = f"http://127.0.0.1:{port}"
+    with subprocess.Popen([sys.executable, "-m", "slimrl", "inference", *words]) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or is_healthy(address, 1.0), 120)
+            wait_until(lambda: httpx.get(f"{address}/v1/models").is_success, 120)
+            yield address
+        finally:
+            process.terminate()
+
+
+def num_open(address: str) -> float:
+    """How many requests a server holds."""
+    found = re.findall(r"^slimrl:num_requests_\w+{.*} (\S+)$", httpx.get(f"{address}/metrics").text, re.MULTILINE)
+    return sum(map(float, found))
+
+
+@contextmanager
+def client_of(
+    url: str, backend: Literal["slimrl", "vllm"] = "slimrl", timeout_s: float = 20.0, seq_len: int = 64
+) -> Iterator[RemoteClient]:
+    address = SamplerAddress(url.removesuffix("/v1"), timeout_s=timeout_s, backend=backend)
+    client = RemoteClient(address, frozenset([STOP_ID]), seq_len)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def wait_until(is_so: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
