@@ -116,7 +116,7 @@ BUDGETS = {
     "slimrl_sandbox": 1_660,
     "slimrl_search": 3_700,
     "slimrl_serve": 3_900,
-    "slimrl_tools": 8_350,
+    "slimrl_tools": 7_900,
     "slimrl_view": 2_350,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.

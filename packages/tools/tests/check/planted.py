@@ -1,7 +1,7 @@
-"""Environments with one fault each, for tests of `slimrl check`. The good one asks for the double of a number.
+"""An environment with one fault, for tests of `slimrl check`. It asks for the double of a number.
 
-A policy answers `<double>8</double>`, in one turn. Every other class changes one thing of `Double`, and `FAULTS` says
-by which subject `check` must find it.
+A policy answers `<double>8</double>`, in one turn. `Double(fault)` changes one thing, and `FAULTS` says by which
+subject `check` must find it; `Double()` has no fault.
 """
 
 import asyncio
@@ -9,28 +9,88 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 from slimrl.types import Message, Script, Split, Task, Taskset, Turn
 
 ANSWER = re.compile(r"<double>(.*?)</double>", re.DOTALL)
 RULES = "Double the number. Answer in tags: <double>the double</double>."
+GO_ON: Message = {"role": "user", "content": "Go on."}
+TOOL_ERROR = "Error: there is no such tool, or no number."
+NUMBER = {"type": "object", "properties": {"number": {"type": "string"}}, "required": ["number"]}
+TEXT = {"type": "object", "properties": {"number": {"type": "text"}}}  # no type of JSON schema
+# The faults in conversations of two turns, of which the first may be any word.
+TWO_TURNS = ("two turns", "reads numbers later", "shared state")
+# What each fault must be found by; those of the second table need other processes.
+FAULTS = {
+    "no validation": "tasks",
+    "same ids": "ids",
+    "numbers as keys": "json",
+    "needs tuples": "json",
+    "shared tasks": "splits",
+    "redrawn tasks": "same tasks",
+    "wrong expert": "expert",
+    "broken expert": "expert",
+    "any number": "random play",
+    "pays for silence": "doing nothing",
+    "pays for tags": "pay of garbage",
+    "tells the answer": "copying",
+    "reads numbers": "garbage",
+    "reads numbers later": "garbage",
+    "echoes JSON": "garbage",
+    "mean of nothing": "reward",
+    "odd metric": "metrics",
+    "never ends": "ends",
+    "noisy reward": "repeatable",
+    "shared state": "isolated",
+    "sleeps": "blocking",
+    "hangs": "hang",
+    "speaks last": "opening",
+    "unknown role": "opening",
+    "tool raises": "tools",
+    "tool says nothing": "tools",
+    "tool with an odd schema": "tools",
+}
+FAULTS_OF_PROCESSES = {"hashed tasks": "other process", "of its process": "worker", "exits": "crash"}
 
 
 class Double(Taskset):
-    """The good one."""
+    """The taskset with a fault. `tool` in its name gives it a calculator, which answers every call by an error."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.fault = fault
+        self.shared = Episode(self)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         if split == "validation":
+            if self.fault == "no validation":
+                raise KeyError(split)
             return []
-        numbers = range(0, 60, 2) if split == "train" else range(1, 21, 2)
-        return [Task(f"{split}/{number}", self.data(number)) for number in numbers]
+        if self.fault == "shared tasks":
+            numbers = range(0, 40, 2 if split == "train" else 4)
+        else:
+            numbers = range(0, 60, 2) if split == "train" else range(1, 21, 2)
+        ids = [place // 2 if self.fault == "same ids" else number for place, number in enumerate(numbers)]
+        return [Task(f"{split}/{name}", self.data(number)) for name, number in zip(ids, numbers, strict=True)]
 
     def data(self, number: int) -> dict[str, Any]:
-        return {"number": number + 20}
+        more: dict[str, Any] = {}
+        match self.fault:
+            case "numbers as keys":
+                more = {"doubles": {number: 2 * number}}
+            case "needs tuples":
+                more = {"pair": (number, number)}
+            case "redrawn tasks":
+                more = {"noise": random.random()}
+            case "hashed tasks":
+                more = {"colour": min({"red", "green", "blue"}, key=lambda name: hash((name, number)))}
+        return {"number": number + 20, **more}
 
     def environment(self, task: Task) -> Any:
+        if self.fault == "shared state":
+            self.shared.task = task
+            return self.shared
         return Episode(self, task)
 
     @property
@@ -38,304 +98,95 @@ class Double(Taskset):
         return {"expert": self.solve, "random": self.guess}
 
     def solve(self, task: Task, seed: int) -> list[Message]:
-        return self.conversation(task, str(2 * task.data["number"]))
+        if self.fault == "broken expert":
+            return self.conversation(task, str(task.data["solution"]))
+        return self.conversation(
+            task, "I do not know" if self.fault == "wrong expert" else str(2 * task.data["number"])
+        )
 
     def guess(self, task: Task, seed: int) -> list[Message]:
         return self.conversation(task, str(random.Random(f"{seed}/{task.id}").randrange(200, 300)))
 
     def conversation(self, task: Task, answer: str) -> list[Message]:
-        return [*self.opening(task), {"role": "assistant", "content": f"<double>{answer}</double>"}]
+        first: list[Message] = [{"role": "assistant", "content": "well"}, GO_ON] if self.fault in TWO_TURNS else []
+        return [*self.opening(task), *first, {"role": "assistant", "content": f"<double>{answer}</double>"}]
 
     def opening(self, task: Task) -> list[Message]:
-        return [
-            {"role": "system", "content": RULES},
-            {"role": "user", "content": f"The number is {task.data['number']}."},
-        ]
+        rules: Message = {"role": "system", "content": RULES}
+        text = f"The number is {task.data['number']}."
+        match self.fault:
+            case "tells the answer":
+                text += f" (Secret: {2 * task.data['number']}.)"
+            case "of its process":
+                text += f" (By {os.getpid()}.)"
+        if "tool" in self.fault:
+            parameters = TEXT if "schema" in self.fault else NUMBER
+            function = {"name": "twice", "description": "Doubles a number.", "parameters": parameters}
+            rules["tools"] = [{"type": "function", "function": function}]
+        role: Any = "human" if self.fault == "unknown role" else "user"
+        last: list[Message] = [{"role": "system", "content": "Be brief."}] if self.fault == "speaks last" else []
+        return [rules, {"role": role, "content": text}, *last]
+
+    def answer(self, reply: str) -> str:
+        """The answer to a call of a tool."""
+        if self.fault == "tool raises":
+            return {"twice": "4"}["no_such_tool" if "no_such_tool" in reply else "twice"]
+        return "" if self.fault == "tool says nothing" else TOOL_ERROR
 
     def turn(self, task: Task, reply: str) -> Turn:
-        found = ANSWER.search(reply)
-        right = found is not None and found[1].strip() == str(2 * task.data["number"])
-        return Turn(True, reward=float(right), metrics={"tagged": found is not None})
+        double, found = str(2 * task.data["number"]), ANSWER.search(reply)
+        is_right = found is not None and found[1].strip() == double
+        if "tool" in self.fault and "<tool_call>" in reply:
+            return Turn(False, [{"role": "tool", "content": self.answer(reply)}])
+        reward, metrics = float(is_right), {"tagged": float(found is not None)}
+        match self.fault:
+            case "needs tuples":
+                reward *= isinstance(task.data["pair"], tuple)
+            case "any number":
+                reward = float(found is not None and found[1].isdecimal() and len(found[1]) < 5)
+            case "pays for silence" if not reply.strip():
+                reward = 0.2
+            case "pays for tags":
+                reward += 0.01 * (len(ANSWER.findall(reply)) - 1)
+            case "tells the answer":
+                reward = float(double in reply)
+            case "reads numbers":
+                reward = float(found is not None and int(found[1]) == int(double))
+            case "reads numbers later":  # IndexError without a number
+                numbers = re.findall(r"^\d+$", found[1]) if found else ["0"]
+                reward = float(numbers[0] == double)
+            case "echoes JSON" if r"\ud83e" in reply and not found:
+                # Half a surrogate pair, which only an escape in JSON can bring.
+                return Turn(False, [{"role": "user", "content": f"What is {chr(0xD83E)}?"}])
+            case "mean of nothing" if "<double>" not in reply and reply.strip():
+                reward = float("nan")
+            case "odd metric":
+                metrics = {"length": len(reply) or float("nan")}
+            case "never ends":
+                return Turn(False, [{"role": "user", "content": "And now?"}], reward=reward)
+            case "noisy reward":
+                reward *= 1 - 0.1 * random.random()
+            case "sleeps" if reward and task.id == "train/0":
+                time.sleep(0.55)
+            case "exits" if reply == "nan":
+                os._exit(3)
+        return Turn(True, reward=reward, metrics=metrics)
 
 
 class Episode:
-    def __init__(self, taskset: Any, task: Task) -> None:
-        self.taskset, self.task = taskset, task
+    def __init__(self, taskset: Double, task: Task | None = None) -> None:
+        self.taskset, self.task, self.num_turns = taskset, task, 0
 
     async def start(self) -> list[Message]:
+        assert self.task
+        self.num_turns = 0
         return self.taskset.opening(self.task)
 
     async def step(self, reply: str) -> Turn:
-        return self.taskset.turn(self.task, reply)
-
-
-class NoValidation(Double):
-    def tasks(self, split: Split) -> Sequence[Task]:
-        return super().tasks({"train": "train", "test": "test"}[split])
-
-
-class SameIds(Double):
-    def tasks(self, split: Split) -> Sequence[Task]:
-        return [Task(f"{split}/{place // 2}", task.data) for place, task in enumerate(super().tasks(split))]
-
-
-class NumbersAsKeys(Double):
-    def data(self, number: int) -> dict[str, Any]:
-        return {"number": number + 20, "doubles": {number: 2 * number}}
-
-
-class NeedsTuples(Double):
-    def data(self, number: int) -> dict[str, Any]:
-        return {"number": number + 20, "pair": (number, number)}
-
-    def turn(self, task: Task, reply: str) -> Turn:
-        return Turn(True, reward=super().turn(task, reply).reward * isinstance(task.data["pair"], tuple))
-
-
-class SharedTasks(Double):
-    def tasks(self, split: Split) -> Sequence[Task]:
-        return [Task(f"{split}/{number}", self.data(number)) for number in range(0, 40, 2 if split == "train" else 4)]
-
-
-class RedrawnTasks(Double):
-    def data(self, number: int) -> dict[str, Any]:
-        return {"number": number + 20, "noise": random.random()}
-
-
-class HashedTasks(Double):
-    def data(self, number: int) -> dict[str, Any]:
-        return {"number": number + 20, "colour": min({"red", "green", "blue"}, key=lambda name: hash((name, number)))}
-
-
-class WrongExpert(Double):
-    def solve(self, task: Task, seed: int) -> list[Message]:
-        return self.conversation(task, "I do not know")
-
-
-class BrokenExpert(Double):
-    def solve(self, task: Task, seed: int) -> list[Message]:
-        return self.conversation(task, str(task.data["solution"]))
-
-
-class AnyNumber(Double):
-    def turn(self, task: Task, reply: str) -> Turn:
-        found = ANSWER.search(reply)
-        return Turn(True, reward=float(found is not None and found[1].isdecimal() and len(found[1]) < 5))
-
-
-class PaysForSilence(Double):
-    def turn(self, task: Task, reply: str) -> Turn:
-        return super().turn(task, reply) if reply.strip() else Turn(True, reward=0.2)
-
-
-class PaysForTags(Double):
-    def turn(self, task: Task, reply: str) -> Turn:
-        return Turn(True, reward=super().turn(task, reply).reward + 0.01 * (len(ANSWER.findall(reply)) - 1))
-
-
-class TellsTheAnswer(Double):
-    def opening(self, task: Task) -> list[Message]:
-        rules, question = super().opening(task)
-        return [rules, {**question, "content": f"{question['content']} (Secret: {2 * task.data['number']}.)"}]
-
-    def turn(self, task: Task, reply: str) -> Turn:
-        return Turn(True, reward=float(f"{2 * task.data['number']}" in reply))
-
-
-class ReadsNumbers(Double):
-    def turn(self, task: Task, reply: str) -> Turn:
-        found = ANSWER.search(reply)
-        return Turn(True, reward=float(found is not None and int(found[1]) == 2 * task.data["number"]))
-
-
-class EchoesJson(Double):
-    """Its answer to what it cannot read has half a surrogate pair, which only an escape in JSON can bring."""
-
-    def turn(self, task: Task, reply: str) -> Turn:
-        if r"\ud83e" in reply and not ANSWER.search(reply):
-            return Turn(False, [{"role": "user", "content": f"What is {chr(0xD83E)}?"}])
-        return super().turn(task, reply)
-
-
-class MeanOfNothing(Double):
-    def turn(self, task: Task, reply: str) -> Turn:
-        return (
-            super().turn(task, reply) if "<double>" in reply or not reply.strip() else Turn(True, reward=float("nan"))
-        )
-
-
-class OddMetric(Double):
-    def turn(self, task: Task, reply: str) -> Turn:
-        turn = super().turn(task, reply)
-        return Turn(True, reward=turn.reward, metrics={"length": len(reply) or float("nan")})
-
-
-class NeverEnds(Double):
-    def turn(self, task: Task, reply: str) -> Turn:
-        return Turn(False, [{"role": "user", "content": "And now?"}], reward=super().turn(task, reply).reward)
-
-
-class NoisyReward(Double):
-    def turn(self, task: Task, reply: str) -> Turn:
-        return Turn(True, reward=super().turn(task, reply).reward * (1 - 0.1 * random.random()))
-
-
-class TwoTurns(Double):
-    """Wants any word first, and then the double."""
-
-    def environment(self, task: Task) -> Any:
-        return _TwoTurns(self, task)
-
-    def conversation(self, task: Task, answer: str) -> list[Message]:
-        first: list[Message] = [{"role": "assistant", "content": "well"}, {"role": "user", "content": "Go on."}]
-        *opening, last = super().conversation(task, answer)
-        return [*opening, *first, last]
-
-
-class _TwoTurns(Episode):
-    num_turns = 0
-
-    async def step(self, reply: str) -> Turn:
+        assert self.task
         self.num_turns += 1
-        if self.num_turns == 1:
-            return Turn(not reply.strip(), [{"role": "user", "content": "Go on."}])
-        return await super().step(reply)
-
-
-class ReadsNumbersLater(TwoTurns):
-    def turn(self, task: Task, reply: str) -> Turn:
-        found = ANSWER.search(reply)
-        numbers = [int(text) for text in re.findall(r"^\d+$", found[1])] if found else [0]
-        return Turn(True, reward=float(numbers[0] == 2 * task.data["number"]))  # IndexError without a number
-
-
-class SharedState(TwoTurns):
-    """The taskset is its own episode: one at a time goes well."""
-
-    def environment(self, task: Task) -> Any:
-        self.task = task
-        return self
-
-    async def start(self) -> list[Message]:
-        self.num_turns = 0
-        return self.opening(self.task)
-
-    async def step(self, reply: str) -> Turn:
-        self.num_turns += 1
-        if self.num_turns == 1:
-            return Turn(False, [{"role": "user", "content": "Go on."}])
-        return self.turn(self.task, reply)
-
-
-class OfItsProcess(Double):
-    def opening(self, task: Task) -> list[Message]:
-        rules, question = super().opening(task)
-        return [rules, {**question, "content": f"{question['content']} (By {os.getpid()}.)"}]
-
-
-class Sleeps(Double):
-    def turn(self, task: Task, reply: str) -> Turn:
-        turn = super().turn(task, reply)
-        if turn.reward and task.id == "train/0":
-            time.sleep(0.55)
-        return turn
-
-
-class Hangs(Double):
-    def environment(self, task: Task) -> Any:
-        return _Hanging(self, task)
-
-
-class _Hanging(Episode):
-    async def step(self, reply: str) -> Turn:
-        if reply == "nan":
+        if self.taskset.fault == "hangs" and reply == "nan":
             await asyncio.Event().wait()
-        return await super().step(reply)
-
-
-class Exits(Double):
-    def turn(self, task: Task, reply: str) -> Turn:
-        if reply == "nan":
-            os._exit(3)
-        return super().turn(task, reply)
-
-
-class SpeaksLast(Double):
-    def opening(self, task: Task) -> list[Message]:
-        return [*super().opening(task), {"role": "system", "content": "Be brief."}]
-
-
-class UnknownRole(Double):
-    def opening(self, task: Task) -> list[Message]:
-        rules, question = super().opening(task)
-        return [rules, {**question, "role": "human"}]  # type: ignore[typeddict-item]
-
-
-class WithTool(Double):
-    """Offers a calculator in the form of the chat template, and answers every call."""
-
-    parameters: ClassVar[dict[str, Any]] = {
-        "type": "object",
-        "properties": {"number": {"type": "string"}},
-        "required": ["number"],
-    }
-    answer: Callable[..., str] = staticmethod(lambda reply: "Error: there is no such tool, or no number.")
-
-    def opening(self, task: Task) -> list[Message]:
-        rules, question = super().opening(task)
-        function = {"name": "twice", "description": "Doubles a number.", "parameters": self.parameters}
-        return [{**rules, "tools": [{"type": "function", "function": function}]}, question]
-
-    def turn(self, task: Task, reply: str) -> Turn:
-        if "<tool_call>" in reply:
-            return Turn(False, [{"role": "tool", "content": self.answer(reply)}])
-        return super().turn(task, reply)
-
-
-class ToolRaises(WithTool):
-    @staticmethod
-    def answer(reply: str) -> str:
-        return {"twice": "4"}["no_such_tool" if "no_such_tool" in reply else "twice"]
-
-
-class ToolSaysNothing(WithTool):
-    @staticmethod
-    def answer(reply: str) -> str:
-        return ""
-
-
-class OddSchema(WithTool):
-    parameters: ClassVar[dict[str, Any]] = {"type": "object", "properties": {"number": {"type": "text"}}}
-
-
-# What each must be found by; the first table needs no other process.
-FAULTS: dict[type, str] = {
-    NoValidation: "tasks",
-    SameIds: "ids",
-    NumbersAsKeys: "json",
-    NeedsTuples: "json",
-    SharedTasks: "splits",
-    RedrawnTasks: "same tasks",
-    WrongExpert: "expert",
-    BrokenExpert: "expert",
-    AnyNumber: "random play",
-    PaysForSilence: "doing nothing",
-    PaysForTags: "pay of garbage",
-    TellsTheAnswer: "copying",
-    ReadsNumbers: "garbage",
-    ReadsNumbersLater: "garbage",
-    EchoesJson: "garbage",
-    MeanOfNothing: "reward",
-    OddMetric: "metrics",
-    NeverEnds: "ends",
-    NoisyReward: "repeatable",
-    SharedState: "isolated",
-    Sleeps: "blocking",
-    Hangs: "hang",
-    SpeaksLast: "opening",
-    UnknownRole: "opening",
-    ToolRaises: "tools",
-    ToolSaysNothing: "tools",
-    OddSchema: "tools",
-}
-FAULTS_OF_PROCESSES: dict[type, str] = {HashedTasks: "other process", OfItsProcess: "worker", Exits: "crash"}
+        if self.taskset.fault in TWO_TURNS and self.num_turns == 1:
+            return Turn(not reply.strip() and self.taskset.fault != "shared state", [GO_ON])
+        return self.taskset.turn(self.task, reply)

@@ -18,7 +18,7 @@ from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.monitor.findings import Finding, Level
 from slimrl.rollout.episode import EpisodeLimits
 from slimrl.types import Message, Task
-from slimrl_tools.check.run import Check, Places
+from slimrl_tools.check.run import Check
 from slimrl_tools.check.trial import Trial
 from tests.environments.dataset.files import write_rows
 from tests.environments.dataset.test_constant import MOSTLY_2
@@ -30,52 +30,43 @@ FILE = planted.__file__
 def checked(taskset: Any, num_examples: int = 2, timeout_s: float = 1.5) -> list[Finding]:
     """What is found where all places are this process."""
     trial = Trial(taskset, CHAT, EpisodeLimits(10, 1 << 22, timeout_s), seed=0)
-    return Check(
-        trial, Places(taskset, lambda: taskset, lambda seed: taskset), "train", num_examples, lambda: None
-    ).run()
+    places = taskset, lambda: taskset, lambda seed: taskset
+    return Check(trial, *places, "train", num_examples, lambda: None).run()
 
 
-WAITING = ("Sleeps", "Hangs", "NeverEnds")  # these take seconds
+WAITING = ("sleeps", "hangs", "never ends")  # these take seconds
 FIRST = {subject: fault for fault, subject in reversed(planted.FAULTS.items())}  # of the faults with a subject
 
 
-def mark_of(fault: type, subject: str) -> pytest.MarkDecorator:
-    is_quick = fault is FIRST[subject] and fault.__name__ not in WAITING
-    return pytest.mark.slow if is_quick else pytest.mark.nightly
+def mark_of(fault: str, subject: str) -> pytest.MarkDecorator:
+    return pytest.mark.slow if fault == FIRST[subject] and fault not in WAITING else pytest.mark.nightly
 
 
 @pytest.mark.parametrize(
     ("fault", "subject"),
-    [
-        pytest.param(fault, subject, id=fault.__name__, marks=mark_of(fault, subject))
-        for fault, subject in planted.FAULTS.items()
-    ],
+    [pytest.param(fault, subject, marks=mark_of(fault, subject)) for fault, subject in planted.FAULTS.items()],
 )
-def test_a_planted_fault_is_found_and_no_other(fault: type, subject: str) -> None:
-    findings = checked(fault())
+def test_a_planted_fault_is_found_and_no_other(fault: str, subject: str) -> None:
+    findings = checked(planted.Double(fault))
     assert problems(findings) == {subject}
     assert all(one.remedy for one in findings if one.level is Level.PROBLEM)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("good", [planted.Double, planted.TwoTurns, planted.WithTool])
-def test_the_environment_in_which_faults_are_planted_has_none(good: type) -> None:
-    findings = checked(good())
+@pytest.mark.parametrize("good", ["", "two turns", "tool"])
+def test_the_environment_in_which_faults_are_planted_has_none(good: str) -> None:
+    findings = checked(planted.Double(good))
     assert {one.level for one in findings} == {Level.OK}
     told = {one.subject for one in findings} | {"hang", "reward"}  # which are told only where they are
     assert {*planted.FAULTS.values()} - told <= {"tools"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "subject"), planted.FAULTS_OF_PROCESSES.items(), ids=lambda value: getattr(value, "__name__", "")
-)
-def test_a_fault_that_only_processes_show_is_found(
-    fault: type, subject: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, findings = run_json([f"{FILE}:{fault.__name__}", "--num_examples", "2"], capsys)
-    assert status == 1
-    assert problems(findings) == {subject}
+@pytest.mark.parametrize(("fault", "subject"), [*planted.FAULTS_OF_PROCESSES.items(), *[*planted.FAULTS.items()][::12]])
+def test_a_planted_fault_is_found_by_the_command(fault: str, subject: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [f"{FILE}:Double", "--args.fault", fault, "--num_examples", "2", "--episode_timeout_s", "2"]
+    status, findings = run_json(argv, capsys)
+    assert (status, problems(findings)) == (1, {subject})
 
 
 @pytest.mark.slow
@@ -95,20 +86,25 @@ def test_without_scripts_notes_say_what_cannot_be_told() -> None:
     assert problems(findings) == set()
 
 
-class CallsWrongly(planted.WithTool):
-    """Its expert makes a call that is answered by an error, and then gives the right answer."""
+class CallsWrongly(planted.Double):
+    """Its expert makes a call that is answered by an error in this frame, and then gives the right answer."""
+
+    def __init__(self, frame: str) -> None:
+        super().__init__("tool")
+        self.frame = frame
 
     def solve(self, task: Task, seed: int) -> list[Message]:
         *opening, answer = super().solve(task, seed)
         call: Message = {"role": "assistant", "content": '<tool_call>{"name": "twice", "arguments": {}}</tool_call>'}
         return [*opening, call, {"role": "tool", "content": self.answer("")}, answer]
 
+    def answer(self, reply: str) -> str:
+        return self.frame.format("Error: `number` is missing.")
+
 
 @pytest.mark.parametrize("frame", ["{}", "<result>\n{}\n</result>", "<output>\n{}\n</output>"])
 def test_a_call_of_the_expert_that_is_answered_by_an_error_is_a_note(frame: str) -> None:
-    taskset = CallsWrongly()
-    taskset.answer = lambda reply: frame.format("Error: `number` is missing.")  # type: ignore[method-assign]
-    (note,) = [one for one in checked(taskset, num_examples=1) if one.level is not Level.OK]
+    (note,) = [one for one in checked(CallsWrongly(frame), num_examples=1) if one.level is not Level.OK]
     assert (note.subject, note.level) == ("expert's calls", Level.NOTE)
     assert "a call of the expert was answered by `Error: `number` is missing.` on task" in note.found
 
@@ -139,7 +135,7 @@ def test_a_mistake_is_told_in_a_line(argv: list[str], message: str, capsys: pyte
 
 @pytest.mark.slow
 def test_the_table_shows_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check", f"{FILE}:PaysForSilence", "--num_examples", "2"]) == 1
+    assert run(["check", f"{FILE}:Double", "--args.fault", "pays for silence", "--num_examples", "2"]) == 1
     out = capsys.readouterr().out
     assert "doing nothing" in out and "-> Give nothing without an answer" in out and "1 problem" in out
 
@@ -150,33 +146,20 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.slow
-def test_an_environment_of_the_core_has_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    status, findings = run_json(["reverse-text", "--num_examples", "5"], capsys)
-    assert (status, problems(findings)) == (0, set())
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("argv", VARIANTS, ids=" ".join)
-def test_no_variant_of_an_environment_of_the_core_has_a_fault(
-    argv: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    "argv",
+    [
+        pytest.param(["reverse-text"], marks=pytest.mark.slow),
+        *(pytest.param(argv, id=" ".join(argv), marks=pytest.mark.nightly) for argv in VARIANTS),
+    ],
+)
+def test_an_environment_of_the_core_has_no_fault(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     status, findings = run_json([*argv, "--num_examples", "5"], capsys)
     assert (status, problems(findings)) == (0, set())
 
 
 def test_the_variants_have_every_environment_of_the_core() -> None:
     assert {argv[0] for argv in VARIANTS} == environments_of("slimrl")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "subject"), [*planted.FAULTS.items()][::12], ids=lambda value: getattr(value, "__name__", "")
-)
-def test_a_planted_fault_is_found_by_the_command(fault: type, subject: str, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = [f"{FILE}:{fault.__name__}", "--num_examples", "3", "--episode_timeout_s", "2"]
-    status, findings = run_json(argv, capsys)
-    assert (status, problems(findings)) == (1, {subject})
 
 
 SLOW = """

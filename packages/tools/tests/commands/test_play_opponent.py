@@ -121,7 +121,7 @@ def test_a_person_is_second_by_its_role() -> None:
 def test_a_model_that_can_read_no_further_ends_the_game_and_says_so() -> None:
     seen = played(f"{'long ' * 40}\n\n{'long ' * 40}\n\n", against(["two", "four"], seq_len=150))
     assert "The episode failed; training would drop it (partner_left): side 1 left the table" in seen
-    assert "the model failed: prompt_too_long" in seen or "has reached seq_len = 150 tokens" in seen
+    assert "the model failed: prompt_too_long" in seen or "has read seq_len = 150 tokens" in seen
 
 
 def test_a_model_from_disk_sits_down(tiny_dir: Path) -> None:

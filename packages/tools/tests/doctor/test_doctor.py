@@ -17,7 +17,7 @@ from slimrl.errors import UserError
 from slimrl.monitor.findings import Finding, Level
 from slimrl.plugins import PROBES as OF_PLUGINS
 from slimrl.plugins import call, names
-from slimrl_tools.doctor.probes import PROBES, Probe, all_probes, look
+from slimrl_tools.commands.doctor import PROBES, Probe, all_probes, look
 
 
 def probes(**looks: Callable[[], Iterable[Finding]]) -> list[Probe]:
@@ -77,7 +77,7 @@ def test_probes_of_plug_ins_are_made_after_the_own_ones(of_plugins) -> None:
     (*own, broken_one, good_one) = of_plugins(good=f"{__name__}:good", broken=f"{__name__}:broken")
     assert own == [*PROBES]
     assert [one.subject for one in (broken_one, good_one)] == ["broken", "good"]
-    assert not any(one.is_core or one.alone for one in (broken_one, good_one))
+    assert not any(one.is_core for one in (broken_one, good_one))
     findings, is_well = look([broken_one, good_one], lambda: None)
     assert findings[1:] == good() and is_well
     assert findings[0].level is Level.PROBLEM and "libcudart.so.12" in findings[0].found

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from slimrl.monitor.findings import Finding, Level, findings_json, has_problem, summary
-from slimrl_tools.doctor import devices, machine, software
+from slimrl_tools.doctor import devices, machine
 
 GB = 1e9
 OK, NOTE, PROBLEM = Level.OK, Level.NOTE, Level.PROBLEM
@@ -124,14 +124,14 @@ def test_packages_are_told_by_their_versions(installed: Callable[..., None]) -> 
     installed("slimrl", "1", wanted)
     installed("transformers", "5.20.0")
     faults = "torch is missing; transformers is 5.20.0, and ==5.23.0 is wanted; rich is missing"
-    check(software.core_finding(), (PROBLEM, faults, "pip install"))
+    check(machine.core_finding(), (PROBLEM, faults, "pip install"))
 
 
 def test_packages_in_their_versions_are_well(installed: Callable[..., None]) -> None:
     installed("slimrl", "1", ["torch>=2.13,<2.16", "transformers==5.23.0", "rich"])
     for name, number in (("torch", "2.13.1+cpu"), ("transformers", "5.23.0"), ("rich", "14")):
         installed(name, number)
-    check(software.core_finding(), (OK, "torch 2.13.1+cpu; and 1 others", ""))
+    check(machine.core_finding(), (OK, "torch 2.13.1+cpu; and 1 others", ""))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_extras_are_told_by_what_they_need(
     installed("slimrl", "1", ["torch", "peft>=0.19; extra == 'lora'", "wandb; extra == 'wandb'"], extras)
     for name, number in versions.items():
         installed(name, number)
-    check(software.extras_finding(extras), expected)
+    check(machine.extras_finding(extras), expected)
 
 
 def test_an_extra_of_a_plug_in_is_installed_with_all_that_the_plug_ins_own_extras_need(
@@ -163,12 +163,12 @@ def test_an_extra_of_a_plug_in_is_installed_with_all_that_the_plug_ins_own_extra
         "slimrl-serve", "1", ["slimrl", "fastapi>=0.1; extra == 'server'", "slimrl-http[fast]; extra == 'server'"]
     )
     installed("slimrl-http", "1", ["uvloop; extra == 'fast'", "other; extra == 'slow'"])
-    names = [one.name for one in software.requirements_of("slimrl", "server")]
+    names = [one.name for one in machine.requirements_of("slimrl", "server")]
     assert names == ["slimrl-serve", "fastapi", "slimrl-http", "uvloop"]
     for lacking in ("fastapi", "uvloop"):
-        assert software.extras_finding(["server"]).found == "not installed: server"
+        assert machine.extras_finding(["server"]).found == "not installed: server"
         installed(lacking, "1")
-    assert software.extras_finding(["server"]).found == "installed: server"
+    assert machine.extras_finding(["server"]).found == "installed: server"
 
 
 def test_a_compiler_that_is_missing_or_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

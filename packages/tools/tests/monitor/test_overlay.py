@@ -95,7 +95,7 @@ def test_the_ending_of_the_file_is_its_format(tmp_path, ending):
     ("words", "said"),
     [
         (("--metric", "reward/meen"), "Did you mean `reward/mean`?"),
-        (("--output", "a.foo"), "--output a.foo ends in `.foo`, which is no format of pictures"),
+        (("--output", "a.foo"), "--output a.foo does not end in a format of pictures, such as `.png`"),
         (("--smooth", "-3"), "give the steps on each side"),
         (("nowhere",), "nowhere/metrics.jsonl cannot be read"),
     ],

@@ -9,11 +9,10 @@ import pytest
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl_tools.plan.devices import Device, Machine, find_machines
-from slimrl_tools.plan.guesses import expect_workload, from_assumption
 from slimrl_tools.plan.plan import Plan, Planner, make_planner
 from slimrl_tools.plan.report import full_report, proposals, two_lines, verdict
 from slimrl_tools.plan.timing import Speeds, times_of
-from slimrl_tools.plan.workload import Workload, from_earlier_run, sample_of
+from slimrl_tools.plan.workload import Workload, sample_of
 
 BASE = 0.8e9
 LARGE = {
@@ -44,11 +43,6 @@ def settings(model: Path | str, *flags: str) -> RLConfig:
 
 def planner(config: RLConfig | SFTConfig) -> Planner:
     return make_planner(config, BASE)
-
-
-def steady(config: RLConfig | SFTConfig) -> Planner:
-    """Return a planner whose rollouts do not depend on how many episodes the expert finishes in its time limit."""
-    return replace(planner(config), workload=from_assumption(config))
 
 
 def cpu(gigabytes: float) -> Machine:
@@ -119,8 +113,8 @@ def test_processes_are_on_their_devices(flags: tuple[str, ...], machine: str, na
 
 @pytest.mark.slow
 def test_ranks_share_an_update_and_a_reference_costs_time(large: Path) -> None:
-    one, four = (steady(settings(large)).on(*find_machines(machine)) for machine in ("h100x2", "h100x5"))
-    taught = steady(settings(large, *TAUGHT)).on(*find_machines("h100x2"))
+    one, four = (planner(settings(large)).on(*find_machines(machine)) for machine in ("h100x2", "h100x5"))
+    taught = planner(settings(large, *TAUGHT)).on(*find_machines("h100x2"))
     assert four.times.step["update"] < one.times.step["update"]
     assert taught.times.step["forward and backward"] > one.times.step["forward and backward"]
     assert "the teacher's scores" in taught.times.step
@@ -128,7 +122,7 @@ def test_ranks_share_an_update_and_a_reference_costs_time(large: Path) -> None:
 
 @pytest.mark.slow
 def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
-    made = steady(settings(large))
+    made = planner(settings(large))
     plan = made.on(find_machines("a100x1")[0])
     assert plan.cannot_fit
     found = {tuple(one.settings): one for one in proposals(made, plan)}
@@ -164,42 +158,6 @@ def test_sft_has_no_engine(large: Path) -> None:
     plan = on(load(SFTConfig, words, {}).config, "h200x1")
     assert part(plan, "KV cache") == 0
     assert [*plan.times.step] == ["forward and backward", "update"]
-
-
-def test_lengths_come_from_the_expert_and_then_from_the_rollouts_of_an_earlier_run(tmp_path: Path) -> None:
-    config = settings("smollm2-135m", "--output_dir", str(tmp_path))
-    workload = expect_workload(config)
-    assert "expert" in workload.source
-    assert workload.num == config.orchestrator.batch_size
-    assert max(map(sum, workload.replies)) >= config.orchestrator.sampling.max_tokens
-    assert from_earlier_run(tmp_path, 64) is None
-    (tmp_path / "rollouts").mkdir()
-    (tmp_path / "rollouts" / "step_000001.jsonl").write_text("no rollout\n")
-    assert from_earlier_run(tmp_path, 64) is None
-
-
-TOOLS = [{"python": "tools.py:add"}]
-
-
-@pytest.mark.parametrize(
-    ("env", "turns", "replies"),
-    [
-        ({"id": "mine.py:Mine"}, 3, 3),
-        ({"id": "dataset"}, 5, 1),  # questions without tools are answered once
-        ({"id": "dataset", "args": {"tools": TOOLS}}, 5, 5),
-    ],
-)
-def test_lengths_of_an_environment_of_ones_own_are_assumed(
-    tmp_path: Path, env: dict[str, object], turns: int, replies: int
-) -> None:
-    words = ["--orchestrator.env", json.dumps([env]), "--orchestrator.max_turns", str(turns), "--seq_len", "1024"]
-    config = load(RLConfig, [*words, "--model.name", "smollm2-135m", "--output_dir", str(tmp_path)], {}).config
-    workload = from_assumption(config)
-    assert workload.source == f"assumed: a prompt of 256 tokens, {replies} replies of 32"
-    assert {len(lengths) for lengths in workload.replies} == {replies}
-    assert workload.num == config.orchestrator.batch_size
-    if ":" in str(env["id"]):
-        assert expect_workload(config).source == workload.source
 
 
 @pytest.mark.slow

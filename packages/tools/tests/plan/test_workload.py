@@ -1,4 +1,4 @@
-"""What rollouts are expected to be like: by an earlier run, a recorded one, or scripts that play the environment."""
+"""What rollouts are expected to be like: by an earlier run, a recorded one, or an assumption."""
 
 import itertools
 import json
@@ -9,15 +9,21 @@ import pytest
 from benchmarks.learning.outlines import outline_of
 from packages.tools.tests.plan.test_plan import cpu, planner, settings
 from slimrl.config.reading.load import load
-from slimrl.config.run import RLConfig
+from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
-from slimrl.trainer.checkpoint import PROGRESS
 from slimrl.types import Rollout, StopReason
-from slimrl_tools.plan.guesses import expect_workload
-from slimrl_tools.plan.plan import what_is_left
 from slimrl_tools.plan.timing import Speeds, times_of
-from slimrl_tools.plan.workload import Row, Workload, from_earlier_run, row_of, sample_of, samples_of
+from slimrl_tools.plan.workload import (
+    Row,
+    Workload,
+    expect_workload,
+    from_assumption,
+    from_earlier_run,
+    row_of,
+    sample_of,
+    samples_of,
+)
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
@@ -27,11 +33,12 @@ def recipe(name: str, *flags: str) -> RLConfig:
     return load(RLConfig, ["@", str(path), "--output_dir", "nowhere", *flags], {}).config
 
 
-@pytest.mark.parametrize("name", ["reverse_text", "alphabet_sort", "wordle", "wiki_search"])
+@pytest.mark.parametrize("name", ["reverse_text", "alphabet_sort", "wordle", "wiki_search", "matching_game"])
 def test_recipes_are_planned_with_what_was_recorded_of_them(name: str) -> None:
     config = recipe(name)
     workload = expect_workload(config)
-    assert workload.source == f"lengths of a recorded run of {name}"
+    by = "scripted episodes" if name == "matching_game" else "a recorded run"
+    assert workload.source == f"lengths of {by} of {name}"
     assert workload.num == config.orchestrator.batch_size
     assert max(len(sample.token_ids_T) for sample in workload.samples) <= config.seq_len
     halved = expect_workload(recipe(name, "--orchestrator.batch_size", str(config.orchestrator.batch_size // 2)))
@@ -39,19 +46,55 @@ def test_recipes_are_planned_with_what_was_recorded_of_them(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "flag", "source"),
+    ("name", "flag"),
     [
-        ("reverse_text", "--orchestrator.sampling.max_tokens=40", "lengths of the expert's"),
-        ("reverse_text", "--warmup.max_steps=0", "lengths of the expert's"),
-        ("reverse_text", "--seq_len=64", "lengths of the expert's"),
-        ("wordle", "--warmup.max_steps=1", "lengths of the expert's"),
-        ("wordle", "--seq_len=128", "assumed"),  # which an opening fills
+        ("reverse_text", "--orchestrator.sampling.max_tokens=40"),
+        ("reverse_text", "--warmup.max_steps=0"),
+        ("reverse_text", "--model.name=Qwen/Qwen3-0.6B"),
+        ("reverse_text", "--seq_len=50"),  # which cuts the replies
+        ("wordle", "--orchestrator.env.0.args.num_answers=50"),
     ],
 )
-def test_a_run_that_differs_in_what_decides_lengths_is_not_planned_with_the_recorded_one(
-    name: str, flag: str, source: str
+def test_a_run_that_differs_in_what_decides_lengths_says_so(name: str, flag: str) -> None:
+    config = recipe(name, *flag.split("="))
+    workload = expect_workload(config)
+    assert workload.source == f"lengths of a recorded run of {name}, whose settings differ"
+    assert max(len(sample.token_ids_T) for sample in workload.samples) <= config.seq_len
+
+
+def test_where_nothing_is_left_of_what_was_recorded_lengths_are_assumed() -> None:
+    assert expect_workload(recipe("wordle", "--seq_len", "32")).source.startswith("assumed")  # which an opening fills
+
+
+def test_demonstrations_of_a_recorded_environment_are_as_long_as_its_rollouts() -> None:
+    words = ["--data.type", "expert", "--data.env.id", "reverse_text", "--seq_len", "48", "--batch_size", "6"]
+    workload = expect_workload(load(SFTConfig, words, {}).config)
+    assert workload.source == "lengths of a recorded run of reverse_text, whose settings differ"
+    assert (workload.num, max(len(sample.token_ids_T) for sample in workload.samples)) == (6, 48)
+
+
+TOOLS = [{"python": "tools.py:add"}]
+
+
+@pytest.mark.parametrize(
+    ("env", "turns", "replies"),
+    [
+        ({"id": "mine.py:Mine"}, 3, 3),
+        ({"id": "dataset"}, 5, 1),  # questions without tools are answered once
+        ({"id": "dataset", "args": {"tools": TOOLS}}, 5, 5),
+    ],
+)
+def test_lengths_of_other_environments_are_assumed(
+    tmp_path: Path, env: dict[str, object], turns: int, replies: int
 ) -> None:
-    assert expect_workload(recipe(name, *flag.split("="))).source.startswith(source)
+    words = ["--orchestrator.env", json.dumps([env]), "--orchestrator.max_turns", str(turns), "--seq_len", "1024"]
+    config = load(RLConfig, [*words, "--model.name", "smollm2-135m", "--output_dir", str(tmp_path)], {}).config
+    workload = from_assumption(config)
+    assert workload.source == f"assumed: a prompt of 256 tokens, {replies} replies of 32"
+    assert {len(lengths) for lengths in workload.replies} == {replies}
+    assert workload.num == config.orchestrator.batch_size
+    if ":" in str(env["id"]):
+        assert expect_workload(config).source == workload.source
 
 
 def test_an_outline_gives_back_lengths_and_what_was_shared() -> None:
@@ -68,24 +111,6 @@ def test_an_outline_gives_back_lengths_and_what_was_shared() -> None:
     assert row_of(made) == row_of([a, b, c]) == Row(6, 7, (1 + 2 + 3) + (3 + 4) + 5)
 
 
-def test_solved_examples_in_the_prompt_count_and_are_not_trained() -> None:
-    flags = ["--orchestrator.sampling.max_tokens", "40"]  # so that it is not the recorded run
-    few, many = (
-        expect_workload(recipe("alphabet_sort", *flags, "--orchestrator.env.0.args.num_examples", num))
-        for num in ("0", "6")
-    )
-    assert many.mean_length > few.mean_length + 500
-    assert many.num_sampled == pytest.approx(few.num_sampled, rel=0.1)
-
-
-def test_turns_are_between_those_of_the_expert_and_as_many_as_there_may_be() -> None:
-    most = recipe("wordle", "--orchestrator.sampling.max_tokens", "40")
-    fewest = most.model_copy(update={"orchestrator": most.orchestrator.model_copy(update={"max_turns": 2})})
-    turns = [[len(lengths) for lengths in expect_workload(config).replies] for config in (most, fewest)]
-    assert min(turns[0]) <= 2 < 4 < max(turns[0])
-    assert max(turns[1]) == 2
-
-
 def test_rollouts_without_signal_are_sampled_and_not_trained_on(tmp_path: Path) -> None:
     def record(number: int, has_signal: bool) -> RolloutRecord:
         mask = (False, True, True)
@@ -99,6 +124,8 @@ def test_rollouts_without_signal_are_sampled_and_not_trained_on(tmp_path: Path) 
     RunDir(tmp_path).rollouts_of(0).parent.mkdir()
     write_rollouts(RunDir(tmp_path).rollouts_of(0), [record(number, number >= 4) for number in range(12)])
     write_rollouts(tmp_path / "rollouts" / "step_000009_good.jsonl", [record(0, True)])
+    damaged = RunDir(tmp_path).rollouts_of(1)  # a later file that is damaged is passed over
+    damaged.write_text("no rollout\n")
     workload = from_earlier_run(tmp_path, 16)
     assert workload is not None
     assert len(workload.samples) == 8
@@ -139,16 +166,3 @@ def test_each_turn_costs_a_prefill_and_each_wave_its_decoding() -> None:
     assert times.step["prefill"] == pytest.approx(2 * 1.0 + (1 + 0.5) * (16 - 12) * 0.01)
     assert workload.row == Row(16, 12, 4 * (1 + 2 + 3 + 4))  # the last token of each is only predicted
     assert times.step["forward and backward"] == pytest.approx(16 * 0.5 + 12 * 0.2 + 40 * 0.01)
-
-
-def test_a_resumed_run_is_planned_for_the_steps_that_are_left(tmp_path: Path) -> None:
-    config = settings("smollm2-135m", "--max_steps", "40", "--warmup.max_steps", "3", "--output_dir", str(tmp_path))
-    checkpoint = tmp_path / "checkpoints" / "step_30"
-    checkpoint.mkdir(parents=True)
-    progress = {"step": 30, "dtype": "float32", "num_threads": 1, "seconds": 1.0, "orchestrator_state": {}}
-    (checkpoint / PROGRESS).write_text(json.dumps(progress))
-    assert what_is_left(config) == config
-    left = what_is_left(config.model_copy(update={"resume": True}))
-    assert (left.max_steps, left.warmup.max_steps) == (10, 0)
-    (checkpoint / PROGRESS).write_text("{")
-    assert what_is_left(config.model_copy(update={"resume": True})).max_steps == 40

@@ -1,74 +1,97 @@
-"""`slimrl push` in a process of its own, against a stand-in of the Hub over loopback."""
+"""`slimrl push`, against a stand-in of the Hub's own client that keeps what it gets in memory."""
 
-import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import httpx
 import pytest
 from huggingface_hub import ModelCard
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-from packages.tools.tests.sharing.fake_hub import TOKEN, fake_hub
 from packages.tools.tests.sharing.runs import KEY, finished_run
 from slimrl import cli
 from slimrl.io.checksums import find_damage
+from slimrl_tools.sharing import hub as client
 
 pytestmark = pytest.mark.slow
+ENDPOINT, OWNER = client.constants.ENDPOINT, "me"
 
 
-def push(*words, endpoint="http://127.0.0.1:9", token=TOKEN, **variables):
-    """The command's exit status, output and errors."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
-    home = variables.pop("home", "/nonexistent")
-    environ = {**kept, "HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_XET": "1", "HF_HOME": home, **variables}
-    if token:
-        environ["HF_TOKEN"] = token
-    command = [sys.executable, "-m", "slimrl", "push", *map(str, words)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
-    return done.returncode, done.stdout, done.stderr
+class Hub:
+    """The Hub and its client. `error` is what the next upload fails with."""
 
+    def __init__(self) -> None:
+        self.repos: dict[str, dict[str, Any]] = {}
+        self.error: Exception | None = None
 
-def plan(capsys, *words):
-    """The same of a dry run, which needs no process of its own, since it looks at nothing but files."""
-    status = cli.run(["push", *map(str, words), "--dry-run"])
-    return status, *capsys.readouterr()
+    def __call__(self, token: str) -> "Hub":
+        assert token == KEY
+        return self
+
+    def files(self, repo: str, revision: str = "main") -> dict[str, bytes]:
+        return self.repos[repo]["branches"][revision]
+
+    def whoami(self) -> dict[str, str]:
+        return {"name": OWNER}
+
+    def create_repo(self, name: str, private: bool | None, exist_ok: bool) -> None:
+        self.repos.setdefault(name, {"private": bool(private), "branches": {"main": {}}})
+
+    def repo_info(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(private=self.repos[name]["private"])
+
+    def create_branch(self, name: str, branch: str, exist_ok: bool) -> None:
+        self.repos[name]["branches"].setdefault(branch, {})
+
+    def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str, revision: str | None) -> None:
+        if self.error:
+            raise self.error
+        found = {path.relative_to(folder_path).as_posix(): path for path in folder_path.rglob("*") if path.is_file()}
+        self.files(repo_id, revision or "main").update({name: path.read_bytes() for name, path in found.items()})
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return finished_run(tmp_path_factory.mktemp("push") / "my_run", adapter=True)
 
 
 @pytest.fixture
-def hub():
-    with fake_hub() as hub:
-        yield hub
+def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
+    made = Hub()
+    monkeypatch.setattr(client, "HfApi", made)
+    monkeypatch.setattr(client, "get_token", lambda: KEY)
+    return made
 
 
-def pushed(hub, *words):
-    """The output of a command that must go well."""
-    status, said, errors = push(*words, endpoint=hub.endpoint)
-    assert status == 0, errors
-    return said
+Push = Callable[..., str]
 
 
-def refused(hub, *words, **variables):
-    """The errors of a command that must be refused."""
-    status, _, errors = push(*words, endpoint=hub.endpoint, **variables)
-    assert status == 2
-    return errors
+@pytest.fixture
+def push(hub: Hub, capsys: pytest.CaptureFixture[str]) -> Push:
+    """A function that runs the command, and returns its output, or its errors if it must end with a status."""
+
+    def run_command(*words: object, status: int = 0) -> str:
+        assert cli.run(["push", *map(str, words)]) == status
+        shown = capsys.readouterr()
+        return shown.err if status else shown.out
+
+    return run_command
 
 
-def download(hub, repository, directory, revision="main"):
-    for name, content in hub.files(repository, revision).items():
+def download(hub: Hub, repository: str, directory: Path) -> Path:
+    for name, content in hub.files(repository).items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(content)
     return directory
 
 
-def test_weights_arrive_whole_and_with_a_card_of_the_repositorys_name(run, tmp_path, hub):
-    assert pushed(hub, run, "mine", "--private").splitlines()[-1] == f"{hub.endpoint}/me/mine"
+def test_weights_arrive_whole_and_with_a_card_of_the_repositorys_name(
+    run: Path, tmp_path: Path, hub: Hub, push: Push
+) -> None:
+    assert push(run, "mine", "--private").splitlines()[-1] == f"{ENDPOINT}/me/mine"
     assert hub.repos["me/mine"]["private"]
     got = download(hub, "me/mine", tmp_path)
     weights = run / "weights" / "step_2"
@@ -83,28 +106,27 @@ def test_weights_arrive_whole_and_with_a_card_of_the_repositorys_name(run, tmp_p
     assert not (weights / "README.md").exists()  # nothing was written here
 
 
-def test_an_adapter_goes_alone_and_names_a_base_that_others_have(run, tmp_path, hub):
-    pushed(hub, run, "me/adapter", "--what", "adapter")
+def test_an_adapter_goes_alone_and_names_a_base_that_others_have(
+    run: Path, tmp_path: Path, hub: Hub, push: Push
+) -> None:
+    push(run, "me/adapter", "--what", "adapter")
     got = download(hub, "me/adapter", tmp_path)
-    assert sorted(path.name for path in got.iterdir()) == [
-        "README.md", "SHA256SUMS", "adapter_config.json", "adapter_model.safetensors", "training.png",
-    ]  # fmt: skip
+    names = ["README.md", "SHA256SUMS", "adapter_config.json", "adapter_model.safetensors", "training.png"]
+    assert sorted(path.name for path in got.iterdir()) == names
     assert find_damage(got) == ""
-    assert str(run) not in (got / "adapter_config.json").read_text()
-    assert (
-        '"base_model_name_or_path": "HuggingFaceTB/SmolLM2-135M-Instruct"' in (got / "adapter_config.json").read_text()
-    )
+    config = (got / "adapter_config.json").read_text()
+    assert str(run) not in config
+    assert '"base_model_name_or_path": "HuggingFaceTB/SmolLM2-135M-Instruct"' in config
     assert ModelCard.load(got / "README.md").data.to_dict()["library_name"] == "peft"
 
 
-def test_a_run_goes_without_rollouts_checkpoints_places_and_secrets(tmp_path, hub):
+def test_a_run_goes_without_rollouts_checkpoints_places_and_secrets(tmp_path: Path, hub: Hub, push: Push) -> None:
     own = finished_run(tmp_path / "own_run")
     (own / "eval.toml").write_text(f'output_dir = "{own}"\nnote = "{KEY}"\n')
     (own / "plan.json").write_text('{"peak_gb": 3.5}')
     (own / "monitors.jsonl").write_text(f'{{"step": 1, "message": "{KEY}"}}\n{{"step": 2}}\n')
-    said = pushed(hub, own, "me/run", "--what", "run")
+    assert "files of rollouts stay here" in push(own, "me/run", "--what", "run")
     files = hub.files("me/run")
-    assert "files of rollouts stay here" in said
     assert not [name for name in files if "rollouts/" in name or name.endswith("greedy.jsonl") or "checkpoints" in name]
     assert {"run/config.toml", "run/metrics.jsonl", "run/summary.json", "run/held_out/final.json"} <= files.keys()
     assert files["run/plan.json"] == b'{"peak_gb": 3.5}'
@@ -113,76 +135,69 @@ def test_a_run_goes_without_rollouts_checkpoints_places_and_secrets(tmp_path, hu
     assert KEY.encode() not in texts and str(tmp_path).encode() not in texts
 
 
-def test_rollouts_go_if_asked_for_unless_they_hold_a_key(tmp_path, hub):
+def test_rollouts_go_if_asked_for_unless_they_hold_a_key(tmp_path: Path, hub: Hub, push: Push) -> None:
     own = finished_run(tmp_path / "own_run")
-    pushed(hub, own, "me/run", "--what", "run", "--rollouts")
+    push(own, "me/run", "--what", "run", "--rollouts")
     assert "run/rollouts/step_000000.jsonl" in hub.files("me/run")
     (own / "rollouts" / "step_000001.jsonl").write_text(f'{{"messages": ["my key is {KEY}"]}}\n')
-    errors = refused(hub, own, "me/other", "--what", "run", "--rollouts")
+    errors = push(own, "me/other", "--what", "run", "--rollouts", status=2)
     assert "step_000001.jsonl:1 has something that looks like a key" in errors
     assert "me/other" not in hub.repos
 
 
-@pytest.mark.nightly
-def test_an_upload_that_was_interrupted_goes_on_with_what_is_missing(run, hub):
-    hub.refuse_uploads_after = 1
-    errors = refused(hub, run, "me/mine")
-    assert "What has arrived is not sent again: `" in errors
-    assert f"slimrl push {run} me/mine` goes on" in errors
-    assert len(hub.puts) == 1 and hub.files("me/mine") == {}
-    hub.refuse_uploads_after = 1_000_000
-    pushed(hub, run, "me/mine")
-    assert len(hub.puts) == len(set(hub.puts))  # none was sent twice
-    for name, content in hub.files("me/mine").items():
-        if name.endswith(".safetensors"):
-            assert content == (run / "weights" / "step_2" / name).read_bytes()
-
-
-def test_a_revision_is_a_branch_that_is_made(run, hub):
-    said = pushed(hub, run / "weights" / "step_2", "me/a", "--revision", "best")
-    assert said.splitlines()[-1] == f"{hub.endpoint}/me/a/tree/best"
+def test_a_revision_is_a_branch_that_is_made(run: Path, hub: Hub, push: Push) -> None:
+    said = push(run / "weights" / "step_2", "me/a", "--revision", "best")
+    assert said.splitlines()[-1] == f"{ENDPOINT}/me/a/tree/best"
     assert hub.files("me/a") == {} and "config.json" in hub.files("me/a", "best")
 
 
-def test_a_dry_run_lists_files_and_asks_nobody(run, hub):
-    status, said, _ = push(run, "me/a", "--dry-run", endpoint=hub.endpoint, token="", HF_HUB_OFFLINE="1")
-    assert (status, hub.requests) == (0, [])
+def test_a_dry_run_lists_files_and_asks_nobody(
+    run: Path, hub: Hub, push: Push, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "get_token", lambda: None)
+    said = push(run, "me/a", "--dry-run")
+    assert hub.repos == {}
     assert "30,000 B  model-00001-of-00002.safetensors" in said
     assert "README.md  (changed for the upload)" in said
     assert "nothing was uploaded; it would go to me/a, public if it is new" in said
 
 
-def test_ones_own_readme_goes_as_it_is(tmp_path, hub):
+def test_ones_own_readme_goes_as_it_is(tmp_path: Path, hub: Hub, push: Push) -> None:
     own = finished_run(tmp_path / "own_run")
     (own / "weights" / "step_2" / "README.md").write_text("---\nlicense: mit\n---\nMine.\n")
-    pushed(hub, own, "me/a")
+    push(own, "me/a")
     assert hub.files("me/a")["README.md"] == b"---\nlicense: mit\n---\nMine.\n"
 
 
-@pytest.mark.nightly
+def refusal(status: int) -> HfHubHTTPError:
+    return HfHubHTTPError("refused", response=httpx.Response(status, request=httpx.Request("POST", ENDPOINT)))
+
+
 @pytest.mark.parametrize(
-    ("words", "variables", "told"),
+    ("error", "told"),
     [
-        (["me/a"], {"token": "", "home": "HOME"}, ["hf auth login", "slimrl push ", " me/a"]),
-        (["me/a"], {"token": "hf_" + "wrong" * 5}, ["does not take the token", "hf auth login"]),
-        (["others/a"], {}, ["may not write to others/a", "hf auth whoami"]),
-        (["me/a"], {"HF_HUB_OFFLINE": "1"}, ["env -u HF_HUB_OFFLINE"]),
-        (["me/public", "--private"], {}, ["is there already, and public: nothing was uploaded"]),
+        (refusal(401), ["may not write to me/a (401)", "hf auth login", "slimrl push ", " me/a"]),
+        (refusal(403), ["may not write to me/a (403)", "hf auth whoami"]),
+        (refusal(500), ["failed (", "refused", "me/a` goes on"]),
+        (httpx.ConnectError("nobody is there"), [ENDPOINT, "nobody is there", "is not sent again", "me/a` goes on"]),
+        (OfflineModeIsEnabled("HF_HUB_OFFLINE is set"), ["HF_HUB_OFFLINE"]),
+        (RuntimeError("the line broke"), ["the line broke", "goes on"]),
     ],
 )
-def test_failures_name_what_to_do(words, variables, told, run, tmp_path, hub):
-    hub.repos["me/public"] = {"private": False, "branches": {"main": {}}}
-    errors = refused(
-        hub, run, *words, **{name: value.replace("HOME", str(tmp_path)) for name, value in variables.items()}
-    )
+def test_failures_name_what_to_do(error: Exception, told: list[str], run: Path, hub: Hub, push: Push) -> None:
+    hub.error = error
+    errors = push(run, "me/a", status=2)
     assert all(part in errors for part in told), errors
-    assert hub.puts == []
 
 
-@pytest.mark.nightly
-def test_a_hub_that_does_not_answer_is_named(run):
-    status, _, errors = push(run, "me/a")  # nobody listens there
-    assert status == 2 and "cannot be reached" in errors and "goes on" in errors
+def test_without_a_token_and_in_a_public_repository_nothing_is_uploaded(
+    run: Path, hub: Hub, push: Push, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(run, "me/public", "--revision", "empty")
+    assert "is there already, and public: nothing was uploaded" in push(run, "me/public", "--private", status=2)
+    monkeypatch.setattr(client, "get_token", lambda: None)
+    assert "hf auth login" in push(run, "me/public", status=2)
+    assert hub.files("me/public") == {}
 
 
 @pytest.mark.parametrize(
@@ -194,30 +209,27 @@ def test_a_hub_that_does_not_answer_is_named(run):
         (("RUN", "me/a b"), "OWNER/NAME"),
     ],
 )
-def test_mistakes_are_answered_before_the_network(run, words, said, capsys):
+def test_mistakes_are_answered_before_the_network(words: tuple[str, ...], said: str, run: Path, push: Push) -> None:
     places = {"RUN": run, "HELD_OUT": run / "held_out"}
-    status, _, errors = plan(capsys, *(places.get(word, word) for word in words))
-    assert status == 2 and said in errors
+    assert said in push(*(places.get(word, word) for word in words), "--dry-run", status=2)
 
 
-def test_damaged_weights_are_not_uploaded(tmp_path, capsys):
+def test_damaged_weights_are_not_uploaded(tmp_path: Path, push: Push) -> None:
     own = finished_run(tmp_path / "own_run")
     (own / "weights" / "step_2" / "config.json").write_text("{}")
-    status, _, errors = plan(capsys, own, "me/a")
-    assert status == 2 and "is damaged: config.json is not as written" in errors
+    assert "is damaged: config.json is not as written" in push(own, "me/a", "--dry-run", status=2)
 
 
-def test_weights_without_their_run_go_without_a_card(run, tmp_path, capsys):
+def test_weights_without_their_run_go_without_a_card(run: Path, tmp_path: Path, push: Push) -> None:
     moved = shutil.copytree(run / "weights" / "step_2", tmp_path / "a" / "b" / "moved")
-    status, said, _ = plan(capsys, moved, "me/a")
-    assert status == 0 and "they go without a model card" in said and "README.md  (" not in said
-    status, _, errors = plan(capsys, moved, "me/a", "--what", "run")
-    assert status == 2 and "lies in no run's directory" in errors
+    said = push(moved, "me/a", "--dry-run")
+    assert "they go without a model card" in said and "README.md  (" not in said
+    assert "lies in no run's directory" in push(moved, "me/a", "--what", "run", "--dry-run", status=2)
 
 
-def test_weights_of_a_run_that_is_not_done_say_how_far_it_is(run, tmp_path, capsys):
+def test_weights_of_a_run_that_is_not_done_say_how_far_it_is(run: Path, tmp_path: Path, push: Push) -> None:
     half = finished_run(tmp_path / "half", "--max_steps", "5")
     for source in (half, half / "weights" / "step_2"):
-        _, said, _ = plan(capsys, source, "me/a")
+        said = push(source, "me/a", "--dry-run")
         assert "note: the run is not done: these are its weights of step 2 of 5\n" in said
-    assert "is not done" not in plan(capsys, run, "me/a")[1]
+    assert "is not done" not in push(run, "me/a", "--dry-run")

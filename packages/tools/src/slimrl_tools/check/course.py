@@ -7,7 +7,6 @@ from statistics import median
 from slimrl.monitor.findings import Finding
 from slimrl_tools.check import subjects
 from slimrl_tools.check.subjects import Subject
-from slimrl_tools.check.timing import MADE, START, Call
 from slimrl_tools.check.trial import SCRIPT_ERROR, Played
 
 HELD_NOTE_S, HELD_PROBLEM_S = 0.1, 0.5
@@ -87,17 +86,21 @@ def deviation(pairs: Iterable[tuple[Played, Played]], text: str) -> str:
 
 
 def time_findings(plays: Sequence[Sequence[Played]]) -> Iterator[Finding]:
-    """Yield findings on how long a call blocks the event loop, and on the duration of a step. Each element of `plays`
-    holds the plays of one episode."""
-    calls = [(repeated[0], call) for repeated in plays for call in _fastest(repeated)]
-    one, worst = max(calls, key=lambda pair: pair[1].hold_s)
-    text = f"a call holds all other episodes for {worst.hold_s * 1000:.1f} ms at most"
-    if worst.hold_s < HELD_NOTE_S:
+    """Yield findings on how long an episode blocks the event loop, and on the duration of a step. Each element of
+    `plays` holds the plays of one episode: the shortest time counts, since other programs only slow it down."""
+    one, hold_s = max(
+        ((repeated[0], min(play.hold_s for play in repeated)) for repeated in plays), key=lambda pair: pair[1]
+    )
+    text = f"an episode holds all others for {hold_s * 1000:.1f} ms at most"
+    if hold_s < HELD_NOTE_S:
         yield subjects.BLOCKING.ok(text)
     else:
-        tell = subjects.BLOCKING.note if worst.hold_s < HELD_PROBLEM_S else subjects.BLOCKING.problem
-        yield tell(f"{text} ({worst.name} of {one})", subjects.BLOCKING.remedy)
-    steps = [call.seconds for _, call in calls if call.name not in (MADE, START)]
+        tell = subjects.BLOCKING.note if hold_s < HELD_PROBLEM_S else subjects.BLOCKING.problem
+        yield tell(f"{text} ({one})", subjects.BLOCKING.remedy)
+    # The first time is that of the start.
+    steps = [
+        min(times) for repeated in plays for times in zip(*(play.rollout.env_s[1:] for play in repeated), strict=False)
+    ]
     if not steps:
         yield subjects.TIME_OF_STEP.note("no step was made")
         return
@@ -121,15 +124,6 @@ def _difference(first: Played, other: Played) -> str:
         if here != there:
             return f"as message {place} {here['content']!r:.100} and then {there['content']!r:.100}"
     return f"{len(one.messages)} messages and then {len(two.messages)}"
-
-
-def _fastest(plays: Sequence[Played]) -> list[Call]:
-    """Return the calls of an episode that was played several times, each with its shortest time, since other programs
-    on the machine only slow calls down."""
-    return [
-        Call(calls[0].name, min(call.seconds for call in calls), min(call.hold_s for call in calls))
-        for calls in zip(*(one.calls for one in plays), strict=False)
-    ]
 
 
 def _numbers(rewards: Sequence[float]) -> str:

@@ -29,23 +29,19 @@ from slimrl_tools.check.trial import Played, Trial
 NUM_STAGES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The environment outside of training: in this process, in a worker process, and in a process where Python hashes
-    texts with the given seed. `worker` and `elsewhere` raise UserError if they cannot make it."""
-
-    here: Taskset
-    worker: Callable[[], Taskset]
-    elsewhere: Callable[[str], Taskset]
-
-
 @dataclass(slots=True)
 class Check:
     """The check of a trial's environment, on `num_examples` tasks of a split. `advance` is called after each of the
-    `NUM_STAGES` stages."""
+    `NUM_STAGES` stages.
+
+    `here` is the environment in this process; `worker` makes it in a worker process, and `elsewhere` in a process where
+    Python hashes texts with the given seed. Both raise UserError if they cannot make it.
+    """
 
     trial: Trial
-    places: Places
+    here: Taskset
+    worker: Callable[[], Taskset]
+    elsewhere: Callable[[str], Taskset]
     split: Split
     num_examples: int
     advance: Callable[[], None]
@@ -70,19 +66,19 @@ class Check:
     def _check_tasks(self) -> Sequence[Task]:
         """Return the tasks to play on; none if they are broken."""
         # In this process a crash would end the check itself, and the first call would not be timed.
-        if self.trial.taskset is not self.places.here:
+        if self.trial.taskset is not self.here:
             self.findings += tasks.crash_of_tasks(self.trial.taskset)
             if self._is_broken("crash"):
                 return ()
-        given, found = tasks.check_tasks(self.places.here)
+        given, found = tasks.check_tasks(self.here)
         self.findings += found
         if self._is_broken("tasks"):
             return ()
         # Another process sends its tasks as JSON, and rejects duplicate ids.
         if self._is_broken("ids", "json"):
-            self.trial = replace(self.trial, taskset=self.places.here)
+            self.trial = replace(self.trial, taskset=self.here)
         elif not self._is_broken("same tasks"):
-            self.findings.append(tasks.processes_finding(given, self.places.elsewhere))
+            self.findings.append(tasks.processes_finding(given, self.elsewhere))
         if not given[self.split]:
             raise UserError(f"there are no tasks in split = {self.split}; choose another `--split`.")
         return given[self.split]
@@ -119,14 +115,14 @@ class Check:
     def _check_places(self, samples: Sequence[Played]) -> Iterator[Finding]:
         """Compare the episodes here with episodes in a worker process and on tasks reread from JSON."""
         play = partial(play_all, self.trial, samples)
-        here = run_episodes(play(self.places.here))
+        here = run_episodes(play(self.here))
         try:
-            there = run_episodes(play(self.places.worker()))
+            there = run_episodes(play(self.worker()))
             fault = course.deviation(zip(here, there, strict=True), "in another process, {who} gave {what}")
             yield subjects.WORKER.verdict(fault)
         except UserError as error:
             yield subjects.WORKER.problem(str(error))
-        read = run_episodes(play(self.places.here, lambda task: Task(task.id, json.loads(json.dumps(task.data)))))
+        read = run_episodes(play(self.here, lambda task: Task(task.id, json.loads(json.dumps(task.data)))))
         text = "a task that was written to JSON and read again ({who}) gave {what}"
         if fault := course.deviation(zip(here, read, strict=True), text):
             yield subjects.JSON.problem(fault, "Take lists where the data has tuples: JSON knows no other.")

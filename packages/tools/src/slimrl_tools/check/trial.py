@@ -2,11 +2,13 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Literal
+from itertools import pairwise, repeat
+from typing import Literal, TypeVar
 
+from slimrl.environments.base import new_episode
 from slimrl.environments.scripts import play_script
 from slimrl.errors import UserError
 from slimrl.eval.baselines import ReplayClient, make_script_policy, turns_of
@@ -15,25 +17,27 @@ from slimrl.models.chat.template import QUESTION, ChatFormat
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, read_opening, run_episode
 from slimrl.rollout.places import run_groups
 from slimrl.rollout.self_play import self_play_specs
-from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Taskset
-from slimrl_tools.check.timing import Call, TimedTaskset
+from slimrl.types import Environment, Message, Rollout, SamplingParams, Split, StopReason, Task, Taskset
 
+T = TypeVar("T")
 Replies = Sequence[list[int]]  # token ids, each reply with its end
 # The player of an episode: a script, or one that gives a useless reply: no word, nonsense, a copy of the prompt, or a
 # wrong call of a tool.
 Kind = Literal["script", "nothing", "garbage", "copy", "call"]
+BEAT_S = 0.001  # between two looks at whether the event loop is blocked
 SCRIPT_ERROR = "script_error"  # the failure of an episode whose script failed
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One episode on a task. `what` names the script, or the useless reply. `calls` has the calls of a replay."""
+    """One episode on a task. `what` names the script, or the useless reply. `hold_s` is the longest time for which a
+    replay blocked the event loop."""
 
     kind: Kind
     what: str
     task: Task
     rollout: Rollout
-    calls: Sequence[Call] = ()
+    hold_s: float = 0.0
 
     @property
     def replies(self) -> Replies:
@@ -95,9 +99,12 @@ class Trial:
 
     async def replay(self, first: Played, taskset: Taskset | None = None, task: Task | None = None) -> Played:
         """Play an episode with the same replies as another one, in another taskset or on another task, if given."""
-        timed, task = TimedTaskset(taskset or self.taskset), task or first.task
-        rollout = await run_episode(self._spec(timed, task), self._context(first.replies))
-        return Played(first.kind, first.what, task, rollout, timed.calls)
+        timed = _TimedTaskset(taskset or self.taskset)
+        spec = self._spec(timed, task or first.task)
+        rollout, hold_s = await _with_longest_hold(run_episode(spec, self._context(first.replies)))
+        # Other programs may stop this process at any time, but seldom during a call of the environment.
+        called_s = max([timed.made_s, *rollout.env_s])
+        return Played(first.kind, first.what, spec.task, rollout, min(hold_s, called_s))
 
     async def play_constant(self, kind: Kind, what: str, task: Task, reply: str, first: Replies = ()) -> Played:
         """Play an episode in which the policy always gives the same reply, after the `first` replies. In self-play it
@@ -127,3 +134,39 @@ class _PoliteClient(ReplayClient):
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         await asyncio.sleep(0)
         return await super().sample(prompt, params)
+
+
+@dataclass(slots=True)
+class _TimedTaskset(Taskset):
+    """A taskset that records how long the last episode took to make."""
+
+    taskset: Taskset
+    made_s: float = 0.0
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return self.taskset.tasks(split)
+
+    def environment(self, task: Task) -> Environment:
+        began = time.perf_counter()
+        episode = new_episode(self.taskset, task)
+        self.made_s = time.perf_counter() - began
+        return episode
+
+
+async def _with_longest_hold(work: Awaitable[T]) -> tuple[T, float]:
+    """Return the result of the work, and the longest time for which it made other tasks of the event loop wait: it
+    computed, or slept without `await`."""
+    beats = [time.perf_counter()]
+
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            beats.append(time.perf_counter())
+
+    beating = asyncio.create_task(beat())
+    try:
+        result = await work
+    finally:
+        beating.cancel()
+    beats.append(time.perf_counter())
+    return result, max(0.0, max(later - earlier for earlier, later in pairwise(beats)) - BEAT_S)

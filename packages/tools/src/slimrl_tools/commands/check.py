@@ -26,7 +26,7 @@ from slimrl.rollout.episode import EpisodeLimits
 from slimrl.rollout.worker.process import Source
 from slimrl.rollout.worker.taskset import load_in_worker
 from slimrl.types import Taskset
-from slimrl_tools.check.run import NUM_STAGES, Check, Places
+from slimrl_tools.check.run import NUM_STAGES, Check
 from slimrl_tools.check.trial import Trial
 
 SEQ_LEN = 1 << 23  # tokens, or bytes without a model: high enough that no tested episode reaches it
@@ -67,8 +67,9 @@ def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Ca
         prepare_taskset(here)
     trial = Trial(taskset, chat, EpisodeLimits(config.max_turns, SEQ_LEN, timeout_s), config.seed)
     worker = partial(_worker, env, timeout_s)
-    places = Places(here, (lambda: taskset) if is_worker else worker, partial(_elsewhere, env, timeout_s))
-    return Check(trial, places, config.split, config.num_examples, advance).run()
+    in_worker: Callable[[], Taskset] = (lambda: taskset) if is_worker else worker
+    elsewhere = partial(_elsewhere, env, timeout_s)
+    return Check(trial, here, in_worker, elsewhere, config.split, config.num_examples, advance).run()
 
 
 def _worker(env: EnvConfig, timeout_s: float) -> Taskset:

@@ -1,14 +1,25 @@
-"""The `doctor` command: examines this machine, and reports the parts that slimrl will use, reasons and remedies."""
+"""The `doctor` command: examines this machine, and reports the parts that slimrl will use, reasons and remedies.
+
+The probes run one after the other: each in a thread, within a time limit, and any exception becomes a finding. Their
+modules are imported in these threads too: a broken PyTorch is a finding like any other. Nothing is downloaded or
+changed, except that kernels are compiled into the cache, as by a run.
+"""
 
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
+from slimrl.errors import UserError, describe
+from slimrl.io.loop_thread import start_in_daemon
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.findings import findings_json, findings_table, print_json, summary
-from slimrl_tools.doctor.probes import all_probes, look
+from slimrl.monitor.findings import Finding, Level, findings_json, findings_table, has_problem, print_json, summary
+from slimrl.plugins import PROBES as OF_PLUGINS
+from slimrl.plugins import call, load, names
 
+PLUGIN_LIMIT_S = 30.0
 ABOUT = """\
 Looks at this machine: versions, device and number format with their measured speed, compiler and kernels, GPUs, memory,
 disk, the packaged model, the Hub, a judge, isolation, containers and search. For each it says what slimrl will use and
@@ -42,3 +53,65 @@ def run_doctor(argv: Sequence[str]) -> int:
         core = "" if is_well else " Something that every run needs is broken."
         console.note(f"{summary(findings)}; {seconds:.1f} s.{core}")
     return int(not is_well)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A probe of one subject: the function that returns the findings, and its time limit. A problem found by a probe
+    that `is_core` is a problem of slimrl's core."""
+
+    subject: str
+    look: Callable[[], Iterable[Finding]]
+    limit_s: float = 15.0
+    is_core: bool = False
+
+
+PROBES = (
+    Probe("software", partial(call, "slimrl_tools.doctor.machine:software"), is_core=True),
+    Probe("device", partial(call, "slimrl_tools.doctor.devices:compute"), 60.0, is_core=True),
+    Probe("CPU", partial(call, "slimrl_tools.doctor.machine:cpu")),
+    Probe("kernels", partial(call, "slimrl_tools.doctor.devices:kernels"), 300.0),
+    Probe("GPU", partial(call, "slimrl_tools.doctor.devices:gpu"), 60.0),
+    Probe("memory", partial(call, "slimrl_tools.doctor.machine:memory")),
+    Probe("storage", partial(call, "slimrl_tools.doctor.machine:storage"), is_core=True),
+    Probe("model", partial(call, "slimrl_tools.doctor.machine:model")),
+    Probe("hub", partial(call, "slimrl_tools.doctor.machine:hub"), 8.0),  # a name server may take its time
+)
+
+
+def all_probes() -> list[Probe]:
+    """Return the probes of this package, then those from plug-ins (`slimrl.probes`)."""
+    return [*PROBES, *(Probe(name, partial(_look_of_plugin, name), PLUGIN_LIMIT_S) for name in names(OF_PLUGINS))]
+
+
+def _look_of_plugin(name: str) -> Iterable[Finding]:
+    findings: Iterable[Finding] = load(OF_PLUGINS, name, "the probe")()
+    return findings
+
+
+def look(probes: Sequence[Probe], advance: Callable[[], None]) -> tuple[list[Finding], bool]:
+    """Return all findings, in the order of the probes, and True if the core has no problem. `advance` is called after
+    each probe."""
+    found, is_well = list[Finding](), True
+    for probe in probes:
+        findings = _findings_of(probe)
+        is_well &= not (probe.is_core and has_problem(findings))
+        found += findings
+        advance()
+    return found, is_well
+
+
+def _findings_of(probe: Probe) -> list[Finding]:
+    """Return the findings of a probe. Nothing waits for its thread if it hangs."""
+    result = start_in_daemon(lambda: list(probe.look()), f"probe {probe.subject}")
+    try:
+        return result.result(probe.limit_s)
+    except UserError as error:
+        return [Finding(probe.subject, Level.PROBLEM, str(error))]
+    except (Exception, SystemExit) as error:  # anything broken here, such as an installed package, is a finding
+        if result.done():
+            text, remedy = f"it could not be looked at: {describe(error)}", "Mend or install again what is named."
+            return [Finding(probe.subject, Level.PROBLEM, text, remedy)]
+        text = f"it could not be looked at within {probe.limit_s:g} s"
+        remedy = "Run `slimrl doctor` again; if it comes back, something here hangs."
+        return [Finding(probe.subject, Level.PROBLEM if probe.is_core else Level.NOTE, text, remedy)]

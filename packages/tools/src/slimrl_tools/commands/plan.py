@@ -1,6 +1,6 @@
 """The `plan` command: predicts the memory, disk and time of a run before anything is loaded."""
 
-from collections.abc import Callable
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +10,9 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
 from slimrl.models.device import set_threads
-from slimrl.monitor.plots import save_figure
 from slimrl_tools.plan.devices import Machine, find_machines
 from slimrl_tools.plan.measure import measure, this_machine
-from slimrl_tools.plan.options import PlanOptions
-from slimrl_tools.plan.pipeline import choose, curves_of, draw_pipeline, make_question, pipeline_report
+from slimrl_tools.plan.pipeline import choose, make_question, pipeline_report
 from slimrl_tools.plan.plan import Planner, make_planner, what_is_left
 from slimrl_tools.plan.report import full_report, proposals
 from slimrl_tools.system import load_note, own_memory
@@ -22,16 +20,14 @@ from slimrl_tools.system import load_note, own_memory
 GPUS = 1, 2, 4, 8  # sizes of the simulated pipelines by default
 
 
-def run_plan(
-    resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: PlanOptions, show: Callable[[str], None] = print
-) -> int:
+def run_plan(resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: Namespace) -> int:
     """Show the plan of a run on this machine or on others. Returns 0 if all of them can hold it, else 1."""
     config = resolved.config
     if isinstance(config, RLConfig) and config.resume:
         config = what_is_left(config)
         if not config.max_steps:
             steps = resolved.config.max_steps
-            show(f"Nothing is left to do: the run in {config.output_dir} has made its {steps} steps.")
+            print(f"Nothing is left to do: the run in {config.output_dir} has made its {steps} steps.")
             return 0
     machines = find_machines(options.on) if options.on else []
     if options.run and not isinstance(config, RLConfig):
@@ -47,29 +43,24 @@ def run_plan(
     else:
         machines = [this_machine(Path(config.output_dir), config.model.device)]
     if options.run:
-        return _simulate(planner, machines[0], options, show)
+        return _simulate(planner, machines[0], options)
     load, status = "" if options.on else load_note(torch.get_num_threads()), 0
     for number, machine in enumerate(machines):
         plan = planner.on(machine)
         if options.measures and not options.on and not plan.cannot_fit:
             plan = planner.on(machine, measure(plan))
         found = proposals(planner, plan) if plan.tightest.may_not_fit else []
-        for line in [*[""] * (number > 0), *full_report(plan, found)]:
-            show(line)
+        print(*[""] * (number > 0), *full_report(plan, found), sep="\n")
         status |= plan.cannot_fit
     if load:
-        show(load)
+        print(load)
     return status
 
 
-def _simulate(planner: Planner, machine: Machine, options: PlanOptions, show: Callable[[str], None]) -> int:
+def _simulate(planner: Planner, machine: Machine, options: Namespace) -> int:
     question = make_question(planner, machine, options.run, is_here=not options.on)
     numbers = options.gpus or ((machine.num_gpus,) if options.on and machine.num_gpus > 1 else GPUS)
     device = machine.device.name if options.on else "devices like that of the run"
-    for line in pipeline_report(question, [choose(question, num) for num in numbers], device, options.price):
-        show(line)
-    if options.plot:
-        title = f"{question.recipe.batch_size} rollouts a step on {device}"
-        curves = curves_of(question)
-        show(f"plot: {save_figure(draw_pipeline(curves, options.price, title), Path(options.plot))}")
+    outcomes = [choose(question, num) for num in numbers]
+    print(*pipeline_report(question, outcomes, device, options.price), sep="\n")
     return 0

@@ -3,17 +3,16 @@
 import argparse
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
 
 from slimrl.config.run import TrainingRunConfig
 from slimrl.io.invocation import command_prefix
+from slimrl.io.run_dir import step_of
 from slimrl.io.secrets import redact_words
 from slimrl.monitor.run_settings import read_run_config
-from slimrl_tools.sharing.facts import STEP
-from slimrl_tools.sharing.hub import Hub, Target
+from slimrl_tools.sharing.hub import Hub, check_name
 from slimrl_tools.sharing.staging import Source, What, find_source, stage, staged_files
 
 EPILOG = """\
@@ -37,19 +36,20 @@ A token comes from `hf auth login` or from HF_TOKEN. An upload that was interrup
 def run_push(argv: Sequence[str]) -> int:
     """Run `slimrl push RUN REPO`. Returns the exit status. Raises UserError."""
     arguments = _parser().parse_args(argv)
-    target = Target(arguments.repository, arguments.private, arguments.revision)
+    name: str = arguments.repository
+    check_name(name)
     source, hub = find_source(arguments.source), None
     if not arguments.dry_run:
         hub = Hub(f"{command_prefix()}slimrl push {shlex.join(redact_words(argv))}")
-        target = replace(target, repository=hub.full_name(target.repository))
+        name = hub.full_name(name)
     with TemporaryDirectory(prefix="slimrl-push-") as directory:
-        remarks = stage(source, arguments.what, target.repository, Path(directory), arguments.rollouts)
+        remarks = stage(source, arguments.what, name, Path(directory), arguments.rollouts)
         _show(staged_files(Path(directory)), [*remarks, *_progress_note(source)])
         if hub is None:
-            kind = "private" if target.private else "public"
-            print(f"dry run: nothing was uploaded; it would go to {target.repository}, {kind} if it is new")
+            kind = "private" if arguments.private else "public"
+            print(f"dry run: nothing was uploaded; it would go to {name}, {kind} if it is new")
         else:
-            print(hub.upload(target, Path(directory)))
+            print(hub.upload(name, Path(directory), arguments.private, arguments.revision))
     return 0
 
 
@@ -82,11 +82,9 @@ def _show(files: Mapping[str, Path], remarks: Sequence[str]) -> None:
 def _progress_note(source: Source) -> Iterator[str]:
     """Yield the progress of the run that saved some weights, unless it is finished or unknown."""
     config = read_run_config(source.run_dir) if source.run_dir else None
-    step = STEP.fullmatch(source.weights.name)
-    if not step or not isinstance(config, TrainingRunConfig):
-        return
-    if not source.weights.with_name(f"step_{config.max_steps}").is_dir():
-        yield f"the run is not done: these are its weights of step {step[1]} of {config.max_steps}"
+    if isinstance(config, TrainingRunConfig) and not source.weights.with_name(f"step_{config.max_steps}").is_dir():
+        step = step_of(source.weights)
+        yield f"the run is not done: these are its weights of step {step} of {config.max_steps}"
 
 
 def _readable(size: int) -> str:

@@ -3,11 +3,11 @@
 It draws for `slimrl plot` and `scripts/plot_metrics.py`. It writes nothing into a run except the requested picture.
 """
 
-import io
 import json
 import math
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from slimrl.errors import UserError, nearest
-from slimrl.io.files import replace_file
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.metrics import select_held_out_rewards
 from slimrl.monitor.panels import Panel
@@ -30,6 +29,7 @@ from slimrl.monitor.plots import (
     choose_panels,
     draw_points,
     draw_training,
+    save_figure,
     style_axes,
 )
 from slimrl.monitor.run_settings import NO_RECIPE, flat_settings, read_run_config
@@ -38,7 +38,6 @@ from slimrl.monitor.series import Series, common_steps, load_series, smooth
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*"
 SEED = re.compile(r"[_-]?seed[_-]?\d+$")
-DPI = 160
 PICTURE = "metrics.png"  # of one run, in its directory
 
 
@@ -51,19 +50,14 @@ class Group:
 
 
 def plot_runs(run_dirs: Sequence[Path], output: Path, metrics: Sequence[str] = (), reach: int = -1) -> None:
-    """Draw runs as `draw_runs` does, and write the picture in one step, in the format that the file's ending names.
-    Raises UserError for runs without metrics, metrics that no run has, and files that cannot be written."""
+    """Draw runs as `draw_runs` does, and write the picture in the format that the file's ending names. Raises UserError
+    for runs without metrics, metrics that no run has, and files that cannot be written."""
     figure = draw_runs(run_dirs, metrics, reach)
     kinds = FigureCanvasAgg(figure).get_supported_filetypes()
-    kind = output.suffix.removeprefix(".").lower()
-    if kind not in kinds:
-        raise UserError(
-            f"--output {output} ends in `{output.suffix or output.name}`, which is no format of pictures. Known: "
-            f"{', '.join(sorted(kinds))}; `{output.with_suffix('.png')}` is the usual one."
-        )
-    drawn = io.BytesIO()  # in memory first, as `savefig` writes a file piece by piece
-    figure.savefig(drawn, format=kind, dpi=DPI)
-    replace_file(output, [drawn.getvalue()], "--output")
+    if output.suffix.removeprefix(".").lower() not in kinds:
+        known = ", ".join(sorted(kinds))
+        raise UserError(f"--output {output} does not end in a format of pictures, such as `.png`. Known: {known}.")
+    save_figure(figure, output)
 
 
 def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int = -1) -> Figure:
@@ -101,37 +95,30 @@ def group_runs(run_dirs: Sequence[Path]) -> list[Group]:
     by_key: dict[str, list[Path]] = {}
     for run_dir in run_dirs:
         by_key.setdefault(_group_key(run_dir), []).append(run_dir)
-    labels = _labels(list(by_key.values()))
+    places = [_place_of(paths[0]) for paths in by_key.values()]
+    if len({*places}) < len(places):  # seeds of one name, with different settings
+        places = [paths[0].resolve() for paths in by_key.values()]
+    # The directories that all have in common are left out.
+    common = Path(os.path.commonpath([place.parent for place in places]))
     return [
-        Group(label, [load_series(path) for path in paths])
-        for label, paths in zip(labels, by_key.values(), strict=True)
+        Group(str(place.relative_to(common)), [load_series(path) for path in paths])
+        for place, paths in zip(places, by_key.values(), strict=True)
     ]
 
 
 def _group_key(run_dir: Path) -> str:
     if not RunDir(run_dir).settings.is_file():
-        path = run_dir.resolve()
-        return str(path.with_name(_without_seed(path) or "seeds"))
+        return str(_place_of(run_dir))
     config = read_run_config(run_dir)
     settings = {key: value for key, value in flat_settings(config).items() if not NO_RECIPE.fullmatch(key)}
     return json.dumps([config.command, settings], sort_keys=True, default=str)
 
 
-def _labels(groups: Iterable[Sequence[Path]]) -> list[str]:
-    """Return a name for each group: its directory's name without the seed's number, with as many parent directories as
-    needed to distinguish the groups."""
-    firsts = [group[0].resolve() for group in groups]
-    names = [[*path.parts[1:-1], *filter(None, [_without_seed(path)])] for path in firsts]
-    for length in range(1, max(map(len, names)) + 1):
-        labels = ["/".join(name[-length:]) for name in names]
-        if len(set(labels)) == len(labels):
-            return labels
-    return [path.name for path in firsts]
-
-
-def _without_seed(path: Path) -> str:
-    """Return the directory's name without the number of a seed; empty for a name such as `seed_0`."""
-    return SEED.sub("", path.name)
+def _place_of(run_dir: Path) -> Path:
+    """Return the path without the number of a seed in its name; the parent's path for a name such as `seed_0`."""
+    path = run_dir.resolve()
+    name = SEED.sub("", path.name)
+    return path.with_name(name) if name else path.parent
 
 
 def _default_panels(groups: Sequence[Group]) -> list[Panel]:

@@ -48,12 +48,10 @@ class EpisodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpisodes:
-    """The groups of a run; `source` names the files. Without `knows_env_s`, environments take no time, since the run
-    did not record it."""
+    """The groups of a run; `source` names the files."""
 
     groups: tuple[EpisodeGroup, ...]
     source: str
-    knows_env_s: bool = True
 
     def draw(self, number: int, size: int, seed: int) -> EpisodeGroup:
         """Return group `number` of a run, a reproducible draw. If the recorded group has another size, its episodes are
@@ -70,11 +68,9 @@ def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
     """Read the groups in a run's last rollout files, from step `first` on. Raises UserError if there are too few."""
     named = [RunDir(run_dir).rollouts_of(step) for step in RunDir(run_dir).rollout_files() if step >= first]
     paths = [path for path in named if path.is_file()][-MOST_FILES:]
-    # Older files do not record draws, only tasks.
-    by_draw: dict[object, list[RolloutRecord]] = {}
+    by_draw: dict[int, list[RolloutRecord]] = {}
     for record in (record for path in paths for record in _read(path)):
-        key = record.draw if record.draw >= 0 else (record.environment, record.rollout.task_id)
-        by_draw.setdefault(key, []).append(record)
+        by_draw.setdefault(record.draw, []).append(record)
     groups = tuple(map(group_of, by_draw.values()))
     if len(groups) < FEWEST_GROUPS:
         raise UserError(
@@ -83,7 +79,7 @@ def read_episodes(run_dir: Path, first: int = 0) -> RecordedEpisodes:
         )
     num = sum(map(len, by_draw.values()))
     source = f"{len(groups)} groups of {num} episodes, of {paths[0].name} to {paths[-1].name} in {run_dir}"
-    return RecordedEpisodes(groups, source, any(one.rollout.env_s for group in by_draw.values() for one in group))
+    return RecordedEpisodes(groups, source)
 
 
 def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
@@ -96,7 +92,7 @@ def group_of(records: Sequence[RolloutRecord]) -> EpisodeGroup:
 
 def episode_of(rollout: Rollout) -> Episode:
     """Return a rollout as an episode: the tokens read and sampled in each turn, and the environment's seconds."""
-    waits = itertools.chain(rollout.env_s or (0.0,), itertools.repeat(0.0))
+    waits = itertools.chain(rollout.env_s, itertools.repeat(0.0))  # a failed call has no time
     starts = [0, *(turn.stop for turn in rollout.turns)]
     turns = [Turn(turn.start - before, len(turn), 0.0) for before, turn in zip(starts, rollout.turns, strict=False)]
     return tuple(turn._replace(env_s=wait_s) for turn, wait_s in zip([Turn(0, 0, 0.0), *turns], waits, strict=False))

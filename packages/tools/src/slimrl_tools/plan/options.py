@@ -1,9 +1,8 @@
 """The command line of `slimrl plan`: the words of `rl` or `sft`, and a few of its own. Needs no PyTorch."""
 
 import math
-from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from argparse import ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
 from typing import Any
 
 from slimrl.config.reading.flags import names_section
@@ -16,7 +15,7 @@ from slimrl_tools.plan.devices import find_machines
 
 PAGE = """\
 usage: slimrl plan @ FILE [--key VALUE ...] [--on DEVICES] [--no-measure]
-       slimrl plan @ FILE [--key VALUE ...] --run DIR [--gpus N,...] [--on DEVICE] [--price P] [--plot FILE]
+       slimrl plan @ FILE [--key VALUE ...] --run DIR [--gpus N,...] [--on DEVICE] [--price P]
 
 Says what a run takes before it begins: memory by part on each device, disk, the time of a step and of the whole run,
 what most of the time goes to, and, where it does not fit, what to change and how much each change saves. FILE and the
@@ -24,9 +23,9 @@ settings are those of `slimrl rl` or `slimrl sft`; put `plan` in the place of `r
 
 Nothing is loaded and no weights are downloaded. The model's shape comes from its config.json, or a `.gguf` file's
 header. How long rollouts get is not known before: it is taken from the rollouts of an earlier run in the same
-output_dir, else from a recorded run of the same recipe, else from the environment's scripted expert, else assumed; the
-report says which. Two numbers for memory: what is expected, and what it is at most, if every conversation fills
-seq_len. With `--resume true` it is what the run in output_dir has still to do.
+output_dir, else from a recorded run of the same environment, else assumed; the report says which. Two numbers for
+memory: what is expected, and what it is at most, if every conversation fills seq_len. With `--resume true` it is what
+the run in output_dir has still to do.
 
   --no-measure      estimate times. Else a decoding step and a training pack are timed on this machine, with random
                     weights of the real shape: ten seconds, or two minutes on a slow CPU; once for each model, as
@@ -43,7 +42,6 @@ fast that is, how old the rollouts are, who waits, and what it costs.
                     be like the device of this run, and the model is stretched until it takes as long as the run did
   --gpus N,...      numbers of GPUs (default: 1,2,4,8; or as many as --on names)
   --price P         money for a GPU-hour, in any currency; without it costs are in GPU-hours
-  --plot FILE       draw throughput, staleness and cost from 1 to 1,000 GPUs, at levels 0, 1 and 2; some minutes
 
 `slimrl rl` begins with two lines of this, refuses a run that cannot fit (`--plan warn` lets it try, `--plan off` plans
 nothing), and sets the numbers beside the truth in its closing table. docs/plan.md says what each part is.
@@ -53,24 +51,10 @@ nothing), and sets the numbers beside the truth in its closing table. docs/plan.
   slimrl plan @ examples/wordle/rl.toml --model.lora.rank 16 --no-measure
   slimrl plan @ examples/wordle/sft.toml
   slimrl plan @ examples/wordle/rl.toml --run outputs/wordle --gpus 2,4,8,16 --price 2.5
-  slimrl plan @ examples/wordle/rl.toml --run outputs/wordle --orchestrator.batch_size 1024 --on h100 --plot plan.png
+  slimrl plan @ examples/wordle/rl.toml --run outputs/wordle --orchestrator.batch_size 1024 --on h100 --gpus 8,64,512
 """
 
 MOST_GPUS = 10_000
-OF_RUN = "--gpus", "--price", "--plot"
-
-
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """The options of `plan` beside the settings of a run, as PAGE describes them. `on` is empty for this machine, and
-    `run` if no pipeline is simulated."""
-
-    on: str = ""
-    measures: bool = True
-    run: str = ""
-    gpus: tuple[int, ...] = ()
-    price: float = 0.0
-    plot: str = ""
 
 
 def run_plan_words(argv: Sequence[str]) -> int:
@@ -87,53 +71,34 @@ def run_plan_words(argv: Sequence[str]) -> int:
     return run_command(config_class, words, lambda resolved: int(call(start, resolved, options)), name="plan")
 
 
-def read_options(argv: Sequence[str]) -> tuple[list[str], PlanOptions]:
-    """Separate the settings of the run from the options; return both. Raises UserError for a wrong value."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
-    for name, (read, form) in VALUES.items():
-        parser.add_argument(name, nargs="?", const="", type=_reader(name, read, form))
+def read_options(argv: Sequence[str]) -> tuple[list[str], Namespace]:
+    """Separate the settings of the run from the options that PAGE describes; return both. `on` is empty for this
+    machine, and `run` if no pipeline is simulated. Raises UserError for a wrong value."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--on", default="")
     parser.add_argument("--no-measure", "--no_measure", dest="measures", action="store_false")
-    known, rest = parser.parse_known_args(argv)
-    if "run" not in known and (useless := [name for name in OF_RUN if name[2:] in known]):
-        raise UserError(
-            f"{', '.join(useless)} can act only with --run DIR, whose episodes the pipeline is simulated with."
-        )
-    return rest, PlanOptions(**vars(known))
+    parser.add_argument("--run", default="")
+    parser.add_argument("--gpus", type=gpu_numbers, default=())
+    parser.add_argument("--price", type=price, default=0.0)
+    try:
+        options, rest = parser.parse_known_args(argv)
+    except ArgumentError as error:
+        raise UserError(f"{error}; `slimrl plan --help` shows what to write.") from None
+    if (options.gpus or options.price) and not options.run:
+        raise UserError("--gpus and --price act only with --run DIR, whose episodes the pipeline is simulated with.")
+    return rest, options
 
 
-def _reader(name: str, read: Callable[[str], Any], form: str) -> Callable[[str], Any]:
-    def convert(text: str) -> Any:
-        try:
-            return read(text)
-        except ValueError:
-            raise UserError(f"{f'{name} {text}'.strip()}: {form}.") from None
-
-    return convert
-
-
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError
-    return text
-
-
-def _gpus(text: str) -> tuple[int, ...]:
+def gpu_numbers(text: str) -> tuple[int, ...]:
+    """Parse numbers of GPUs, such as `2,4,8`."""
     numbers = tuple(dict.fromkeys(map(int, text.split(","))))
     if not all(1 <= num <= MOST_GPUS for num in numbers):
-        raise ValueError
+        raise ArgumentTypeError(f"{text} are not numbers from 1 to {MOST_GPUS:,}")
     return numbers
 
 
-def _price(text: str) -> float:
-    if not 0 < (price := float(text)) < math.inf:
-        raise ValueError
-    return price
-
-
-VALUES: dict[str, tuple[Callable[[str], Any], str]] = {  # the options with a value, and its form
-    "--on": (_text, "devices must follow, as in `--on rtx3090x1,h100x8`"),
-    "--run": (_text, "the output_dir of a recorded `rl` run must follow, as in `--run outputs/wordle`"),
-    "--gpus": (_gpus, f"numbers of GPUs from 1 to {MOST_GPUS:,} must follow, as in `--gpus 2,4,8`"),
-    "--price": (_price, "the money for a GPU-hour must follow, as in `--price 2.5`"),
-    "--plot": (_text, "the file to draw must follow, as in `--plot pipeline.png`"),
-}
+def price(text: str) -> float:
+    """Parse the price of a GPU-hour."""
+    if not 0 < (given := float(text)) < math.inf:
+        raise ArgumentTypeError(f"{text} is not a price")
+    return given

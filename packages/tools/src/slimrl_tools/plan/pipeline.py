@@ -2,17 +2,14 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from matplotlib.figure import Figure
 
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
 from slimrl.launch.placement import AGE
-from slimrl.monitor.plots import BLUE, FAINT, GREEN, INK, ORANGE
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
 from slimrl.types import Metrics
@@ -23,7 +20,6 @@ from slimrl_tools.plan.plan import Planner, place_for, with_settings
 from slimrl_tools.plan.replica import Costs, Recipe
 from slimrl_tools.plan.simulate import Outcome, Placement, simulate
 from slimrl_tools.plan.timing import DISK, Speeds
-from slimrl_tools.plan.workload import Row
 
 SKIPPED = 1  # first steps of a run, during which products are compiled
 LINK = 2e10  # bytes per second between devices, assumed: PCIe 4 with 16 lanes, or 200 Gbit/s between hosts
@@ -39,9 +35,6 @@ FEWEST_STEPS, MOST_STEPS = 5, 40
 SAME = 0.02  # relative difference in speed below which two divisions count as equal
 ENOUGH = 0.9
 HEAD = "GPUs", "replicas + ranks", "steps/h", "tokens/s", "age", "p95", "dropped", "idle: samplers", "trainer", "waits"
-DEVICES = 1, 2, 4, 8, 16, 32, 125, 500, 1000  # in the plot
-LEVELS = 0, 1, 2
-COLOURS = BLUE, ORANGE, GREEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +69,8 @@ def read_run(run_dir: Path, machine: Machine, first: int = SKIPPED) -> RecordedR
     slots, level, deployment = placed.inference.max_slots, placed.async_level, placed.deployment
     placement = Placement("one-process", level, slots=slots)
     if deployment.are_apart:
-        trainers = set(placed.trainer_gpu_ids)
-        # Ray gives each part devices of its own.
-        shares = deployment.type != "ray" and (not trainers or bool(trainers & set(placed.inference_gpu_ids)))
-        ranks = len(trainers) or deployment.num_trainers
-        placement = Placement("processes", level, deployment.num_samplers, ranks, slots, shares)
+        ranks = len(placed.trainer_gpu_ids) or deployment.num_trainers
+        placement = Placement("processes", level, deployment.num_samplers, ranks, slots)
     return RecordedRun(placement, recipe_of(placed), read_episodes(run_dir, first), steps)
 
 
@@ -150,13 +140,6 @@ class Question:
         steps = max(FEWEST_STEPS, min(MOST_STEPS, round(MOST_TURNS / each)))
         return simulate(placement, self.recipe, self.costs, self.episodes, steps)
 
-    def train_s(self, ranks: int) -> float:
-        """Return the seconds of a training step on a mean batch."""
-        groups = self.episodes.groups
-        rows = [group.row for group in groups if group.has_signal] or [groups[0].row]
-        mean = sum(rows, start=Row(0, 0, 0)).times(self.recipe.num_groups / len(rows))
-        return self.costs.train_s(mean, self.recipe, ranks)
-
 
 def make_question(planner: Planner, machine: Machine, run_dir: str, is_here: bool) -> Question:
     """Return the simulation's question about a run's settings, with the episodes of a recorded run. If `is_here`, the
@@ -218,30 +201,20 @@ def choose(question: Question, num_devices: int) -> Outcome:
             f"{num_devices}: name more of them, or train an adapter (model.lora.rank)."
         )
     found = dict[int, Outcome]()  # by the number of replicas
-    tried = set[int]()
     new = {1 + round((most - 1) * part / PARTS) for part in range(PARTS + 1)}
-    while new := new - tried:
-        tried |= new
-        trains_s = {num: question.train_s(num_devices - num) for num in new}
-        for num in sorted(new, key=lambda num: (trains_s[num], num)):
-            # Skip divisions with a training time above the best step's time.
-            if not found or trains_s[num] <= min(outcome.step_s for outcome in found.values()):
-                placement = Placement("processes", question.level, num, num_devices - num, question.slots)
-                found[num] = question.outcome(placement)
-        new = set(_neighbours(found))
+    while new := new - found.keys():
+        for num in new:
+            placement = Placement("processes", question.level, num, num_devices - num, question.slots)
+            found[num] = question.outcome(placement)
+        # Next, the numbers half-way between the best one and its neighbours, until they are a sixteenth away.
+        tried = sorted(found)
+        place = min(range(len(tried)), key=lambda index: found[tried[index]].step_s)
+        beside = [*tried[max(0, place - 1) : place], *tried[place + 1 : place + 2]]
+        new = {(tried[place] + other) // 2 for other in beside if abs(tried[place] - other) > max(1, most // 16)}
     fastest = min(outcome.step_s for outcome in found.values())
     # Among equally fast divisions, choose the one with the least idle time.
     as_fast = [one for one in found.values() if one.step_s <= (1 + SAME) * fastest]
     return min(as_fast, key=lambda one: one.sampler_idle + one.trainer_idle)
-
-
-def _neighbours(found: dict[int, Outcome]) -> Iterator[int]:
-    """Yield the numbers half-way between the best one and its neighbours, until they are a sixteenth away."""
-    tried = sorted(found)
-    place = min(range(len(tried)), key=lambda index: found[tried[index]].step_s)
-    for other in tried[max(0, place - 1) : place] + tried[place + 1 : place + 2]:
-        if abs(tried[place] - other) > max(1, tried[-1] // 16):
-            yield (tried[place] + other) // 2
 
 
 def pipeline_report(question: Question, outcomes: Sequence[Outcome], device: str, price: float) -> Iterator[str]:
@@ -255,8 +228,6 @@ def pipeline_report(question: Question, outcomes: Sequence[Outcome], device: str
         f"  {statistics.fmean(sampled):,.0f} sampled tokens an episode, {max(sampled):,} in the longest; "
         f"of {useless:.0%} of the groups nothing was learned"
     )
-    if not episodes.knows_env_s:
-        yield "  the run did not record how long environments took (it is older than that): they take no time here"
     yield f"times: {question.costs.source}"
     yield ""
     rows = [[*HEAD, f"{'cost' if price else 'GPU-hours'} of 100 steps"], *(_row(one, price) for one in outcomes)]
@@ -294,34 +265,3 @@ def _devices(outcome: Outcome) -> str:
     if placement.kind == "one-process":
         return "1 GPU in one process"
     return f"{num} GPUs ({placement.num_samplers} replicas + {placement.num_trainers} ranks)"
-
-
-def curves_of(question: Question) -> dict[str, list[Outcome]]:
-    """Return the best outcomes with more and more devices, at each staleness bound."""
-    numbers = [num for num in DEVICES if num > question.least_trainers or num == 1 == question.least_trainers]
-    asked = {level: replace(question, level=level, level_alone=level) for level in LEVELS}
-    return {f"max_async_level {level}": [choose(one, num) for num in numbers] for level, one in asked.items()}
-
-
-def draw_pipeline(curves: Mapping[str, Sequence[Outcome]], price: float, title: str) -> Figure:
-    """Draw several curves, each of outcomes with more and more devices."""
-    figure = Figure(figsize=(12.6, 4.0), layout="constrained")
-    figure.suptitle(f"{title} (simulated, not measured)", x=0.01, ha="left", fontsize=11, color=INK)
-    throughput, staleness, cost = figure.subplots(1, 3)
-    for (name, outcomes), colour in zip(curves.items(), COLOURS, strict=False):
-        num = [one.placement.num_devices for one in outcomes]
-        for axes, values, label, style in (
-            (throughput, [one.steps_per_hour for one in outcomes], name, "o-"),
-            (staleness, [one.age_mean for one in outcomes], f"{name}, age", "o-"),
-            (staleness, [one.dropped for one in outcomes], f"{name}, share dropped as too old", "x:"),
-            (cost, [_cost_of(one, price) for one in outcomes], name, "o-"),
-        ):
-            axes.plot(num, values, style, ms=3, color=colour, label=label)
-    titles = {throughput: "training steps an hour", staleness: "age of what is trained, in versions"}
-    titles[cost] = "cost of 100 steps" if price else "GPU-hours of 100 steps"
-    for axes, text in titles.items():
-        axes.set_title(text, loc="left", fontsize=10, color=INK)
-        axes.set(xscale="log", yscale="linear" if axes is staleness else "log", xlabel="GPUs (simulated)")
-        axes.grid(color=FAINT, which="both", lw=0.6)
-        axes.legend(fontsize=7, frameon=False)
-    return figure

@@ -15,12 +15,11 @@ from slimrl.launch.placement import place_on
 from slimrl.models.native import ops
 from slimrl.trainer.checkpoint import read_progress
 from slimrl_tools.plan.devices import Machine
-from slimrl_tools.plan.guesses import expect_workload
 from slimrl_tools.plan.memory import FLOAT, HALF, Compute, Demand, Part, ProcessMemory, at_once, process
 from slimrl_tools.plan.served import served_processes
 from slimrl_tools.plan.shape import Shape, read_shape
 from slimrl_tools.plan.timing import Speeds, Times, rough_speeds, times_of
-from slimrl_tools.plan.workload import Rows, Workload, worst_rows
+from slimrl_tools.plan.workload import Rows, Workload, expect_workload, worst_rows
 
 Configs = RLConfig | SFTConfig
 KEPT_FREE = 0.02  # share of a CPU's memory, for the system

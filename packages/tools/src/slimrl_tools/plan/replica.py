@@ -1,4 +1,4 @@
-"""Parts of a simulation: costs of work, a virtual clock for asyncio, and devices on which replicas compute."""
+"""Parts of a simulation: costs of work, a virtual clock for asyncio, and the replicas that sample."""
 
 import asyncio
 import math
@@ -10,9 +10,6 @@ from typing import Any
 from slimrl_tools.plan.timing import Speeds
 from slimrl_tools.plan.workload import Row
 
-# Two programs on the same two cores take 1.7 times as long each, not twice: some work of either runs on one core
-# (`benchmarks/results/contention.json`).
-SHARING = 1.7
 MOMENT_S = 1e-8  # after a sleep this long, every event of the same moment has happened
 EPSILON = 1e-6  # steps; sums of floats are not exact
 
@@ -92,63 +89,6 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class Device:
-    """A device and the parties that compute on it, each with an event that wakes it when the speed changes.
-
-    A single party has the full speed. Each of n parties has a share of `2 / (n * SHARING)`, so two take `SHARING` times
-    as long. While the device is paused, nobody computes.
-    """
-
-    def __init__(self) -> None:
-        self._is_paused = False
-        self._parties: dict[asyncio.Event, None] = {}  # ordered, since runs must not differ
-
-    @property
-    def speed(self) -> float:
-        """Return the share of the device's speed that each party has."""
-        num = len(self._parties)
-        return 0.0 if self._is_paused else 1.0 if num < 2 else 2.0 / (num * SHARING)
-
-    def enter(self, party: asyncio.Event) -> None:
-        """Add a party."""
-        if party not in self._parties:
-            self._wake_all()
-            self._parties[party] = None
-
-    def leave(self, party: asyncio.Event) -> None:
-        """Remove a party."""
-        if party in self._parties:
-            del self._parties[party]
-            self._wake_all()
-
-    def pause(self, is_paused: bool) -> None:
-        """Stop all computing, or let it continue."""
-        self._is_paused = is_paused
-        self._wake_all()
-
-    async def work(self, seconds: float, party: asyncio.Event) -> float:
-        """Compute for `seconds` at full speed, or until the party is woken. Return the seconds of work done."""
-        began, speed = now(), self.speed
-        timer = asyncio.get_running_loop().call_later(seconds / speed, party.set) if speed else None
-        await party.wait()
-        party.clear()
-        if timer:
-            timer.cancel()
-        return (now() - began) * speed
-
-    async def compute(self, seconds: float) -> None:
-        """Compute for `seconds` at full speed, longer beside other parties."""
-        party = asyncio.Event()
-        self.enter(party)
-        while seconds > MOMENT_S:
-            seconds -= await self.work(seconds, party)
-        self.leave(party)
-
-    def _wake_all(self) -> None:
-        for party in self._parties:
-            party.set()
-
-
 @dataclass(slots=True, eq=False)
 class _Reply:
     """A reply to sample: its tokens, a future for its completion, and the step of its last token."""
@@ -160,14 +100,14 @@ class _Reply:
 
 
 class Replica:
-    """An engine with a number of slots on a device. `num_episodes` counts the episodes that the pool has sent to it.
+    """An engine with a number of slots on a device of its own. `num_episodes` counts the episodes sent to it.
 
     All sequences of a step advance together, a token a step. So a clock that counts steps determines the end of each,
     and the simulation skips from one end or arrival to the next.
     """
 
-    def __init__(self, costs: Costs, slots: int, device: Device) -> None:
-        self._speeds, self._factor, self._slots, self._device = costs.speeds, costs.sampling, slots, device
+    def __init__(self, costs: Costs, slots: int) -> None:
+        self._speeds, self._factor, self._slots = costs.speeds, costs.sampling, slots
         self._waiting: deque[_Reply] = deque()
         self._running: list[_Reply] = []
         self._clock = 0.0  # steps so far
@@ -194,9 +134,11 @@ class Replica:
             self._wake.set()
             self.num_open -= 1
 
-    def hold(self, seconds: float) -> None:
-        """Do other work for `seconds`, such as loading weights. Sequences continue afterwards."""
+    def hold(self, seconds: float, computes: bool = True) -> None:
+        """Keep all sequences waiting for `seconds`. The replica computes meanwhile, such as when it loads weights, or
+        another program has its device."""
         self._added_s += seconds
+        self._busy_s -= 0.0 if computes else seconds
         self._wake.set()
 
     async def _run(self) -> None:
@@ -213,12 +155,13 @@ class Replica:
             left = min((reply.end for reply in self._running), default=self._clock) - self._clock
             seconds = self._debt_s + left * step_s
             if seconds <= EPSILON * step_s:
-                self._device.leave(self._wake)
                 await self._wake.wait()
                 continue
-            self._device.enter(self._wake)
-            self._since = now() if self._device.speed else math.inf
-            work = await self._device.work(seconds, self._wake)
+            self._since = now()
+            timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+            await self._wake.wait()
+            timer.cancel()
+            work = now() - self._since
             self._busy_s, self._since = self.busy_s, math.inf
             paid = min(work, self._debt_s)
             self._debt_s -= paid

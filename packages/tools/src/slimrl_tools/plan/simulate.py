@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slimrl_tools.plan.episodes import Episode, EpisodeGroup, RecordedEpisodes
-from slimrl_tools.plan.replica import Costs, Device, Recipe, Replica, VirtualLoop, now
+from slimrl_tools.plan.replica import Costs, Recipe, Replica, VirtualLoop, now
 from slimrl_tools.plan.workload import Row
 
 LULL_S = 0.05  # without an open request, until an engine beside a trainer is paused (`inference/local_client.py`)
@@ -24,7 +24,7 @@ WARM_STEPS = 3  # in addition to the level: until the pool is full and batches r
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The devices of the parts. In `one-process`, sampling and training take turns on one device. As `processes`,
-    replicas of the sampler and ranks of the trainer have a device each, or all share one.
+    replicas of the sampler and ranks of the trainer have a device each.
 
     `level` is `max_async_level`, and `slots` the number of sequences that a replica decodes at once.
     """
@@ -34,12 +34,11 @@ class Placement:
     num_samplers: int = 1
     num_trainers: int = 1
     slots: int = 64
-    shares_device: bool = False
 
     @property
     def num_devices(self) -> int:
         """Return the number of devices that it takes."""
-        return 1 if self.kind == "one-process" or self.shares_device else self.num_samplers + self.num_trainers
+        return 1 if self.kind == "one-process" else self.num_samplers + self.num_trainers
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +112,7 @@ class _Run:
     ) -> None:
         self.placement, self.recipe, self.costs = placement, recipe, costs
         self.episodes, self.seed = episodes, seed
-        self.device = Device()  # the trainer's
-        shares = placement.shares_device or placement.kind == "one-process"
-        devices = [self.device if shares else Device() for _ in range(placement.num_samplers)]
-        self.replicas = [Replica(costs, placement.slots, device) for device in devices]
+        self.replicas = [Replica(costs, placement.slots) for _ in range(placement.num_samplers)]
         slots = placement.slots * placement.num_samplers
         # The same number of episodes at once as in `launch/parts.py`.
         self.places = asyncio.Semaphore(max(slots, recipe.batch_size * (placement.level + 1) * bool(placement.level)))
@@ -145,11 +141,10 @@ class _Run:
                 await asyncio.sleep(LULL_S)
                 if not was_open and not engine.num_open:
                     break
-            self.device.pause(True)
-            began = now()
-            await asyncio.sleep(self.costs.train_s(batch.row, self.recipe, 1))
+            began, train_s = now(), self.costs.train_s(batch.row, self.recipe, 1)
+            engine.hold(train_s, computes=False)
+            await asyncio.sleep(train_s)
             self.version = step + 1
-            self.device.pause(False)
             engine.hold(self.costs.sampling * self.costs.speeds.copy)
             self._record(began, batch)
 
@@ -176,7 +171,7 @@ class _Run:
             batch = self.batches.pop(step)
             await asyncio.sleep(self.costs.batch_s)
             began = now()
-            await self.device.compute(self.costs.train_s(batch.row, self.recipe, self.placement.num_trainers))
+            await asyncio.sleep(self.costs.train_s(batch.row, self.recipe, self.placement.num_trainers))
             self.published = step + 1
             self._record(began, batch)
             self._announce()

@@ -1,8 +1,8 @@
 """Predicts the work of a training step: expected rollouts, as the samples that the trainer packs.
 
 Their lengths are unknown before a run. They are taken from the first source available: the rollouts of an earlier run
-in the same directory, a recorded run of the same recipe, or guessed conversations (`plan/guesses.py`). `source` names
-it. Of recorded runs, `outlines/NAME.json` has the lengths of each rollout's parts and its common prefix, but no texts;
+in the same directory, a recorded run of the same environments, or an assumption. `source` names it. Of recorded runs,
+`outlines/NAME.json` has the lengths of each rollout's parts and its common prefix, but no texts;
 `benchmarks/learning/outlines.py` makes it. A rollout is a row
 
     [like, shared, unsampled, sampled, unsampled, sampled, ...]
@@ -12,7 +12,8 @@ It shares its first `shared` tokens with the earlier rollout `like`, and its par
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +21,9 @@ from typing import Any
 
 import torch
 
+from slimrl.config.data import ExpertDataConfig
 from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.environments.find import has_one_turn
 from slimrl.errors import UserError
 from slimrl.io.run_dir import RunDir
 from slimrl.monitor.rollouts import read_rollouts
@@ -29,6 +32,8 @@ from slimrl.trainer.packing import pack_samples
 from slimrl.types import Rollout, Sample
 
 MOST_TOKENS = 200_000  # in the samples that represent a batch; a larger batch is a multiple of them
+MOST_TASKS = 16  # tasks of an assumed batch
+VOCABULARY = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +118,8 @@ class Workload:
 
     def distinct_row(self, num: int) -> Row:
         """Return the sizes of a row of `num` rollouts, each of a different task."""
-        prompts = {sample.token_ids_T[: sample.loss_mask_T.index(True)]: sample for sample in reversed(self.samples)}
-        return row_of(list(prompts.values())).times(num / len(prompts))
+        distinct = _of_different_tasks(self.samples)
+        return row_of(distinct).times(num / len(distinct))
 
     def rows(self, micro_batch_tokens: int) -> Rows:
         """Return the packs of a step. Each pack of the samples represents `multiple` packs."""
@@ -180,20 +185,74 @@ def rollout_sample(rollout: Rollout) -> Sample | None:
     return sample_of(rollout.token_ids_T, rollout.loss_mask_T)
 
 
-def from_recorded(config: RLConfig) -> Workload | None:
-    """Return the rollouts of a recorded run with the same tasks, model and sampling; None if there is none, or
-    `seq_len` would truncate its rollouts."""
-    asked = subject_of(config)
+def expect_workload(config: RLConfig | SFTConfig) -> Workload:
+    """Return the expected rollouts of a step. Downloads and builds nothing, and runs no code of the user's."""
+    found = None
+    if isinstance(config, RLConfig):
+        found = from_earlier_run(Path(config.output_dir), config.orchestrator.batch_size)
+    return found or from_recorded(config) or from_assumption(config)
+
+
+def from_recorded(config: RLConfig | SFTConfig) -> Workload | None:
+    """Return the rollouts of a recorded run with the same tasks, model and sampling, or else of one with the same
+    environments, cut to `seq_len`. Return None if there is none."""
+    if isinstance(config, RLConfig):
+        ids, batch = [env.id for env in config.orchestrator.env], config.orchestrator.batch_size
+    else:
+        ids, batch = [config.data.env.id] if isinstance(config.data, ExpertDataConfig) else [], config.batch_size
     for path in (files("slimrl_tools.plan") / "outlines").iterdir():
         recorded = json.loads(path.read_text(encoding="utf-8"))
+        if [env["id"] for env in recorded["subject"]["environments"]] != [one.replace("_", "-") for one in ids]:
+            continue
         longest = max(sum(parts) for _, _, *parts in recorded["rollouts"])
         has_room = config.seq_len == recorded["seq_len"] or longest < min(config.seq_len, recorded["seq_len"])
-        if recorded["subject"] == asked and has_room:
-            samples = few(samples_of(recorded["rollouts"]))
-            multiple = config.orchestrator.batch_size / len(samples)
-            source = f"lengths of a recorded run of {recorded['recipe']}"
-            return Workload(samples, multiple, source, recorded["env_s"], useless=recorded["useless"])
+        is_same = has_room and isinstance(config, RLConfig) and recorded["subject"] == subject_of(config)
+        cut = _cut(samples_of(recorded["rollouts"]), config.seq_len)
+        if samples := few(cut if isinstance(config, RLConfig) else _of_different_tasks([*cut])):
+            by = "scripted episodes" if recorded.get("by") == "scripts" else "a recorded run"
+            source = f"lengths of {by} of {recorded['recipe']}{'' if is_same else ', whose settings differ'}"
+            return Workload(samples, batch / len(samples), source, recorded["env_s"], useless=recorded["useless"])
     return None
+
+
+def from_assumption(config: RLConfig | SFTConfig) -> Workload:
+    """Assume rollouts with a prompt of a quarter of `seq_len`, at most 256 tokens, and up to `max_turns` replies of
+    half of `max_tokens`, with messages of the environment of the same length. For `sft`, conversations fill half of
+    `seq_len`."""
+    if isinstance(config, SFTConfig):
+        batch, group, num = config.batch_size, 1, max(1, config.seq_len // 4)
+        mask, source = [False] * num + [True] * num, "assumed: conversations of half of seq_len, half of it replies"
+    else:
+        episodes = config.orchestrator
+        batch, group = episodes.batch_size, episodes.rollouts_per_example
+        reply, prompt = max(1, episodes.sampling.max_tokens // 2), max(1, min(256, config.seq_len // 4))
+        most = 1 if all(has_one_turn(env.id, env.args) for env in episodes.env) else episodes.max_turns
+        turns = max(1, min(most, (config.seq_len - prompt) // (2 * reply)))
+        mask = [False] * prompt + ([True] * reply + [False] * reply) * (turns - 1) + [True] * reply
+        source = f"assumed: a prompt of {prompt} tokens, {turns} replies of {reply}"
+    # A group shares its prompt and nothing else.
+    rng, num_prompt = random.Random(0), mask.index(True)
+    num_tasks = min(max(1, batch // group), MOST_TASKS if isinstance(config, RLConfig) else batch)
+    prompts = [[rng.randrange(VOCABULARY) for _ in range(num_prompt)] for _ in range(num_tasks)]
+    made = (
+        sample_of([*prompt, *(rng.randrange(VOCABULARY) for _ in mask[num_prompt:])], mask)
+        for _, prompt in itertools.product(range(min(group, batch)), prompts)
+    )
+    samples = few(_cut(made, config.seq_len))
+    return Workload(samples, batch / len(samples), source)
+
+
+def _cut(samples: Iterable[Sample], seq_len: int) -> Iterator[Sample]:
+    """Yield the samples, cut to `seq_len` tokens, without those that have no trained token left."""
+    for one in samples:
+        if any(one.loss_mask_T[:seq_len]):
+            yield sample_of(one.token_ids_T[:seq_len], one.loss_mask_T[:seq_len], one.advantages_T[0])
+
+
+def _of_different_tasks(samples: Sequence[Sample]) -> list[Sample]:
+    """Return the first sample of each prompt."""
+    prompts = {sample.token_ids_T[: sample.loss_mask_T.index(True)]: sample for sample in reversed(samples)}
+    return [*prompts.values()]
 
 
 def subject_of(config: RLConfig) -> dict[str, Any]:

@@ -84,15 +84,11 @@ class Opposed:
                 await asyncio.wait(self._playing, timeout=LAST_WORDS_S)
             ended = [playing.result() for playing in self._playing if playing.done() and not playing.cancelled()]
             for rollout in ended:
-                if why := reason_of(rollout, self._context.limits.seq_len):
-                    raise RolloutError(error.reason, f"{error.detail}; the model {why}") from error
+                if rollout.failure:
+                    why = f"failed: {rollout.failure}: {rollout.failure_detail}"
+                elif rollout.stop_reason is StopReason.CONTEXT_FULL:
+                    why = f"has read seq_len = {self._context.limits.seq_len} tokens, and can read no further"
+                else:
+                    continue
+                raise RolloutError(error.reason, f"{error.detail}; the model {why}") from error
             raise
-
-
-def reason_of(rollout: Rollout, seq_len: int) -> str:
-    """Return the reason why the model's episode finished before the game; empty if it did not."""
-    if rollout.failure:
-        return f"failed: {rollout.failure}: {rollout.failure_detail}"
-    if rollout.stop_reason is StopReason.CONTEXT_FULL:
-        return f"could read no further: the conversation has reached seq_len = {seq_len} tokens"
-    return ""

@@ -15,15 +15,15 @@ from slimrl.config.data import ExpertDataConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainingRunConfig
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_json, read_regular
+from slimrl.io.run_dir import STEP, RunDir, step_of
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.series import Series, load_series
 from slimrl.monitor.summary import Stage
 from slimrl.plugins import call
 from slimrl.types import Metrics
-from slimrl_tools.doctor.software import version_of
+from slimrl_tools.doctor.machine import version_of
 
-STEP = re.compile(r"step_(\d+)")
 MAX_BYTES = 2**24
 PACKAGES = ("slimrl", "torch", "transformers", "peft")
 # Models that are available as packages: their name on the Hub, licence, and a note.
@@ -77,11 +77,10 @@ def read_facts(run_dir: Path, weights: Path) -> RunFacts:
     """Return facts on `weights`, a directory `step_N` of the run. Raises UserError if the run's files cannot be
     read."""
     config = read_run_config(run_dir)
-    found = STEP.fullmatch(weights.resolve().name)
-    if not isinstance(config, TrainingRunConfig) or not found:
+    if not isinstance(config, TrainingRunConfig) or not STEP.fullmatch(weights.resolve().name):
         raise UserError(f"{weights} is no directory of weights that a run has saved, as {run_dir}/weights/step_N.")
-    step = int(found[1])
-    is_last, summary = step == config.max_steps, run_dir / "summary.json"
+    step = step_of(weights.resolve())
+    is_last, summary = step == config.max_steps, RunDir(run_dir).summary
     slugs = ("base", "start", "final" if is_last else f"step_{step}")
     # Imported when it is called: it loads transformers, which `slimrl push --help` need not wait for.
     recall = partial(call, "slimrl.launch.held_out:recall_stage", run_dir)

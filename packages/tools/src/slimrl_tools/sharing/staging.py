@@ -12,11 +12,11 @@ from typing import Literal
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, check_sums, seal
 from slimrl.io.regular_file import read_regular
-from slimrl.io.run_dir import RunDir
+from slimrl.io.run_dir import RunDir, step_directories
 from slimrl.io.secrets import has_secret
 from slimrl_tools.sharing.card import FILE_NAME as README
 from slimrl_tools.sharing.card import PICTURE, card_text, may_replace
-from slimrl_tools.sharing.facts import STEP, read_facts
+from slimrl_tools.sharing.facts import read_facts
 from slimrl_tools.sharing.places import shareable_text
 
 What = Literal["weights", "adapter", "run"]
@@ -44,16 +44,12 @@ def find_source(path: Path) -> Source:
     """Find the weights at a path: the path itself, or the target of `weights/latest` in a run. Raises UserError if
     there are none."""
     path = path.expanduser()
-    if (path / ADAPTER_CONFIG).is_file() and (path.parent / "config.json").is_file():
-        path = path.parent
     if (path / "config.json").is_file():
         run_dir = path.resolve().parents[1]
         return Source(path.resolve(), run_dir if RunDir(run_dir).settings.is_file() else None)
-    steps = [one for one in (path / "weights").glob("step_*") if STEP.fullmatch(one.name)]
-    if steps:
-        latest = path / "weights" / "latest"
-        newest = max(steps, key=lambda one: int(one.name.removeprefix("step_")))
-        return Source((latest if latest.is_dir() else newest).resolve(), path.resolve())
+    latest = path / "weights" / "latest"
+    if found := [latest] if latest.is_dir() else step_directories(path / "weights"):
+        return Source(found[-1].resolve(), path.resolve())
     what = "does not exist" if not path.exists() else "is neither a run with weights nor a directory of weights"
     raise UserError(
         f"{path} {what}. Name a run's directory, or its `weights/step_N`, as in `slimrl push RUN OWNER/NAME`."
