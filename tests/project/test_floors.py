@@ -117,7 +117,7 @@ BUDGETS = {
     "slimrl_search": 3_700,
     "slimrl_serve": 3_900,
     "slimrl_tools": 7_900,
-    "slimrl_view": 2_350,
+    "slimrl_view": 2_200,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.
 NEVER = {

@@ -3,7 +3,8 @@
 import json
 import math
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,11 @@ def bound(*runs: Run, host: str = "0.0.0.0", key: str = "") -> Iterator[Server]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds, for ten seconds."""
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end, "it did not happen within ten seconds"
+        time.sleep(0.02)

@@ -3,7 +3,6 @@ import json
 from slimrl.monitor.metrics import METRICS
 from slimrl.monitor.sinks import JsonlSink
 from slimrl_view.curves import Curves, registry
-from slimrl_view.growing import Growing
 
 
 def append(path, *lines):
@@ -39,6 +38,10 @@ def test_a_resumed_run_is_read_anew(tmp_path):
     sink.write(2, {"reward/mean": 9.0})
     sink.close()
     assert curves.since(None) == {"series": {"reward/mean": [[0, 0.0], [1, 1.0], [2, 9.0]]}, "last_step": 2}
+    for content, wanted in (('{"step": 7, "a/b": 6}\n', {"a/b": [[7, 6.0]]}), (None, {})):  # shorter, and gone
+        path = tmp_path / "metrics.jsonl"
+        path.unlink() if content is None else path.write_text(content)
+        assert curves.since(None)["series"] == wanted
 
 
 def test_lines_that_are_none_are_left_out_and_an_incomplete_one_waits(tmp_path):
@@ -62,27 +65,6 @@ def test_the_warm_up_adds_its_supervised_metrics_alone(tmp_path):
     append(tmp_path / "metrics.jsonl", {"step": 0, "optim/lr": 0.5})
     assert Curves(tmp_path).num_lines() == 2
     assert Curves(tmp_path).since(None) == {"series": {"sft/loss": [[0, 2.0]], "optim/lr": [[0, 0.5]]}, "last_step": 0}
-
-
-def test_a_file_is_known_again_by_what_was_read_last(tmp_path):
-    path = tmp_path / "monitors.jsonl"
-    objects = Growing(path, list, list.append)
-
-    def read():
-        with objects.read() as found:
-            return list(found)
-
-    assert read() == []
-    append(path, {"a": 1})
-    assert read() == read() == [{"a": 1}]
-    append(path, {"a": 2})
-    assert read() == [{"a": 1}, {"a": 2}]
-    path.write_text('{"a": 3}\n{"a": 4}\n{"a": 5}\n')  # longer
-    assert read() == [{"a": 3}, {"a": 4}, {"a": 5}]
-    path.write_text('{"a": 6}\n')  # shorter
-    assert read() == [{"a": 6}]
-    path.unlink()
-    assert read() == []
 
 
 def test_the_registry_is_whole():

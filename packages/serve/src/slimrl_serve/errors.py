@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from slimrl.errors import UserError
 
-LOG = logging.getLogger("slimrl.server")
+LOG = logging.getLogger(__name__)
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 LONGEST_MESSAGE = 500  # characters of pydantic's own messages, which quote the body
 ERROR = {"type": "object", "required": ["error"], "properties": {"error": {}}}

@@ -22,7 +22,7 @@ from slimrl_serve.http.guard import ClientGone, run_unless_gone
 from slimrl_serve.logprobs import TokenNames
 from slimrl_serve.service import Service
 
-LOG = logging.getLogger("slimrl.server")
+LOG = logging.getLogger(__name__)
 Plain = dict[str, Any]
 Chunks = AsyncIterator[Plain]
 T = TypeVar("T")

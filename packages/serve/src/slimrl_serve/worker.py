@@ -19,7 +19,7 @@ from slimrl.inference.engine import Engine, EngineLoad
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions
 from slimrl.types import SamplingParams
 
-LOG = logging.getLogger("slimrl.server")
+LOG = logging.getLogger(__name__)
 STEP_S = 1.0  # for the present step, when the thread must stop
 MAX_PREFILL = 1024  # tokens per step, so that a long prompt does not delay the running streams
 ENDED = "the engine's thread has ended"

@@ -85,16 +85,6 @@ class Small:
                 connection.sendall(content)
             return read(connection)
 
-    def ask_again(self, content: bytes) -> list[int]:
-        """The statuses of the first answer that is not 503, as clients ask that keep to `Retry-After`."""
-        deadline = time.monotonic() + 10
-        while True:
-            with self.connect(content) as connection:
-                found = statuses(connection.recv(2**16))
-            if found != [503] or time.monotonic() > deadline:
-                return found
-            time.sleep(0.02)
-
     def eventually_taken(self, num: int) -> None:
         deadline = time.monotonic() + 10
         while len(self.http._server.server_state.connections) != num:
@@ -255,30 +245,23 @@ def test_a_client_that_does_not_read_its_stream_is_cut_off(small: Small, hasty: 
         small.eventually_taken(0)
 
 
-@pytest.fixture
-def places(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The number of connections of a server that is started now."""
+def test_beyond_the_most_connections_new_ones_are_503_in_one_line_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 8)
-    return 8
-
-
-def test_half_requests_take_no_place_from_whole_ones(places: int) -> None:
-    with serving_small() as small, ExitStack() as stack:
-        for _ in range(60):
-            stack.enter_context(small.connect(b"GET /h"))
-        assert small.ask_again(HEALTH) == [200]
-        small.eventually_taken(places)
-
-
-def test_when_all_have_requests_under_way_new_ones_are_503_and_these_go_on(places: int) -> None:
-    with serving_small() as small, ExitStack() as stack:
-        for _ in range(2 * places):
-            stack.enter_context(small.connect(b"GET /forever HTTP/1.1\r\nHost: localhost\r\n\r\n"))
-        small.eventually_taken(2 * places)
-        time.sleep(0.05)
-        for _ in range(3):
-            assert statuses(small.ask(HEALTH)) == [503]
-        small.eventually_taken(2 * places)
+    with serving_small() as small:
+        with ExitStack() as stack:
+            taken = [stack.enter_context(small.connect(content)) for content in [b"GET /f", HEALTH[:-2]] * 4]
+            small.eventually_taken(8)
+            assert [statuses(small.ask(HEALTH)) for _ in range(20)] == [[503]] * 20
+            taken[1].sendall(b"\r\n")
+            assert statuses(taken[1].recv(2**16)) == [200]
+        small.eventually_taken(0)
+        with small.connect(HEALTH) as connection:
+            assert statuses(connection.recv(2**16)) == [200]
+    assert [record.getMessage() for record in caplog.records] == [
+        "all 8 connections are taken; new ones are answered with 503"
+    ]
 
 
 def test_clients_that_come_and_go_leave_nothing(small: Small, caplog: pytest.LogCaptureFixture) -> None:

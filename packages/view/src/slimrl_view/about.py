@@ -11,13 +11,13 @@ from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
+from slimrl.io.run_dir import RunDir
 from slimrl.io.secrets import HIDDEN, has_secret, names_secret
 from slimrl.monitor.run_settings import HEADER, NO_RECIPE, flatten
 from slimrl_view.curves import Curves
-from slimrl_view.runs import CONFIG, HELD_OUT, METRICS, ROLLOUTS, SUMMARY, RunDir
+from slimrl_view.runs import NamedRun
 
 MAX_BYTES = 2**22
-RESULTS = "results.json"
 SILENT_S = 120.0  # a run that has written nothing for this long counts as finished
 SILENT_STEPS = 5.0  # ... unless its steps are longer: it may be silent for this many steps
 Json = dict[str, Any]
@@ -28,7 +28,7 @@ class Settings:
 
     def __init__(self, run: Path) -> None:
         try:
-            text = read_regular(run / CONFIG, MAX_BYTES).decode()
+            text = read_regular(RunDir(run).settings, MAX_BYTES).decode()
             self.tree: Mapping[str, Any] = tomllib.loads(text)
         except (UserError, ValueError, RecursionError):
             text, self.tree = "", {}
@@ -59,7 +59,7 @@ class Settings:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def describe(run: RunDir, curves: Curves) -> Json:
+def describe(run: NamedRun, curves: Curves) -> Json:
     """Return a run in the form of the page's list."""
     settings = Settings(run.path)
     step, max_steps, updated = curves.last_step(), settings.get("max_steps"), last_change(run.path)
@@ -87,7 +87,7 @@ def label_of(run: Path, name: str) -> str:
     """Return an evaluation's name in words: its stage, as in its result, and its way of decoding."""
     slug, mode = _slug_and_mode(name)
     try:
-        content = json.loads(read_regular(run / HELD_OUT / f"{slug}.json", MAX_BYTES))
+        content = json.loads(read_regular(RunDir(run).stage(slug), MAX_BYTES))
         stage = str(content["name"])
     except (UserError, ValueError, LookupError, TypeError, RecursionError):
         stage = slug.replace("_", " ")
@@ -96,7 +96,7 @@ def label_of(run: Path, name: str) -> str:
 
 def has_result(run: Path, name: str) -> bool:
     """Return True if the result of an evaluation exists. It is written after all its rollouts."""
-    return (run / HELD_OUT / f"{_slug_and_mode(name)[0]}.json").is_file()
+    return RunDir(run).stage(_slug_and_mode(name)[0]).is_file()
 
 
 def _slug_and_mode(name: str) -> tuple[str, str]:
@@ -109,14 +109,15 @@ def _slug_and_mode(name: str) -> tuple[str, str]:
 
 def last_change(run: Path) -> float:
     """Return the time of the last change of the run's metrics, rollouts or results, in seconds."""
-    newest = max((run / ROLLOUTS).glob("*.jsonl"), default=run / ROLLOUTS)
-    times = [_mtime(path) for path in (run / METRICS, run / "warmup" / METRICS, newest, run / HELD_OUT, run / SUMMARY)]
-    return max(times)
+    files = RunDir(run)
+    newest = max(files.rollouts.glob("*.jsonl"), default=files.rollouts)
+    return max(map(_mtime, (files.metrics, files.warmup.metrics, newest, files.held_out, files.summary)))
 
 
 def _is_live(run: Path, updated: float, curves: Curves) -> bool:
     """Return True if a run seems to be active: its last change is recent, and was not the final summary or result."""
-    if _mtime(run / SUMMARY) >= _mtime(run / METRICS) > 0 or _mtime(run / RESULTS) >= updated > 0:
+    files = RunDir(run)
+    if _mtime(files.summary) >= _mtime(files.metrics) > 0 or _mtime(files.results) >= updated > 0:
         return False
     patience_s = max(SILENT_S, SILENT_STEPS * (curves.latest("time/step_s") or 0.0))
     return time.time() - updated < patience_s

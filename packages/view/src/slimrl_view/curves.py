@@ -1,16 +1,22 @@
-"""Reads a run's metrics as they grow, and makes the registry of metrics for the page."""
+"""Reads a run's growing files of JSON lines, such as its metrics, and makes the registry of metrics for the page."""
 
+import json
 import math
 from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
+from slimrl.errors import UserError
+from slimrl.io.regular_file import open_regular
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.metrics import GROUPS, METRICS, Metric
 from slimrl.monitor.panels import PANELS, Panel
-from slimrl_view.growing import Growing
-from slimrl_view.runs import METRICS as FILE
 
+Value = TypeVar("Value")
 Json = dict[str, Any]
 COUNTS = ("rollouts", "tokens", "turns", "versions", "version", "alarms", "tokens/s", "s", "GB", "ratio", "nats/token")
 # The smallest and the largest possible value of a metric, by its unit, or by its name if the unit has none.
@@ -23,6 +29,43 @@ POSSIBLE: dict[str, tuple[float | None, float | None]] = {
 }
 WARM_UP = "sft/"  # the metrics that only a warm-up has
 REWARD = Panel("reward", ("reward/mean", "held_out/reward_greedy", "held_out/reward_sampled"))
+
+
+class Growing(Generic[Value]):
+    """A value that is made from the JSON objects of a growing file. Other lines are ignored.
+
+    `make` returns the value of an empty file, and `add` adds an object to a value. An incomplete last line waits for
+    its rest. A file that is shorter than before, or another file, as after a resume, is read again from its start.
+    """
+
+    def __init__(self, path: Path, make: Callable[[], Value], add: Callable[[Value, Json], object]) -> None:
+        self._path, self._make, self._add = path, make, add
+        self._value, self._inode, self._end = make(), 0, 0
+        self._lock = Lock()
+
+    @contextmanager
+    def read(self) -> Iterator[Value]:
+        """Yield the value of all objects so far; it does not change inside the `with` block."""
+        with self._lock:
+            with suppress(OSError, UserError):
+                self._read_on()
+            yield self._value
+
+    def _read_on(self) -> None:
+        status = self._path.stat() if self._path.exists() else None
+        inode, size = (status.st_ino, status.st_size) if status else (0, 0)
+        if inode != self._inode or size < self._end:
+            self._value, self._inode, self._end = self._make(), inode, 0
+        if size == self._end:
+            return
+        with open_regular(self._path) as file:
+            file.seek(self._end)
+            lines, end, _ = file.read().rpartition(b"\n")
+        self._end += len(lines) + len(end)
+        for line in lines.split(b"\n"):
+            with suppress(ValueError, RecursionError):
+                if isinstance(record := json.loads(line), dict):
+                    self._add(self._value, record)
 
 
 class _Series:
@@ -50,7 +93,9 @@ class Curves:
     """The metrics of a run: its own, and the supervised ones of its warm-up."""
 
     def __init__(self, run: Path) -> None:
-        self._own, self._warm_up = (Growing(path / FILE, _Series, _Series.add) for path in (run, run / "warmup"))
+        files = RunDir(run)
+        paths = files.metrics, files.warmup.metrics
+        self._own, self._warm_up = (Growing(path, _Series, _Series.add) for path in paths)
 
     def num_lines(self) -> int:
         """Return the present number of lines of metrics, including the warm-up's."""

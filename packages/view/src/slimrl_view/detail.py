@@ -1,20 +1,28 @@
-"""Reads one rollout from its file: messages, metrics, and its tokens with their values."""
+"""Reads one rollout from its file: messages, metrics, and its tokens with their texts and values."""
 
+import zipfile
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
 from slimrl.errors import UserError
 from slimrl.io.files import parse_object
-from slimrl.io.regular_file import open_regular
+from slimrl.io.regular_file import open_regular, read_regular
+from slimrl.io.run_dir import RunDir, step_directories
 from slimrl_view.lines import encodable
-from slimrl_view.pieces import find_tokenizer, pieces_of
 from slimrl_view.queries import Missing, Place
 from slimrl_view.segments import segments_of
-from slimrl_view.token_values import token_values
 
 Json = dict[str, Any]
+TOKENIZER = "tokenizer.json"
+MAX_TOKENIZER_BYTES = 256 * 2**20
+TRAINED = ("advantage", "entropy", "log_ratio")  # the trainer's values of each token
 NO_TOKENIZER = (
     "This run has saved no tokenizer (tokenizer/tokenizer.json, or one beside its weights), so its text cannot be "
     "divided into tokens."
@@ -101,3 +109,69 @@ def _spread(advantages: Sequence[float | None], turns: Sequence[int]) -> list[fl
     if not advantages or len(advantages) != max(turns, default=-1) + 1:
         return None
     return [advantages[turn] if turn >= 0 else None for turn in turns]
+
+
+def find_tokenizer(run: Path) -> Path | None:
+    """Return the file of a run's tokenizer: its own, or the one beside the newest saved weights; None without one."""
+    places = [run / "tokenizer", *reversed(step_directories(RunDir(run).weights))]
+    return next((place / TOKENIZER for place in places if (place / TOKENIZER).is_file()), None)
+
+
+class Pieces:
+    """A tokenizer for the text of each single token. A character whose bytes are spread over several tokens belongs to
+    the last one; the pieces of the others are empty."""
+
+    def __init__(self, path: Path) -> None:
+        """Read a tokenizer's file. Raises UserError if it is malformed."""
+        try:
+            self._tokenizer = Tokenizer.from_str(read_regular(path, MAX_TOKENIZER_BYTES).decode("utf-8", "replace"))
+        except Exception as error:  # the library does not define an exception type
+            raise UserError(f"{path} cannot be read as a tokenizer: {error}") from None
+        added = self._tokenizer.get_added_tokens_decoder()
+        self.special_ids = frozenset(number for number, token in added.items() if token.special)
+
+    def split(self, token_ids: Sequence[int]) -> list[str]:
+        """Return the piece of each token; joined they are the text. The library holds incomplete characters back."""
+        stream = DecodeStream(skip_special_tokens=False)
+        pieces = [stream.step(self._tokenizer, token) or "" for token in token_ids]
+        whole, so_far = self._tokenizer.decode([*token_ids], skip_special_tokens=False), "".join(pieces)
+        if pieces and whole.startswith(so_far):
+            pieces[-1] += whole[len(so_far) :]
+        return pieces
+
+
+@lru_cache(maxsize=4)
+def pieces_of(path: Path, mtime: float) -> Pieces:
+    """Return the tokenizer of a file, cached by the file's time of change."""
+    return Pieces(path)
+
+
+def token_values(rollouts: Path, line: int, mask: list[int]) -> dict[str, list[float | None] | None]:
+    """Return the recorded values of a rollout's tokens by name: for each name a list with None for tokens that the
+    policy did not sample, or None instead of a list if it was not recorded."""
+    values: dict[str, list[float | None] | None] = dict.fromkeys(TRAINED)
+    path = rollouts.with_name(f"{rollouts.stem}.tokens.npz")
+    arrays = _load(path, path.stat().st_mtime_ns) if path.is_file() else {}
+    if not {"rows", "lengths"} <= arrays.keys() or line not in arrays["rows"]:
+        return values
+    row = int(np.argmax(arrays["rows"] == line))
+    begin, end = (int(arrays["lengths"][:number].sum()) for number in (row, row + 1))
+    places = np.flatnonzero(mask)
+    for name in TRAINED & arrays.keys():
+        if len(places) == len(numbers := arrays[name][begin:end]):
+            spread: list[float | None] = [None] * len(mask)
+            for place, number in zip(places, numbers.astype(float).tolist(), strict=True):
+                spread[place] = number
+            values[name] = spread
+    return values
+
+
+@lru_cache(maxsize=4)
+def _load(path: Path, mtime_ns: int) -> dict[str, Any]:
+    """Return the arrays of a file, cached by its time of change; empty if it is damaged, or still being written."""
+    try:
+        # Opened here, because numpy does not close a file that it cannot read.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return {name: file[name] for name in ("rows", "lengths", *TRAINED) if name in file.files}
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile):
+        return {}

@@ -7,14 +7,14 @@ viewers may use one index at once, and share the work. A damaged line is counted
 
 import hashlib
 import io
+import math
 import os
 import sqlite3
-import statistics
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
@@ -57,31 +57,16 @@ INSERT INTO state VALUES (random() / 2);
 """
 # A group has no signal if some of its rollouts have advantages, and all of these are without signal.
 GROUPS = """
-INSERT INTO groups SELECT file, grp, held_out, step, task, count(*), sum("drop" != ''), avg(reward), min(reward),
-  max(reward), spread(reward), coalesce(min(CASE WHEN advantage IS NOT NULL THEN flat END), 0),
-  json_group_array(reward), prompt FROM (SELECT * FROM rollouts WHERE file = ? ORDER BY line) GROUP BY grp
+INSERT INTO groups SELECT file, grp, held_out, step, task, count(*), sum("drop" != ''), center, min(reward),
+  max(reward), root(avg((reward - center) * (reward - center))),
+  coalesce(min(CASE WHEN advantage IS NOT NULL THEN flat END), 0), json_group_array(reward), prompt
+  FROM (SELECT *, avg(reward) OVER (PARTITION BY grp) AS center FROM rollouts WHERE file = ? ORDER BY line)
+  GROUP BY grp
 """
 SIGNALS = """
 UPDATE rollouts SET zero_signal =
   (SELECT zero_signal FROM groups WHERE groups.file = rollouts.file AND groups.grp = rollouts.grp) WHERE file = ?
 """
-
-
-class _Spread:
-    """An aggregate function of SQL: the standard deviation of numbers, NULL without any or if it is too large."""
-
-    def __init__(self) -> None:
-        self._numbers: list[float] = []
-
-    def step(self, number: float | None) -> None:
-        """Add a number; NULL is left out."""
-        self._numbers += [] if number is None else [number]
-
-    def finalize(self) -> float | None:
-        """Return the result."""
-        with suppress(OverflowError, statistics.StatisticsError):
-            return statistics.pstdev(self._numbers, statistics.fmean(self._numbers))
-        return None
 
 
 def index_path(run: Path) -> Path:
@@ -134,7 +119,7 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
         connection.row_factory = sqlite3.Row
         # SQLite's own `lower` only converts ASCII letters.
         connection.create_function("lowercase", 1, str.lower, deterministic=True)
-        connection.create_aggregate("spread", 1, cast(Any, _Spread))
+        connection.create_function("root", 1, lambda number: number and math.sqrt(number), deterministic=True)
         connection.execute("PRAGMA synchronous = NORMAL")
         yield connection
 

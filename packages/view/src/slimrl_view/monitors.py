@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from slimrl.config.monitors import BOUNDS, MonitorsConfig
+from slimrl.io.run_dir import RunDir
 from slimrl.monitor.health.catalogue import MONITORS, HealthMonitor
 from slimrl.monitor.health.health import Health, Watched
 from slimrl_view.about import Settings
-from slimrl_view.growing import Growing
-from slimrl_view.runs import METRICS
+from slimrl_view.curves import Growing
 
 Json = dict[str, Any]
 
@@ -21,7 +21,7 @@ class Monitors:
 
     def __init__(self, run: Path) -> None:
         self._config = _config(run)
-        self._health = Growing(run / METRICS, lambda: Health(self._config, say=lambda text: None), _look)
+        self._health = Growing(RunDir(run).metrics, lambda: Health(self._config, say=lambda text: None), _look)
 
     def all(self) -> list[Json]:
         """Return every monitor with its bounds and its latest value, which is null without one."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
 
-CONFIG, METRICS, ALARMS, SUMMARY = "config.toml", "metrics.jsonl", "monitors.jsonl", "summary.json"
-ROLLOUTS, HELD_OUT = "rollouts", "held_out"
+HELD_OUT = "held_out"
 TRAIN = "train"  # the common name of all rollout files of the training
-STEP_FILE = re.compile(r"step_(\d{1,12})\.jsonl", re.ASCII)
 STAGES = ("base", "start", "step", "final")
 FINAL_RANK = 3
 MANY_RUNS = 200  # the maximum in a directory of runs
@@ -19,7 +18,7 @@ PARENTS = ("outputs", "runs")  # where runs lie by default
 
 
 @dataclass(frozen=True, slots=True)
-class RunDir:
+class NamedRun:
     """A run: its directory, its name on the page, and its path as the user gave it."""
 
     id: str
@@ -38,7 +37,7 @@ class RolloutFile:
 
 def is_run(path: Path) -> bool:
     """Return True if a directory has metrics or rollouts of a run."""
-    return (path / METRICS).is_file() or any(rollout_files(path))
+    return RunDir(path).metrics.is_file() or any(rollout_files(path))
 
 
 def find_runs(parents: Iterable[Path]) -> list[Path]:
@@ -54,7 +53,7 @@ def find_runs(parents: Iterable[Path]) -> list[Path]:
     return sorted((path for path in found if not found & {*path.parents}), key=_age)
 
 
-def open_runs(arguments: Sequence[str]) -> list[RunDir]:
+def open_runs(arguments: Sequence[str]) -> list[NamedRun]:
     """Return the runs that the user named, each once. A directory of runs stands for all of them. Raises UserError for
     a path that is neither a run nor such a directory."""
     paths: dict[Path, str] = {}
@@ -62,15 +61,16 @@ def open_runs(arguments: Sequence[str]) -> list[RunDir]:
         given = Path(argument)
         for path in [given] if given.is_dir() and is_run(given) else _runs_within(given):
             paths.setdefault(path.resolve(), str(path))
-    return [RunDir(name, path, paths[path]) for path, name in zip(paths, _names([*paths]), strict=True)]
+    return [NamedRun(name, path, paths[path]) for path, name in zip(paths, _names([*paths]), strict=True)]
 
 
 def rollout_files(path: Path, last_step: int = 0) -> Iterator[RolloutFile]:
     """Yield the rollout files in a run's directory: first the training by step, then evaluations in the order of a
     run's stages. `last_step` is the step of the final evaluation."""
-    steps = ((STEP_FILE.fullmatch(file.name), file) for file in sorted((path / ROLLOUTS).glob("step_*.jsonl")))
-    yield from (RolloutFile(file, TRAIN, int(found[1])) for found, file in steps if found)
-    for file in sorted((path / HELD_OUT).glob("*.jsonl"), key=lambda file: (*stage_of(file.stem), file.name)):
+    files = RunDir(path)
+    for step, found in files.rollout_files().items():
+        yield from (RolloutFile(file, TRAIN, step) for file in found if file.suffix == ".jsonl")
+    for file in sorted(files.held_out.glob("*.jsonl"), key=lambda file: (*stage_of(file.stem), file.name)):
         rank, step = stage_of(file.stem)
         yield RolloutFile(file, f"{HELD_OUT}/{file.stem}", last_step if rank == FINAL_RANK else step)
 
@@ -93,7 +93,7 @@ def _runs_within(path: Path) -> list[Path]:
     runs = find_runs([path])
     if not runs:
         raise UserError(
-            f"{path} is no run: it has neither {METRICS}, nor {ROLLOUTS}/step_*.jsonl, nor {HELD_OUT}/*.jsonl. Name "
+            f"{path} is no run: it has neither metrics.jsonl, nor rollouts/step_*.jsonl, nor held_out/*.jsonl. Name "
             "the output_dir of a run; `slimrl view` without one lists those that it finds."
         )
     if len(runs) > MANY_RUNS:
@@ -121,5 +121,5 @@ def _plain(name: str) -> str:
 
 
 def _age(path: Path) -> float:
-    file = path / METRICS
+    file = RunDir(path).metrics
     return -(file if file.exists() else path).stat().st_mtime

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError
+from slimrl.io.run_dir import RunDir
 from slimrl_view.about import Settings
-from slimrl_view.curves import Curves
-from slimrl_view.growing import Growing
+from slimrl_view.curves import Curves, Growing
 from slimrl_view.index import index_path, prepare, remove, update
 from slimrl_view.monitors import Monitors
 from slimrl_view.queries import Index
-from slimrl_view.runs import ALARMS, RunDir
+from slimrl_view.runs import NamedRun
 
 POLL_S = 1.0
 END_S = 5.0  # wait for a running read; a disk may not answer, and the thread is a daemon
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 class Run:
     """A shown run: its directory, and the readers of its files."""
 
-    directory: RunDir
+    directory: NamedRun
     index: Index
     curves: Curves
     alarms: Growing[list[Json]]
@@ -35,7 +35,7 @@ class Run:
     problem: str = ""  # the reason why the index is not up to date
 
 
-def open_run(directory: RunDir) -> Run:
+def open_run(directory: NamedRun) -> Run:
     """Return a run with its index, which may still be empty. Raises UserError if the index cannot be written."""
     path = index_path(directory.path)
     try:
@@ -43,7 +43,7 @@ def open_run(directory: RunDir) -> Run:
     except sqlite3.OperationalError as error:
         raise UserError(f"{path} cannot be written: {error}. Free some space there, or delete the file.") from None
     run = directory.path
-    return Run(directory, Index(path), Curves(run), Growing(run / ALARMS, list, list.append), Monitors(run))
+    return Run(directory, Index(path), Curves(run), Growing(RunDir(run).alarms, list, list.append), Monitors(run))
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """Limits the time for which a client may delay an HTTP server, and the number of connections.
 
-uvicorn itself limits heads and concurrent requests. The module does not depend on the application.
+uvicorn itself limits heads. The module does not depend on the application.
 """
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -18,14 +19,16 @@ BODY_S = 60.0  # for a whole body
 KEEP_ALIVE_S = 60.0
 UNREAD_S = 60.0  # for a client to read the sent part of a response, before more of it is written
 LOOK_S = 0.1  # between two checks of a connection
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Connection(H11Protocol):
-    """uvicorn's protocol. It is closed if the client delays the server for too long, or for a moment while there are
-    more connections than half of `limit_concurrency`."""
+    """uvicorn's protocol. A connection is closed if its client delays the server for too long. A new one is answered
+    with 503 and reported by `on_full` if `limit_concurrency` would be reached, at which uvicorn refuses requests."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, on_full: Callable[[], None], **settings: Any) -> None:
         super().__init__(**settings)
+        self._on_full = on_full
         self._num_resumed = 0
         self._waiting_for: object = None
         self._since = 0.0  # the start of this wait
@@ -33,7 +36,13 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._look()
+        if len(self.connections) >= (self.limit_concurrency or 0):
+            self.connections.discard(self)
+            transport.write(FULL)
+            transport.close()
+            self._on_full()
+        else:
+            self._look()
 
     def _find_wait(self) -> tuple[object, float]:
         """Return what the server waits for from the client, or None, and the allowed seconds."""
@@ -52,13 +61,9 @@ class Connection(H11Protocol):
         now = time.monotonic()
         if awaited != self._waiting_for:
             self._waiting_for, self._since = awaited, now
-        elif awaited is not None and (now - self._since >= limit_s or self._are_too_many()):
-            self.connections.discard(self)  # at once, so that no more connections than needed are closed
+        elif awaited is not None and now - self._since >= limit_s:
             self.transport.abort()
         self._timer = self.loop.call_later(LOOK_S, self._look)
-
-    def _are_too_many(self) -> bool:
-        return len(self.connections) > (self.limit_concurrency or 0) // 2
 
     def resume_writing(self) -> None:
         super().resume_writing()

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import socket
 import threading
+import time
+from functools import partial
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,7 +16,9 @@ from slimrl.errors import UserError
 from slimrl.io.descriptors import allow_descriptors
 from slimrl_serve.http.connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connection
 
+LOG = logging.getLogger(__name__)
 MAX_CONNECTIONS = 4096
+FULL_NOTICE_S = 60.0  # between two log lines about refused connections
 RESERVED_DESCRIPTORS = 64  # for files, pipes and everything else except connections, in any server
 BACKLOG = 2048
 END_S = 2.0  # for cancelled requests to stop
@@ -37,8 +41,8 @@ class HttpServer:
 
     def __init__(self, app: ASGIApp, listening: socket.socket, grace_s: int, num_reserved: int = 0) -> None:
         reserved = RESERVED_DESCRIPTORS + num_reserved
-        # Twice as many connections as places may have a request under way.
-        num_places = min(MAX_CONNECTIONS, max(8, (allow_descriptors(2 * MAX_CONNECTIONS + reserved) - reserved) // 2))
+        self._num_places = min(MAX_CONNECTIONS, max(8, allow_descriptors(MAX_CONNECTIONS + reserved) - reserved))
+        self._full_notice_at = -FULL_NOTICE_S
         config = uvicorn.Config(
             app,
             # uvicorn warns about every request that it cannot parse, and a client must not fill the log.
@@ -48,10 +52,10 @@ class HttpServer:
             lifespan="on",
             ws="none",
             # h11, although httptools is faster: only h11 limits heads, and it is always installed.
-            http=Connection,
+            http=partial(Connection, self._report_full),  # type: ignore[arg-type]  # it is called like a class
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             backlog=BACKLOG,
-            limit_concurrency=2 * num_places + 1,  # with more connections, requests are answered with 503
+            limit_concurrency=self._num_places + 1,
             timeout_keep_alive=int(KEEP_ALIVE_S),
             timeout_graceful_shutdown=grace_s,
         )
@@ -85,6 +89,11 @@ class HttpServer:
         """Wait for at most this long, and return True if the server is still running."""
         self._thread.join(timeout_s)
         return self._thread.is_alive()
+
+    def _report_full(self) -> None:
+        if time.monotonic() >= self._full_notice_at + FULL_NOTICE_S:
+            self._full_notice_at = time.monotonic()
+            LOG.warning("all %d connections are taken; new ones are answered with 503", self._num_places)
 
     async def _serve(self) -> None:
         for name in ("asyncio", "uvicorn.error"):
