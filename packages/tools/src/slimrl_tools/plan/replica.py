@@ -143,10 +143,7 @@ class Replica:
 
     async def _run(self) -> None:
         while True:
-            for reply in self._running:
-                if reply.end <= self._clock + EPSILON and not reply.done.done():
-                    self.tokens += reply.sampled
-                    reply.done.set_result(None)
+            self._finish_replies()
             await asyncio.sleep(MOMENT_S)  # a group arrives as one
             self._wake.clear()
             self._running = [reply for reply in self._running if not reply.done.done()]
@@ -166,6 +163,12 @@ class Replica:
             paid = min(work, self._debt_s)
             self._debt_s -= paid
             self._clock += (work - paid) / step_s if self._running else 0.0
+
+    def _finish_replies(self) -> None:
+        for reply in self._running:
+            if reply.end <= self._clock + EPSILON and not reply.done.done():
+                self.tokens += reply.sampled
+                reply.done.set_result(None)
 
     def _admit(self) -> None:
         read = 0
