@@ -28,7 +28,8 @@ from benchmarks.harness.measure import (
 )
 from slimrl.config.loss import LossConfig
 from slimrl.orchestrator.advantages import group_advantages
-from slimrl.trainer.losses import TokenBatch, kl_to_reference, load_policy_loss, token_weights
+from slimrl.trainer.losses import TokenBatch, kl_to_reference, token_weights
+from slimrl.trainer.own_loss import load_policy_loss
 
 MAX_TOKENS = 40  # the constant that `dr_grpo` divides by
 NUM_GROUPS, GROUP, LENGTH = 3, 4, 24

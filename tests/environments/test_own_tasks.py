@@ -6,7 +6,7 @@ from slimrl.environments.find import tasks_of
 from slimrl.environments.reverse_text import ReverseText
 from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
-from slimrl.eval.evaluate import held_out_tasks
+from slimrl.eval.evaluate import tasks_held_out
 from slimrl.launch.tasksets import check_experts
 from slimrl.orchestrator.curriculum import Curriculum
 from slimrl.types import Task, Taskset
@@ -60,7 +60,7 @@ def test_tasks_that_are_none_are_a_user_error(fault):
     with pytest.raises(UserError, match=message):
         Curriculum([Given(tasks)], "seed")
     with pytest.raises(UserError, match=message.replace("train", "test")):
-        held_out_tasks({"given": Given(tasks)}, "test", 3)
+        tasks_held_out({"given": Given(tasks)}, "test", 3)
 
 
 def test_a_demonstration_is_the_experts():

@@ -6,7 +6,7 @@ import pytest
 
 from slimrl.environments.find import load_taskset
 from slimrl.environments.splits import shared_tasks
-from slimrl.launch.tasksets import shared_warning
+from slimrl.launch.tasksets import warning_of_shared
 from slimrl.types import Environment, Split, Task, Taskset
 
 
@@ -65,10 +65,10 @@ class Generated(Taskset):
 
 
 def test_the_warning_names_the_tasks_and_the_remedy() -> None:
-    warning = shared_warning(Generated(1, 2))
+    warning = warning_of_shared(Generated(1, 2))
     assert "49 of the 50 held-out tasks of Generated are training tasks too (test/0 is train/1)" in warning
     assert "seed + i" in warning
-    assert shared_warning(Generated(1, 1000)) == ""
+    assert warning_of_shared(Generated(1, 1000)) == ""
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
 from slimrl.eval.baselines import make_script_policy, script_of, turns_of
-from slimrl.eval.evaluate import evaluation_of, held_out_tasks, play_tasks
+from slimrl.eval.evaluate import evaluation_of, play_tasks, tasks_held_out
 from slimrl.types import Message, SamplingParams, Script, Task, Taskset
 from tests.eval.episodes import Sums
 from tests.rollout.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_context
@@ -18,7 +18,7 @@ from tests.rollout.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_con
 def played(name: str, max_tokens: int = 20, **limits: int):
     context = make_context(ScriptedClient([[5]]))  # which is never asked
     context = replace(context, limits=replace(context.limits, **limits))
-    tasks = held_out_tasks({"sums": Sums()}, "test", 6)
+    tasks = tasks_held_out({"sums": Sums()}, "test", 6)
     sampling = SamplingParams(max_tokens=max_tokens)
     return play_tasks(tasks, make_script_policy(script_of(name), context), sampling, lambda rollout: None)
 
@@ -62,7 +62,7 @@ def test_a_script_that_hangs_is_a_failed_rollout():
     end = threading.Event()
     context = make_context(ScriptedClient([[5]]))
     context = replace(context, limits=replace(context.limits, timeout_s=0.3))
-    tasks = held_out_tasks({"slow": Slow(end)}, "test", 6)
+    tasks = tasks_held_out({"slow": Slow(end)}, "test", 6)
     rollouts = play_tasks(
         tasks, make_script_policy(script_of("expert"), context), SamplingParams(20), lambda rollout: None
     )
@@ -92,7 +92,7 @@ class Several(Sums):
 def test_a_script_of_the_environments_own_is_played_by_its_name():
     context = make_context(ScriptedClient([[5]]))
     for name, reward in (("script:right", 1.0), ("script:silent", 0.0)):
-        script, tasks = script_of(name), held_out_tasks({"several": Several()}, "test", 3)
+        script, tasks = script_of(name), tasks_held_out({"several": Several()}, "test", 3)
         assert script is not None
         rollouts = play_tasks(tasks, make_script_policy(script, context), SamplingParams(20), lambda rollout: None)
         assert [rollout.reward for rollout in rollouts] == [reward] * 3

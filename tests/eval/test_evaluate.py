@@ -8,10 +8,10 @@ from slimrl.errors import UserError
 from slimrl.eval.evaluate import (
     evaluation_metrics,
     evaluation_of,
-    held_out_tasks,
     make_eval_policy,
     mode_of,
     play_tasks,
+    tasks_held_out,
 )
 from slimrl.io.rows import draw
 from slimrl.monitor.metrics import lookup
@@ -49,7 +49,7 @@ def outcomes(rollouts):
 
 
 def evaluated(seed: int = 0, temperature: float = 1.0, num: int = 40):
-    tasks = held_out_tasks({"digit": TASKSET}, "test", num)
+    tasks = tasks_held_out({"digit": TASKSET}, "test", num)
     sampling = SamplingParams(max_tokens=8, temperature=temperature, seed=seed)
     return evaluation_of(mode_of(temperature), played(tasks, sampling))
 
@@ -86,38 +86,38 @@ def test_every_task_has_a_seed_of_its_own():
 
 def test_every_episode_is_told_as_it_ends():
     done = {}
-    tasks = held_out_tasks({"digit": TASKSET}, "test", 7)
+    tasks = tasks_held_out({"digit": TASKSET}, "test", 7)
     rollouts = played(tasks, on_done=lambda rollout: done.update({rollout.task_id: rollout}))
     assert done == {asked.id: rollout for asked, rollout in zip(tasks, rollouts, strict=True)}
 
 
 def test_failures_alone_are_a_user_error():
-    broken = [asked for asked in held_out_tasks({"digit": TASKSET}, "test", 40) if asked.task.data["number"] % 5 == 4]
+    broken = [asked for asked in tasks_held_out({"digit": TASKSET}, "test", 40) if asked.task.data["number"] % 5 == 4]
     with pytest.raises(UserError, match="all 8 episodes failed; the first: environment_error: ValueError: broken"):
         evaluation_of("greedy", played(broken))
 
 
 def test_tasks_of_every_taskset_are_drawn_in_their_order():
     other = OneTask(Digit, num_tasks=2)
-    chosen = held_out_tasks({"digit": TASKSET, "digit-2": other}, "test", 3)
+    chosen = tasks_held_out({"digit": TASKSET, "digit-2": other}, "test", 3)
     numbers = [asked.task.data["number"] for asked in chosen]
     assert [asked.taskset for asked in chosen] == [TASKSET] * 3 + [other] * 2
     assert numbers[:3] == sorted(numbers[:3]) and numbers[3:] == [0, 1]
     assert chosen[0].id == f"digit/test/{numbers[0]}"
-    assert chosen == held_out_tasks({"digit": TASKSET, "digit-2": other}, "test", 3)
+    assert chosen == tasks_held_out({"digit": TASKSET, "digit-2": other}, "test", 3)
 
 
 @pytest.mark.parametrize("num", [10, 20, 39])
 def test_of_a_sorted_split_all_parts_are_drawn(num):
-    drawn = [asked.task.data["number"] for asked in held_out_tasks({"digit": TASKSET}, "test", num)]
+    drawn = [asked.task.data["number"] for asked in tasks_held_out({"digit": TASKSET}, "test", num)]
     halves = sum(number < 20 for number in drawn), sum(number >= 20 for number in drawn)
     assert min(halves) >= num // 4 and len(set(drawn)) == num
-    assert set(drawn) < {asked.task.data["number"] for asked in held_out_tasks({"digit": TASKSET}, "test", num + 1)}
+    assert set(drawn) < {asked.task.data["number"] for asked in tasks_held_out({"digit": TASKSET}, "test", num + 1)}
 
 
 def test_an_evaluation_of_no_tasks_is_refused():
     with pytest.raises(UserError, match="no tasks in the split `test`"):
-        held_out_tasks({"digit": OneTask(Digit, 0)}, "test", 3)
+        tasks_held_out({"digit": OneTask(Digit, 0)}, "test", 3)
 
 
 @pytest.mark.parametrize(("temperature", "mode"), [(0.0, "greedy"), (1.0, "sampled"), (0.7, "sampled_0.7")])

@@ -10,13 +10,13 @@ from slimrl.config.loss import PRESETS, LossConfig
 from slimrl.errors import UserError
 from slimrl.orchestrator.advantages import (
     group_advantages,
-    load_estimate,
     returns,
     states,
     token_advantages,
     token_rewards,
     turn_advantages,
 )
+from slimrl.orchestrator.own_advantage import load_estimate
 from slimrl.types import Rollout
 
 ESTIMATORS = ("grpo", "dr_grpo", "rloo", "opo", "reinforce")

@@ -10,7 +10,7 @@ import pytest
 from slimrl.config.loss import ADVANTAGES, LossConfig
 from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
 from slimrl.errors import UserError
-from slimrl.eval.evaluate import held_out_tasks, make_eval_policy, play_tasks
+from slimrl.eval.evaluate import make_eval_policy, play_tasks, tasks_held_out
 from slimrl.orchestrator.advantages import turn_advantages
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.orchestrator.roles import role_advantages, update_mean
@@ -168,7 +168,7 @@ def test_running_means_go_with_the_batch_and_a_continued_run_goes_on_from_them()
 
 def test_the_first_role_counts_in_an_evaluation():
     eval_policy = make_eval_policy(make_context(DigitClient()))
-    tasks = held_out_tasks({"pair": Pair()}, "test", 5)
+    tasks = tasks_held_out({"pair": Pair()}, "test", 5)
     rollouts = play_tasks(tasks, eval_policy, SamplingParams(max_tokens=8), lambda rollout: None)
     assert [rollout.role for rollout in rollouts] == ["first"] * 5
     assert all(rollout.reward < 1.0 for rollout in rollouts)

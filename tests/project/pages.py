@@ -37,4 +37,4 @@ def unknown_settings(page: Path) -> list[str]:
     """The names on a page that are spelt as settings and are none."""
     named = set(re.findall(r"(?:--|`)([a-z_]+(?:\.[a-z_0-9]+)+)", page.read_text(encoding="utf-8")))
     settings = [name for name in named if name.partition(".")[0] in SECTIONS and not FILE.search(name)]
-    return [name for name in settings if name not in SETTINGS and ".args" not in name]
+    return [name for name in settings if name not in SETTINGS and not re.search(r"[._]args", name)]

@@ -10,7 +10,8 @@ import torch
 from slimrl.config.loss import ADVANTAGES, POLICIES, Aggregation, LossConfig
 from slimrl.orchestrator.advantages import group_advantages
 from slimrl.trainer.aux_losses import gae
-from slimrl.trainer.losses import TokenBatch, kl_to_reference, load_policy_loss, token_weights
+from slimrl.trainer.losses import TokenBatch, kl_to_reference, token_weights
+from slimrl.trainer.own_loss import load_policy_loss
 from slimrl.types import Sample
 
 AGGREGATIONS = get_args(Aggregation)

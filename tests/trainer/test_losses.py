@@ -8,7 +8,8 @@ import torch
 
 from slimrl.config.loss import POLICIES, PRESETS, LossConfig
 from slimrl.errors import UserError
-from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, load_policy_loss, token_weights
+from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, token_weights
+from slimrl.trainer.own_loss import load_policy_loss
 
 
 def loss_of(type_, new, rho, advantage, sequence=None, **numbers):

@@ -17,8 +17,9 @@ from slimrl.inference.local_client import LocalClient
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.metrics import lookup
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
-from slimrl.trainer.losses import TokenBatch, load_policy_loss, token_weights
+from slimrl.trainer.losses import TokenBatch, token_weights
 from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.own_loss import load_policy_loss
 from slimrl.trainer.step import StepRefusedError, TrainStep
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample, SamplingParams, Task, Turn

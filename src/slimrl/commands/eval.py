@@ -21,10 +21,10 @@ from slimrl.eval.evaluate import (
     EvalPolicy,
     Evaluation,
     HeldOutTask,
-    held_out_tasks,
     make_eval_policy,
     mode_of,
     reward_by_environment,
+    tasks_held_out,
 )
 from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdown
 from slimrl.eval.report import environments_table, failures_table, pairs_table, scores_table
@@ -81,7 +81,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     resolved = with_pinned_model(resolved)
     config, console, began = resolved.config, RunConsole(), time.monotonic()
     tasksets = dict(zip(config.labels, load_tasksets(config.env, config.episode_timeout_s), strict=True))
-    tasks = held_out_tasks(tasksets, config.split, config.num_examples)
+    tasks = tasks_held_out(tasksets, config.split, config.num_examples)
     note_short_splits(tasks, config.num_examples, console.note)
     _check_baselines(config, tasks[0])
     samplings = [config.sampling.params(temperature, config.seed) for temperature in config.temperatures]

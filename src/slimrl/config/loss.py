@@ -98,7 +98,7 @@ class ResolvedLoss:
     """A loss without open choices. A hyperparameter that none of its parts uses is 0.0.
 
     `policy_args` and `advantage_args` are the keyword arguments of the two functions; those of slimrl's own advantages
-    are fields. `estimate` is the user's function of `advantage` once it is loaded (`orchestrator/advantages.py`).
+    are fields. `estimate` is the user's function of `advantage` once it is loaded (`orchestrator/own_advantage.py`).
     """
 
     advantage: str

@@ -74,7 +74,7 @@ def mode_of(temperature: float) -> str:
     return "sampled" if temperature == 1.0 else f"sampled_{temperature:g}"
 
 
-def held_out_tasks(tasksets: Mapping[str, Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
+def tasks_held_out(tasksets: Mapping[str, Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
     """Draw `num_examples` tasks of each taskset's split, the same at every call; the tasksets are given by name.
 
     A hash of the id draws them. A larger draw includes a smaller one. Raise UserError if none exist.

@@ -17,9 +17,9 @@ from slimrl.eval.evaluate import (
     HeldOutTask,
     evaluation_metrics,
     evaluation_of,
-    held_out_tasks,
     mode_of,
     play_tasks,
+    tasks_held_out,
 )
 from slimrl.io.checksums import add_digest
 from slimrl.io.files import parse_object, replace_file, without_nan
@@ -65,7 +65,7 @@ class HeldOut:
         console: RunConsole,
         constant: Callable[[], EvalPolicy] | None = None,
     ) -> None:
-        self.tasks = held_out_tasks(plan.tasksets, plan.split, plan.num_examples)
+        self.tasks = tasks_held_out(plan.tasksets, plan.split, plan.num_examples)
         self._plan = plan
         self._eval_policy, self._constant = eval_policy, constant
         self._output_dir = output_dir

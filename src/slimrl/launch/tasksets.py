@@ -166,11 +166,11 @@ def check_experts(tasksets: Sequence[Taskset], command: str) -> None:
 def note_shared_tasks(tasksets: Sequence[Taskset], note: Callable[[str, str], None]) -> None:
     """Log each taskset with held-out tasks that are training tasks, too."""
     for taskset in tasksets:
-        if warning := shared_warning(taskset):
+        if warning := warning_of_shared(taskset):
             note(warning, "yellow")
 
 
-def shared_warning(taskset: Taskset) -> str:
+def warning_of_shared(taskset: Taskset) -> str:
     """Return a sentence with the number of held-out tasks that are training tasks, too; empty if there are none."""
     held_out = tasks_of(taskset, "test")
     shared = shared_tasks(tasks_of(taskset, "train"), held_out)

@@ -11,13 +11,10 @@ sampled tokens.
 import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
-from functools import partial
 from itertools import groupby
 
-from slimrl.config.loss import ADVANTAGES, OWN, ResolvedLoss
+from slimrl.config.loss import ResolvedLoss
 from slimrl.errors import UserError
-from slimrl.io.user_code import load_function
 from slimrl.types import Rollout
 
 # Added to the sample standard deviation, as in TRL, so that nearly equal rewards do not give huge advantages.
@@ -51,15 +48,6 @@ def opo(rewards_G: Sequence[float], lengths_G: Sequence[int]) -> list[float]:
     """A_i = R_i - b*, b* = sum(l_i R_i) / sum(l_i): the variance-optimal baseline (OPO, 2505.23585)."""
     baseline = sum(n * reward for n, reward in zip(lengths_G, rewards_G, strict=True)) / sum(lengths_G)
     return [reward - baseline for reward in rewards_G]
-
-
-def load_estimate(loss: ResolvedLoss) -> ResolvedLoss:
-    """Return the loss with the function of its advantage loaded, if it is a user's own. Raises UserError if that
-    function does not exist or does not accept `advantage_args`."""
-    if loss.advantage in ADVANTAGES:
-        return loss
-    own = load_function(loss.advantage, "advantage", loss.advantage_args, OWN["advantage"])
-    return replace(loss, estimate=partial(own, **loss.advantage_args))
 
 
 def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss: ResolvedLoss) -> list[float]:

@@ -20,10 +20,11 @@ from slimrl.config.rollout import OrchestratorConfig
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.health.measure import measure
 from slimrl.monitor.rollouts import RolloutRecord
-from slimrl.orchestrator.advantages import load_estimate, token_advantages, token_rewards
+from slimrl.orchestrator.advantages import token_advantages, token_rewards
 from slimrl.orchestrator.curriculum import Curriculum
 from slimrl.orchestrator.distill import Distillation, Opening, without_teacher
 from slimrl.orchestrator.group_rewards import add_group_rewards
+from slimrl.orchestrator.own_advantage import load_estimate
 from slimrl.orchestrator.pool import Games, PlayedGroup, Pool
 from slimrl.orchestrator.roles import check_groups, num_games, role_advantages
 from slimrl.orchestrator.state import OrchestratorState, read_state, save_group

@@ -6,22 +6,18 @@ sampler when the token was drawn, rho = exp(new - old), A = advantage (without a
 Index suffix _N: the trained tokens of a micro-batch, concatenated; `sequence_N` is the number of each token's rollout.
 A policy loss is a function of a `TokenBatch` and of its hyperparameters, which are keyword arguments. It returns (L_N,
 clipped_N). L_N is the loss of each token; the caller multiplies it by the token's weight from `token_weights` and sums.
-clipped_N is True if a clip or cap decided that loss. A user's own function has the same form (`load_policy_loss`).
+clipped_N is True if a clip or cap decided that loss. A user's own function has the same form (`own_loss.py`).
 
 Differences of log-probabilities are clamped before `exp`: e^20 is far beyond every cap, and no product overflows.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from slimrl.config.loss import OWN, Aggregation, ResolvedLoss
-from slimrl.errors import UserError
-from slimrl.io.user_code import load_function
+from slimrl.config.loss import Aggregation
 
 MAX_LOG_RATIO = 20.0
 LOWEST_LOGPROB = -1e4  # replaces -inf, the log-probability of a token that a reference forbids
@@ -46,26 +42,6 @@ def policy_loss(function: PolicyLoss) -> PolicyLoss:
     """Register a policy loss under its function name; `config/loss.py` lists its hyperparameters under that name."""
     POLICY_LOSSES[function.__name__] = function
     return function
-
-
-def load_policy_loss(loss: ResolvedLoss) -> Callable[[TokenBatch], tuple[Tensor, Tensor]]:
-    """Return the policy loss with its hyperparameters. It may be a user's own function. Raises UserError if that
-    function does not exist, does not accept `policy_args`, or returns anything but two tensors (N,)."""
-    if loss.policy in POLICY_LOSSES:
-        return partial(POLICY_LOSSES[loss.policy], **loss.policy_args)
-    own = load_function(loss.policy, "policy loss", loss.policy_args, OWN["policy"])
-
-    def checked(tokens: TokenBatch) -> tuple[Tensor, Tensor]:
-        found: Any = own(tokens, **loss.policy_args)
-        shapes = [one.shape if isinstance(one, Tensor) else one for one in found] if isinstance(found, tuple) else []
-        if shapes != [tokens.new_N.shape] * 2:
-            raise UserError(
-                f"policy loss `{loss.policy}` must return two tensors (N,), the loss of each token and whether a clip "
-                f"decided it, not {found!r:.200}."
-            )
-        return found[0], found[1]
-
-    return checked
 
 
 def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:

@@ -18,8 +18,9 @@ from slimrl.models.allocator import return_freed_memory
 from slimrl.models.device import to_device
 from slimrl.trainer.aux_losses import AuxLoss, LossContext
 from slimrl.trainer.logprobs import target_logprobs
-from slimrl.trainer.losses import TokenBatch, load_policy_loss, log_ratio, token_weights
+from slimrl.trainer.losses import TokenBatch, log_ratio, token_weights
 from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.own_loss import load_policy_loss
 from slimrl.trainer.packing import Pack
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.token_log import TokenLog

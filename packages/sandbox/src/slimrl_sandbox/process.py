@@ -151,17 +151,20 @@ class _Process:
             while selector.get_map() and monotonic() < ends_at:
                 _read(selector, _INTERVAL_S)
         error, files = self._outcome or (excess or self._reason(), None)
+        return self._execution(error, perf_counter() - started), files
+
+    def _execution(self, error: str, duration_s: float) -> Execution:
+        """Return the result of a program that has ended, cut to the limit on its output."""
         out, err = (output.decode("utf-8", "replace") for output in self._outputs)
         num_chars = self._limits.output_chars
-        execution = Execution(
+        return Execution(
             stdout=out[:num_chars],
             stderr=err[:num_chars],
             error=error[:num_chars],
-            duration_s=perf_counter() - started,
+            duration_s=duration_s,
             truncated=max(len(out), len(err)) > num_chars,
             calls=tuple(self._channel.calls),
         )
-        return execution, files
 
     def end(self) -> None:
         """Kill all remaining processes, wait for their end, and close the descriptors."""
