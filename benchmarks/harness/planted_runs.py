@@ -15,9 +15,8 @@ from benchmarks.harness.measure import ROOT
 from benchmarks.learning.staleness import PastWeights
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.launch.health import open_watches
 from slimrl.launch.open_dir import open_training_dir
-from slimrl.launch.parts import Parts, make_rl_parts, open_sinks
+from slimrl.launch.parts import Parts, make_rl_parts, open_sinks, open_watches
 from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.supervised import prepare_warm_up
 from slimrl.launch.training import Run, reference_module

@@ -8,8 +8,8 @@ import pytest
 from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, RLConfig, TrainerOnlyConfig
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.health import BestWeights, best_weights
 from slimrl.launch.open_dir import with_pinned_model
+from slimrl.launch.parts import BestWeights, best_weights
 from slimrl.launch.supervised import without_needless_warm_up
 from slimrl.models.history import TrainingHistory, read_history, write_history
 from slimrl.monitor.sinks import JsonlSink

@@ -12,9 +12,8 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.launch.extensions import begin_hooks, find
-from slimrl.launch.health import open_watches
 from slimrl.launch.open_dir import open_training_dir, with_pinned_model
-from slimrl.launch.parts import make_rl_parts, open_sinks
+from slimrl.launch.parts import make_rl_parts, open_sinks, open_watches
 from slimrl.launch.placement import place
 from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.supervised import prepare_warm_up, without_needless_warm_up

@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.config.run import RLConfig
 from slimrl.environments.scripts import EXPERT
+from slimrl.errors import nearest
 from slimrl.monitor.console import RunConsole
+from slimrl.monitor.health.measure import AUTO
 from slimrl.types import Metrics, Taskset
 
 # The ranges of learning rates and of alpha / rank that draw no warning. Usual learning rates are 10 times the rates of
@@ -85,3 +87,16 @@ class EnvironmentShare:
 
     def close(self, failed: bool = False) -> None:
         """No-op."""
+
+
+def unknown_right_metric(config: RLConfig, metrics: Metrics) -> str:
+    """Return a note if no environment reported the metric `monitors.right_metric` in this step; else an empty text. A
+    later step, in which episodes finish, may report it."""
+    name = config.monitors.right_metric
+    if not config.monitors.enabled or name == AUTO or "monitor/right" in metrics:
+        return ""
+    known = [metric.removeprefix("env/") for metric in metrics if metric.startswith("env/")]
+    return (
+        f'monitors.right_metric = "{name}": no environment reports it in the first step.{nearest(name, known)} While '
+        "none does, right answers are not watched."
+    )

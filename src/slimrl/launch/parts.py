@@ -1,11 +1,11 @@
-"""The parts of a run, made from its settings: tasksets, policy, engine, held-out evaluation, sinks.
+"""The parts of a run, made from its settings: tasksets, policy, engine, held-out evaluation, sinks, monitors.
 
 In one process the engine samples from the trainer's own module, so the two take turns, and publishing weights costs
 nothing. A trainer in a separate process has only `TrainerParts`.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,11 @@ from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, TrainingRu
 from slimrl.environments.base import CONSTANT
 from slimrl.environments.scripts import play_script
 from slimrl.eval.baselines import make_script_policy
-from slimrl.eval.evaluate import make_eval_policy
+from slimrl.eval.evaluate import make_eval_policy, mode_of
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.io.loop_thread import LoopTasks
 from slimrl.io.run_dir import RunDir
-from slimrl.launch.health import best_weights
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
 from slimrl.launch.tasksets import check_experts, load_tasksets, note_shared_tasks
 from slimrl.models.chat.template import ChatFormat
@@ -34,11 +33,14 @@ from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy
 from slimrl.models.native.build import why_slow
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.sinks import JsonlSink, Sink
+from slimrl.monitor.health.health import HealthWatch
+from slimrl.monitor.metrics import lookup
+from slimrl.monitor.sinks import JsonlSink, Sink, read_metrics
 from slimrl.monitor.trackers import TrackedRun, tensorboard_sink, trackio_sink, wandb_sink
 from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.parallel import ALONE, Ranks
+from slimrl.trainer.state import name_best
 from slimrl.types import Message, Task, Taskset
 
 AnyTraining = Resolved[RLConfig] | Resolved[SFTConfig] | Resolved[TrainerOnlyConfig]
@@ -189,3 +191,54 @@ def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, fir
     if config.tensorboard.enabled:
         sinks.append(tensorboard_sink(run, config_toml(settings), console.note))
     return sinks
+
+
+def open_watches(config: RLConfig, output_dir: Path, console: RunConsole, first: int) -> list[HealthWatch]:
+    """Return the watch over a run that continues from step `first`; none if the monitors are off."""
+    if not config.monitors.enabled:
+        return []
+    path = RunDir(output_dir).metrics
+    past = [line for line in read_metrics(path) if line[0] < first] if first and path.exists() else []
+
+    def say(text: str) -> None:
+        console.note(text, "bold red")
+
+    return [HealthWatch(config.monitors, RunDir(output_dir).alarms, past, say)]
+
+
+class BestWeights:
+    """The sink that names the weights with the best held-out metric `weights/best`. The metric of the weights after n
+    steps is logged with step n. Metrics that an earlier process of the run logged count, too."""
+
+    def __init__(self, output_dir: Path, metric: str) -> None:
+        self._output_dir = output_dir
+        self._metric = metric
+        self._sign = -1.0 if lookup(metric).better == "lower" else 1.0
+        self._scores: dict[int, float] = {}
+        path = RunDir(output_dir).metrics
+        for step, metrics in read_metrics(path) if path.exists() else ():
+            self._note(step, metrics)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Move the name if the metrics have a better value."""
+        if self._note(step, metrics):
+            name_best(self._output_dir, self._scores)
+
+    def close(self, failed: bool = False) -> None:
+        """No-op."""
+
+    def _note(self, step: int, metrics: Mapping[str, float]) -> bool:
+        if self._metric in metrics:
+            self._scores[step] = self._sign * metrics[self._metric]
+        return self._metric in metrics
+
+
+def best_weights(config: RLConfig | SFTConfig | TrainerOnlyConfig, output_dir: Path) -> list[BestWeights]:
+    """Return the sink for the held-out metric of a command; none for a command without such a metric."""
+    match config:
+        case RLConfig():
+            return [BestWeights(output_dir, f"held_out/reward_{mode_of(config.eval.temperatures[0])}")]
+        case SFTConfig():
+            return [BestWeights(output_dir, "sft/val_loss")]
+        case _:
+            return []

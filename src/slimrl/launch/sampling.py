@@ -11,8 +11,7 @@ from slimrl.config.run import RLConfig
 from slimrl.io.files import replace_file
 from slimrl.io.run_dir import RunDir
 from slimrl.io.user_code import call_user_code
-from slimrl.launch.advice import nothing_earned
-from slimrl.launch.health import unknown_right_metric
+from slimrl.launch.advice import nothing_earned, unknown_right_metric
 from slimrl.launch.parts import Parts, SamplingParts
 from slimrl.models.history import read_history
 from slimrl.monitor.console import RunConsole

@@ -9,9 +9,8 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch.extensions import begin_hooks
-from slimrl.launch.health import open_watches
 from slimrl.launch.open_dir import lock_patience_s, with_pinned_model
-from slimrl.launch.parts import TrainerParts, open_policy, open_sinks
+from slimrl.launch.parts import TrainerParts, open_policy, open_sinks, open_watches
 from slimrl.launch.placement import device_of, place
 from slimrl.launch.ranks import run_on_first
 from slimrl.launch.shared_run import console_of_rank, open_shared_run
