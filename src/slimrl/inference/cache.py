@@ -80,7 +80,8 @@ class SlotCache:
         return sum(part.nbytes for layer in self._layers.values() for part in layer)
 
     def offload(self) -> None:
-        """Free the memory, and drop every slot's content, until a layer is used again."""
+        """Free the memory of the cache. The content of every slot is lost. The next use of a layer allocates its memory
+        again."""
         self.clear()
         self._layers.clear()
 

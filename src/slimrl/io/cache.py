@@ -60,7 +60,7 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
 
 
 def find_fault(directory: Path, recipe: str) -> str:
-    """Return a phrase about the fault of an entry; empty if it is as this recipe built it."""
+    """Describe the fault of a cache entry. Return an empty text if the entry is as this recipe built it."""
     if damage := find_damage(directory):
         return damage
     made_by = (directory / RECIPE).read_text(encoding="utf-8")

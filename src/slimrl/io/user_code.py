@@ -62,8 +62,8 @@ def load_function(location: str, what: str, args: Mapping[str, Any], num_values:
 
 
 def check_call(function: Callable[..., Any], args: Mapping[str, Any], who: str, num_values: int = 0) -> None:
-    """Raise UserError, prefixed with `who`, unless a function accepts `num_values` values and the keyword arguments
-    `args`, of the types of its parameters."""
+    """Raise UserError, prefixed with `who`, unless a function accepts `num_values` positional values and the keyword
+    arguments `args`. Each of `args` must have the type of its parameter."""
     signature = inspect.signature(function)
     try:
         signature.bind(*[None] * num_values, **args)

@@ -144,8 +144,8 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
 
 
 def device_of(config: C, part: Part) -> C:
-    """Return placed settings in which the model has the device of one part. Each rank of a trainer has its own
-    (`launch/ranks.py`)."""
+    """Return the placed settings with the model on the device of one part. Each rank of a trainer chooses its own
+    device (`launch/ranks.py`)."""
     ids = config.inference_gpu_ids if part == "inference" else config.trainer_gpu_ids
     if not ids:
         return config

@@ -199,10 +199,10 @@ def example_call(tool: Tool) -> str:
 
 
 def purpose(tool: Tool) -> str:
-    """The first line of a tool's docstring with a small initial, to stand behind the tool's name.
+    """Return the first line of a tool's docstring, which begins in lower case, to follow the tool's name.
 
     >>> purpose(purpose)
-    "the first line of a tool's docstring with a small initial, to stand behind the tool's name."
+    "return the first line of a tool's docstring, which begins in lower case, to follow the tool's name."
     """
     line = (inspect.getdoc(tool) or "").partition("\n")[0]
     return line[:1].lower() + line[1:]

@@ -155,8 +155,8 @@ class TrainStep:
     def _backward(
         self, pack: Pack, tensors: _SampleTensors, temperature: float, token_log: TokenLog | None
     ) -> dict[str, Tensor]:
-        """Accumulate the gradient of one pack, and return its totals. A token without a finite log-probability is
-        masked and counted."""
+        """Accumulate the gradient of one pack, and return the sums of the pack's metrics. A token without a finite
+        log-probability is masked and counted."""
         new_N, entropy_N, hidden_ND = target_logprobs(
             self._module, pack, temperature, self._config.activation_checkpointing
         )

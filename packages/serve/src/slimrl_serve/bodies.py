@@ -125,7 +125,7 @@ class FunctionName(Body):
 
 
 class NamedTool(Request):
-    """The `tool_choice` of one function."""
+    """A `tool_choice` that forces the call of one function."""
 
     type: Literal["function"]
     function: FunctionName

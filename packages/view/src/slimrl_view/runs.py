@@ -65,8 +65,8 @@ def open_runs(arguments: Sequence[str]) -> list[NamedRun]:
 
 
 def rollout_files(path: Path, last_step: int = 0) -> Iterator[RolloutFile]:
-    """Yield the rollout files in a run's directory: first the training by step, then evaluations in the order of a
-    run's stages. `last_step` is the step of the final evaluation."""
+    """Yield the rollout files of a run: the training's in the order of steps, then the evaluations' in the order of
+    stages. `last_step` is the step of the final evaluation."""
     files = RunDir(path)
     for step, found in files.rollout_files().items():
         yield from (RolloutFile(file, TRAIN, step) for file in found if file.suffix == ".jsonl")

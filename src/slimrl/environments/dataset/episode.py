@@ -59,7 +59,8 @@ def opening(task: Task, system: str) -> list[Message]:
 
 
 def opening_with_tools(task: Task, told: Message) -> list[Message]:
-    """Return the question after the message about the tools. The question's own system message is merged into it."""
+    """Return the first messages of an episode: the message about the tools, then the question. A system message of the
+    question is merged into the first one."""
     messages = opening(task, "")
     if messages[0]["role"] == "system":
         first, *messages = messages

@@ -158,8 +158,8 @@ def reads_clock(template: str) -> bool:
 
 
 def with_date(template: str, day: date) -> str:
-    """Return the chat template with a fixed clock, at midnight of `day`, if it reads the clock: a run's prompts must
-    not change from day to day."""
+    """Fix the clock of a chat template at midnight of `day`: a run's prompts must not change from day to day. Return a
+    template that reads no clock unchanged."""
     if not reads_clock(template):
         return template
     values = {"%%": "\0", **{name: day.strftime(name) for name in _DIRECTIVES}, "\0": "%"}

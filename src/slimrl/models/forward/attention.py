@@ -36,7 +36,7 @@ class LayerInputs:
 
 
 class AttentionPlan(Protocol):
-    """Decides which keys each query of one forward attends to."""
+    """The keys that each query of one forward pass attends to."""
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         """Return the attention output (1, T, H, D) of one layer."""

@@ -20,8 +20,8 @@ MAX_QUEUE = 65536  # a run's only client sends no more requests than its episode
 
 
 def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
-    """Run the `inference` command on a file of `rl`: serve that run's model to its orchestrator, until a signal. Raises
-    UserError if slimrl's own server shall sample and its extra is missing."""
+    """Run the `inference` command with a file of `rl`: serve the run's model to its orchestrator until a signal
+    arrives. Raises UserError if the file selects slimrl's own server and its extra is missing."""
     if resolved.config.inference.backend == "slimrl":
         check_packages()
     console = RunConsole()

@@ -130,8 +130,8 @@ class RemoteClient:
         return Completion(token_ids, logprobs, tuple(versions), FINISH[choice["finish_reason"]])
 
     def _number(self, version: str) -> int:
-        """Return the number of a version. Once this client has sent weights, the server's first ones are older than
-        all. Raises UserError for weights of another sender."""
+        """Return a version as a number. After this client has sent weights, the server's first version counts as older
+        than every sent one. Raises UserError if another client has sent the weights."""
         if version == DEFAULT:
             return -1 if self._has_given else 0
         if not self._has_given:

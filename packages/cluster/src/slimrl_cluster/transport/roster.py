@@ -78,13 +78,13 @@ class Roster:
         return {name: facts for name, facts in found if facts}
 
     def strike(self, name: str) -> None:
-        """Remove a place whose part is known to be lost, so that nobody trusts it any more. Its lock may last for a
-        while if the directory is on another machine."""
+        """Remove the file of a lost part from the roster, so that no process relies on it. The part's lock may remain
+        for a while if another machine holds the directory."""
         (self._directory / f"{name}.json").unlink(missing_ok=True)
 
     def describe_end(self, part: Part) -> str:
-        """Describe a part that was there and is gone, even if another has replaced it; empty if it is there, or has not
-        started yet. For one of several parts it is empty, too: others replace it."""
+        """Describe the end of a part that this process has seen, even if another part has replaced it. Return an empty
+        text if the part is running, has not started, or is one of several of its kind."""
         if part == SEVERAL:
             return ""
         found, seen = self.find(part), self._seen.get(part)

@@ -119,7 +119,8 @@ async def call_if_allowed(session: Any, call: Any, call_tool: Any) -> Any:
 
 
 async def exchange(session: Any, messages: list[Any], tools: Any) -> Any:
-    """Make one model call of a rollout, with the task's stops and hooks as verifiers' server has them. None ends it."""
+    """Make one model call of a rollout, with the task's stop conditions and hooks, as the server of verifiers does.
+    Return None if the rollout must end."""
     trace = session.trace
     if session.stopped or await session.refused() is not None:
         return None

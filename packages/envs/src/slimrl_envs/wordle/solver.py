@@ -43,8 +43,8 @@ def most_telling(candidates: Sequence[str]) -> str:
 
 
 def openings(answers: Sequence[str], num: int) -> list[str]:
-    """Return the `num` best first guesses, the best first: among words of the commonest letters the most informative
-    ones."""
+    """Return the `num` most informative first guesses, the best one first. The candidates are the words of the most
+    common letters."""
     weighed = _of_common_letters(answers, max(num, NUM_WEIGHED))
     return sorted(weighed, key=lambda word: -_entropy(word, answers))[:num]
 

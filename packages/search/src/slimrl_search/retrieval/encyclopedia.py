@@ -154,8 +154,8 @@ class Encyclopedia:
     # Years, chosen so that nobody joins a company before its founding, or writes before being born.
 
     def _life(self, number: int, kind: str, targets: Mapping[str, int]) -> dict[str, Any]:
-        """Return the years of a person, of a book's author or of a prize's namesake, with the company that a person
-        joined; or the founding year of a company."""
+        """Return the dates of page `number`. A company has its founding year. A person, a book and a prize have the
+        years of the person, the author and the namesake. A person also has the company that the person joined."""
         if kind == "company":
             return {"founded": self._year_of_founding(number)}
         person = number if kind == "person" else targets.get("author", targets.get("person"))

@@ -109,7 +109,7 @@ def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment
 
 
 def _exclude(beliefs: Beliefs, cells: Collection[Cell]) -> Beliefs:
-    """Return a copy of the beliefs in which no best assignment has one of the cells."""
+    """Return a copy of the beliefs in which the cells have values so low that no best assignment contains them."""
     changed = beliefs.copy()
     for cell in cells:
         changed[cell] = _NEVER
