@@ -283,7 +283,7 @@ def test_the_keyboard_reaches_everything(tab: Tab) -> None:
     page.wait_for_selector(".others a")  # until then the page knows no other rollout of the task
     page.keyboard.press("]")  # the same task when it was played again
     tab.until("location.hash.includes('key=train:2:')")
-    page.wait_for_selector(".rollout .part-answer")
+    page.wait_for_selector(".rollout .facts >> text=train:2:")  # the rollout before was shown until now
     page.keyboard.press("Escape")
     page.wait_for_selector(".columns")
     page.wait_for_selector(".steps button:not([disabled])")

@@ -20,6 +20,7 @@ OPEN_TO_ALL = {"/health"}
 HEADER_BYTES = 32  # the overhead of a header besides its text, as in HTTP/2
 SMALL_BODY_BYTES = 64 * 2**10
 MAX_BODIES_BYTES = 64 * 2**20  # of all running requests; beyond it only small bodies are accepted
+MAX_DROPPED_BYTES = 64 * 2**20  # of a body that is refused for its size
 RETRY_AFTER_S = 1
 CLOSE = {"Connection": "close"}
 
@@ -44,6 +45,8 @@ class Guard:
             return
         headers = Headers(scope=scope)
         if refusal := self._refusal(scope, headers):
+            if refusal.status == 413:
+                await _drop_body(receive)
             await self._respond(refusal)(scope, receive, send)
         elif headers.get("content-length", "0") == "0":
             await self._app(scope, receive, send)
@@ -95,6 +98,17 @@ class Guard:
             await self._app(scope, receive_next, send)
         finally:
             self._num_held -= held
+
+
+async def _drop_body(receive: Receive) -> None:
+    """Read a refused body and drop it, up to `MAX_DROPPED_BYTES`. A client that still sends its body when the server
+    closes the connection loses the answer."""
+    num = 0
+    while num < MAX_DROPPED_BYTES:
+        message = await receive()
+        num += len(message.get("body", b""))
+        if not message.get("more_body", False):  # the end of the body, or the client has left
+            return
 
 
 _FULL = Refusal(
