@@ -41,8 +41,8 @@ PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA adapter. `pairs` maps the name of each adapted weight to its matrices (A, B). `scale` is the factor of B
-    A. `base` is the fingerprint of the base model's weights; empty if unknown."""
+    """A LoRA adapter. `pairs` maps the name of each adapted weight to its matrices (A, B). `scale` is the factor of
+    their product. `base` is the fingerprint of the base model's weights; empty if unknown."""
 
     scale: float
     pairs: dict[str, tuple[Tensor, Tensor]]
@@ -93,9 +93,9 @@ def make_adapter(
     read: Callable[[], Iterable[tuple[str, Tensor]]],
     known: Mapping[str, Tensor],
 ) -> Adapter:
-    """Build an adapter from tensors with PEFT's names. `kinds` has their shapes and dtypes; `read` reads them, and is
-    called only if the kinds fit the `known` weights. `source` names the adapter in messages. Raises UserError if the
-    adapter does not fit."""
+    """Build an adapter from tensors with PEFT's names. `kinds` has the tensors' shapes and dtypes. `read` returns the
+    tensors; it is called only if the kinds fit the `known` weights. `source` names the adapter in messages. Raises
+    UserError if the adapter does not fit."""
     places = {name: _place(source, name, kind, known, form.rank) for name, kind in kinds.items()}
     weights = {weight for weight, _ in places.values()}
     if not weights or sorted(places.values()) != sorted((weight, part) for weight in weights for part in "AB"):

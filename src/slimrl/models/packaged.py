@@ -26,7 +26,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def find_packaged_file(name: str) -> Path:
-    """Return the path of a packaged model's weights, from its installed package or from a single download.
+    """Return the path of a packaged model's weights. They are in the installed package, or are downloaded once.
 
     Raises UserError if the download fails.
     """
