@@ -42,10 +42,10 @@ def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
 
 
 class Forward(Protocol):
-    """A forward for sampling, in two halves.
+    """A forward for sampling, in two halves: the decoder and the LM head.
 
-    Some keep copies of the weights: `refresh` must be called after the module's weights have changed, and `offload`
-    frees the copies until the next call.
+    Some forwards keep copies of the weights. Call `refresh` after the module's weights have changed; `offload` frees
+    the copies until the next call of the forward.
     """
 
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor: ...
@@ -58,7 +58,7 @@ class Forward(Protocol):
 
 
 class ModuleForward:
-    """The module's own forward: any architecture, any device."""
+    """The module's own forward, for any architecture and any device."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
