@@ -26,6 +26,6 @@ class Client(Protocol):
 
     @property
     def version(self) -> int:
-        """The version of the weights: new requests are sampled from these or newer ones."""
+        """The version of the weights. New requests are sampled from this version or a newer one."""
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion: ...

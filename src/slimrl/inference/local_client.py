@@ -81,8 +81,8 @@ class LocalClient:
                 await self._may_step.wait()
                 for sequence in self._engine.step():
                     self._resolve(sequence)
-                # Other tasks run: environments answer, new requests arrive. A request to a judge takes several turns of
-                # the process's loop, and must not wait for a step in each.
+                # Let other tasks run: environments answer, new requests arrive. A request to a judge takes several
+                # turns of the process's loop, and must not wait for one step per turn.
                 for _ in range(TURNS if self._tasks else 1):
                     await asyncio.sleep(0)
         except Exception as error:
