@@ -1,8 +1,8 @@
 """A KV cache with a fixed number of slots, each for the keys and values of one sequence.
 
 A slot's record (`SlotCache.tokens`) lists the token ids whose keys and values the slot holds. A later request with the
-same beginning (the group's prompt, the conversation so far) reuses them. The table shows two samples of the prompt p q
-r, then the second turn of the first sample. <e> ends a turn, and u is the user's answer:
+same beginning (the group's prompt, the conversation so far) reuses them. In the table, a group has two samples of the
+prompt p q r, then the first sample has a second turn. <e> ends a turn, and u is the user's answer:
 
     request                        slot 0        slot 1
     p q r, the first sample        p q           -           prefill of all but the last token

@@ -22,7 +22,7 @@ class Completion:
 
 
 class Client(Protocol):
-    """Samples continuations of token ids: `LocalClient`, `RemoteClient`, and fakes in tests."""
+    """Samples continuations of token ids. `LocalClient`, `RemoteClient` and fakes in tests have this interface."""
 
     @property
     def version(self) -> int:

@@ -41,7 +41,7 @@ KEPT_SHARE = 0.1  # share of a GPU's memory up to which the cache is kept while 
 
 @dataclass(slots=True)
 class EngineCounters:
-    """Numbers of tokens since the engine's creation: prefilled, found in the cache, sampled, guessed, guessed right."""
+    """The numbers of tokens since the engine's creation. `cached` counts tokens that were found in the cache."""
 
     prefilled: int = 0
     cached: int = 0
@@ -152,7 +152,7 @@ class Engine:
     def publish(self, version: int) -> None:
         """Declare that the module's weights have changed and are now `version`.
 
-        Keys and values of older weights are not reused by other sequences. Running sequences keep theirs, and every
+        Keys and values of older weights are not reused by other sequences. Running sequences keep their own, and every
         token records the version that sampled it. If this raises, the version stays the same.
         """
         self._scheduler.clear()

@@ -1,9 +1,9 @@
 """The client for an engine in the same process.
 
-It steps the engine while any request is open, and lets other tasks run between steps. So tool calls overlap with
-decoding, and no threads compete for the cores. By default it runs in the caller's asyncio loop. With `LoopTasks` it
-runs in the process's loop: it accepts requests from several loops, and can be paused between two steps while the
-trainer runs.
+The client steps the engine while any request is open, and lets other tasks run between steps. So tool calls overlap
+with decoding, and no threads compete for the cores. By default, the client runs in the caller's asyncio loop. With
+`LoopTasks`, it runs in the process's loop. Then it accepts requests from several loops, and can be paused between two
+steps while the trainer runs.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from slimrl.inference.scheduler import Request
 from slimrl.io.loop_thread import LoopTasks
 from slimrl.types import SamplingParams
 
-LULL_S = 0.05  # seconds without an open request after which no further one is expected
+LULL_S = 0.05  # after this many seconds without an open request, no further request is expected
 LOOK_S = 0.005
 TURNS = 4  # turns of the process's loop between two steps
 

@@ -29,7 +29,7 @@ class Lookup:
         return [] if found is None else list(tokens[found : found + min(self._length, room)])
 
     def learn(self, guessed: int, right: int) -> None:
-        """Double the length of guesses after a completely right one, and halve it after a completely wrong one.
+        """Double the length of guesses if all `guessed` tokens were right, and halve it if none of them was right.
 
         A wrong guess costs a row of the forward for each of its tokens.
         """

@@ -113,7 +113,7 @@ def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
     sorted_BV, order_BV = mass_BV.sort(dim=-1, descending=True, stable=True)
     keep_BV = torch.arange(V, device=device)[None] < top_k
     kept_BV = sorted_BV * keep_BV
-    # A token belongs to top-p if the mass before it has not reached p yet, so the first one always does.
+    # A token belongs to top-p if the mass before it has not reached p yet, so the first token always belongs to it.
     before_BV = kept_BV.cumsum(-1) - kept_BV
     # `top_p` 1 must keep everything, even if rounding makes the cumulative sum reach the total early.
     keep_BV &= (before_BV < top_p * kept_BV.sum(-1, keepdim=True)) | (top_p >= 1.0)

@@ -5,7 +5,7 @@ A sequence is a list of token ids. Its slot holds the keys and values of the fir
 longest prefix that any slot holds. If a longer prefix is being prefilled, the sequence waits for it. So a group's
 prompt, and the conversation so far, are computed once.
 
-A group of two samples of the prompt p q r, with two slots, and the second turn p q r a <e> u of the first one:
+A group of two samples of the prompt p q r, with two slots, and the second turn p q r a <e> u of the first sample:
 
     admit          1 gets slot 0; 2 waits, because 1 is about to compute the prefix p q
     prefill        1: p q                            computed = 2, so 1 is ready
@@ -117,8 +117,8 @@ class Request:
             self.shaper = self.options.make_shaper(self.prompt)
 
     def uniforms(self, num: int) -> list[float]:
-        """Return random numbers in [0, 1) for the next `num` tokens. With one seed, the n-th token always gets the same
-        number."""
+        """Return random numbers in [0, 1) for the next `num` tokens. For a given seed, the n-th token always gets the
+        same number."""
         # Numbers for wrong guesses are not used up: the next tokens get them.
         sampled = len(self.logprobs)
         while len(self._drawn) < sampled + num:
@@ -162,8 +162,8 @@ class Scheduler:
         """Give free slots to waiting sequences in order of arrival. Return the number of prompt tokens found in the
         cache.
 
-        If a sequence shares a longer prefix with one in prefill than with any slot's record, it stays in the queue
-        until that prefill is done; later sequences may overtake it.
+        A waiting sequence may share a longer prefix with a sequence in prefill than with any slot's record. Then it
+        stays in the queue until that prefill is done, and later sequences may overtake it.
         """
         # After an update of the weights, a running sequence is no longer a source of prefixes.
         in_prefill = [s.prompt for s in self.running.values() if not s.ready and self._reusable(s)]
@@ -212,7 +212,7 @@ class Scheduler:
         return [sequence for _, sequence in sorted(self.running.items()) if sequence.ready]
 
     def remove(self, sequence: Request) -> None:
-        """Remove a sequence, finished or not. Its slot keeps its content, for later requests with the same prefix."""
+        """Remove a sequence, finished or not. The slot keeps its content, for later requests with the same prefix."""
         self.num_needing_logits -= sequence.needs_logits
         if sequence.slot < 0:
             self.waiting.remove(sequence)

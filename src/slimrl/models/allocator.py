@@ -25,7 +25,7 @@ NEVER = 2**31 - 1
 # Larger blocks still use `mmap`: they are few, and smaller blocks would split the gaps that they leave in the heap, so
 # the next large block would not fit.
 LARGE = 1 << 26
-RETURNED = 1 << 20  # blocks of this size are returned; nearly all gathered layers and activations are larger
+RETURNED = 1 << 20  # larger blocks are returned: nearly all gathered layers and activations
 # Capacity of oneDNN's cache, in products. All layers of a step have the same number of tokens, and later steps rarely
 # have it again. So products for a few numbers of tokens are enough.
 MOST_PRODUCTS = 128

@@ -84,8 +84,8 @@ def _module(path: Path, header: GgufHeader) -> Any:
     """Return the model with the file's tensors, dequantized to the dtype in which the model will be saved.
 
     Quantized files become bfloat16. Quantization to 4 or 8 bits loses far more than bfloat16's rounding, and the models
-    were published in bfloat16. It halves disk space and loading time, and the policy at step 0 is the same on machines
-    that compute in bfloat16 and in float32. Files with unquantized matrices become float32, to lose nothing.
+    were published in bfloat16. This dtype halves disk space and loading time, and the policy at step 0 is the same on
+    machines that compute in bfloat16 and in float32. Files with unquantized matrices become float32, to lose nothing.
     """
     config = _config(path, header)
     # On the meta device, no memory is allocated or initialised before the tensors are assigned.
@@ -150,7 +150,7 @@ def _tensor_values(path: Path, header: GgufHeader, name: str, tensor: GgufTensor
 
 def _read_tensor(path: Path, tensor: GgufTensor) -> np.ndarray:
     """Read the numbers of a tensor, dequantized to float32."""
-    # Slow to import, as in `gguf_header.py`.
+    # The package is slow to import, see `gguf_header.py`.
     from gguf import GGMLQuantizationType, dequantize
 
     stored = np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.start)

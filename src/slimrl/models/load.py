@@ -163,7 +163,7 @@ def _state_to_save(module: nn.Module, leads: bool) -> dict[str, Tensor]:
 
 @contextlib.contextmanager
 def explain_failure(what: str, directory: Path) -> Iterator[None]:
-    """Context manager: convert any exception to a UserError that names `what` failed and the `directory`.
+    """Context manager: convert any exception to a UserError that names the failed part, `what`, and the `directory`.
 
     transformers raises many kinds of exceptions here, and tokenizers raises plain `Exception`; the files are always the
     cause.

@@ -1,4 +1,4 @@
-"""Weights of models that are part of a published package. Imports neither PyTorch nor transformers."""
+"""Finds the weights of models that Python packages contain. Imports neither PyTorch nor transformers."""
 
 from pathlib import Path
 from typing import Any

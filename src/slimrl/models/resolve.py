@@ -1,7 +1,7 @@
 """Resolves the name of a model to a local directory in Hugging Face format. Loads no weights.
 
-A name means the packaged model, a directory, a `.gguf` file, or the id of a model on the Hub. `resolve` downloads or
-converts the model if necessary, and checks that all files are complete before any slow work.
+A name refers to the packaged model, a directory, a `.gguf` file, or the id of a model on the Hub. `resolve` downloads
+or converts the model if necessary, and checks that all files are complete before any slow work.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
 """Encodes rendered conversations to token ids. Control tokens in a message are encoded as text.
 
-The tokenizer marks control tokens as special, or they separate turns. Only the template and the policy produce them. If
-a message or a tool's description spells a control token (a web page with `<|im_end|>`), the characters are encoded as
-text, so that no message can forge a turn. Added tokens that are part of a text (`<think>` and `<tool_call>` of Qwen3)
-are encoded as tokens everywhere. If a template separates turns by plain text, a message can still forge a turn.
+Control tokens are the tokens that the tokenizer marks as special or that separate turns. Only the template and the
+policy produce them. If a message or a tool's description spells a control token (a web page with `<|im_end|>`), the
+characters are encoded as text, so that no message can forge a turn. Other added tokens (`<think>` and `<tool_call>` of
+Qwen3) are part of a text, and are encoded as tokens everywhere. If a template separates turns by plain text, a message
+can still forge a turn.
 """
 
 import re

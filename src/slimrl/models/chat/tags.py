@@ -1,4 +1,4 @@
-"""The tags around thoughts and tool calls in a reply, and the pattern of a call."""
+"""Defines the tags around thoughts and tool calls in a reply, and the pattern of a tool call."""
 
 import re
 

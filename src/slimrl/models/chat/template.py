@@ -187,7 +187,7 @@ class ChatFormat:
         if self._other_thoughts is None:
             return
         tag = self._other_thoughts[1]
-        # `<|END_THINKING|>`, `<|end_of_thought|>`, or with a slash: `</thought>`, `[/THINK]`.
+        # The closing tag is like `<|END_THINKING|>` or `<|end_of_thought|>`, or has a slash: `</thought>`, `[/THINK]`.
         closing = tag.replace("START_", "END_").replace("begin_of_", "end_of_")
         closing = re.sub(r"\w", r"/\g<0>", tag, count=1) if closing == tag else closing
         for reply in messages:

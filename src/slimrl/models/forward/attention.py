@@ -1,9 +1,10 @@
 """One attention function for all models, registered with transformers as `slimrl`.
 
-Each layer of the model calls it with the queries, keys and values of all tokens of one row, shape (1, H, T, D). An
-`AttentionPlan` decides which keys each query sees; the caller passes it to the model as the keyword `attention_plan`.
-The trainer's plan is for packed sequences (`trainer/attention.py`), the engine's for its KV cache
-(`inference/cache.py`), so sampling and training run the same module. Without a plan it is plain causal attention.
+Each layer of the model calls the function with the queries, keys and values of all tokens of one row, shape (1, H, T,
+D). An `AttentionPlan` decides which keys each query sees; the caller passes the plan to the model as the keyword
+`attention_plan`. The trainer's plan is for packed sequences (`trainer/attention.py`), the engine's for its KV cache
+(`inference/cache.py`), so sampling and training run the same module. Without a plan, the function computes plain causal
+attention.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ ATTENTION = "slimrl"
 class LayerInputs:
     """The inputs of one layer's attention. `query` is (1, H, T, D); `key` and `value` are (1, H_kv, T, D).
 
-    `window` is the number of latest positions (itself included) that a token may attend to; 0 means all.
+    `window` is the number of latest positions (its own included) that a token may attend to; 0 means all.
     """
 
     layer: int
@@ -47,8 +48,8 @@ class BlockPlan(AttentionPlan, Protocol):
 
     @property
     def spans(self) -> Tensor:
-        """The spans of new tokens (S, 4), int32, as in `ops.store`. Each span is a slot, the first row of its tokens,
-        their number, and the position of the first token."""
+        """The spans of new tokens (S, 4), int32, as in `ops.store`. Each span has the slot, the row of its first token,
+        the number of its tokens, and the position of its first token."""
 
     def blocks(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return the layer's cached keys and values, (slots, capacity, width) each, of the dtype and device of

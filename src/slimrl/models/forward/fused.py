@@ -82,7 +82,7 @@ class FusedForward(CopiedWeights):
 
 
 class _Layer:
-    """One decoder layer on a row of tokens (T, D)."""
+    """Computes one decoder layer on the hidden states (T, D) of a row of tokens."""
 
     def __init__(self, layer: Any, config: Any) -> None:
         attention, mlp = layer.self_attn, layer.mlp

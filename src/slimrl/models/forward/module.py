@@ -74,7 +74,7 @@ class ModuleForward:
         return tuple(parameter.data_ptr() for parameter in self._module.parameters())
 
     def refresh(self) -> None:
-        """No-op: it keeps no copy of the weights."""
+        """No-op: this forward keeps no copy of the weights."""
 
     def offload(self) -> None:
-        """No-op: it keeps no copy of the weights."""
+        """No-op: this forward keeps no copy of the weights."""

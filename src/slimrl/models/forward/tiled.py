@@ -105,7 +105,7 @@ def _shape(layer: Any) -> DecoderShape:
 
 @torch.inference_mode()
 def sampling_forward(module: nn.Module, quantization: Quantization = "none") -> Forward:
-    """Return the fastest forward for the module on its device. Raises UserError if that forward lacks the
+    """Return the fastest forward for the module on its device. Raises UserError if that forward does not support the
     `quantization`."""
     if can_tile(module):
         return TiledForward(module, quantized=quantization == "int8")

@@ -75,8 +75,8 @@ def compile_kernels(compiler: list[str], directory: Path) -> Path:
     """Compile the kernels with `compiler` for this CPU, unless the library is cached and undamaged. Return the path of
     the library, which is below `directory`.
 
-    Raises OSError or UserError, or SubprocessError if the compiler fails. Several processes may call it at the same
-    time.
+    Raises OSError or UserError, or SubprocessError if the compiler fails. Several processes may call this function at
+    the same time.
     """
     command = [*compiler, *FLAGS, *_platform_flags()]
     asked = [*compiler, "--version"]

@@ -19,7 +19,7 @@ PANEL = 32  # outputs in a panel of packed weights
 INT8_INPUTS = 64  # the number of inputs of quantised weights is padded to a multiple of this
 POSITIONS = 32  # positions in a block of the KV cache
 PERIOD = 4096  # the number of thresholds for `adamw` must be a multiple of this
-ADD, GATE = 1, 2  # epilogues of a product, as in `team.h`; 0 is none
+ADD, GATE = 1, 2  # epilogues of a product, as in `team.h`; 0 means no epilogue
 
 Argument = Tensor | int | float | ctypes.Structure | ctypes.Array[Any] | None
 
@@ -32,7 +32,7 @@ def available(tensor: Tensor) -> bool:
 
 
 def has_tiles(tensor: Tensor) -> bool:
-    """Return True if kernels can multiply such tensors in tiles, with AMX or AVX512-BF16."""
+    """Return True if kernels can multiply matrices like `tensor` in tiles, with AMX or AVX512-BF16."""
     return available(tensor) and tensor.dtype == torch.bfloat16 and _has_tiles()
 
 
@@ -162,7 +162,7 @@ def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scales: Tensor | N
 def norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, scales: Tensor, plus: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradient of RMSNorm's `x`, plus `plus` if it is given, and the gradient of its weight. All tensors are
+    """Return the gradient of RMSNorm's `x`, plus `plus` if it is given, and the gradient of `weight`. All tensors are
     contiguous."""
     grad_x, grad_weight = torch.empty_like(x), torch.empty(weight.shape, dtype=torch.float32)
     D = x.shape[-1]
@@ -256,7 +256,7 @@ class Master:
 
 
 def adamw(master: Master, gradient: Tensor, settings: AdamWSettings) -> None:
-    """Update the weight and its state in place. The gradient is float32 or of the weight's dtype."""
+    """Update the weight and its state in `master` in place. `gradient` is float32 or has the weight's dtype."""
     weight = master.weight
     assert len(master.threshold) % PERIOD == 0 and gradient.numel() == weight.numel()
     # The kernel has one pointer for each dtype of the gradient; the other one is null.
@@ -273,8 +273,8 @@ def blocks_fit(heads: Tensor) -> bool:
 def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, spans: Tensor) -> None:
     """Write new tokens' keys and values (T, H_kv, D) to a layer's cache (slots, capacity, H_kv D).
 
-    Each of `spans` (S, 4), int32, is a slot, the first row of its tokens in `key`, their number, and the position of
-    the first token. The capacity is a multiple of `POSITIONS`.
+    Each of `spans` (S, 4), int32, has the slot, the row of its first token in `key`, the number of its tokens, and the
+    position of its first token. The capacity is a multiple of `POSITIONS`.
     """
     _T, H_kv, D = key.shape
     assert blocks_fit(key) and key[0].is_contiguous() and value[0].is_contiguous()
@@ -301,9 +301,9 @@ def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale
 class Segments:
     """The segments of a packed row of tokens, a forest: a prompt is a segment, and its completions are its children.
 
-    Each of `rows` (S, 4), int32, is a segment's first token, its length, its parent (-1 for none), and the position of
-    its first token. A token attends to all ancestors of its segment, and causally to its own segment. For a prompt of 3
-    tokens and two completions of 2: [[0, 3, -1, 0], [3, 2, 0, 3], [5, 2, 0, 3]].
+    Each of `rows` (S, 4), int32, has the first token of a segment, the segment's length, its parent (-1 for none), and
+    the position of its first token. A token attends to all ancestors of its segment, and causally to its own segment.
+    For a prompt of 3 tokens and two completions of 2: [[0, 3, -1, 0], [3, 2, 0, 3], [5, 2, 0, 3]].
     """
 
     rows: Tensor
