@@ -138,8 +138,8 @@ class CachePlan:
             return self._without_blocks.attend(inputs)
         keys, values = _layer(self._cache, inputs)
         query, key, value = (_tokens(x) for x in (inputs.query, inputs.key, inputs.value))
-        # The kernel takes one stride for keys and values. Their strides differ if the values are no view of the joint
-        # projection.
+        # The kernel takes one stride for keys and values. Their strides differ if the values are not a view of the
+        # joint projection.
         if len(key) > 1 and key.stride(0) != value.stride(0):
             key, value = key.contiguous(), value.contiguous()
         ops.store(key, value, keys, values, self.spans)

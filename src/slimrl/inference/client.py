@@ -10,7 +10,7 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The sampled token ids (with the stop token), and the log-probability and weight version of each.
+    """The sampled token ids (with the stop token), and the log-probability and weight version of each token.
 
     For example token_ids (42, 2), logprobs (-0.7, -0.1), versions (3, 4): the weights were updated in between.
     """

@@ -107,7 +107,7 @@ class Engine:
         finished: Callable[[list[int]], bool],
         options: RequestOptions = PLAIN,
     ) -> Request:
-        """Queue a request and return it; its fields are filled while it is sampled.
+        """Queue a request and return it. The engine fills the fields of the request while it samples.
 
         After each sampled token, `finished` is called with all sampled token ids, and returns True to stop the
         sequence. The prompt must leave room in the slot for at least one sampled token.
@@ -121,7 +121,7 @@ class Engine:
         return sequence
 
     def cancel(self, sequence: Request) -> None:
-        """Remove a waiting or running request; its slot is free at once."""
+        """Remove a waiting or running request. The slot of a running request is free at once."""
         self._scheduler.remove(sequence)
 
     def reserve(self) -> None:
@@ -249,7 +249,8 @@ class Engine:
             self.counters.guessed_right += right
 
     def _take(self, sequence: Request, guess: list[int], drawn: list[tuple[int, float]]) -> int:
-        """Append the draws up to the first draw that differs from the guess. Return the number of right guesses."""
+        """Append the draws up to the first draw that differs from its guess or ends the sequence. Return the number of
+        right guesses."""
         right = 0
         for place, (token, logprob) in enumerate(drawn):
             # The previous token was fed, so its keys and values are in the slot now; the new token's are not yet.
@@ -305,7 +306,7 @@ class Engine:
         )
 
     def _append(self, sequence: Request, token: int, logprob: float) -> None:
-        """Append a sampled token, and set the finish reason if it is the last one."""
+        """Append a sampled token. Set the finish reason if this token is the last one."""
         # Append to `versions` last: another thread reads only the first `len(versions)` entries of the other lists.
         sequence.tokens.append(token)
         sequence.logprobs.append(logprob)

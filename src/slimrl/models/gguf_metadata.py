@@ -12,8 +12,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from slimrl.models.gguf_header import GgufHeader
 
-# Tensors that hold a divisor for every rotary frequency instead of weights: for all contexts, long ones, and short
-# ones.
+# Tensors without weights. Each holds a divisor for every rotary frequency: for all, for long or for short contexts.
 FREQUENCIES, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 ROPE_TENSORS = frozenset({FREQUENCIES, LONG, SHORT})
 
@@ -106,7 +105,7 @@ def _read_keys(header: GgufHeader) -> _Keys:
 
 def _read_windows(architecture: str, keys: _Keys) -> dict[str, Any]:
     """Return the settings of sliding attention: the width of the window, and the type of each layer. In the file,
-    either each layer has a mark, or a number n means that every n-th layer has no window."""
+    either each layer has a flag, or a number n means that every n-th layer has no window."""
     # A window as long as the context hides nothing.
     if keys.get("attention.sliding_window", 0) >= keys["context_length"]:
         del keys["attention.sliding_window"]

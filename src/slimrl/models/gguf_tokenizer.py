@@ -15,8 +15,7 @@ from transformers import PreTrainedTokenizerFast
 SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
 # ... with these, text is split like GPT-2 ...
 PLAIN_GPT2 = frozenset({"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "trillion", "granite-docling"})
-# ... with these, a text starts with the BOS token unless the file forbids it, and a word that is a token stays whole
-# ...
+# ... with these, a text starts with BOS unless the file forbids it, and a word that is a token stays whole ...
 LIKE_LLAMA3 = frozenset(
     {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
 )

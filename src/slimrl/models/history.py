@@ -1,4 +1,4 @@
-"""Reads and writes the history of weights, a small file beside them: their trainings, and the run that saved them."""
+"""Reads and writes the history of saved weights: their trainings in slimrl, and their run. It is a file beside them."""
 
 import json
 import os
