@@ -35,8 +35,8 @@ from slimrl.models.native import ops
 
 # A shared prefix is read once for all sequences if there are at least this many sequences, and this many shared tokens.
 MIN_SHARING, MIN_SHARED = 4, 64
-# Limits of padding in prefills: padding may multiply the cost of attention by at most `MOST_PADDED`. The cost is a
-# number of pairs of query and key, plus `FEWEST_PAIRS` for the call itself.
+# Limits of padding in prefills: padding may multiply the cost of attention by at most `MOST_PADDED`. The cost of a span
+# is its number of pairs of query and key, plus `FEWEST_PAIRS`.
 MOST_PADDED, FEWEST_PAIRS = 1.5, 1 << 14
 
 

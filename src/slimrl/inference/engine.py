@@ -1,8 +1,8 @@
 """The inference engine: continuous batching on the policy's own module, from token ids to token ids.
 
-It runs in the caller's process and thread. `submit` queues a request; each `step` prefills new prompts, samples one
-token for every running sequence, and returns the finished sequences. A two-turn conversation, where <e> ends a turn and
-u is the user's answer:
+The engine runs in the caller's process and thread. `submit` queues a request; each `step` prefills new prompts, samples
+one token for every running sequence, and returns the finished sequences. Here is a two-turn conversation, where <e>
+ends a turn and u is the user's answer:
 
     first = engine.submit([p, q, r], SamplingParams(max_tokens=8), lambda completion: False)
     engine.step()        prefills p q, feeds r, samples a; returns []

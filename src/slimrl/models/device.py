@@ -29,7 +29,7 @@ class DtypeChoice:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of this name; `auto` is the first GPU, or else the CPU.
+    """Return the device with this name; `auto` means the first GPU, or the CPU if there is no GPU.
 
     Raises UserError for a device that this machine lacks.
     """

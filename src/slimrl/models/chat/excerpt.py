@@ -28,8 +28,8 @@ def shorten(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
 def _longest_fit(text: str, max_tokens: int, count: Callable[[str], int]) -> int:
     """Return the number of leading characters that fit `max_tokens` tokens.
 
-    Double the length of the prefix until it is too long, then bisect. So every tokenized prefix is at most about twice
-    as long as the result: a page may have millions of characters.
+    Double the length of the prefix until it is too long, then bisect. So a long text is never tokenized as a whole: a
+    page may have millions of characters.
     """
     fits, too_long = 0, FIRST_GUESS * max_tokens
     while count(text[:too_long]) <= max_tokens:

@@ -1,4 +1,4 @@
-"""Removes reasoning in `<think>` tags from replies: other players, environments and judges do not see it."""
+"""Removes reasoning in `<think>` tags from replies. Other players, environments and judges do not see the reasoning."""
 
 import re
 

@@ -1,7 +1,7 @@
 """Runs the two halves of a causal LM: the decoder (token ids to hidden states) and the LM head (to logits).
 
-They are separate so that the LM head, a fifth of a small model's work and nearly all of its memory, runs only on the
-positions that need it. Works for the architectures that `models/check.py` accepts.
+The halves are separate so that the LM head, a fifth of a small model's work and nearly all of its memory, runs only on
+the positions that need logits. Works for the architectures that `models/check.py` accepts.
 """
 
 from collections.abc import Callable
