@@ -1,8 +1,8 @@
 """A KV cache with a fixed number of slots, each for the keys and values of one sequence.
 
-A slot's record (`SlotCache.tokens`) lists the token ids whose keys and values it holds. A later request with the same
-beginning (the group's prompt, the conversation so far) reuses them. Two samples of the prompt p q r, and then the
-second turn of the first one; <e> ends a turn, u is the user's answer:
+A slot's record (`SlotCache.tokens`) lists the token ids whose keys and values the slot holds. A later request with the
+same beginning (the group's prompt, the conversation so far) reuses them. In the table, a group has two samples of the
+prompt p q r, then the first sample has a second turn. <e> ends a turn, and u is the user's answer:
 
     request                        slot 0        slot 1
     p q r, the first sample        p q           -           prefill of all but the last token
@@ -35,8 +35,8 @@ from slimrl.models.native import ops
 
 # A shared prefix is read once for all sequences if there are at least this many sequences, and this many shared tokens.
 MIN_SHARING, MIN_SHARED = 4, 64
-# Limits of padding in prefills: the factor on the cost of attention, and the pairs of query and key that one call
-# costs.
+# Limits of padding in prefills: padding may multiply the cost of attention by at most `MOST_PADDED`. The cost of a span
+# is its number of pairs of query and key, plus `FEWEST_PAIRS`.
 MOST_PADDED, FEWEST_PAIRS = 1.5, 1 << 14
 
 
@@ -56,7 +56,7 @@ class SlotCache:
     def layer(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return the (keys, values) of a layer, with the dtype and device of `like`.
 
-        They are zeros at first: masked positions are multiplied by 0, which must not meet a NaN.
+        New memory is filled with zeros: masked positions are multiplied by 0, and a NaN there would stay NaN.
         """
         if layer not in self._layers:
             shape = (self.num_slots + 1, self.capacity, width)
@@ -86,15 +86,15 @@ class SlotCache:
         self._layers.clear()
 
     def clear(self) -> None:
-        """Drop every slot's record, because the weights of its keys and values are gone.
+        """Drop the record of every slot, so that no later request reuses the keys and values of old weights.
 
-        New lists, not emptied ones: running sequences keep theirs, see `Scheduler.clear`.
+        The records are new lists, not emptied ones: running sequences keep their old lists, see `Scheduler.clear`.
         """
         self.tokens = [[] for _ in range(self.num_slots)]
 
 
 def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the number of leading token ids that two sequences have in common."""
+    """Return the length of the longest common prefix of two sequences of token ids."""
     limit = min(len(a), len(b))
     low, high = 0, limit
     # Bisection on slices, which are compared at C speed; `low` tokens are known to be equal.
@@ -117,7 +117,8 @@ class Span:
 
 
 class CachePlan:
-    """The plan for new tokens of several sequences in one row. A token attends to its own slot, up to itself."""
+    """The plan for new tokens of several sequences in one row. A token attends to the positions of its slot, up to its
+    own."""
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
         self._cache = cache
@@ -137,7 +138,8 @@ class CachePlan:
             return self._without_blocks.attend(inputs)
         keys, values = _layer(self._cache, inputs)
         query, key, value = (_tokens(x) for x in (inputs.query, inputs.key, inputs.value))
-        # The kernel has one stride for both. They differ if the values are not a view of the joint projection.
+        # The kernel takes one stride for keys and values. Their strides differ if the values are not a view of the
+        # joint projection.
         if len(key) > 1 and key.stride(0) != value.stride(0):
             key, value = key.contiguous(), value.contiguous()
         ops.store(key, value, keys, values, self.spans)
@@ -145,17 +147,17 @@ class CachePlan:
 
     @functools.cached_property
     def _without_blocks(self) -> AttentionPlan:
-        """The plan in PyTorch's operations, for head sizes, dtypes and devices without a kernel."""
+        """The same plan with PyTorch's operations, for head sizes, dtypes and devices without a kernel."""
         if all(span.end - span.start == 1 for span in self._sequences):
             return _DecodePlan(self._cache, self._sequences, self._device)
         return _PrefillPlan(self._cache, self._sequences, self._device)
 
 
 class _PrefillPlan:
-    """`CachePlan` for prefill, by one attention call per group of spans.
+    """Computes `CachePlan` for prefill, with one attention call per group of spans.
 
-    The spans of a group are padded to the longest, and to the earliest start, as rows of a batch. Any query can fill
-    the padding: its output is dropped, and no query sees a key after its own position.
+    The spans of a group are the rows of a batch, padded to the group's earliest start and latest end. Any query can
+    fill the padding: its output is dropped, and no query sees a key after its own position.
     """
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
@@ -183,9 +185,10 @@ class _PrefillPlan:
 
 
 class _Group:
-    """Spans whose attention is computed in one call, each a row of a batch: the positions `start` to `end` of a slot.
+    """Spans whose attention is computed in one call. Each span is a row of a batch: the positions `start` to `end` of
+    its slot.
 
-    `first_rows` are the first rows of the spans in the forward.
+    `first_rows` maps each span to the row of its first token in the forward.
     """
 
     def __init__(self, spans: Sequence[Span], first_rows: Mapping[Span, int], device: torch.device) -> None:
@@ -214,9 +217,10 @@ class _Group:
         return out.transpose(1, 2).flatten(0, 1)
 
     def _mask(self, first: int, window: int, device: torch.device) -> Tensor | None:
-        """Return the mask of the queries on the positions from `first` on; None if all are visible."""
+        """Return the mask of the queries over the positions from `first` to `end`; None if all positions are
+        visible."""
         if self.num_queries == 1:
-            return None  # all of them are visible
+            return None  # all positions are visible
         if not window or window >= self.end:
             # The last query sees all positions, each earlier query one less: PyTorch's kernels need no mask for it.
             return causal_lower_right(self.num_queries, self.end)
@@ -227,7 +231,7 @@ class _Group:
 
 
 def _similar(spans: Sequence[Span]) -> list[list[Span]]:
-    """Group the spans. Groups are as large as possible if padding costs at most `MOST_PADDED` times as much."""
+    """Group similar spans. A span joins the last group if padding then costs at most `MOST_PADDED` times as much."""
 
     def pairs(start: int, end: int) -> int:
         return FEWEST_PAIRS + (end - start) * end
@@ -246,11 +250,11 @@ def _similar(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 class _DecodePlan:
-    """`CachePlan` for one new token per slot, in one batched attention call.
+    """Computes `CachePlan` for one new token per slot, with one batched attention call.
 
-    It reads the cache in place (slots 0 to the highest in use as the batch) if at least a quarter of these slots are in
-    use; otherwise it gathers the used ones. On a CPU, a prefix that all sequences share is read once, from the first
-    slot.
+    If at least a quarter of the slots from 0 to the highest in use are in use, the batch is all of these slots, read in
+    place. Otherwise, the batch is a copy of the used slots. On a CPU, a prefix that all sequences share is read only
+    once, from the first used slot.
     """
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
@@ -280,7 +284,8 @@ class _DecodePlan:
         keys, values = _write(self._cache, inputs, self._places_B)
         query = inputs.query[0].transpose(0, 1)[:, :, None]  # (B, H, 1, D)
         num_rows, H_kv = len(self._row_positions), inputs.key.shape[1]
-        # With sliding attention most of a prefix is out of sight, and the window differs from row to row: no sharing.
+        # With sliding attention, no prefix is shared: most of it is outside of the window, and windows differ from row
+        # to row.
         begin = 0 if inputs.window else self._num_shared
         if self._in_place:  # a view of the first slots; the keys are not copied
             own = [_heads(kv[:num_rows, begin : self._num_keys], H_kv) for kv in (keys, values)]
@@ -310,7 +315,7 @@ class RowsPlan:
     """The plan of a step that is recorded as a CUDA graph: one new token in each of the first slots.
 
     Row r of the batch is the token in slot r. All numbers that differ between steps are in tensors: `positions_S`, the
-    position of each token, and `places_S`, the place in the cache of its keys and values. A token attends to at most
+    position of each token, and `places_S`, the row of the cache for its keys and values. A token attends to at most
     `num_keys` positions, a constant of the graph.
     """
 
@@ -346,7 +351,8 @@ def _num_shared(sequences: Sequence[Sequence[int]]) -> int:
 
 
 def _scores_mask(positions_S: Tensor, num_keys: int, window: int, dtype: torch.dtype) -> Tensor:
-    """Return the mask to add to the scores (S, 1, 1, num_keys), 0 or -inf: each layer would convert a boolean mask."""
+    """Return a mask (S, 1, 1, num_keys) of 0 and -inf to add to the scores: each layer would have to convert a boolean
+    mask."""
     keys = torch.arange(num_keys, device=positions_S.device)
     mask = visible(positions_S[:, None], keys[None], window)[:, None, None]
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
@@ -369,8 +375,8 @@ def _tokens(heads: Tensor) -> Tensor:
 
 
 def _write(cache: SlotCache, inputs: LayerInputs, places_T: Tensor) -> tuple[Tensor, Tensor]:
-    """Write the new keys and values to these rows of the cache, seen as (slots * capacity, H_kv * D), and return the
-    layer's whole (keys, values)."""
+    """Write the new keys and values to the rows `places_T` of the cache, seen as (slots * capacity, H_kv * D). Return
+    the layer's whole (keys, values)."""
     layer = _layer(cache, inputs)
     for stored, heads in zip(layer, (inputs.key, inputs.value), strict=True):
         stored.flatten(0, 1).index_copy_(0, places_T, heads[0].transpose(0, 1).flatten(1))

@@ -10,7 +10,7 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The sampled token ids (with the stop token), and the log-probability and weight version of each.
+    """The sampled token ids (with the stop token), and the log-probability and weight version of each token.
 
     For example token_ids (42, 2), logprobs (-0.7, -0.1), versions (3, 4): the weights were updated in between.
     """
@@ -22,10 +22,10 @@ class Completion:
 
 
 class Client(Protocol):
-    """Samples continuations of token ids: `LocalClient`, `RemoteClient`, and fakes in tests."""
+    """Samples continuations of token ids. `LocalClient`, `RemoteClient` and fakes in tests have this interface."""
 
     @property
     def version(self) -> int:
-        """The version of the weights: new requests are sampled from these or newer ones."""
+        """The version of the weights. New requests are sampled from this version or a newer one."""
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion: ...

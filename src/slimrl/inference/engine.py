@@ -1,8 +1,8 @@
 """The inference engine: continuous batching on the policy's own module, from token ids to token ids.
 
-It runs in the caller's process and thread. `submit` queues a request; each `step` prefills new prompts, samples one
-token for every running sequence, and returns the finished sequences. A two-turn conversation, where <e> ends a turn and
-u is the user's answer:
+The engine runs in the caller's process and thread. `submit` queues a request; each `step` prefills new prompts, samples
+one token for every running sequence, and returns the finished sequences. Here is a two-turn conversation, where <e>
+ends a turn and u is the user's answer:
 
     first = engine.submit([p, q, r], SamplingParams(max_tokens=8), lambda completion: False)
     engine.step()        prefills p q, feeds r, samples a; returns []
@@ -10,10 +10,10 @@ u is the user's answer:
     engine.submit([p, q, r, a, <e>, u], ...)
     engine.step()        finds p q r a in the cache, prefills <e>, feeds u, samples b
 
-The engine computes with the module's own parameters. Publishing a new version changes its number, clears the cache's
-records and, on a CPU, copies the weights into the order of the fast kernels again (`models/forward/tiled.py`). This is
-possible between any two steps: running sequences keep their keys and values and continue with the new weights. Knows
-nothing of text.
+The engine computes with the module's own parameters. `publish` sets a new version number, clears the cache's records
+and, on a CPU, copies the weights again into the order of the fast kernels (`models/forward/tiled.py`). It may be called
+between any two steps: running sequences keep their keys and values and continue with the new weights. Knows nothing of
+text.
 """
 
 import sys
@@ -41,7 +41,7 @@ KEPT_SHARE = 0.1  # share of a GPU's memory up to which the cache is kept while 
 
 @dataclass(slots=True)
 class EngineCounters:
-    """Numbers of tokens since the engine's creation: prefilled, found in the cache, sampled, guessed, guessed right."""
+    """The numbers of tokens since the engine's creation. `cached` counts tokens that were found in the cache."""
 
     prefilled: int = 0
     cached: int = 0
@@ -52,7 +52,7 @@ class EngineCounters:
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """The numbers of waiting and running sequences, and the share of the cache that running ones fill."""
+    """The numbers of waiting and running sequences, and the share of the cache that the running sequences fill."""
 
     waiting: int = 0
     running: int = 0
@@ -107,10 +107,10 @@ class Engine:
         finished: Callable[[list[int]], bool],
         options: RequestOptions = PLAIN,
     ) -> Request:
-        """Queue a request and return it; its fields are filled while it is sampled.
+        """Queue a request and return it. The engine fills the fields of the request while it samples.
 
-        `finished` is called with the sampled token ids after each of them, and returns True to stop the sequence. The
-        prompt must leave room in the slot for at least one sampled token.
+        After each sampled token, `finished` is called with all sampled token ids, and returns True to stop the
+        sequence. The prompt must leave room in the slot for at least one sampled token.
         """
         assert len(prompt) < self.capacity, f"a prompt of {len(prompt)} tokens does not fit a slot of {self.capacity}"
         stop_ids = options.stop_ids if options.ignore_eos else options.stop_ids | self._stop_ids
@@ -121,13 +121,13 @@ class Engine:
         return sequence
 
     def cancel(self, sequence: Request) -> None:
-        """Remove a waiting or running request; its slot is free at once."""
+        """Remove a waiting or running request. The slot of a running request is free at once."""
         self._scheduler.remove(sequence)
 
     def reserve(self) -> None:
-        """Sample one token and discard it, to allocate the memory that requests need.
+        """Sample one token and discard it, so that the memory for requests is allocated now.
 
-        So a lack of memory raises RuntimeError or MemoryError here, before the first request.
+        Raises RuntimeError or MemoryError if the memory does not suffice, before the first request.
         """
         self.submit([0], SamplingParams(max_tokens=1), lambda sampled: False)
         while self.busy:
@@ -139,7 +139,8 @@ class Engine:
         """Free the copies of the weights and the KV cache, until the next step needs them.
 
         The trainer uses the memory in the meantime. While sequences run, the cache stays, because it holds their keys
-        and values. A cache that is a small part of a GPU also stays, with its graphs, which take long to record.
+        and values. A cache that takes a small part of a GPU's memory also stays, with its graphs, because recording
+        graphs is slow.
         """
         if not self._scheduler.running and not is_kept(self._cache.bytes, memory_of(self._device)):
             # Drop graphs first: they contain addresses in the cache.
@@ -151,7 +152,7 @@ class Engine:
     def publish(self, version: int) -> None:
         """Declare that the module's weights have changed and are now `version`.
 
-        Keys and values of older weights are not reused by other sequences. Running sequences keep theirs, and every
+        Keys and values of older weights are not reused by other sequences. Running sequences keep their own, and every
         token records the version that sampled it. If this raises, the version stays the same.
         """
         self._scheduler.clear()
@@ -201,7 +202,8 @@ class Engine:
         return len(token_ids)
 
     def _score_prompt(self, sequence: Request, span: Span, hidden_TD: torch.Tensor) -> None:
-        """Score the token after each of the span's, in chunks, so that the logits (T, V) never exist at once."""
+        """Score the prompt's token after each token of the span. Work in chunks, so that the logits (T, V) never exist
+        at once."""
         for start in range(span.start, span.end, SCORED_ROWS):
             end = min(start + SCORED_ROWS, span.end)
             logits_NV = self._forward.logits(hidden_TD[start - span.start : end - span.start])
@@ -209,7 +211,8 @@ class Engine:
             sequence.scored += score_tokens(logits_NV, targets_N, sequence.options.prompt_logprobs)
 
     def _guess(self, sequences: list[Request]) -> list[list[int]]:
-        """Guess each sequence's next tokens; an empty list if there are many sequences, or one needs its logits."""
+        """Guess the next tokens of each sequence. Return an empty list if there are many sequences, or if a sequence
+        needs its logits."""
         left = GUESSED_ROWS - len(sequences)
         if not self._lookup_tokens or left <= 0 or self._scheduler.num_needing_logits:
             return []
@@ -224,11 +227,11 @@ class Engine:
         return guesses
 
     def _decode_ahead(self, sequences: list[Request], guesses: list[list[int]]) -> None:
-        """Feed every sequence's last token and its guess, and sample after each of them.
+        """Feed every sequence's last token and its guess, and sample after each fed token.
 
-        For the guess [x, y] after the last token a, the row a x y gives three draws. The first always counts; the
-        second counts if the first was x; the third if the second was y, too. Keys and values of a wrong guess lie after
-        `computed`, so they are overwritten later and never attended to.
+        For the guess [x, y] after the last token a, the row a x y gives three draws. The first draw always counts. The
+        second counts if the first draw was x, and the third if, in addition, the second draw was y. Keys and values of
+        a wrong guess lie after `computed`, so they are overwritten later and never attended to.
         """
         fed = [[sequence.tokens[-1], *guess] for sequence, guess in zip(sequences, guesses, strict=True)]
         spans = [Span(s.slot, s.computed, s.computed + len(tokens)) for s, tokens in zip(sequences, fed, strict=True)]
@@ -246,7 +249,8 @@ class Engine:
             self.counters.guessed_right += right
 
     def _take(self, sequence: Request, guess: list[int], drawn: list[tuple[int, float]]) -> int:
-        """Append draws up to the first that was not guessed or is the last; return the number of right guesses."""
+        """Append the draws up to the first draw that differs from its guess or ends the sequence. Return the number of
+        right guesses."""
         right = 0
         for place, (token, logprob) in enumerate(drawn):
             # The previous token was fed, so its keys and values are in the slot now; the new token's are not yet.
@@ -271,7 +275,7 @@ class Engine:
         if not shaped:
             self._draw(logits_BV, sequences)
             return
-        # Separately, so that the other sequences draw as if these were absent.
+        # Draw separately, so that the sequences with a shaper do not affect the draws of the others.
         free = [row for row, s in enumerate(sequences) if s.shaper is None]
         if free:
             self._draw(logits_BV[self._tensor(free)], [sequences[row] for row in free])
@@ -302,8 +306,8 @@ class Engine:
         )
 
     def _append(self, sequence: Request, token: int, logprob: float) -> None:
-        """Append a sampled token, and set the finish reason if it is the last one."""
-        # Append to `versions` last: another thread reads only as many entries of the other lists.
+        """Append a sampled token. Set the finish reason if this token is the last one."""
+        # Append to `versions` last: another thread reads only the first `len(versions)` entries of the other lists.
         sequence.tokens.append(token)
         sequence.logprobs.append(logprob)
         sequence.versions.append(self.version)

@@ -1,9 +1,10 @@
 """CUDA graphs for decoding: one launch per step instead of a thousand.
 
 A graph repeats the same operations on the same memory. So all inputs that differ between steps (tokens, positions,
-places in the cache) are in tensors that are filled before a replay, and shapes are rounded up: every slot up to the
-highest in use is a row, even if it is idle, and attends to a rounded number of keys. For each pair of these numbers, a
-graph is recorded on first use. Graphs read the weights in place, so an update of their values needs no new recording.
+places in the cache) are in tensors that are filled before a replay. Shapes are rounded up: the rows are the slots from
+0 to the highest in use or more, even if some are idle, and each row attends to a rounded number of keys. For each pair
+of these two numbers, a graph is recorded on first use. Graphs read the weights in place, so an update of their values
+needs no new recording.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,9 +23,10 @@ Fed = tuple[int, int, int]  # slot, token id, position
 
 
 class Recorder(Protocol):
-    """Records work: `record` returns the tensor of its result, and a function that computes it again in place.
+    """Records work on a device. `record` returns the result of `work`, and a function that computes this result again
+    in place.
 
-    Call `clear` when no recording is left.
+    Call `clear` after all recordings were dropped.
     """
 
     def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]: ...
@@ -67,7 +69,7 @@ def decode_graphs(forward: object, cache: SlotCache, device: torch.device) -> "D
 
 
 class DecodeGraphs:
-    """Computes the logits of one new token for any of the cache's slots, by replaying graphs."""
+    """Computes the logits after one new token in each of several slots, by replaying graphs."""
 
     def __init__(self, forward: ModuleForward, cache: SlotCache, device: torch.device, recorder: Recorder) -> None:
         self._forward = forward
@@ -98,7 +100,7 @@ class DecodeGraphs:
         self._recorder.clear()
 
     def refresh(self) -> None:
-        """Drop all graphs if the weights have moved, because graphs would read memory that is not theirs any more."""
+        """Drop all graphs if the weights have moved to other addresses, because graphs would read the old ones."""
         if (addresses := self._forward.addresses()) != self._weights:
             self._weights = addresses
             self.clear()

@@ -1,9 +1,9 @@
 """The client for an engine in the same process.
 
-It steps the engine while any request is open, and lets other tasks run between steps. So tool calls overlap with
-decoding, and no threads compete for the cores. By default it runs in the caller's asyncio loop. With `LoopTasks` it
-runs in the process's loop: it accepts requests from several loops, and can be paused between two steps while the
-trainer runs.
+The client steps the engine while any request is open, and lets other tasks run between steps. So tool calls overlap
+with decoding, and no threads compete for the cores. By default, the client runs in the caller's asyncio loop. With
+`LoopTasks`, it runs in the process's loop. Then it accepts requests from several loops, and can be paused between two
+steps while the trainer runs.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from slimrl.inference.scheduler import Request
 from slimrl.io.loop_thread import LoopTasks
 from slimrl.types import SamplingParams
 
-LULL_S = 0.05  # seconds without an open request after which no further one is expected
+LULL_S = 0.05  # after this many seconds without an open request, no further request is expected
 LOOK_S = 0.005
 TURNS = 4  # turns of the process's loop between two steps
 
@@ -81,8 +81,8 @@ class LocalClient:
                 await self._may_step.wait()
                 for sequence in self._engine.step():
                     self._resolve(sequence)
-                # Other tasks run: environments answer, new requests arrive. A request to a judge takes several turns of
-                # the process's loop, and must not wait for a step in each.
+                # Let other tasks run: environments answer, new requests arrive. A request to a judge takes several
+                # turns of the process's loop, and must not wait for one step per turn.
                 for _ in range(TURNS if self._tasks else 1):
                     await asyncio.sleep(0)
         except Exception as error:

@@ -1,23 +1,23 @@
-"""Prompt lookup decoding: guesses a sequence's next tokens by finding its last two tokens earlier in it.
+"""Prompt lookup decoding: guesses the next tokens of a sequence from an earlier occurrence of its last two tokens.
 
-A policy that quotes, sorts or reverses a part of the prompt repeats pieces of it. The engine feeds the guessed tokens
-together with the last one and samples after each of them; while a sampled token equals the guess, the next sample is
-valid, too. Every token is drawn from the model's own distribution with the same random number as without guessing. So
-guessing changes neither the distribution nor (up to the rounding of a forward over other rows) the tokens of a seed,
-only the number of tokens per forward.
+A policy that quotes, sorts or reverses a part of the prompt repeats pieces of the prompt. The engine feeds the guessed
+tokens together with the last token, and samples after each of them. While a sampled token equals its guess, the next
+sample is valid, too. Every token is drawn from the model's own distribution with the same random number as without
+guessing. So guessing does not change the distribution, nor (up to the rounding of a forward with other rows) the tokens
+of a seed. It only changes the number of tokens per forward.
 """
 
 from collections.abc import Sequence
 
 
 class Lookup:
-    """The guesses for one growing sequence, at most `limit` tokens at a time."""
+    """Guesses the next tokens of one growing sequence, at most `limit` tokens at a time."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._length = limit
         self._follower: dict[tuple[int, int], int] = {}  # a pair of tokens -> the index after its latest occurrence
-        self._known = 2  # the next index to enter
+        self._known = 2  # the next index to enter in `_follower`
 
     def guess(self, tokens: Sequence[int], room: int) -> list[int]:
         """Return up to `room` likely next tokens; empty if the last two tokens have not occurred together before."""
@@ -29,7 +29,7 @@ class Lookup:
         return [] if found is None else list(tokens[found : found + min(self._length, room)])
 
     def learn(self, guessed: int, right: int) -> None:
-        """Double the length of guesses after a completely right one, and halve it after a completely wrong one.
+        """Double the length of guesses if all `guessed` tokens were right, and halve it if none of them was right.
 
         A wrong guess costs a row of the forward for each of its tokens.
         """

@@ -16,7 +16,7 @@ from slimrl.models.device import to_device
 from slimrl.models.native import ops
 from slimrl.types import SamplingParams
 
-MIN_TEMPERATURE = 1e-20  # a logit divided by less overflows; sampling is already greedy at this one
+MIN_TEMPERATURE = 1e-20  # division by less overflows; sampling is already greedy at this temperature
 BLOCK = 256  # tokens in a block of the vocabulary
 
 Top = tuple[tuple[int, float], ...]  # the likeliest tokens with their log-probabilities, the likeliest first
@@ -34,7 +34,7 @@ class ScoredToken:
 def sample_tokens(
     logits_BV: Tensor, params_B: Sequence[SamplingParams], uniform_B: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """Draw one token per row, and return its log-probability under the distribution that it was drawn from, too.
+    """Draw one token per row. Return the tokens, and their log-probabilities under the distributions that were sampled.
 
     `uniform_B`, one number in [0, 1) per row, decides the draw: the same number and logits give the same token. Rows
     with temperature 0 take the largest logit and report its log-probability at temperature 1.
@@ -59,7 +59,8 @@ def sample_tokens(
 
 
 def top_tokens(logits_BV: Tensor, params_B: Sequence[SamplingParams], num: int) -> list[Top]:
-    """Return the `num` likeliest tokens per row under `sample_tokens`' distribution; fewer if it is truncated."""
+    """Return the `num` likeliest tokens per row under the distribution of `sample_tokens`; fewer if that is
+    truncated."""
     scaled_BV, mass_BV = _masses(logits_BV, params_B)
     masses_BK, ids_BK = mass_BV.topk(min(num, mass_BV.shape[1]), dim=-1)
     logprobs_BK = scaled_BV.gather(-1, ids_BK) - mass_BV.sum(-1, dtype=torch.float64).log().float()[:, None]
@@ -78,7 +79,8 @@ def score_tokens(logits_NV: Tensor, tokens_N: Tensor, num: int) -> list[ScoredTo
 
 
 def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
-    """Return the logits over the temperature, with maximum 0, and the probability mass (unnormalised, truncated)."""
+    """Return the logits divided by the temperature, with maximum 0, and their probability mass: unnormalised, and
+    truncated."""
     scaled_BV = logits_BV.float()
     if any(p.temperature not in (0.0, 1.0) for p in params_B):
         temperature_B = to_device([_temperature(p) or 1.0 for p in params_B], torch.float32, logits_BV.device)
@@ -111,7 +113,7 @@ def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
     sorted_BV, order_BV = mass_BV.sort(dim=-1, descending=True, stable=True)
     keep_BV = torch.arange(V, device=device)[None] < top_k
     kept_BV = sorted_BV * keep_BV
-    # A token belongs to top-p if the mass before it has not reached p yet, so the first one always does.
+    # A token belongs to top-p if the mass before it has not reached p yet, so the first token always belongs to it.
     before_BV = kept_BV.cumsum(-1) - kept_BV
     # `top_p` 1 must keep everything, even if rounding makes the cumulative sum reach the total early.
     keep_BV &= (before_BV < top_p * kept_BV.sum(-1, keepdim=True)) | (top_p >= 1.0)
@@ -142,9 +144,9 @@ def _inverse_cdf(mass_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _first_above(cdf: Tensor, mass: Tensor, target_B: Tensor) -> Tensor:
-    """Return the index of the first entry whose cumulative mass exceeds the target, or, after rounding, the
-    heaviest."""
-    # Count the entries not above the target, instead of a search per row. The clamp is for a target at the total.
+    """Return the index of the first entry whose cumulative mass exceeds the target. If rounding leads to an entry
+    without mass, return the heaviest entry."""
+    # Count the entries up to the target, instead of a search per row. The clamp is for a target equal to the total.
     index_B = (cdf <= target_B[:, None]).sum(-1).clamp_max(cdf.shape[-1] - 1)
     hit_B = mass.gather(-1, index_B[:, None])[:, 0] > 0
     return torch.where(hit_B, index_B, mass.argmax(-1))

@@ -1,11 +1,11 @@
-"""Schedules sequences: the slot of each, and its tokens that are yet to compute. No tensors, no text.
+"""Schedules sequences: chooses the slot of each, and the tokens to compute next. Uses no tensors and no text.
 
 A sequence is a list of token ids. Its slot holds the keys and values of the first `computed` tokens. Prefill raises
 `computed` to all but the last token; decoding feeds that last token and samples the next one. A new sequence reuses the
-longest prefix that any slot holds, and waits for a longer one that is being prefilled. So a group's prompt, and the
-conversation so far, are computed once.
+longest prefix that any slot holds. If a longer prefix is being prefilled, the sequence waits for it. So a group's
+prompt, and the conversation so far, are computed once.
 
-A group of two samples of the prompt p q r, with two slots, and the second turn p q r a <e> u of the first one:
+A group of two samples of the prompt p q r, with two slots, and the second turn p q r a <e> u of the first sample:
 
     admit          1 gets slot 0; 2 waits, because 1 is about to compute the prefix p q
     prefill        1: p q                            computed = 2, so 1 is ready
@@ -37,7 +37,7 @@ class Shaper(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """True if only the end may follow."""
+        """True if the sequence is complete, so that only its end may follow."""
 
     @property
     def error(self) -> str:
@@ -47,18 +47,19 @@ class Shaper(Protocol):
         """Record a sampled token."""
 
     def shape(self, logits_NV: Tensor, shapers: Sequence[Any]) -> Tensor:
-        """Return the changed logits of sequences with these shapers, which are of one class, in float32."""
+        """Return the changed logits of several sequences, in float32. `shapers` are the sequences' shapers, all of one
+        class."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """Rare options of a request, beyond `SamplingParams`; unset ones cost nothing.
+    """Rare options of a request, beyond `SamplingParams`. Options at their defaults cost nothing.
 
-    `stop_ids` end the sequence in addition to the engine's own, which `ignore_eos` switches off. Before `min_tokens`
-    tokens, neither kind can be drawn, and no stop string ends the sequence. `top_logprobs` is the number of likeliest
-    tokens to record with each sampled one. `prompt_logprobs` is the same for the prompt's tokens; -1 does not score
-    them. A scored prompt is always computed completely, without the cache. `make_shaper` makes the object that changes
-    the logits of a sequence, from its prompt.
+    `stop_ids` end the sequence in addition to the engine's stop tokens, which `ignore_eos` disables. Before
+    `min_tokens` tokens, no stop token can be drawn, and no stop string ends the sequence. `top_logprobs` is the number
+    of likeliest tokens to record with each sampled token. `prompt_logprobs` is this number for the prompt's tokens; -1
+    does not score the prompt. A scored prompt is always computed completely, without the cache. `make_shaper` is called
+    with the prompt and makes the object that changes the sequence's logits.
     """
 
     stop_ids: frozenset[int] = frozenset()
@@ -79,12 +80,12 @@ PLAIN = RequestOptions()
 class Request:
     """A prompt to continue, and the sequence so far. Requests are compared by identity.
 
-    `finished` is called with the sampled tokens after each of them, and returns True to end the sequence. `logprobs`,
-    `top` (if requested) and `versions` have one entry per sampled token. `versions` is appended to last, so that
-    another thread may read as many entries of each list as there are versions. `scored` are the prompt's tokens after
-    the first, if requested. `computed` and `slot` are the scheduler's, `held` is the cache's record of the slot,
-    `cached` the number of prompt tokens found in the cache, `lookup` guesses the next tokens, and `shaper` changes the
-    logits. `failure` is the reason of an "abort" that the request itself has caused.
+    After each sampled token, `finished` is called with all sampled tokens, and returns True to end the sequence.
+    `logprobs`, `top` (if requested) and `versions` have one entry per sampled token. `versions` is appended to last, so
+    another thread may read the first `len(versions)` entries of each list. `scored` are the scores of the prompt's
+    tokens after the first, if requested. The scheduler sets `computed` and `slot`. `held` is the cache's record of the
+    slot, and `cached` the number of prompt tokens found in the cache. `lookup` guesses the next tokens, and `shaper`
+    changes the logits. `failure` is the reason of an "abort" that the request itself has caused.
     """
 
     prompt: list[int]
@@ -116,7 +117,8 @@ class Request:
             self.shaper = self.options.make_shaper(self.prompt)
 
     def uniforms(self, num: int) -> list[float]:
-        """Return random numbers in [0, 1) for the next `num` tokens; the n-th token of a seed always gets the same."""
+        """Return random numbers in [0, 1) for the next `num` tokens. For a given seed, the n-th token always gets the
+        same number."""
         # Numbers for wrong guesses are not used up: the next tokens get them.
         sampled = len(self.logprobs)
         while len(self._drawn) < sampled + num:
@@ -135,7 +137,8 @@ class Request:
 
     @property
     def needs_logits(self) -> bool:
-        """True if a step needs this sequence's logits for more than sampling; then nothing is guessed ahead."""
+        """True if a step needs this sequence's logits for more than sampling. Then the engine guesses no tokens
+        ahead."""
         return self.options.top_logprobs > 0 or self.options.min_tokens > 0 or self.shaper is not None
 
 
@@ -156,10 +159,11 @@ class Scheduler:
         self.num_needing_logits += sequence.needs_logits
 
     def admit(self) -> int:
-        """Give free slots to waiting sequences in order of arrival; return the number of cached prompt tokens.
+        """Give free slots to waiting sequences in order of arrival. Return the number of prompt tokens found in the
+        cache.
 
-        If a sequence shares a longer prefix with one in prefill than with any slot's record, it stays in the queue
-        until that prefill is done; later sequences may overtake it.
+        A waiting sequence may share a longer prefix with a sequence in prefill than with any slot's record. Then it
+        stays in the queue until that prefill is done, and later sequences may overtake it.
         """
         # After an update of the weights, a running sequence is no longer a source of prefixes.
         in_prefill = [s.prompt for s in self.running.values() if not s.ready and self._reusable(s)]
@@ -204,11 +208,11 @@ class Scheduler:
         sequence.computed = end
 
     def decode_batch(self) -> list[Request]:
-        """Return the sequences whose next forward samples a token, by slot."""
+        """Return the sequences whose next forward samples a token, in the order of their slots."""
         return [sequence for _, sequence in sorted(self.running.items()) if sequence.ready]
 
     def remove(self, sequence: Request) -> None:
-        """Remove a sequence, finished or not. Its slot keeps its content, for later requests with the same prefix."""
+        """Remove a sequence, finished or not. The slot keeps its content, for later requests with the same prefix."""
         self.num_needing_logits -= sequence.needs_logits
         if sequence.slot < 0:
             self.waiting.remove(sequence)
@@ -220,7 +224,7 @@ class Scheduler:
         """Stop using the slots as sources of prefixes, because the weights have changed.
 
         Running sequences continue with their keys and values. They extend their old record, `Request.held`, while the
-        cache has a new, empty one for the slot. So results of mixed weights are never reused.
+        cache has a new, empty record for the slot. So keys and values of mixed weights are never reused.
         """
         self._cache.clear()
 
@@ -238,8 +242,8 @@ class Scheduler:
         return best, lengths[best]
 
     def _place(self, sequence: Request, source: int, length: int) -> None:
-        # Continue in place only if the slot's whole record is the prefix. Others may want a longer record: the second
-        # sample of a group must not truncate the first one's conversation.
+        # Continue in place only if the slot's whole record is the prefix. Other requests may want a longer record: the
+        # second sample of a group must not truncate the first one's conversation.
         free = [slot for slot in range(self._cache.num_slots) if slot not in self.running]
         continues = length > 0 and source in free and length == len(self._cache.tokens[source])
         # Otherwise use an empty slot, or the least recently used one.

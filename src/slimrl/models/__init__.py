@@ -1,1 +1,1 @@
-"""The policy: found by name, loaded once, used by token ids. Start at `load.load_policy`."""
+"""Finds the policy's model by its name, loads it once, and runs it on token ids. Start at `load.load_policy`."""

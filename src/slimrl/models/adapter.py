@@ -27,21 +27,22 @@ FORMATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 MAX_RANK = 2**14
 MAX_ALPHA = 1e9  # any larger number is a mistake
 PAIR = re.compile(r"base_model\.model\.(?P<layer>.+?)\.lora_(?P<part>[AB])(\.default)?(\.weight)?")
-# Settings of PEFT that merging W + scale B A cannot express, and the values that switch them off.
+# Settings of PEFT that cannot be merged, because W + scale B A does not express them. `OFF` holds the values that
+# disable them.
 UNSUPPORTED = (
     *("use_dora", "bias", "lora_bias", "fan_in_fan_out", "rank_pattern", "alpha_pattern", "trainable_token_indices"),
     *("target_parameters", "layer_replication", "use_qalora", "arrow_config", "kasa_config", "monteclora_config"),
     *("use_bdlora", "alora_invocation_tokens"),
 )
-OFF: tuple[Any, ...] = (None, False, "none", [], {})  # an empty `..._config` is on
-# PEFT's initialisations that keep the base model's weights; all others subtract something from them.
+OFF: tuple[Any, ...] = (None, False, "none", [], {})  # but an empty `..._config` enables its method
+# PEFT's initialisations that do not change the base model's weights; all others subtract something from the weights.
 PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """The pair (A, B) of every adapted weight, by the weight's name, the scale of their product, and the fingerprint of
-    the base model's weights; empty if unknown."""
+    """A LoRA adapter. `pairs` maps the name of each adapted weight to its matrices (A, B). `scale` is the factor of
+    their product. `base` is the fingerprint of the base model's weights; empty if unknown."""
 
     scale: float
     pairs: dict[str, tuple[Tensor, Tensor]]
@@ -61,13 +62,14 @@ def base_model_name(directory: Path) -> str | None:
     name: Any = _read_config(directory).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise UserError(f"{directory / CONFIG} does not say which model it adapts: set base_model_name_or_path in it.")
-    # slimrl's own adapters store a path there, for PEFT. On another machine use the name that the user gave.
+    # slimrl's own adapters store a path here, for PEFT. If this machine has no such path, use the name that the user
+    # gave.
     given = "" if Path(name).expanduser().exists() else TensorFile(directory / WEIGHTS).metadata.get(GIVEN_NAME, "")
     return given or name
 
 
 def read_adapter(directory: Path, module: nn.Module) -> Adapter:
-    """Read the adapter in a directory. Raises UserError if it does not fit the module."""
+    """Read the adapter in a directory. Raises UserError if the adapter does not fit the module."""
     path = directory / WEIGHTS
     check_sums(directory, [CONFIG, WEIGHTS])
     config = _read_config(directory)
@@ -80,7 +82,7 @@ def read_adapter(directory: Path, module: nn.Module) -> Adapter:
 
 
 def known_weights(module: nn.Module) -> dict[str, Tensor]:
-    """Return the weights that an adapter may change, by all of their names: a tied weight has several."""
+    """Return the weights that an adapter may change, by name. A tied weight appears under each of its names."""
     return dict(module.named_parameters(remove_duplicate=False))
 
 
@@ -91,8 +93,9 @@ def make_adapter(
     read: Callable[[], Iterable[tuple[str, Tensor]]],
     known: Mapping[str, Tensor],
 ) -> Adapter:
-    """Build an adapter from tensors of these `kinds`, by PEFT's names. They are read only if the kinds fit the `known`
-    weights. Messages call the adapter `source`. Raises UserError if it does not fit."""
+    """Build an adapter from tensors with PEFT's names. `kinds` has the tensors' shapes and dtypes. `read` returns the
+    tensors; it is called only if the kinds fit the `known` weights. `source` names the adapter in messages. Raises
+    UserError if the adapter does not fit."""
     places = {name: _place(source, name, kind, known, form.rank) for name, kind in kinds.items()}
     weights = {weight for weight, _ in places.values()}
     if not weights or sorted(places.values()) != sorted((weight, part) for weight in weights for part in "AB"):
@@ -103,7 +106,8 @@ def make_adapter(
 
 @torch.no_grad()
 def merge(adapter: Adapter, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the adapted weights by name, merged with the base model's, which stay unchanged."""
+    """Return the adapted weights by name: each is the weight in `base` plus the adapter's change. `base` stays
+    unchanged. Raises UserError if a result is NaN or infinite."""
     merged = {}
     for name, (A, B) in adapter.pairs.items():
         merged[name] = merge_weight(base[name], A, B, adapter.scale)
@@ -146,9 +150,10 @@ def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
 def _place(
     source: Path | str, name: str, kind: ShapeAndType, known: Mapping[str, Tensor], rank: int
 ) -> tuple[str, str]:
-    """Return the weight that a tensor of the file adapts, and its part in the pair: "A" or "B".
+    """Return the name of the weight that the tensor `name` adapts, and the tensor's part in the pair: "A" or "B".
 
-    Raises UserError if it is no part of a pair, or does not fit the weight and the rank, or if the weight is tied.
+    Raises UserError if the tensor does not belong to a pair or does not fit the weight and the rank, or if the weight
+    is tied.
     """
     pair = PAIR.fullmatch(name)
     weight = f"{pair['layer']}.weight" if pair else ""

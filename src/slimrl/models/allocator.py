@@ -1,16 +1,16 @@
 """Tunes glibc's malloc for tensors: freed memory is reused, and the heap is trimmed before it grows without bound.
 
-By default glibc serves every large block by `mmap`, and returns it to the operating system when it is freed; the next
-tensor receives it one zeroed page at a time. For tensors that live for one operation, such as logits, this costs
-several times the operation itself. `keep_freed_memory` makes malloc take such blocks from its heap (arena) and keep
-them there.
+By default, glibc allocates every large block by `mmap`, and returns the block to the operating system when the tensor
+is freed. The next tensor gets new pages, which the system zeroes one by one. For tensors that live for one operation,
+such as logits, this costs several times as much as the operation itself. `keep_freed_memory` makes malloc allocate such
+blocks from its heap (arena) and keep them there.
 
-A heap that is never returned becomes fragmented: every training step has tensors of other sizes, small blocks that
-outlive a step lie between them, and larger blocks that do not fit the gaps extend the heap (measured: 3 to 7 GB in 40
-steps of a model of 135 million parameters). `HeapTrimmer` calls `malloc_trim`, which returns the free pages in between
-to the operating system without moving anything. Many of the blocks that outlive a step are oneDNN's: it caches the
-machine code of 1,024 matrix products, one for each number of tokens so far, at 0.3 to 0.7 MB each. So that cache is
-made smaller too. This module knows nothing of models.
+A heap that is never returned becomes fragmented. Every training step has tensors of other sizes, and small blocks that
+outlive a step lie between them. Larger blocks do not fit the gaps, so they extend the heap (measured: 3 to 7 GB in 40
+steps of a model of 135 million parameters). `HeapTrimmer` calls `malloc_trim`, which returns the free pages between
+blocks to the operating system and moves no block. Many of the blocks that outlive a step belong to oneDNN. It caches
+the machine code of 1,024 matrix products, with a product for each number of tokens so far, at 0.3 to 0.7 MB each. So
+this module makes that cache smaller, too. It knows nothing of models.
 """
 
 import ctypes
@@ -25,17 +25,18 @@ NEVER = 2**31 - 1
 # Larger blocks still use `mmap`: they are few, and smaller blocks would split the gaps that they leave in the heap, so
 # the next large block would not fit.
 LARGE = 1 << 26
-RETURNED = 1 << 20  # nearly all gathered layers and activations are larger
-# Products for a few numbers of tokens: all layers of a step use the same one, and later steps rarely use it again.
+RETURNED = 1 << 20  # larger blocks are returned: nearly all gathered layers and activations
+# Capacity of oneDNN's cache, in products. All layers of a step have the same number of tokens, and later steps rarely
+# have it again. So products for a few numbers of tokens are enough.
 MOST_PRODUCTS = 128
 _returns = False  # True once `return_freed_memory` was called
 GROWTH = 1.2  # trim when a process has grown by this factor
 
 
 def keep_freed_memory() -> bool:
-    """Make malloc keep freed memory; True on success. Needs glibc. Call it before the first matrix product.
+    """Make malloc keep freed memory, and return True on success. Call this before the first matrix product.
 
-    Without glibc nothing changes. After `return_freed_memory`, large blocks are still returned.
+    Without glibc, do nothing and return False. After `return_freed_memory`, malloc still returns large blocks.
     """
     if not _is_glibc():
         return False
@@ -45,11 +46,13 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> None:
-    """Undo `keep_freed_memory` permanently for blocks of a megabyte or more, and return the memory that is free now.
+    """Undo `keep_freed_memory` permanently for blocks of a megabyte or more, and return all free memory to the system
+    now.
 
-    A sharded module gathers and frees every layer twice a step; with recomputed activations, layers free them one by
-    one. Kept in the heap, between long-lived blocks, such blocks take more memory than the method saves. Call this
-    before loading a module that will be sharded: otherwise loading leaves gaps that the heap fills again.
+    A sharded module gathers and frees every layer twice a step. With recomputed activations, each layer frees its
+    activations separately. If the heap kept such blocks between long-lived blocks, they would take more memory than the
+    method saves. Call this before loading a module that will be sharded: otherwise loading leaves gaps that the heap
+    fills again.
     """
     global _returns
     _returns = True
@@ -62,15 +65,16 @@ def return_freed_memory() -> None:
 class HeapTrimmer:
     """Returns free heap pages to the operating system when the process has grown by a fifth.
 
-    Call `trim` after every step. The first call, and the first after each trim, only measures the memory of a step;
-    growth is relative to it. Trimming is rare, because the next step must fault its pages in again.
+    Call `trim` after every step. The first call, and the first call after each trim, only measure the memory of the
+    process; growth is relative to this measurement. Trimming must be rare, because the next step has to fault the
+    returned pages in again.
     """
 
     def __init__(self) -> None:
         self._limit = 0.0  # bytes of resident memory; 0: the next call measures it
 
     def trim(self) -> bool:
-        """Trim the heap if the process has grown. Return True if it did."""
+        """Trim the heap if the process has grown. Return True if the heap was trimmed."""
         if not _is_glibc():
             return False
         resident = _resident_bytes()
@@ -79,7 +83,7 @@ class HeapTrimmer:
         if resident <= self._limit:
             return False
         ctypes.CDLL(None).malloc_trim(0)
-        # Measured after the next step, because that step takes most of the returned memory back.
+        # The next call measures again, after a step that has taken most of the returned memory back.
         self._limit = 0.0
         return True
 

@@ -1,8 +1,8 @@
-"""Checks on a few tokens whether slimrl can sample and train an architecture, when a model is loaded.
+"""Checks with a few tokens, when a model is loaded, that slimrl can sample from its architecture and train it.
 
-Sampling and training concatenate many sequences in one row, and only the attention plan separates them. A model that
-mixes tokens anywhere else (a convolution, a recurrence) would leak one sequence into the next without any error, so it
-is refused.
+Sampling and training concatenate many sequences in one row, and only the attention plan separates them. If a model
+mixes tokens anywhere else (a convolution, a recurrence), information leaks from one sequence into the next without any
+error. So such a model is refused.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,15 @@ from slimrl.models.forward.fused import can_fuse, rotary_factors
 from slimrl.models.forward.module import head_logits, last_hidden
 from slimrl.models.forward.training import apply_norm, layer_output
 
-# Tokens in each of the two sequences: as many as the convolutions of hybrid models span.
+# Tokens in each of the two sequences: the usual width of the convolutions in hybrid models.
 LENGTH = 4
 # The largest difference, relative to a token's logits, that rounding can cause: in float32, and in 16-bit dtypes.
 TOLERANCE, TOLERANCE_HALF = 1e-3, 0.03
 
 
 class _EndToEnd:
-    """The simplest plan for two concatenated sequences. `layers` records the layers that called it."""
+    """An attention plan that separates two concatenated sequences. `layers` lists the layers that have called
+    `attend`."""
 
     def __init__(self) -> None:
         self.layers: list[int] = []
@@ -38,8 +39,8 @@ class _EndToEnd:
 
 
 def check_attention(config: Any) -> None:
-    """Raise UserError for a configuration whose attention does not fit the cache: latent attention has keys and values
-    of different sizes (DeepSeek-V2, 2405.04434)."""
+    """Raise UserError for a configuration with multi-head latent attention (DeepSeek-V2, 2405.04434). Its keys and
+    values have different sizes, so they do not fit the cache."""
     text = config.get_text_config()
     if text.to_dict().get("kv_lora_rank"):
         raise UserError(
@@ -50,10 +51,12 @@ def check_attention(config: Any) -> None:
 
 @torch.inference_mode()
 def check_forward(module: nn.Module) -> None:
-    """Compare slimrl's forward with the model's own, and two sequences in one row with the same two in the other order.
+    """Check that slimrl's forward equals the model's own, and that two sequences in one row do not change each other's
+    logits.
 
-    Raises UserError if they differ by more than rounding, or if a layer does not call the attention plan. Compared
-    tensors always have the same shape, because rounding depends on the shape.
+    Raises UserError if the logits differ by more than rounding, or if a layer does not call the attention plan. The
+    second check swaps the two sequences, so that the compared tensors have the same shape: rounding depends on the
+    shape.
     """
     check_attention(module.config)
     rows = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
@@ -79,7 +82,7 @@ def check_forward(module: nn.Module) -> None:
     num_layers = module.config.get_text_config().num_hidden_layers  # type: ignore[union-attr,operator]
     if sorted(plan.layers[:num_asked]) != list(range(num_layers)):
         raise _refusal(module, f"{num_asked} of its {num_layers} layers use the attention of slimrl")
-    # If nothing leaks, a sequence has the same logits after the other one as before it.
+    # If nothing leaks, the logits of a sequence are the same before and after the other sequence.
     if gap := _gap(swapped.roll(LENGTH, dims=0), packed):
         raise _refusal(module, f"two sequences in one row change each other's logits (relative difference {gap:.2g})")
     if can_fuse(module):
@@ -87,11 +90,11 @@ def check_forward(module: nn.Module) -> None:
 
 
 def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: _EndToEnd) -> None:
-    """Compare the training forward with the module's own, layer by layer, each on the module's own input.
+    """Compare each layer of the training forward with the module's layer, on the input that the module's layer gets.
 
-    Over all layers together, rounding grows by a factor that depends on the weights, until it looks like a mistake:
-    test tokens are not real text, and rounding can change a trained model's logits for them completely. Raises
-    UserError if a layer or the last norm differs by more than rounding.
+    Over many layers, rounding errors grow by a factor that depends on the weights, until they look like a mistake. Test
+    tokens are not real text, so rounding can change a trained model's logits for them completely. Raises UserError if a
+    layer or the last norm differs by more than rounding.
     """
     causal: Any = module
     decoder = causal.get_decoder()
@@ -104,7 +107,8 @@ def _check_training(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
             ours_TD, change_TD = apply_norm(before_TD, part), theirs_TD
         else:
             ours_TD, change_TD = layer_output(part, causal.config, before_TD, rotary, plan), theirs_TD - before_TD
-        # Compare the layer's own contribution; adding it to the layer's input rounds once or twice more.
+        # Measure the difference relative to the layer's own contribution. Its addition to the layer's input rounds once
+        # or twice more.
         allowed_T = _tolerance(theirs_TD) * _norms(change_TD) + 2 * torch.finfo(theirs_TD.dtype).eps * _norms(theirs_TD)
         ratio_T = _norms(ours_TD.float() - theirs_TD.float()) / allowed_T
         if (ratio := ratio_T.nanmean().item()) > 1.0:

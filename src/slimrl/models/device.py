@@ -13,9 +13,10 @@ from slimrl.errors import UserError
 # The timed matrix product: 512 tokens through an MLP projection of a 135M-parameter model, 0.9 GFLOP.
 TOKENS, WIDE, NARROW = 512, 1536, 576
 BUDGET_S = 0.04
-# Another process can hide the hardware's speed for a while: bfloat16 is timed again until it leads.
+# Another process can slow a measurement down, so bfloat16 is timed up to this many times, until it is faster.
 ROUNDS = 5
-# bfloat16 costs precision, and is 3 times as fast or more if the hardware supports it. A smaller lead may be noise.
+# bfloat16 costs precision. With hardware support, it is at least 3 times as fast. A lead below this factor may be
+# noise.
 CLEARLY_FASTER = 1.2
 
 
@@ -28,7 +29,7 @@ class DtypeChoice:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of this name; `auto` is the first GPU, or else the CPU.
+    """Return the device with this name; `auto` means the first GPU, or the CPU if there is no GPU.
 
     Raises UserError for a device that this machine lacks.
     """
@@ -39,7 +40,7 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise wrong from error
-    if device.type not in ("cpu", "cuda"):  # Metal lacks float64, in which sampling sums probabilities
+    if device.type not in ("cpu", "cuda"):  # sampling sums probabilities in float64, which Metal lacks
         raise wrong
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(
@@ -50,7 +51,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def to_device(values: Sequence[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the numbers as a tensor on the device, without waiting for it.
+    """Return the numbers as a tensor on the device, without waiting for the copy.
 
     A GPU copies from pinned memory while the program continues. A copy from other memory first waits for all earlier
     work on the GPU.
@@ -76,10 +77,10 @@ def set_threads(num_threads: Literal["auto"] | int) -> None:
 
 
 def choose_dtype(device: torch.device) -> DtypeChoice:
-    """Return the faster of bfloat16 and float32 for a linear layer of training size.
+    """Return the faster dtype, bfloat16 or float32, for a linear layer of training size.
 
-    On a CPU both are timed in turn: up to 0.5 s, or 0.1 s if bfloat16 leads at once. On a GPU it is bfloat16 if the
-    hardware supports it, without timing.
+    On a CPU, both dtypes are timed alternately: for up to 0.5 s, or for 0.1 s if bfloat16 is faster at once. On a GPU,
+    nothing is timed: the result is bfloat16 if the hardware supports it.
     """
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -98,7 +99,7 @@ def choose_dtype(device: torch.device) -> DtypeChoice:
 
 @torch.inference_mode()
 def _gflops(dtype: torch.dtype) -> float:
-    """Return the speed of the fastest run within the time budget; other processes can only slow a run down."""
+    """Return the speed in GFLOP/s of the fastest run within `BUDGET_S`. Other processes can only slow a run down."""
     inputs = torch.ones(TOKENS, WIDE, dtype=dtype)
     weight = torch.ones(NARROW, WIDE, dtype=dtype)
     torch.nn.functional.linear(inputs[:32], weight)  # the first call prepares kernels

@@ -29,8 +29,8 @@ GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
 
 
 def convert(path: Path) -> Path:
-    """Return the cached directory with this `.gguf` file in Hugging Face format, after converting the file if
-    necessary.
+    """Return the cached directory with a `.gguf` file in Hugging Face format. Convert the file first if the cache lacks
+    it.
 
     Raises UserError if the file is incomplete, not GGUF, or of an unsupported kind.
     """
@@ -62,8 +62,8 @@ def _convert_into(path: Path, directory: Path) -> None:
 
 @contextlib.contextmanager
 def _explain_failure(path: Path) -> Iterator[None]:
-    """Context manager: convert any exception to a UserError. transformers raises many kinds, always because of the
-    file."""
+    """Context manager: convert any exception to a UserError. transformers raises many kinds of exceptions here, always
+    because of the file."""
     try:
         yield
     except Exception as error:
@@ -81,17 +81,17 @@ def _config(path: Path, header: GgufHeader) -> Any:
 
 
 def _module(path: Path, header: GgufHeader) -> Any:
-    """Return the model with the file's tensors, dequantized, in the dtype in which it is saved.
+    """Return the model with the file's tensors, dequantized to the dtype in which the model will be saved.
 
-    Quantized files become bfloat16: 4 or 8 bits have lost far more than bfloat16's rounding, the models were published
-    in bfloat16, it halves disk space and loading time, and the policy at step 0 is the same on machines that compute in
-    bfloat16 and in float32. Files with unquantized matrices become float32, to lose nothing.
+    Quantized files become bfloat16. Quantization to 4 or 8 bits loses far more than bfloat16's rounding, and the models
+    were published in bfloat16. This dtype halves disk space and loading time, and the policy at step 0 is the same on
+    machines that compute in bfloat16 and in float32. Files with unquantized matrices become float32, to lose nothing.
     """
     config = _config(path, header)
     # On the meta device, no memory is allocated or initialised before the tensors are assigned.
     with torch.device("meta"):
         module: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    # The matrices decide: norms and biases are float32 even in quantized files.
+    # Only the matrices decide the dtype: norms and biases are float32 even in quantized files.
     matrices = [tensor for tensor in header.tensors.values() if len(tensor.shape) > 1]
     exact = any(tensor.type in (GGML_F32, GGML_F16) for tensor in matrices)
     dtype = torch.float32 if exact else torch.bfloat16
@@ -100,7 +100,8 @@ def _module(path: Path, header: GgufHeader) -> Any:
         name: torch.from_numpy(_tensor_values(path, header, name, source)).to(dtype) for name, source in sources.items()
     }
     module.load_state_dict(tensors, strict=False, assign=True)  # raises for a tensor of another shape
-    # A file with tied embeddings lacks the LM head. Any other tensor still on the meta device is really missing.
+    # A file with tied embeddings has no LM head. Any other tensor that is still on the meta device is missing in the
+    # file.
     module.tie_weights()
     if missing := [name for name, parameter in module.named_parameters() if parameter.is_meta]:
         raise ValueError(f"{len(missing)} of the architecture's tensors are not in it, such as {missing[0]}")
@@ -131,14 +132,15 @@ def _sources(header: GgufHeader, config: Any, names: Sequence[str]) -> dict[str,
 
 
 def _tensor_values(path: Path, header: GgufHeader, name: str, tensor: GgufTensor) -> np.ndarray:
-    """Read the numbers of a tensor of the model in transformers' form."""
+    """Read the values of the model's tensor `name` from the file's `tensor`, in the layout of transformers."""
     values = _read_tensor(path, tensor)
     kind = name.split(".")[-2]
     if header.architecture == "llama" and kind in ("q_proj", "k_proj"):
         num_heads = header.metadata["llama.attention.head_count"]
         if kind == "k_proj":
             num_heads = header.metadata.get("llama.attention.head_count_kv", num_heads)
-        # Hugging Face rotates a row with the row half a head away, llama.cpp with its neighbour.
+        # Rotary positions pair each row with the row half a head away in Hugging Face, and with its neighbour in
+        # llama.cpp.
         rows, columns = values.shape
         return values.reshape(num_heads, -1, 2, columns).swapaxes(1, 2).reshape(rows, columns)
     if header.architecture == "gemma3" and name.endswith("norm.weight"):
@@ -148,7 +150,7 @@ def _tensor_values(path: Path, header: GgufHeader, name: str, tensor: GgufTensor
 
 def _read_tensor(path: Path, tensor: GgufTensor) -> np.ndarray:
     """Read the numbers of a tensor, dequantized to float32."""
-    # Slow to import, as in `gguf_header.py`.
+    # The package is slow to import, see `gguf_header.py`.
     from gguf import GGMLQuantizationType, dequantize
 
     stored = np.fromfile(path, np.uint8, tensor.num_bytes, offset=tensor.start)

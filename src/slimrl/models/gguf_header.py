@@ -1,7 +1,7 @@
-"""Reads the header of a GGUF file: its metadata, and the place of each tensor. Reads no weights.
+"""Reads the header of a GGUF file: its metadata, and the shape and position of each tensor. Reads no weights.
 
-Written after the format's specification (ggml, docs/gguf.md). `gguf.GGUFReader` takes thirty times as long, because it
-makes an array of each word of a vocabulary.
+The reader follows the format's specification (ggml, docs/gguf.md). `gguf.GGUFReader` takes thirty times as long,
+because it creates an array for each word of a vocabulary.
 """
 
 import mmap
@@ -16,16 +16,17 @@ from slimrl.errors import UserError
 VERSIONS = (2, 3)
 ALIGNMENT = 32  # bytes, unless the file has another value
 STRING, ARRAY = 8, 9
-# The other types of values, by their letters in the `struct` module.
+# The codes of the other value types -> their letters in the `struct` module.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """A tensor of the file. The last length of `shape` is the fastest; `start` counts from the file's first byte."""
+    """A tensor of the file. The last dimension of `shape` is contiguous. `start` is the offset from the file's first
+    byte."""
 
     shape: tuple[int, ...]
-    type: int  # of `gguf.GGMLQuantizationType`
+    type: int  # a value of `gguf.GGMLQuantizationType`
     start: int
     num_bytes: int
 
@@ -62,7 +63,8 @@ def read_header(path: Path) -> GgufHeader:
 
 
 class _Cursor:
-    """A position in the file. Each read raises `struct.error` at the file's end, before it allocates anything."""
+    """A read position in the file. A read beyond the end of the file raises `struct.error` before it allocates
+    memory."""
 
     def __init__(self, content: mmap.mmap) -> None:
         self.content = content

@@ -1,4 +1,4 @@
-"""Builds the config of a GGUF file's model from its metadata: every key that changes a number is read, or refused.
+"""Builds the config of a model from the metadata of its GGUF file. Every key that affects results is read or refused.
 
 Raises ValueError, with the key's name, for a key that transformers' config cannot express.
 """
@@ -12,7 +12,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from slimrl.models.gguf_header import GgufHeader
 
-# Tensors without weights: a divisor for every rotary frequency, for all positions or for short and long contexts.
+# Tensors without weights. Each holds a divisor for every rotary frequency: for all, for long or for short contexts.
 FREQUENCIES, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 ROPE_TENSORS = frozenset({FREQUENCIES, LONG, SHORT})
 
@@ -33,9 +33,9 @@ OPTIONAL = {
     "vocab_size": "vocab_size",
 }
 WITH_WINDOW = ("gemma3", "phi3")
-# The roles of tokens in a config -> in a file.
+# The names of special tokens: in a config -> in a file.
 TOKENS = {"bos": "bos", "eos": "eos", "pad": "padding"}
-# Keys that describe the file and change no number.
+# Keys that describe the file and do not affect results.
 DESCRIPTIVE = ("tensor_data_layout", "rope.scaling.finetuned", "pooling_type")
 # The settings of every published Llama with `rope_type = "llama3"`; only the factor varies.
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -46,9 +46,10 @@ _Keys = dict[str, Any]  # the architecture's metadata; each key is removed when 
 
 
 def build_config(header: GgufHeader, rope_tensors: Mapping[str, list[float]]) -> PreTrainedConfig:
-    """Return the config of the model in a file with these tensors of rotary factors.
+    """Return the config of the model in a file. `rope_tensors` maps the names of the file's `ROPE_TENSORS` to their
+    values.
 
-    Raises ValueError for a file in parts, an unknown architecture, or a key that would be lost.
+    Raises ValueError for one part of a split file, an unknown architecture, or a key that would be lost.
     """
     metadata, architecture = header.metadata, header.architecture
     if (count := metadata.get("split.count", 0)) > 1:
@@ -65,7 +66,7 @@ def build_config(header: GgufHeader, rope_tensors: Mapping[str, list[float]]) ->
             settings[setting] = keys.pop(key)
     settings.setdefault("vocab_size", len(metadata["tokenizer.ggml.tokens"]))
     if architecture == "gemma3":
-        # As in llama.cpp, which recognises the 27B model by its layers.
+        # As in llama.cpp, which recognises the 27B model by its number of layers.
         settings["query_pre_attn_scalar"] = width if settings["num_hidden_layers"] == GEMMA3_27B_LAYERS else head
     # A missing id stays None: the default of the config's class would be another model's id.
     ids = {f"{role}_token_id": metadata.get(f"tokenizer.ggml.{name}_token_id") for role, name in TOKENS.items()}
@@ -83,7 +84,8 @@ def build_config(header: GgufHeader, rope_tensors: Mapping[str, list[float]]) ->
 
 
 def _read_keys(header: GgufHeader) -> _Keys:
-    """Return the keys of the file's architecture that may change a number. A number 0 switches its feature off."""
+    """Return the metadata of the file's architecture that may affect results. Keys with the number 0 are left out,
+    because 0 disables a feature. Raises ValueError for an unknown architecture and for unusable keys."""
     architecture = header.architecture
     if architecture not in MODEL_TYPES:
         raise ValueError(f"its architecture {architecture:.40} is not known here (known: {', '.join(MODEL_TYPES)})")
@@ -102,7 +104,8 @@ def _read_keys(header: GgufHeader) -> _Keys:
 
 
 def _read_windows(architecture: str, keys: _Keys) -> dict[str, Any]:
-    """Return the width of the window, and the layers with it: a mark for each, or every n-th without one."""
+    """Return the settings of sliding attention: the width of the window, and the type of each layer. In the file,
+    either each layer has a flag, or a number n means that every n-th layer has no window."""
     # A window as long as the context hides nothing.
     if keys.get("attention.sliding_window", 0) >= keys["context_length"]:
         del keys["attention.sliding_window"]
@@ -117,9 +120,10 @@ def _read_windows(architecture: str, keys: _Keys) -> dict[str, Any]:
 
 
 def _read_rope(fields: dict[str, Any], keys: _Keys, width: int, tensors: Mapping[str, list[float]]) -> None:
-    """Read the base, width and scaling of the rotary positions in heads of this width into `fields`."""
+    """Write the base, width and scaling of the rotary positions to `fields`. `width` is the size of an attention
+    head."""
     rope = fields["rope_parameters"]
-    # Models whose layers differ have a setting for each kind. Only layers without a window are scaled.
+    # Models with two kinds of layers have parameters for each kind. Only layers without a window are scaled.
     full = rope.get("full_attention", rope)
     full["rope_theta"] = keys.pop("rope.freq_base", 10000.0)
     if "sliding_attention" in rope:
@@ -128,7 +132,7 @@ def _read_rope(fields: dict[str, Any], keys: _Keys, width: int, tensors: Mapping
     rotary = keys.pop("rope.dimension_count", width)
     if "partial_rotary_factor" in full:
         full["partial_rotary_factor"] = rotary / width
-        if "partial_rotary_factor" in fields:  # transformers 5.0 reads this one
+        if "partial_rotary_factor" in fields:  # transformers 5.0 reads this setting
             fields["partial_rotary_factor"] = rotary / width
     elif rotary != width:
         raise ValueError(f"only {rotary} of the {width} dimensions of a head are rotated (rope.dimension_count)")
@@ -138,7 +142,8 @@ def _read_rope(fields: dict[str, Any], keys: _Keys, width: int, tensors: Mapping
 def _read_scaling(
     fields: dict[str, Any], rope: Mapping[str, Any], keys: _Keys, tensors: Mapping[str, list[float]]
 ) -> dict[str, Any]:
-    """Return the scaling of the rotary positions; empty without scaling."""
+    """Return the parameters that scale the rotary positions; empty without scaling. Raises ValueError for an unknown
+    kind."""
     kind, factor = keys.pop("rope.scaling.type", "linear"), keys.pop("rope.scaling.factor", 1.0)
     original = keys.pop("rope.scaling.original_context_length", fields["max_position_embeddings"])
     is_scaled = kind == "yarn" or (kind == "linear" and factor != 1.0)
@@ -158,7 +163,8 @@ def _read_scaling(
 
 
 def _read_frequencies(fields: dict[str, Any], rope: Mapping[str, Any], factors: list[float]) -> dict[str, Any]:
-    """Return the scaling that divides the rotary frequencies by these factors: none, or Llama 3's."""
+    """Return the parameters that divide the rotary frequencies by `factors`: empty if all factors are 1, else Llama
+    3's. Raises ValueError for any other factors."""
     if all(factor == 1.0 for factor in factors):
         return {}
     llama3 = {"rope_type": "llama3", "factor": max(factors), **LLAMA3}

@@ -10,17 +10,17 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-# How text is split before BPE merges, by the value of `tokenizer.ggml.pre` (llama.cpp, `llm_tokenizer_bpe`). These
-# split off every digit, then split like GPT-2 ...
+# Values of `tokenizer.ggml.pre` (llama.cpp, `llm_tokenizer_bpe`): they decide how text is split before BPE merges. With
+# these values, every digit is split off, and the rest is split like GPT-2 ...
 SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
-# ... these split like GPT-2 ...
+# ... with these, text is split like GPT-2 ...
 PLAIN_GPT2 = frozenset({"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "trillion", "granite-docling"})
-# ... these start with the BOS token unless the file forbids it, and leave a word unsplit if it is a token ...
+# ... with these, a text starts with BOS unless the file forbids it, and a word that is a token stays whole ...
 LIKE_LLAMA3 = frozenset(
     {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
 )
-# ... and each of these splits by a pattern, which is also in the models' `tokenizer.json`. Any other value is refused,
-# because text would be split wrongly without a warning.
+# ... and with these, text is split by a pattern, which is also in the models' `tokenizer.json`. Any other value is
+# refused, because text would be split wrongly without a warning.
 WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -36,7 +36,7 @@ PATTERNS = {
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"), QWEN2),
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), GPT4O),
 }
-CONTROL, USER_DEFINED = 3, 4  # types of tokens that are never cut: markers, and words like `<think>`
+CONTROL, USER_DEFINED = 3, 4  # types of tokens that are never split: markers, and words like `<think>`
 
 TEMPLATE = "tokenizer.chat_template"
 # Keys that are read here, or that change nothing for these kinds of tokenizers. A switch that is false changes nothing
@@ -45,7 +45,7 @@ KNOWN = re.compile(
     r"tokenizer\.(chat_templates?(\..+)?|huggingface\.json|ggml\.(model|pre|tokens|token_type|token_type_count|scores|"
     r"merges|add_(bos|eos|sep)_token|add_space_prefix|\w+_token_id|remove_extra_whitespaces|precompiled_charsmap))"
 )
-# The roles of tokens in transformers -> in GGUF.
+# The names of special tokens: in transformers -> in GGUF.
 ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 # The tokens that end a reply: end of text, of turn, and of message.
 STOPS = ("eos", "eot", "eom")
@@ -88,7 +88,7 @@ def stop_ids(metadata: Mapping[str, Any]) -> list[int]:
 
 
 def _byte_level(metadata: Mapping[str, Any]) -> tuple[Tokenizer, bool]:
-    """Build BPE over bytes. Also return True if a text starts with the BOS token by default."""
+    """Build a byte-level BPE tokenizer. The second result is True if a text starts with the BOS token by default."""
     kind = metadata.get("tokenizer.ggml.pre", "gpt-2")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     if kind in PATTERNS:
@@ -109,12 +109,12 @@ def _byte_level(metadata: Mapping[str, Any]) -> tuple[Tokenizer, bool]:
 
 
 def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
-    """Build BPE over characters: a space is `▁`, and an unknown character is cut into bytes."""
+    """Build a BPE tokenizer over characters. It writes a space as `▁`, and splits an unknown character into bytes."""
     architecture = str(metadata["general.architecture"])
     gemma = architecture.startswith("gemma")
-    # Gemma's files contain runs of spaces as they are.
+    # In Gemma's files, tokens that consist only of spaces are written with spaces instead of `▁`.
     tokens = [token.replace(" ", "▁") if not token.strip(" ") else token for token in metadata["tokenizer.ggml.tokens"]]
-    # The merge with the higher score wins; for Gemma, the earlier token.
+    # The merge with the highest score is applied first; for Gemma, the merge into the earliest token.
     scores = [-float(index) for index in range(len(tokens))] if gemma else metadata["tokenizer.ggml.scores"]
     unknown = metadata.get("tokenizer.ggml.unknown_token_id")
     backend = Tokenizer(
@@ -126,9 +126,9 @@ def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
             byte_fallback=True,
         )
     )
-    # Gemma never has a space in front, even if the file asks for one.
+    # Gemma never adds a space in front of a text, even if the file asks for it.
     prefixed = not gemma and metadata.get("tokenizer.ggml.add_space_prefix", True)
-    if architecture == "phi3" and prefixed:  # it puts one in front of spaces, too
+    if architecture == "phi3" and prefixed:  # it adds a space even if the text starts with one
         backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     else:
         backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first" if prefixed else "never", split=False)
@@ -145,7 +145,7 @@ def _vocabulary(tokens: Sequence[str]) -> dict[str, int]:
 
 
 def _merges(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, str]]:
-    """Return every cut of a token into two others, the best first."""
+    """Return every split of a token into two other tokens, the best split first."""
     known = frozenset(tokens)
     cuts = (
         (-score, token[:cut], token[cut:])
@@ -158,7 +158,7 @@ def _merges(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, s
 
 
 def _add_whole_tokens(backend: Tokenizer, metadata: Mapping[str, Any]) -> None:
-    """Add the tokens that are found in a text before it is split."""
+    """Add the control and user-defined tokens: the tokenizer finds them in a text before it splits the rest."""
     tokens, kinds = metadata["tokenizer.ggml.tokens"], metadata.get("tokenizer.ggml.token_type", [])
     for token, kind in zip(tokens, kinds, strict=False):
         added = AddedToken(token, normalized=False, special=kind == CONTROL)

@@ -1,4 +1,4 @@
-"""The history of weights: their training in slimrl, and their run. It is in a small file beside them."""
+"""Reads and writes the history of saved weights: their trainings in slimrl, and their run. It is a file beside them."""
 
 import json
 import os
@@ -16,8 +16,9 @@ SUPERVISED = "sft"  # a run of `sft`, or the warm-up of `rl`
 
 @dataclass(frozen=True, slots=True)
 class TrainingHistory:
-    """The trainings in their order, such as ("sft", "rl"), the directory's name when it was saved, and the id of the
-    run that saved it (`trainer/records.py`); empty if unknown."""
+    """The history of saved weights. `trained` lists the trainings in order, such as ("sft", "rl"). `name` is the
+    directory's name when the weights were saved. `run` is the id of the run that saved them (`trainer/records.py`);
+    empty if unknown."""
 
     trained: tuple[str, ...] = ()
     name: str = ""
@@ -26,7 +27,7 @@ class TrainingHistory:
 
 def read_history(directory: Path) -> TrainingHistory:
     """Return the history of the weights in a directory; empty unless a run of slimrl saved them. Raises UserError if
-    it is damaged."""
+    the history's file is damaged."""
     path = directory / FILE_NAME
     check_sums(directory, [FILE_NAME])
     match read_json(path, MAX_BYTES) if os.path.lexists(path) else None:
@@ -36,6 +37,6 @@ def read_history(directory: Path) -> TrainingHistory:
 
 
 def write_history(directory: Path, trained: Sequence[str], name: str, run: str = "") -> None:
-    """Write the file. `name` is the name of the weights' directory, `run` the id of its run. Raises OSError."""
+    """Write the history's file. `name` is the final name of the directory, `run` the id of the run. Raises OSError."""
     text = json.dumps({"trained": list(trained), "name": name, **({"run": run} if run else {})})
     (directory / FILE_NAME).write_text(f"{text}\n", encoding="utf-8")

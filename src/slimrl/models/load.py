@@ -46,7 +46,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 class Policy:
     """A loaded model.
 
-    `source` is its name as given by the user; `gflops` are the measured speeds that decided the dtype.
+    `source` is the model's name as the user gave it; `gflops` are the measured speeds that decided the dtype.
     """
 
     module: nn.Module
@@ -78,7 +78,7 @@ def load_policy(config: ModelConfig) -> Policy:
     if config.lora.rank > 0:
         adapt(module, config.lora, loadable_name(config.name, directory))
     module.to(device)
-    # After moving to the device, so that the merged matrices are there, too. Only the fused forwards read them.
+    # Merge after the move, so that the merged matrices are on the device, too. Only the fused forwards read them.
     if config.lora.rank > 0 and can_fuse(module):
         keep_merged(module)
     check_forward(module)
@@ -87,19 +87,19 @@ def load_policy(config: ModelConfig) -> Policy:
             f"The tokenizer in {directory} has {len(tokenizer)} tokens, but the model only "
             f"{module.get_input_embeddings().num_embeddings} embeddings: they do not belong together."
         )
-    with explain_failure("tokenizer", directory):  # it may be used here for the first time
+    with explain_failure("tokenizer", directory):  # a tokenizer may fail only now, on its first use
         chat = ChatFormat(tokenizer, _as_ids(module.generation_config.eos_token_id), date_of(config))
     return Policy(module, tokenizer, chat, config.name, choice.dtype, device, choice.gflops)
 
 
 def load_chat(config: ModelConfig) -> ChatFormat:
-    """Load the chat format of a model without its weights: for a process that samples from a server."""
+    """Load the chat format of a model, but not its weights. Use it in a process that samples from a server."""
     directory = resolve(_base_name(config))
     with explain_failure("tokenizer", directory):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         try:
             ids = GenerationConfig.from_pretrained(directory).eos_token_id
-        except OSError:  # a model without the file
+        except OSError:  # the model has no such file
             ids = AutoConfig.from_pretrained(directory, trust_remote_code=False).eos_token_id
         return ChatFormat(tokenizer, _as_ids(ids), date_of(config))
 
@@ -115,10 +115,10 @@ def save_policy(
     """Save weights, config, generation config, tokenizer and chat template, for transformers to load.
 
     The tensors are the module's, in the compute dtype: exactly the policy that was sampled and evaluated. A LoRA
-    adapter is merged into them, and also saved separately in `adapter/`, in PEFT's format. `history` names the
-    trainings so far, and `run` is the id of the run. The directory appears in one rename, with checksums of its files
-    (`io/checksums.py`), and replaces an older one. All processes that share a sharded module must call this; the one
-    that `leads` writes. Raises OSError if it cannot write.
+    adapter is merged into the tensors, and is also saved separately in `adapter/`, in PEFT's format. `history` names
+    the trainings so far, and `run` is the id of the run. The directory is created by one rename, with checksums of its
+    files (`io/checksums.py`), and replaces an older directory. All processes that share a sharded module must call
+    this, but only the process with `leads` writes. Raises OSError if the files cannot be written.
     """
     module: Any = policy.module
     state = _state_to_save(module, leads)
@@ -128,21 +128,21 @@ def save_policy(
     with new_directory(directory) as temporary, no_progress_bars():
         module.save_pretrained(temporary, state_dict=state)
         config = copy.deepcopy(module.config)
-        config.use_cache = True  # only slimrl's own forward needs it off
+        config.use_cache = True  # only slimrl's own forward needs False
         config.dtype = policy.dtype
         config.save_pretrained(temporary)
         policy.tokenizer.save_pretrained(temporary)
         if adapter:
             (temporary / "adapter").mkdir()
             save_adapter(module, adapter, temporary / "adapter", policy.source)
-            seal(temporary / "adapter")  # it is also used alone
+            seal(temporary / "adapter")  # the adapter is also used alone
         write_history(temporary, history, directory.name, run)
 
 
 def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter: AdapterForm | None = None) -> None:
-    """Save only the weights of `save_policy`, for samplers that load them at once; with the form of an `adapter`, only
-    that adapter. The directory appears in one rename, without checksums, and may be lost in a power cut. Raises OSError
-    if it cannot write."""
+    """Save only the weights, for samplers that load them at once. With `adapter`, the form of a LoRA adapter, save only
+    that adapter. The directory is created by one rename, without checksums, and may be lost in a power cut. Raises
+    OSError if the files cannot be written."""
     module: Any = policy.module
     state = adapter_tensors(module) if adapter else _state_to_save(module, leads)
     if not leads:
@@ -156,16 +156,17 @@ def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter: A
 
 def _state_to_save(module: nn.Module, leads: bool) -> dict[str, Tensor]:
     """Return the tensors of a module, sharded or not, in the compute dtype, with adapters merged."""
-    # By parameter, not by `state_dict()`: tied weights then appear once, as transformers expects.
+    # Merge parameters instead of `state_dict()`: tied weights then appear once, as transformers expects.
     state, buffers = merge_parameters(module, keep=leads, device="cpu"), dict(module.named_buffers())
     return state | {name: tensor for name, tensor in module.state_dict().items() if name in buffers}
 
 
 @contextlib.contextmanager
 def explain_failure(what: str, directory: Path) -> Iterator[None]:
-    """Context manager: convert any exception to a UserError that names the files.
+    """Context manager: convert any exception to a UserError that names the failed part, `what`, and the `directory`.
 
-    transformers raises many kinds here, and tokenizers plain `Exception`; the files are always the cause.
+    transformers raises many kinds of exceptions here, and tokenizers raises plain `Exception`; the files are always the
+    cause.
     """
     try:
         yield
@@ -198,7 +199,7 @@ def _base_name(config: ModelConfig) -> str:
     """Return the name of the base model: the adapter's base if `config.name` is an adapter's directory, else
     `config.name`.
 
-    Raises UserError if another adapter is to be trained on top.
+    Raises UserError if `config.name` is an adapter and `config.lora` asks to train another adapter on top of it.
     """
     base_name = base_model_name(Path(os.path.expanduser(config.name)))
     if base_name is not None and config.lora.rank > 0:

@@ -1,10 +1,10 @@
 """LoRA (2106.09685): trains low-rank adapters beside a policy's frozen weight matrices.
 
 An adapted matrix W (N, K) acts as W + scale B A, with A (r, K), B (N, r) and scale = alpha / r. PEFT injects the pairs
-(A, B) into the module, so names, initial values and files are PEFT's, and its forward runs if there is no faster one.
-The forwards for CPUs (`fused.py`, `tiled.py`, `training.py` in `models/forward/`) compute with one merged matrix, kept
-beside the pair in the weights' dtype, so that sampler and trainer use the same numbers. Call `refresh_merged` after the
-pairs have changed. Knows nothing of optimizers, nor of adapters on disk (`models/adapter.py`).
+(A, B) into the module, so names, initial values and files are PEFT's. PEFT's forward runs unless there is a faster one.
+The forwards for CPUs (`fused.py`, `tiled.py`, `training.py` in `models/forward/`) compute with one merged matrix. It is
+kept beside the pair, in the weights' dtype, so that sampler and trainer use the same numbers. Call `refresh_merged`
+after the pairs have changed. Knows nothing of optimizers, nor of adapters on disk (`models/adapter.py`).
 """
 
 import copy
@@ -34,13 +34,14 @@ An adapter of `{given}`. The same model with the adapter merged in is in the dir
   Where that is not there, load the base model first and call `PeftModel.from_pretrained(model, directory)`:
   `python -c 'from slimrl.models.resolve import resolve; print(resolve("{given}"))'` prints its directory.
 """
-FINGERPRINT_NUMBERS = 64  # of each tensor, at least, if it is large enough
+FINGERPRINT_NUMBERS = 64  # values of each tensor in the fingerprint, at least; all values of a smaller tensor
 PERIOD = 1 << 18  # number of rounding thresholds: 1 MiB, which stays in the CPU's cache
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A linear layer as the fast forwards see it: the matrix (N, K) to compute with, and the trained pair, if any."""
+    """A linear layer for the fast forwards: the matrix (N, K) to compute with, and the trained pair (A, B) if there is
+    one."""
 
     weight: Tensor
     bias: Tensor | None
@@ -51,8 +52,8 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class AdapterForm:
-    """The properties of an adapter besides its tensors: the rank of its pairs, the scale of their products, and the
-    fingerprint of the base model's weights; empty if unknown."""
+    """The properties of an adapter besides its tensors: the `rank` of its pairs, the `scale` of B A, and `base`, the
+    fingerprint of the base model's weights (empty if unknown)."""
 
     rank: int
     scale: float
@@ -60,7 +61,8 @@ class AdapterForm:
 
 
 def linear_of(layer: Any) -> Linear:
-    """Return the matrix, bias and pair of a layer that `is_linear`. An adapted layer needs `keep_merged` first."""
+    """Return the matrix, bias and pair of `layer`, which `is_linear` must accept. For an adapted layer, call
+    `keep_merged` first."""
     if type(layer) is nn.Linear:
         return Linear(layer.weight, layer.bias)
     return Linear(getattr(layer, MERGED), layer.base_layer.bias, *_pair(layer))
@@ -72,7 +74,7 @@ def is_linear(layer: nn.Module | None) -> bool:
 
 
 def base_of(layer: Any) -> nn.Linear:
-    """Return the linear layer under an adapter, or the layer itself. It must be a layer that `is_linear`."""
+    """Return the linear layer inside an adapted layer, or a plain layer itself. `is_linear` must accept `layer`."""
     linear: nn.Linear = layer if type(layer) is nn.Linear else layer.base_layer
     return linear
 
@@ -80,7 +82,7 @@ def base_of(layer: Any) -> nn.Linear:
 def adapt(module: nn.Module, config: LoraConfig, base: str) -> None:
     """Freeze the module and inject trainable pairs. B is 0 at first, so the module computes the same as before.
 
-    `base` is the model that PEFT loads under the adapter: a directory or an id of the Hub.
+    `base` is the base model that PEFT loads for the adapter: a directory or an id of the Hub.
 
     The pairs are float32: they are small, and the optimizer then needs no separate float32 masters. Raises UserError
     for targets that the module lacks, or if PEFT is not installed.
@@ -116,8 +118,8 @@ def refresh_merged(module: nn.Module) -> None:
 
 
 def shard_apart(module: nn.Module) -> list[nn.Module]:
-    """Return the parts of an adapted module to shard separately, before their layers: frozen matrices, which no fused
-    forward reads. The merged ones become parameters, because buffers are not sharded."""
+    """Return the frozen base layers of an adapted module, to shard them separately, before the layers around them: no
+    fused forward reads the base layers. The merged matrices become parameters, because buffers are not sharded."""
     parts = []
     for _, layer in _lora_layers(module):
         parts.append(layer.base_layer)
@@ -133,15 +135,16 @@ def merge_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
     """Return W + scale B A, computed in float32 and rounded to the dtype of W.
 
     bfloat16 is coarse: with rounding to nearest, nearly all of W would stay unchanged until the pair has grown for many
-    steps. So each entry is rounded up or down at its own fixed threshold, as in `trainer/optim.py`, and the change is
-    right on average over the entries. An exact bfloat16 number, such as an entry of W itself, is not changed.
+    steps. So each entry is rounded up or down at its own fixed threshold, as in `trainer/optim.py`, and the average
+    change over all entries is right. A sum that bfloat16 represents exactly, such as an unchanged entry of W, is not
+    rounded.
     """
     A, B = (part.to(weight.device, torch.float32) for part in (A, B))
     exact = torch.addmm(weight.float(), B, A, alpha=scale)
     if weight.dtype != torch.bfloat16:
         return exact.to(weight.dtype)
-    # bfloat16 is the upper half of float32. Adding t of 0..65535 to the bits and dropping the lower half rounds away
-    # from zero exactly if the lower half is at least 65536 - t. Numbers whose lower half is 0 are unchanged.
+    # bfloat16 is the upper half of float32. Adding t (0 to 65535) to the bits and dropping the lower half rounds away
+    # from zero if and only if the lower half is at least 65536 - t. Numbers with a lower half of 0 stay unchanged.
     thresholds = _thresholds(weight.device)
     for piece in exact.view(torch.int32).view(-1).split(PERIOD):
         piece.add_(thresholds[: len(piece)])
@@ -149,10 +152,11 @@ def merge_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
 
 
 def merge_parameters(module: nn.Module, keep: bool = True, device: str | None = None) -> dict[str, Tensor]:
-    """Return the parameters by their names without adapters, with adapted ones merged; the module is unchanged.
+    """Return all parameters by their names in the base model, with the adapter merged. The module stays unchanged.
 
-    They are whole, and on the `device`, if it is given: a GPU that holds a shard may have no room for all. All
-    processes that share a sharded module must call this; without `keep` a process gets nothing.
+    The tensors are whole, not shards. They are moved to `device` if it is given, because a GPU that holds a shard may
+    lack the memory for all. All processes that share a sharded module must call this; without `keep`, the result is
+    empty.
     """
     adapted = {f"{name}.weight": layer for name, layer in _lora_layers(module)}
     found = {}
@@ -168,7 +172,7 @@ def merge_parameters(module: nn.Module, keep: bool = True, device: str | None = 
 
 def adapter_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return the adapter's whole tensors by PEFT's names. All processes that share a sharded module must call this."""
-    # In PEFT's own models, the module is two levels down.
+    # The prefix is needed because PEFT's own models hold the module two levels down.
     state = _import_peft().get_peft_model_state_dict(module, adapter_name=NAME, save_embedding_layers=False)
     return {f"base_model.model.{name}": whole(tensor).contiguous() for name, tensor in state.items()}
 
@@ -179,8 +183,8 @@ def save_adapter(
     """Save the adapter in PEFT's format, for `PeftModel.from_pretrained`, in an existing directory. `tensors` are from
     `adapter_tensors`.
 
-    `given_name` is the base model's name as given by the user; with it slimrl finds the model on any machine.
-    `fingerprint` belongs to the base model's weights.
+    `given_name` is the base model's name as the user gave it; slimrl uses it to find the model on any machine.
+    `fingerprint` is the fingerprint of the base model's weights.
     """
     causal: Any = module
     metadata = {"format": "pt", GIVEN_NAME: given_name, FINGERPRINT: fingerprint}
@@ -193,14 +197,14 @@ def save_adapter(
 
 
 def adapter_form(module: nn.Module) -> AdapterForm:
-    """Return the form of the adapter of an unsharded module."""
+    """Return the rank, scale and base fingerprint of a module's adapter. The module must not be sharded."""
     A, _, scale = _pair(next(_lora_layers(module))[1])
     return AdapterForm(A.shape[0], scale, base_fingerprint(module))
 
 
 def base_fingerprint(module: nn.Module) -> str:
-    """Return a digest that identifies a model's weights without an adapter: of names, shapes, dtypes, and some numbers
-    of each."""
+    """Return a digest of a model's weights without its adapter. It covers the name, shape, dtype and some values of
+    each tensor."""
     digest = hashlib.sha256()
     for name, parameter in module.named_parameters():
         if ".lora_" in name or name.endswith(MERGED):
@@ -226,8 +230,8 @@ def _import_peft() -> Any:
 
 
 def target_names(module: nn.Module, targets: Sequence[str]) -> list[str]:
-    """Return the last parts of the names of the layers to adapt, without the head, which may be tied to the
-    embeddings."""
+    """Return the endings of the names of the layers to adapt, for PEFT's `target_modules`. The head is left out,
+    because it may be tied to the embeddings. Raises UserError for a target that matches no layer."""
     causal: Any = module
     head = causal.get_output_embeddings()
     names = [name for name, layer in module.named_modules() if type(layer) is nn.Linear and layer is not head]
@@ -253,7 +257,8 @@ def _lora_layers(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _is_adapted(layer: nn.Module) -> bool:
-    """Return True if a layer has an adapter of PEFT. Looks at its children, so that PEFT need not be imported."""
+    """Return True if a layer has an adapter of PEFT. The check looks at the layer's children, so that PEFT need not be
+    imported."""
     parts = dict(layer.named_children())
     rows = parts.get("lora_A")
     # `isinstance`, because a sharded layer belongs to a subclass.
@@ -261,7 +266,7 @@ def _is_adapted(layer: nn.Module) -> bool:
 
 
 def _pair(layer: Any) -> tuple[Tensor, Tensor, float]:
-    """Return the pair A, B of a layer and the scale of their product."""
+    """Return the matrices A and B of an adapted layer, and the scale of B A."""
     return layer.lora_A[NAME].weight, layer.lora_B[NAME].weight, float(layer.scaling[NAME])
 
 

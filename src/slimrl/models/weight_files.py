@@ -6,7 +6,7 @@ from slimrl.errors import UserError
 from slimrl.io.regular_file import read_json
 
 VLLM_ENGINE = "slimrl"  # weight transfer engine of the vLLM plug-in, which reads such directories
-# In transformers' order of search: it takes the first one that exists.
+# In the order in which transformers searches; it loads the first file that exists.
 WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",

@@ -1,1 +1,1 @@
-"""Chat formats: conversations to token ids, and tool calls, thoughts and excerpts in texts."""
+"""Converts conversations to token ids, parses tool calls and thoughts in replies, and shortens excerpts."""

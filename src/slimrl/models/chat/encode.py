@@ -1,9 +1,10 @@
 """Encodes rendered conversations to token ids. Control tokens in a message are encoded as text.
 
-Control tokens are those that the tokenizer marks as special or that separate turns. Only the template and the policy
-produce them: if a message or a tool's description spells one (a web page with `<|im_end|>`), its characters are encoded
-as text, so that no message can forge a turn. Added tokens that are part of a text (`<think>` and `<tool_call>` of
-Qwen3) are encoded as tokens everywhere. If a template separates turns by plain text, a message can still forge one.
+Control tokens are the tokens that the tokenizer marks as special or that separate turns. Only the template and the
+policy produce them. If a message or a tool's description spells a control token (a web page with `<|im_end|>`), the
+characters are encoded as text, so that no message can forge a turn. Other added tokens (`<think>` and `<tool_call>` of
+Qwen3) are part of a text, and are encoded as tokens everywhere. If a template separates turns by plain text, a message
+can still forge a turn.
 """
 
 import re
@@ -37,7 +38,7 @@ class TextEncoder:
     def mark(self, content: Any) -> Any:
         """Return a text, or a structure of texts, with marks around every control token in it, for `encode`.
 
-        The marks are two private-use characters. Texts that contain them lose them.
+        The marks are two private-use characters. If a text already contains such characters, they are removed first.
         """
         match content:
             case str():
@@ -55,8 +56,8 @@ class TextEncoder:
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a rendered text. Marked control tokens are encoded as plain text.
 
-        No special tokens are added: the template writes all of them, also the first. Raises UserError if the tokenizer
-        turns plain text into a control token.
+        No special tokens are added: the template writes all special tokens, including the first one. Raises UserError
+        if the tokenizer encodes the characters of a marked token as that control token.
         """
         if not MARKS.search(text):
             return self._encode_rendered(text)
@@ -80,7 +81,8 @@ class TextEncoder:
         return cast(list[int], self._tokenizer.encode(text, add_special_tokens=False))
 
     def _encode_spelled(self, text: str) -> list[int]:
-        """Return the token ids of a text without recognising added tokens: only the tokenizer's later steps."""
+        """Return the token ids of a text in which added tokens are not recognised. Only the later steps of the
+        tokenizer run: the normalizer, the pre-tokenizer and the model."""
         backend = cast(Any, self._tokenizer).backend_tokenizer
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
@@ -90,24 +92,24 @@ class TextEncoder:
         return [token.id for word in words for token in backend.model.tokenize(word)]
 
     def encode_behind(self, before: str, text: str) -> list[int]:
-        """Return the token ids of `text` after `before`. The token ids of `before` must stay unchanged.
+        """Return the token ids of `text` if it follows `before` in a conversation, without the token ids of `before`.
 
         Many tokenizers put a space in front of every text, which is wrong within a conversation. So both texts are
-        encoded together, and the token ids of `before` are removed. If a token would cross the border, the text is
-        encoded after a neutral one instead.
+        encoded together, and the token ids of `before` are removed. If a token would span both texts, `text` is encoded
+        after a neutral text instead.
         """
         return _encode_behind(self.encode, (before, *NEUTRAL), text)
 
     def last_segment(self, text: str) -> str:
-        """Return the text from its last control token on; nothing earlier affects the token ids of the text that
-        follows."""
+        """Return the part of a text from its last control token to its end. Earlier parts do not affect the token ids
+        of a text that follows."""
         places = [match.start() for match in self._control.finditer(text)]
         return text[places[-1] :] if places else text
 
 
 def _encode_behind(encode: Callable[[str], list[int]], contexts: Sequence[str], text: str) -> list[int]:
-    """Encode the text together with a context in front of it, and return the ids of the text alone. The first context
-    whose own ids do not change by the text is used; without one, the text is encoded alone."""
+    """Encode the text together with a context in front of it, and return the ids of the text alone. The context is the
+    first of `contexts` whose own ids stay the same before the text. If there is none, encode the text alone."""
     for context in contexts:
         head, both = encode(context), encode(context + text)
         if both[: len(head)] == head:

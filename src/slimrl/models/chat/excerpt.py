@@ -1,4 +1,4 @@
-"""Shortens a text to a number of tokens: it is cut after a sentence, and a note counts the missing characters.
+"""Shortens a text to a number of tokens. It is cut after a sentence, and a note states how many characters are missing.
 
 Knows nothing of tokenizers: the caller passes the function that counts a text's tokens.
 """
@@ -6,13 +6,13 @@ Knows nothing of tokenizers: the caller passes the function that counts a text's
 import re
 from collections.abc import Callable
 
-# Ends of sentences in several scripts, of lines, and of the entries of a list of rows.
+# Matches the end of a sentence (in several scripts), of a line, or of an entry in a list of rows.
 BREAK = re.compile(r"[.!?\u061f\u06d4\u0964][\"')\]]*\s|[\u3002\uff01\uff1f][\u300d\u300f\u201d]*|\n|\}, ")
 FIRST_GUESS = 4  # characters per token
 
 
 def shorten(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the text, or a beginning that fits `max_tokens` tokens, and a note; the note is not counted.
+    """Return the text if it fits `max_tokens` tokens, else a beginning that fits and a note, which is not counted.
     >>> shorten("One two three. Four five six.", 4, lambda text: len(text.split()))
     'One two three.\\n[14 more characters were left out]'
     """
@@ -28,8 +28,8 @@ def shorten(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
 def _longest_fit(text: str, max_tokens: int, count: Callable[[str], int]) -> int:
     """Return the number of leading characters that fit `max_tokens` tokens.
 
-    Double the prefix until it is too long, then bisect. So only prefixes near the result are ever tokenized: a page may
-    have millions of characters.
+    Double the length of the prefix until it is too long, then bisect. So a long text is never tokenized as a whole: a
+    page may have millions of characters.
     """
     fits, too_long = 0, FIRST_GUESS * max_tokens
     while count(text[:too_long]) <= max_tokens:

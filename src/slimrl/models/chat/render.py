@@ -1,8 +1,8 @@
 """Renders whole conversations by the tokenizer's chat template, and finds the text after the last reply.
 
-A template may depend on anything before: the number of results, a tool call in the last reply, or whether tools are
-offered at all (some tokenizers then have a second template, `tool_use`). So nothing is rendered separately: a
-continuation is the template's text after the last reply of the conversation so far.
+The text of a template may depend on everything before it: the number of results, a tool call in the last reply, or
+whether tools are offered at all (some tokenizers then use a second template, `tool_use`). So no message is rendered
+separately: a continuation is the template's text after the last reply of the conversation so far.
 """
 
 import json
@@ -22,11 +22,12 @@ Plain = dict[str, Any]  # a message in the form that templates take
 
 # Keys of our messages that templates do not know.
 NOT_FOR_TEMPLATES = ("tools", "excerpt", "weight")
-# Marks the end of a reply. No message can spell it, because it differs in every process.
+# Marks the end of a reply. No message can contain this marker, because it differs in every process.
 END = f"{MARKER}{uuid.uuid4().hex}@"
 MAX_SHAPES = 10_000  # maximum number of cached shapes
 READER = "strftime_now"  # template function that reads the clock
-# Python's directives, and the form of glibc and macOS without a leading zero. `%%` is first, so that "%%d" stays "%d".
+# The directives of Python's `strftime`, and their forms with "-" (glibc and macOS: without a leading zero). `with_date`
+# replaces `%%` first, so that "%%d" stays "%d".
 _DIRECTIVES = [f"%{flag}{letter}" for flag in ("", "-") for letter in "aAbBcdeDFGhHIjlmMnpSTuUVwWxXyYzZ"]
 
 
@@ -45,12 +46,12 @@ class Renderer:
 
     def text(self, messages: Sequence[Message], generate: bool) -> str:
         """Return the text of a conversation, with the generation prompt if `generate` is set. Raises UserError if the
-        template refuses it."""
+        template refuses the conversation."""
         return self._apply(_visible_messages(messages), _tools(messages), generate)
 
     def behind_last_reply(self, messages: Sequence[Message]) -> str:
-        """Return the text after the last reply, up to the next one. Raises UserError if the template refuses the
-        conversation or omits the reply."""
+        """Return the template's text between the last reply and the next reply. Raises UserError if the template
+        refuses the conversation or omits the last reply."""
         shown = _visible_messages(messages)
         last = max(index for index, message in enumerate(shown) if message["role"] == "assistant")
         calls = shown[last].get("tool_calls")
@@ -67,11 +68,14 @@ class Renderer:
         return text
 
     def gap(self, messages: Sequence[Message]) -> str:
-        """Return the text between the last reply (or the start, without a reply) and the next message.
+        """Return the template's text between the last reply and the next message. Without a reply, it is the text from
+        the start.
 
-        Raises UserError if the template omits a message or a tool of such a conversation; some do so silently.
+        Raises UserError if the template omits a message or a tool of such a conversation. Some templates do so
+        silently.
 
-        Numbered markers are rendered in place of the texts, once for each sequence of roles and calls.
+        The template is rendered once for each sequence of roles and calls, with numbered markers instead of the
+        messages' texts.
         """
         roles = [(message["role"], len(message.get("tool_calls", ()))) for message in _visible_messages(messages)]
         tools = _tools(messages)
@@ -134,8 +138,8 @@ def _tools(messages: Sequence[Message]) -> Any:
 
 
 def _visible_messages(messages: Sequence[Message]) -> list[Plain]:
-    """Return the messages in the template's form. With tools, the calls in a reply become calls without arguments: the
-    template's text around a result depends on them."""
+    """Return the messages in the form that templates take. If there are tools, the calls in a reply's text become
+    `tool_calls` without arguments, because the template's text around a result depends on the calls."""
     shown = []
     for message in messages:
         plain: Plain = {key: value for key, value in message.items() if key not in NOT_FOR_TEMPLATES}
@@ -163,7 +167,7 @@ def with_date(template: str, day: date) -> str:
     if not reads_clock(template):
         return template
     values = {"%%": "\0", **{name: day.strftime(name) for name in _DIRECTIVES}, "\0": "%"}
-    # A macro of this name hides the function of transformers. Its line break appears in no text.
+    # A macro of this name hides the function of transformers. The line break after the macro is not rendered.
     return (
         f"{{% macro {READER}(format) %}}{{% set clock = namespace(text=format) %}}"
         f"{{% for name, value in {json.dumps(values)}.items() %}}"

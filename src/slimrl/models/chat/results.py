@@ -1,5 +1,5 @@
-"""Sorts the results of parallel tool calls into the order of the calls. Templates write no ids, so only the order shows
-a model which result belongs to which call."""
+"""Sorts the results of parallel tool calls into the order of the calls. Templates write no ids, so a model can match
+the results with the calls only by their order."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -9,11 +9,11 @@ M = TypeVar("M", bound=Mapping[str, Any])
 
 
 def in_order_of_calls(messages: Sequence[M]) -> list[M]:
-    """Return the messages, with the results after each reply in the order of its calls.
+    """Return the messages, with the results after each reply in the order of that reply's calls.
 
-    Without ids, results are sorted by name if each names a different call; otherwise their order is unchanged. Raises
-    ValueError for a result of an unknown call, for two results of one call, and for a call without a result before a
-    call with one.
+    Results without ids are sorted by name if each result names a different call; otherwise their order is unchanged.
+    Raises ValueError for a result of an unknown call, for two results of one call, and for a call that has no result
+    although a later call of the same reply has one.
     """
     ordered: list[M] = []
     while len(ordered) < len(messages):
@@ -26,7 +26,7 @@ def in_order_of_calls(messages: Sequence[M]) -> list[M]:
 
 
 def id_text(given: Any) -> str:
-    """Return the id of a call as text, empty without an id. Columnar files may hold the number 0 as 0.0."""
+    """Return the id of a call as text; empty if `given` is None. Columnar files may hold the id 0 as 0.0."""
     if isinstance(given, float) and given.is_integer():
         return str(int(given))
     return "" if given is None else str(given)

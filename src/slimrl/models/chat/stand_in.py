@@ -34,7 +34,7 @@ TEMPLATE = """\
 
 
 def stand_in_chat() -> ChatFormat:
-    """Build the chat format."""
+    """Build the ChatML format, in which every byte is a token."""
     characters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {character: number for number, character in enumerate([END, START, *characters])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))

@@ -28,9 +28,10 @@ REPLY: Message = {"role": "assistant", "content": MARKER}
 RESULT: Message = {"role": "tool", "content": "result"}
 CALL = f'{OPEN}{{"name": "call", "arguments": {{}}}}{CLOSE}'
 EMPTY_THOUGHTS = re.compile(rf"\s*{OPEN_THOUGHTS}\s*{CLOSE_THOUGHTS}\s*")
-# Opening tags of thoughts at the end of a prompt. Only `<think>` is supported here.
+# Matches the opening tag of thoughts at the end of a prompt, as several models write it. Only `<think>` is supported
+# here.
 OPENING_TAG = re.compile(r"(?i)([<[◁]\|?(?:start_|begin_of_|\w+:)?(?:think(?:ing)?|thoughts?|reasoning)\|?[>\]▷])\s*\Z")
-PROMPT_END = 32  # tokens of a generation prompt that show whether it opens or closes thoughts
+PROMPT_END = 32  # last tokens of a prompt: enough to show whether it opens or closes thoughts
 # Replies with one call, two calls, and an unreadable call. Environments answer all of them in the role `tool`.
 CALLING: list[Message] = [{"role": "assistant", "content": text} for text in (CALL, CALL + CALL, f"{OPEN}{CLOSE}")]
 
@@ -66,7 +67,7 @@ class ChatFormat:
         self._renderer = renderer = Renderer(tokenizer, encoder.mark, day)
         self.date = day if renderer.reads_clock else None
         renderer.gap([QUESTION, REPLY, QUESTION])  # fails if the template omits a user's message
-        # The first special token after the reply ends a turn; without any, the end-of-sequence token does.
+        # A turn ends with the first special token after the reply, or with the end-of-sequence token if there is none.
         eos: int | None = tokenizer.eos_token_id
         until_reply, _, behind = renderer.text([QUESTION, REPLY], generate=False).partition(MARKER)
         at_the_end = self._first_special(behind)
@@ -88,7 +89,7 @@ class ChatFormat:
         added = tokenizer.added_tokens_decoder
         parting = {token for token in encoder.encode(between) if token in added and not added[token].content.isspace()}
         encoder.protect(token.content for number, token in added.items() if token.special or number in parting)
-        # Some templates write spaces around every reply. They belong to it, because a sampled reply has them, too.
+        # Some templates write spaces around every reply. The spaces belong to the reply: a sampled reply has them, too.
         self._before_reply = encoder.last_segment(prompt)
         self._lead = before[len(prompt) :] if before.startswith(prompt) else ""
         # The text that closes the prompt's thoughts before a reply without thoughts.
@@ -115,12 +116,12 @@ class ChatFormat:
 
         `messages` is the whole conversation so far; the messages after its last reply are new. The token ids are the
         end of the sampled turn (without the end-of-turn token if it was sampled), the new messages, and the next
-        generation prompt. Raises UserError like `opening`, and if the template does not end the reply before these
-        messages although it does before a user's.
+        generation prompt. Raises UserError like `opening`. Also raises if the template does not end the reply before
+        the new messages, although it does before a user's message.
         """
         self._check_closed(messages)
         text = self._renderer.behind_last_reply(messages)
-        # If the policy sampled the end-of-turn token itself, the template's own must not follow it.
+        # If the policy sampled the end-of-turn token itself, the template's end-of-turn token must not follow.
         if self._template_closes and after == self.end_of_turn:
             token_ids = self._encoder.encode(text)
             if after not in token_ids:
@@ -129,8 +130,8 @@ class ChatFormat:
         return self._encoder.encode_behind(MARKER, text)
 
     def can_fit(self, messages: Sequence[Message], num_tokens: int) -> bool:
-        """Return False if the contents have more characters than `num_tokens` tokens can stand for. Such contents need
-        not be tokenised, which would take a minute for megabytes of text."""
+        """Return False if the contents cannot fit `num_tokens` tokens, even if every token were the longest of the
+        vocabulary. Such contents need not be tokenised, which would take a minute for megabytes of text."""
         return sum(len(message["content"]) for message in messages) <= num_tokens * self._longest_token
 
     def cut_excerpts(self, messages: Sequence[Message]) -> list[Message]:
@@ -138,8 +139,8 @@ class ChatFormat:
         return [self._cut_excerpt(message) for message in messages]
 
     def text(self, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
-        """Return the text of token ids without special tokens: the reply that an environment sees. After a `prompt`
-        that opens thoughts, the text starts with their opening tag, because they may have no end."""
+        """Return the text of token ids without special tokens, as an environment sees a reply. If the `prompt` ends in
+        the opening tag of thoughts, the text starts with this tag, because the thoughts may have no end."""
         decoded = self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         end = self.full_text(prompt[-PROMPT_END:]) if prompt else ""
         thoughts = end[end.rindex(OPEN_THOUGHTS) :] if opens_thoughts(end) and self._shows_closing else ""
@@ -159,7 +160,7 @@ class ChatFormat:
         tokens, except for turns of weight 0.
 
         The pieces are the same as in rollouts, so supervised training and RL see the same sequences. Raises UserError
-        unless the conversation starts with another role and ends with the assistant, and if the template omits a
+        if the conversation starts with the assistant or does not end with the assistant, or if the template omits a
         reply's thoughts or calls.
         """
         messages = self.cut_excerpts(messages)
@@ -181,12 +182,12 @@ class ChatFormat:
         return token_ids, mask
 
     def check_thoughts(self, messages: Sequence[Message]) -> None:
-        """Raise UserError if a reply to learn does not close the prompt's thoughts, which another tag than `<think>`
-        opens: the model would learn to answer inside them."""
+        """Raise UserError if the prompt opens thoughts with another tag than `<think>`, and a reply to learn does not
+        close them. The model would learn to answer inside its thoughts."""
         if self._other_thoughts is None:
             return
         tag = self._other_thoughts[1]
-        # `<|END_THINKING|>`, `<|end_of_thought|>`, or with a slash: `</thought>`, `[/THINK]`.
+        # The closing tag is like `<|END_THINKING|>` or `<|end_of_thought|>`, or has a slash: `</thought>`, `[/THINK]`.
         closing = tag.replace("START_", "END_").replace("begin_of_", "end_of_")
         closing = re.sub(r"\w", r"/\g<0>", tag, count=1) if closing == tag else closing
         for reply in messages:
@@ -201,11 +202,11 @@ class ChatFormat:
                 )
 
     def encode_plain(self, prompt: str, completion: str) -> tuple[list[int], list[bool]]:
-        """Return the token ids of a text that bypasses the chat template, and its loss mask: True after the prompt and
-        for the end token.
+        """Return the token ids of a prompt and its completion, without the chat template, and the loss mask. The mask
+        is True for the completion and the end token.
 
-        The prompt is encoded as for sampling a completion, so no token crosses its end. Control tokens in the texts are
-        encoded as control tokens. The first token is never trained, because nothing predicts it.
+        The prompt is encoded alone, as for sampling, so no token spans the prompt and the completion. Control tokens in
+        the texts are encoded as control tokens. The first token is never trained, because nothing predicts it.
         """
         bos, eos = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
         begins = bos is not None and self._tokenizer.encode("x")[:1] == [bos]
@@ -233,8 +234,8 @@ class ChatFormat:
     def _reply_text(self, messages: Sequence[Message], prompt_end: str) -> str:
         """Return the text from the generation prompt, which ends in `prompt_end`, to the end of the last reply.
 
-        A reply without thoughts and calls stays unchanged, within the spaces that the template writes around every
-        reply. The template writes thoughts and calls.
+        A reply without `reasoning_content` and `tool_calls` is not rendered; it only gets the template's text around
+        every reply. Otherwise, the template renders it. Raises UserError if the template omits a part of the reply.
         """
         reply = messages[-1]
         beside = [key for key in ("reasoning_content", "tool_calls") if key in reply]
@@ -261,9 +262,9 @@ class ChatFormat:
     def _lead_of(self, content: str, prompt_end: str) -> tuple[str, str]:
         """Return the template's text before a reply, and the reply without the tags that are already in the prompt.
 
-        A template may write empty thoughts before each reply: these belong to replies without thoughts. A prompt may
-        open thoughts: a reply without thoughts closes them first. Raises UserError for thoughts after a prompt that
-        closes them.
+        A template may write empty thoughts before each reply; only replies without thoughts get them. A prompt may open
+        thoughts; a reply without thoughts then gets the closing tag. Raises UserError for a reply with thoughts after a
+        prompt that closes them.
         """
         begun, opens = content.lstrip().startswith(OPEN_THOUGHTS), opens_thoughts(prompt_end)
         if begun and opens:
@@ -281,7 +282,7 @@ class ChatFormat:
             return "" if CLOSE_THOUGHTS in self._lead or content.startswith(self._lead) else self._lead, content
         if opens and CLOSE_THOUGHTS not in self._lead:
             return self._no_thoughts, content
-        # The text of a sampled reply may have it already.
+        # A sampled reply may already start with the template's text.
         return "" if content.startswith(self._lead) else self._lead, content
 
     def _cut_excerpt(self, message: Message) -> Message:
@@ -300,7 +301,8 @@ class ChatFormat:
     def _check_closed(self, messages: Sequence[Message]) -> None:
         """Raise UserError if the template does not end the last reply before the next message.
 
-        Otherwise `continuation` would mistake a later end-of-turn token for this one, and drop the message between.
+        Otherwise `continuation` would mistake a later end-of-turn token for the end of the reply, and drop the message
+        in between.
         """
         gap = self._renderer.gap(messages)
         if self._template_closes and self.end_of_turn not in self._encoder.encode(gap):

@@ -1,10 +1,11 @@
-"""Removes reasoning in `<think>` tags from replies: other players, environments and judges do not see it."""
+"""Removes reasoning in `<think>` tags from replies. Other players, environments and judges do not see the reasoning."""
 
 import re
 
 from slimrl.models.chat.tags import CALL, CLOSE_THOUGHTS, OPEN_THOUGHTS
 
-# A call, thoughts up to their end or the reply's, or the end of thoughts that the prompt has opened.
+# Matches a tool call, thoughts up to their closing tag or the end of the reply, or the closing tag of thoughts that the
+# prompt has opened.
 _PART = re.compile(rf"{CALL.pattern}|{OPEN_THOUGHTS}.*?(?:{CLOSE_THOUGHTS}|\Z)|{CLOSE_THOUGHTS}", re.DOTALL)
 
 
@@ -26,8 +27,8 @@ def without_thoughts(reply: str) -> str:
 
 
 def begins_in_thoughts(reply: str) -> bool:
-    """Return True if a reply ends thoughts that it has not opened: some templates write the opening tag into the
-    prompt."""
+    """Return True if a reply closes thoughts without opening them. This happens with templates that write the opening
+    tag into the prompt."""
     tags = (part[0] for part in _PART.finditer(reply) if part["call"] is None)
     return next(tags, "") == CLOSE_THOUGHTS
 

@@ -1,7 +1,7 @@
 """Parses tool calls, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, in replies and in chat templates.
 
-`ToolReader` reads a reply while it grows, so that a streamed reply shows neither tags nor part of one. Anything but a
-well-formed call stays text, and so do calls inside thoughts. The parser does not know which tools exist: the caller
+`ToolReader` reads a reply while it grows, so that a streamed reply shows neither a tag nor part of a tag. Anything but
+a well-formed call stays text, and so do calls inside thoughts. The parser does not know which tools exist: the caller
 must answer calls of unknown tools.
 """
 
@@ -33,8 +33,8 @@ class ToolCall:
 
 
 class ToolReader:
-    """Splits a growing reply into text and tool calls, without the white space around calls. With `in_thoughts`, the
-    prompt has already opened the thoughts."""
+    """Splits a growing reply into text and tool calls, without the white space around calls. `in_thoughts` means that
+    the prompt has already opened thoughts."""
 
     def __init__(self, in_thoughts: bool = False) -> None:
         self._at = 0  # characters of the reply read so far
@@ -44,7 +44,7 @@ class ToolReader:
         self.num_calls = 0
 
     def read(self, reply: str, closed: bool) -> list[str | ToolCall]:
-        """Return the new texts and calls, in order. `reply` is the whole reply so far; `closed`: it is complete."""
+        """Return the new texts and calls, in order. `reply` is the whole reply so far, complete if `closed`."""
         found: list[str | ToolCall] = []
         if closed and not self._at:
             self._in_thoughts = self._in_thoughts or begins_in_thoughts(reply)
@@ -67,10 +67,10 @@ class ToolReader:
             if body and not body.startswith("{"):  # the tag is only mentioned
                 self._take_text(reply, start + len(tag), found)
                 continue
-            # Only another closing tag can end an open call: other pieces do not read it again from its start.
+            # Only a new closing tag can end an open call. Without one, do not read the call again from its start.
             ends = closed or reply.find(CLOSE, max(start, self._searched)) >= 0
             match = CALL.match(reply, start) if ends else None
-            # A call without a closing tag may still be well-formed until the reply is complete.
+            # Until the reply is complete, a call without a closing tag may still become well-formed.
             if match is None and not closed:
                 self._searched = max(0, len(reply) - len(CLOSE) + 1)
                 break
@@ -82,7 +82,8 @@ class ToolReader:
         return found
 
     def _take_call(self, reply: str, match: re.Match[str] | None, found: list[str | ToolCall]) -> None:
-        """Read the call that starts here. A malformed one is text up to its first closing tag."""
+        """Add the call at the current position to `found`. A malformed call becomes text up to its first closing
+        tag."""
         call = _parse(match["call"]) if match else None
         if match is None or call is None:
             _, tag, rest = reply[self._at :].partition(CLOSE)
@@ -121,9 +122,10 @@ def _parse(text: str) -> ToolCall | None:
 
 
 def render_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """Return the chat template's text for a tool, a call and its result, all made of markers.
+    """Return the chat template's text for a conversation with a tool, a call and its result, with markers as names and
+    values.
 
-    None if the template raises an error or omits any of them.
+    Return None if the template raises an error or omits one of these markers.
     """
     function = {"name": f"{MARKER}tool", "description": "", "parameters": {"type": "object", "properties": {}}}
     call = {"name": f"{MARKER}name", "arguments": {f"{MARKER}key": "value"}}
@@ -141,7 +143,8 @@ def render_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
 
 def tool_trouble(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return the reason why a policy with this chat template cannot call tools, as part of a sentence; else empty."""
+    """Return the reason why a policy with this chat template cannot call tools, as part of a sentence; empty if it
+    can."""
     text = render_tools(tokenizer)
     if text is None:
         return "does not write tools, calls of them and their results"

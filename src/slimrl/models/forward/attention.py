@@ -1,9 +1,10 @@
 """One attention function for all models, registered with transformers as `slimrl`.
 
-Each layer of the model calls it with the queries, keys and values of all tokens of one row, shape (1, H, T, D). An
-`AttentionPlan` decides which keys each query sees; the caller passes it to the model as the keyword `attention_plan`.
-The trainer's plan is for packed sequences (`trainer/attention.py`), the engine's for its KV cache
-(`inference/cache.py`), so sampling and training run the same module. Without a plan it is plain causal attention.
+Each layer of the model calls the function with the queries, keys and values of all tokens of one row, shape (1, H, T,
+D). An `AttentionPlan` decides which keys each query sees; the caller passes the plan to the model as the keyword
+`attention_plan`. The trainer's plan is for packed sequences (`trainer/attention.py`), the engine's for its KV cache
+(`inference/cache.py`), so sampling and training run the same module. Without a plan, the function computes plain causal
+attention.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ ATTENTION = "slimrl"
 class LayerInputs:
     """The inputs of one layer's attention. `query` is (1, H, T, D); `key` and `value` are (1, H_kv, T, D).
 
-    `window` is the number of latest positions (itself included) that a token may attend to; 0 means all.
+    `window` is the number of latest positions (its own included) that a token may attend to; 0 means all.
     """
 
     layer: int
@@ -36,7 +37,7 @@ class LayerInputs:
 
 
 class AttentionPlan(Protocol):
-    """The keys that each query of one forward pass attends to."""
+    """A plan for one forward pass, which decides the keys that each query attends to."""
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         """Return the attention output (1, T, H, D) of one layer."""
@@ -47,7 +48,8 @@ class BlockPlan(AttentionPlan, Protocol):
 
     @property
     def spans(self) -> Tensor:
-        """The new tokens (S, 4), int32, as in `ops.store`: slot, first row, number of tokens, position of the first."""
+        """The spans of new tokens (S, 4), int32, as in `ops.store`. Each span has the slot, the row of its first token,
+        the number of its tokens, and the position of its first token."""
 
     def blocks(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return the layer's cached keys and values, (slots, capacity, width) each, of the dtype and device of
@@ -76,13 +78,14 @@ def attention_after_prefix(
     """Return `gqa_attention` (S, H, 1, D) of single queries, on a CPU, for sequences that share a prefix.
 
     query is (S, H, 1, D). `prefix` are the shared keys and values (1, H_kv, P, D), which are read once for all queries.
-    `own` are the keys and values (S, H_kv, L, D) after it, and `mask` (S, 1, 1, L) is for them. The two parts are
-    combined by their log-sum-exp, as in Hydragen (2402.05099).
+    `own` are each sequence's keys and values (S, H_kv, L, D) after the prefix, and `mask` (S, 1, 1, L) applies to
+    `own`. The two parts are combined by their log-sum-exp, as in Hydragen (2402.05099).
     """
     S, H, _, D = query.shape
     H_kv = prefix[0].shape[1]
     rows = query.reshape(S, H_kv, H // H_kv, D)
-    # All sequences' queries side by side, as if they were one sequence's: the prefix is then one product per key head.
+    # Put the queries of all sequences side by side, as if they belonged to one sequence: the prefix is then one product
+    # per key head.
     together = rows.transpose(0, 1).reshape(1, H_kv, -1, D)
     # The CPU kernel behind `scaled_dot_product_attention`: it also returns the log-sum-exp of the scores.
     attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -103,7 +106,8 @@ def plain_causal(inputs: LayerInputs) -> Tensor:
 
 
 def visible(query_positions: Tensor, key_positions: Tensor, window: int) -> Tensor:
-    """Return the causal mask of broadcastable positions: True where the key is not later, and within a `window` > 0."""
+    """Return the causal mask of broadcastable positions. It is True where the key is not later than the query, and
+    within the `window` if `window` > 0."""
     mask = key_positions <= query_positions
     if window:
         mask = mask & (query_positions - key_positions < window)
@@ -118,7 +122,8 @@ def slimrl_attention(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Return the attention output (1, T, H, D) of a layer, and no weights. The signature is `AttentionInterface`'s.
+    """Return the attention output (1, T, H, D) of a layer, and None instead of weights. The signature is
+    `AttentionInterface`'s.
 
     Raises UserError for architectures whose attention a plan cannot express (soft-capping, sinks).
     """
@@ -137,6 +142,6 @@ def slimrl_attention(
     return (plan.attend(inputs) if plan is not None else plain_causal(inputs)), None
 
 
-# No function for masks is registered, because plans make their own. So transformers neither builds a mask of (T, T) nor
-# reads the positions, which would make every forward wait for the GPU.
+# No function for masks is registered, because plans make their own. So transformers builds no mask of (T, T) and does
+# not read the positions; reading them would make every forward wait for the GPU.
 AttentionInterface.register(ATTENTION, slimrl_attention)

@@ -1,9 +1,9 @@
 """Fused forward for sampling on a CPU: the module's computation in fewer, larger operations.
 
 For a few dozen rows, a decoder layer of transformers makes some 40 small calls, and half of a step's time is overhead.
-For the common decoder layer (norm, attention with rotary positions, norm, gated MLP) this forward needs ten calls, of
-`models/native` and oneDNN. Linear layers with the same input are joined into one product, and their weights are copied
-into the order in which the CPU reads them, so `refresh` must follow an update of the policy.
+For the common decoder layer (norm, attention with rotary positions, norm, gated MLP), this forward needs ten calls of
+`models/native` and oneDNN. Linear layers with the same input are joined into one product. Their weights are copied into
+the order in which the CPU reads them, so call `refresh` after every update of the policy.
 
 Knows nothing of caches: the `AttentionPlan` decides the attention.
 """
@@ -22,12 +22,14 @@ from slimrl.models.native import ops
 
 # The architectures with such layers, by `config.model_type`. SmolLM and SmolLM2 are `llama`.
 FUSED = ("llama", "qwen2", "qwen3")
-# Their linear layers: three into attention, one out of it, three of the MLP. Only the first three may have a bias.
+# Their linear layers: query, key, value and output of attention, then three of the MLP. Only the first three may have a
+# bias.
 LINEARS = tuple(f"self_attn.{x}_proj" for x in "qkvo") + tuple(f"mlp.{x}_proj" for x in ("gate", "up", "down"))
 
 
 def can_fuse(module: nn.Module) -> bool:
-    """Return True if the module has a known architecture, plain or LoRA linear layers, and kernels for its weights."""
+    """Return True if the module has a known architecture and plain or LoRA linear layers, and kernels support its
+    weights."""
     causal: Any = module
     if causal.config.model_type not in FUSED or causal.config.hidden_act != "silu":
         return False
@@ -40,7 +42,7 @@ def can_fuse(module: nn.Module) -> bool:
 
 
 class CopiedWeights:
-    """The half of a `Forward` that manages the copies of the weights in all of its products."""
+    """Base class of the forwards that copy the weights. It refreshes and frees the copies in all products."""
 
     _products: "Sequence[_Product | ops.Packed]"
 
@@ -57,7 +59,7 @@ class CopiedWeights:
 
 
 class FusedForward(CopiedWeights):
-    """The module's hidden states and logits, up to rounding, from joined products."""
+    """Computes the module's hidden states and logits, up to rounding, by joined products."""
 
     def __init__(self, module: nn.Module) -> None:
         causal: Any = module
@@ -80,7 +82,7 @@ class FusedForward(CopiedWeights):
 
 
 class _Layer:
-    """One decoder layer on a row of tokens (T, D)."""
+    """Computes one decoder layer on the hidden states (T, D) of a row of tokens."""
 
     def __init__(self, layer: Any, config: Any) -> None:
         attention, mlp = layer.self_attn, layer.mlp
@@ -118,14 +120,14 @@ class _Layer:
 
 def rotary_factors(decoder: Any, hidden_TD: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
     """Return the cosines and sines (T, D / 2) of every position's rotary angles."""
-    # transformers repeats them for the second half of a head; the kernels need one half.
+    # transformers repeats the factors for the second half of a head; the kernels need one half.
     factors = decoder.rotary_emb(hidden_TD[None], positions_T[None])
     cos, sin = (factor[0, :, : factor.shape[-1] // 2].contiguous() for factor in factors)
     return cos, sin
 
 
 def window_of(config: Any, layer: int) -> int:
-    """Return the width of the layer's sliding attention in positions; 0 means all."""
+    """Return the width of the layer's sliding attention in positions; 0 means full attention."""
     sliding = config.model_type != "llama" and config.layer_types[layer] == "sliding_attention"
     return int(config.sliding_window) if sliding else 0
 
@@ -145,10 +147,11 @@ def _apply_norm(hidden: Tensor, norm: Any) -> Tensor:
 
 
 class _Product:
-    """Linear layers with the same input as one product, plus an optional tensor of the result's shape.
+    """Linear layers with the same input, computed as one product. A call adds the tensor `plus` to the result if it is
+    given.
 
-    oneDNN computes it if possible, with weights that were reordered once; PyTorch's own linear layer would reorder them
-    on every call.
+    If possible, oneDNN computes the product, with weights that were reordered once. PyTorch's own linear layer would
+    reorder the weights on every call.
     """
 
     def __init__(self, linears: Sequence[Linear]) -> None:

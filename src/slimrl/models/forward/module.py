@@ -1,7 +1,7 @@
 """Runs the two halves of a causal LM: the decoder (token ids to hidden states) and the LM head (to logits).
 
-They are separate so that the LM head, a fifth of a small model's work and nearly all of its memory, runs only on the
-positions that need it. Works for the architectures that `models/check.py` accepts.
+The halves are separate so that the LM head, a fifth of a small model's work and nearly all of its memory, runs only on
+the positions that need logits. Works for the architectures that `models/check.py` accepts.
 """
 
 from collections.abc import Callable
@@ -42,10 +42,10 @@ def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
 
 
 class Forward(Protocol):
-    """A forward for sampling, in two halves.
+    """A forward for sampling, in two halves: the decoder and the LM head.
 
-    Some keep copies of the weights: `refresh` must be called after the module's weights have changed, and `offload`
-    frees the copies until the next call.
+    Some forwards keep copies of the weights. Call `refresh` after the module's weights have changed; `offload` frees
+    the copies until the next call of the forward.
     """
 
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor: ...
@@ -58,7 +58,7 @@ class Forward(Protocol):
 
 
 class ModuleForward:
-    """The module's own forward: any architecture, any device."""
+    """The module's own forward, for any architecture and any device."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -74,7 +74,7 @@ class ModuleForward:
         return tuple(parameter.data_ptr() for parameter in self._module.parameters())
 
     def refresh(self) -> None:
-        """No-op: it keeps no copy of the weights."""
+        """No-op: this forward keeps no copy of the weights."""
 
     def offload(self) -> None:
-        """No-op: it keeps no copy of the weights."""
+        """No-op: this forward keeps no copy of the weights."""

@@ -1,8 +1,8 @@
-"""Tiled forward for sampling on a CPU that multiplies bfloat16 in tiles: all layers in one call.
+"""Tiled forward for sampling on a CPU that can multiply bfloat16 matrices in tiles. One call computes all layers.
 
 It supports the architectures of `fused.py`, in bfloat16, on a CPU with AMX or AVX512-BF16, if the shapes of the weights
-fit tiles. The weights are copied into the order in which the CPU reads them, optionally quantized to int8, so `refresh`
-must follow an update of the policy. `sampling_forward` chooses between this forward and the others.
+fit tiles. The weights are copied into the order in which the CPU reads them, optionally quantized to int8, so call
+`refresh` after every update of the policy. `sampling_forward` chooses between this forward and the others.
 """
 
 from typing import Any, Literal
@@ -31,7 +31,7 @@ Quantization = Literal["none", "int8"]  # of the engine's weights for sampling; 
 
 
 def can_tile(module: nn.Module) -> bool:
-    """Return True if the module `can_fuse`, and the kernels support the shapes of all weights and heads."""
+    """Return True if `can_fuse` accepts the module, and the kernels support the shapes of all its weights and heads."""
     if not can_fuse(module):
         return False
     causal: Any = module
@@ -45,9 +45,10 @@ def can_tile(module: nn.Module) -> bool:
 
 
 class TiledForward(CopiedWeights):
-    """The module's hidden states and logits, up to rounding, which is coarser if the weights are `quantized`.
+    """Computes the module's hidden states and logits, up to rounding. If the weights are `quantized`, rounding is
+    coarser.
 
-    A token's results are the same to the bit, regardless of the other tokens in the call.
+    A token's results are bitwise independent of the other tokens in the call.
     """
 
     def __init__(self, module: nn.Module, quantized: bool = False) -> None:
@@ -104,7 +105,8 @@ def _shape(layer: Any) -> DecoderShape:
 
 @torch.inference_mode()
 def sampling_forward(module: nn.Module, quantization: Quantization = "none") -> Forward:
-    """Return the fastest forward for the module on its device. Raises UserError if it cannot be quantized as asked."""
+    """Return the fastest forward for the module on its device. Raises UserError if that forward does not support the
+    `quantization`."""
     if can_tile(module):
         return TiledForward(module, quantized=quantization == "int8")
     if quantization != "none":

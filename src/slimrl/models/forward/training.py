@@ -1,8 +1,8 @@
 """Fused forward for training on a CPU, with hand-written backward passes.
 
-Autograd saves the inputs of every operation, and a decoder layer of transformers has some 40 of them. Here a layer is
-four autograd functions (norm and projections, rotary positions, attention, gated MLP). They save only the tensors that
-are expensive to recompute: a third of the memory, and half as many passes over it. The module and
+Autograd saves the inputs of every operation, and a decoder layer of transformers has some 40 operations. Here a layer
+is four autograd functions (norm and projections, rotary positions, attention, gated MLP). They save only the tensors
+that are expensive to recompute. This needs a third of the memory, and half as many passes over it. The module and
 `models/forward/fused.py` compute the same numbers; tests, the check at loading and the guard of RL steps compare all
 three.
 
@@ -48,13 +48,13 @@ def training_hidden(
     return apply_norm(hidden_TD, decoder.norm)
 
 
-# A forward draws no random numbers, so the second one needs no generator's state.
+# A layer draws no random numbers, so its second forward needs no saved state of a generator.
 _checkpoint = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 
 
 @contextmanager
 def _save_inputs_only(layers: Iterable[Any]) -> Iterator[None]:
-    """Context manager: for the backward pass, these layers' own forwards save only their inputs."""
+    """Context manager: make the forwards of `layers` save only their inputs for the backward pass."""
     # transformers' own switch has no effect outside of training mode, which slimrl never uses.
     for layer in layers:
         layer.forward = partial(_checkpoint, layer.forward)
@@ -68,8 +68,8 @@ def _save_inputs_only(layers: Iterable[Any]) -> Iterator[None]:
 def layer_output(
     layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan
 ) -> Tensor:
-    """Return the hidden states (T, D) after one layer, with a gradient. `rotary` are its positions' cosines and
-    sines."""
+    """Return the hidden states (T, D) after one layer, with a gradient. `rotary` are the cosines and sines of the
+    tokens' positions."""
     hidden_TD = _attend(layer, config, hidden_TD, rotary, plan)
     norm, mlp = layer.post_attention_layernorm, layer.mlp
     linears = [linear_of(part) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
@@ -108,7 +108,7 @@ def _project_qkv(hidden_TD: Tensor, norm: Any, attention: Any) -> Sequence[Tenso
 
 
 def apply_norm(x: Tensor, norm: Any) -> Tensor:
-    """Return RMSNorm with a module's weight, with a gradient."""
+    """Return RMSNorm of `x`, with a gradient. The weight is from the module `norm`."""
     normed: Tensor = _Norm.apply(x, norm.weight, norm.variance_epsilon)
     return normed
 
@@ -130,7 +130,8 @@ class _Norm(torch.autograd.Function):
 
 
 class _NormLinear(torch.autograd.Function):
-    """The projections of one normed input side by side, (T, sum of their widths). Saves x, not norm(x)."""
+    """Several linear layers of one norm(x), with their outputs side by side: (T, sum of widths). Saves x, not
+    norm(x)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, scales: Scales, *parts: Tensor | None) -> Tensor:
@@ -189,7 +190,7 @@ class _Rotate(torch.autograd.Function):
 class _GatedMLP(torch.autograd.Function):
     """The gated MLP with norm and residual, x + down(silu(gate(n)) up(n)) with n = norm(x).
 
-    Saves only x. The backward pass computes the inner layers, three times as wide, again.
+    Saves only x. The backward pass recomputes the inner activations, which are three times as wide.
     """
 
     @staticmethod
@@ -212,7 +213,7 @@ class _GatedMLP(torch.autograd.Function):
         inputs = F.linear(normed, gate.weight), F.linear(normed, up.weight)
         grad_gate, grad_up, mixed = ops.gate_backward(grad @ down.weight, *inputs)
         grad_down = _gradients(down, grad, mixed)
-        # n is the input of both gate and up, so its gradient is the sum of theirs.
+        # n is the input of both gate and up, so its gradient is the sum of two gradients.
         grad_normed = torch.addmm(grad_gate @ gate.weight, grad_up, up.weight)
         # x also reaches the output through the residual, whose gradient is `grad` itself.
         grad_x, grad_weight = ops.norm_backward(grad_normed, x, weight, inverse_rms, plus=grad)
@@ -239,11 +240,12 @@ def _linears(parts: Sequence[Any], scales: Scales) -> list[Linear]:
 
 
 def _gradients(linear: Linear, grad: Tensor, x: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the gradients of the weight, of A and of B; None for untrained ones. `grad` is the output's gradient."""
+    """Return the gradients of the weight, of A and of B; None for untrained tensors. `grad` is the output's
+    gradient."""
     if linear.A is None or linear.B is None:
         return (grad.t() @ x if linear.weight.requires_grad else None), None, None
-    # y = x W^T + scale (x A^T) B^T. In the dtype of x, which is fast here; with r numbers per token it is cheap. d A =
-    # scale (d y B)^T x and d B = scale d y^T (x A^T): the scale is applied last, in float32.
+    # y = x W^T + scale (x A^T) B^T. The products are in the dtype of x, which is fast here and, with r numbers per
+    # token, cheap. d A = scale (d y B)^T x and d B = scale d y^T (x A^T): the scale is applied last, in float32.
     A, B = linear.A.to(x.dtype), linear.B.to(x.dtype)
     grad_A = (grad @ B).t() @ x
     grad_B = grad.t() @ (x @ A.t())

@@ -1,7 +1,7 @@
 """Compiles the C++ kernels in this directory for the present CPU, once, and loads them. Knows nothing of tensors.
 
 Needs a C++ compiler with OpenMP (`apt install g++`), or the package ziglang. Otherwise slimrl uses PyTorch's own
-operations: the same results, to rounding, in more time.
+operations, which are slower and give the same results up to rounding.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ from slimrl.models.native import zig
 
 HERE = Path(__file__).parent
 SOURCES = ("each_dtype.cpp", "products.cpp", "attention.cpp", "packed.cpp", "decoder.cpp")
-# No option that lets the compiler regroup sums or ignore infinite numbers and nan.
+# None of the flags lets the compiler reorder sums or ignore infinite numbers and NaN.
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 TIMEOUT_S = 300
 VERSION_TIMEOUT_S = 10
@@ -49,7 +49,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def why_slow() -> str:
-    """Return a console line that explains why there are no kernels, and how to get them; empty if there are."""
+    """Return a console line that explains why there are no kernels and how to get them; empty if there are kernels."""
     _, fault = load()
     return f"no fast CPU kernels, so steps take up to twice as long: {fault}" if fault else ""
 
@@ -72,18 +72,18 @@ def find_compiler() -> list[str] | None:
 
 
 def compile_kernels(compiler: list[str], directory: Path) -> Path:
-    """Return the path below `directory` of the library for these sources, this compiler and this CPU. It is compiled if
-    it is missing or damaged.
+    """Compile the kernels with `compiler` for this CPU, unless the library is cached and undamaged. Return the path of
+    the library, which is below `directory`.
 
-    Raises OSError or UserError, or SubprocessError if the compiler fails. Several processes may call it at the same
-    time.
+    Raises OSError or UserError, or SubprocessError if the compiler fails. Several processes may call this function at
+    the same time.
     """
     command = [*compiler, *FLAGS, *_platform_flags()]
     asked = [*compiler, "--version"]
     version = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S).stdout
     digest = hashlib.sha256(repr((command, _cpu(), version)).encode())
     for path in sorted(HERE.iterdir()):
-        # Headers count as much as sources: the library's name depends on all of its inputs.
+        # Headers matter as much as sources: the library's name must depend on all of its inputs.
         if path.suffix in (".cpp", ".inc", ".h"):
             digest.update(path.read_bytes())
 

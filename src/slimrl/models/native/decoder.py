@@ -1,4 +1,4 @@
-"""All layers of a decoder in one call of the kernels, for new tokens of sequences in a KV cache."""
+"""Runs all layers of a decoder in one call of the kernels, for new tokens of sequences in a KV cache."""
 
 import ctypes
 from collections.abc import Sequence
@@ -11,9 +11,10 @@ from slimrl.models.native import ops
 
 
 class DecoderShape(ctypes.Structure):
-    """The shape that all layers share, as `Decoder` in decoder.cpp: the sizes of the hidden state, of the MLP's inner
-    layer and of a head, the numbers of query and key heads, the capacity of a slot of the cache (set by `decode`), the
-    norms' epsilon, and the scale of attention scores."""
+    """The shape that all layers share, as `Decoder` in decoder.cpp. `hidden`, `inner` and `head_dim` are the sizes of
+    the hidden state, of the MLP's inner layer and of a head. `heads` and `key_heads` are the numbers of query and key
+    heads. `capacity` is the size of a slot of the cache (set by `decode`), `eps` is the norms' epsilon, and `scale` is
+    the factor of attention scores."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("hidden", "inner", "heads", "key_heads", "head_dim", "capacity")),
@@ -33,8 +34,9 @@ class _LayerStruct(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """One layer's weights: the norms before attention and before the MLP, of query and key heads (None in some
-    architectures), the products of attention and of the MLP (gate and up in halves, down).
+    """One layer's weights. `norms` are the norms before attention, before the MLP, of query heads and of key heads (the
+    last two are None in some architectures). `products` are the joint query, key and value projection, the output
+    projection, the halves gate and up, and down.
 
     `window` is the width of sliding attention in positions; 0 means all.
     """
@@ -44,7 +46,7 @@ class DecoderLayer:
     window: int
 
     def pointers(self, keys: Tensor, values: Tensor) -> _LayerStruct:
-        """Return the struct for the kernel, with the layer's part of the cache."""
+        """Return the struct for the kernel, with pointers to the weights and to the layer's cached keys and values."""
         norms = (None if norm is None else norm.data_ptr() for norm in self.norms)
         weights = (product.weights() for product in self.products)
         return _LayerStruct(*norms, *weights, keys.data_ptr(), values.data_ptr(), self.window)
@@ -60,8 +62,8 @@ def decode(
 ) -> None:
     """Run the hidden states of T new tokens through all layers, in place, and store their keys and values.
 
-    `rotary` are the cosines and sines (T, head_dim / 2) of their positions; `spans` (S, 4) and every layer's (keys,
-    values) are as for `ops.store`. All tensors are bfloat16, and head_dim is a multiple of 64.
+    `rotary` are the cosines and sines (T, head_dim / 2) of the tokens' positions. `spans` (S, 4) and each layer's
+    (keys, values) in `caches` are as for `ops.store`. All tensors are bfloat16, and head_dim is a multiple of 64.
     """
     T = len(hidden_TD)
     assert ops.blocks_fit(hidden_TD.view(T, -1, shape.head_dim)[:, :1]) and hidden_TD.is_contiguous()

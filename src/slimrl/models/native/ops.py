@@ -18,8 +18,8 @@ from slimrl.models.native.build import library
 PANEL = 32  # outputs in a panel of packed weights
 INT8_INPUTS = 64  # the number of inputs of quantised weights is padded to a multiple of this
 POSITIONS = 32  # positions in a block of the KV cache
-PERIOD = 4096  # the length of thresholds for `adamw` is a multiple of it
-ADD, GATE = 1, 2  # epilogues of a product, as in `team.h`; 0 is none
+PERIOD = 4096  # the number of thresholds for `adamw` must be a multiple of this
+ADD, GATE = 1, 2  # epilogues of a product, as in `team.h`; 0 means no epilogue
 
 Argument = Tensor | int | float | ctypes.Structure | ctypes.Array[Any] | None
 
@@ -32,7 +32,7 @@ def available(tensor: Tensor) -> bool:
 
 
 def has_tiles(tensor: Tensor) -> bool:
-    """Return True if there are kernels for such tensors that multiply matrices in tiles, with AMX or AVX512-BF16."""
+    """Return True if kernels can multiply matrices like `tensor` in tiles, with AMX or AVX512-BF16."""
     return available(tensor) and tensor.dtype == torch.bfloat16 and _has_tiles()
 
 
@@ -71,14 +71,14 @@ class Weights(ctypes.Structure):
 
 
 class Packed:
-    """A copy of the weights of linear layers with the same input, in the order in which the kernels read tiles of them.
+    """A copy of the weights of linear layers with the same input, in the order in which the kernels read tiles.
 
     `together` (N_i, K) are the layers' weights and `biases` (N_i) their biases, if any; training updates both in place.
-    `halves` means two layers, gate and up, whose product is silu(gate) up. `quantized` halves the memory that is read:
-    each output's weights become int8 (-127 to 127) with a scale, and each row of inputs int16.
+    `halves` means that there are two layers, gate and up, and that the result is silu(gate) up. `quantized` halves the
+    memory that is read: each output's weights become int8 (-127 to 127) with a scale, and each row of inputs int16.
 
-    Call `refresh` after the layers' weights have changed. `offload` frees the copy, `panels` of `PANEL` outputs, until
-    it is needed again. K is a multiple of 32 and every N_i a multiple of 16.
+    Call `refresh` after the layers' weights have changed. The copy consists of `panels`, each of `PANEL` outputs;
+    `offload` frees it until the next use. K is a multiple of 32 and every N_i a multiple of 16.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Packed:
 
     def refresh(self) -> None:
         if self.panels is None:
-            # Zeros, because the kernel reads whole panels: the padding of the last one must be finite.
+            # Zeros, because the kernel reads whole panels: the padding of the last panel must be finite.
             outputs = -(-self.outputs // PANEL) * PANEL
             inputs = -(-self.inputs // INT8_INPUTS) * INT8_INPUTS if self._quantized else self.inputs
             self.panels = torch.zeros(outputs * inputs, dtype=torch.int8 if self._quantized else torch.bfloat16)
@@ -120,7 +120,7 @@ class Packed:
         return Weights(*(None if part is None else part.data_ptr() for part in parts), self.inputs, self.outputs)
 
     def __call__(self, x_TK: Tensor, plus: Tensor | None = None) -> Tensor:
-        """Return the product (T, N) plus `plus` (T, N), or plus the bias; for halves silu(gate) up (T, N / 2)."""
+        """Return the product (T, N) plus `plus` (T, N) or the bias. With `halves`, return silu(gate) up (T, N / 2)."""
         width = self.outputs // 2 if self._halves else self.outputs
         out = torch.empty(len(x_TK), width, dtype=x_TK.dtype)
         epilogue = GATE if self._halves else 0 if plus is None else ADD
@@ -136,7 +136,7 @@ def packable(weight: Tensor) -> bool:
 def norm(x: Tensor, weight: Tensor, eps: float, out: Tensor | None = None) -> Tensor:
     """Return RMSNorm (1910.07467), weight x / rms(x) over the last dimension of (T, D) or (T, H, D).
 
-    The stride of the first dimension is free. The result is written to `out` if given, which may be `x` itself.
+    The first dimension may have any stride. The result is written to `out` if it is given; `out` may be `x` itself.
     """
     result = torch.empty(x.shape, dtype=x.dtype) if out is None else out
     _norm(x, weight, eps, result, None)
@@ -162,7 +162,8 @@ def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scales: Tensor | N
 def norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, scales: Tensor, plus: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of RMSNorm's `x`, plus `plus` if given, and of its weight. All are contiguous."""
+    """Return the gradient of RMSNorm's `x`, plus `plus` if it is given, and the gradient of `weight`. All tensors are
+    contiguous."""
     grad_x, grad_weight = torch.empty_like(x), torch.empty(weight.shape, dtype=torch.float32)
     D = x.shape[-1]
     name = f"norm_backward_{_SUFFIX[x.dtype]}"
@@ -171,9 +172,9 @@ def norm_backward(
 
 
 def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor, out: Tensor | None = None, back: bool = False) -> Tensor:
-    """Return rotary positions (2104.09864): (a cos - b sin, b cos + a sin) for the halves (a, b) of every head.
+    """Apply rotary positions (2104.09864): return (a cos - b sin, b cos + a sin) for the halves (a, b) of every head.
 
-    `cos` and `sin` are (T, D / 2). `out` may be `x_THD`. `back` rotates by the opposite angle, which is the gradient.
+    `cos` and `sin` are (T, D / 2). `out` may be `x_THD`. `back` rotates by the opposite angle, for the backward pass.
     """
     T, H, D = x_THD.shape
     result = torch.empty(T, H, D, dtype=x_THD.dtype) if out is None else out
@@ -197,10 +198,11 @@ def gate_backward(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tenso
 
 
 def sample(logits_NV: Tensor, temperature_N: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw one token (int64) per row from softmax(logits / temperature), and return its log-probability (float32), too.
+    """Draw one token (int64) per row from softmax(logits / temperature). Return the tokens and their log-probabilities
+    (float32).
 
-    `uniform_N`, float64 in [0, 1), decides the draw (inverse CDF). If `temperature_N` (float32) is 0, the token is the
-    first of the largest logits.
+    `uniform_N`, float64 in [0, 1), decides the draw (inverse CDF). Where `temperature_N` (float32) is 0, the token is
+    the first one with the largest logit.
     """
     N, V = logits_NV.shape
     token_N, logprob_N = torch.empty(N, dtype=torch.int64), torch.empty(N, dtype=torch.float32)
@@ -222,14 +224,16 @@ def logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[T
 def logprobs_backward(
     logits_NV: Tensor, target_N: Tensor, weight_N: Tensor, temperature: float, logsumexp_N: Tensor
 ) -> None:
-    """Overwrite logits with their gradient: `weight_N` (float32) is d loss / d logprob, over the temperature."""
+    """Overwrite the logits with their gradient. `weight_N` (float32) is d loss / d logprob, divided by the
+    temperature."""
     N, V = logits_NV.shape
     name = f"logprobs_backward_{_SUFFIX[logits_NV.dtype]}"
     call(name, logits_NV, target_N, weight_N, temperature, logsumexp_N, N, V)
 
 
 class AdamWSettings(ctypes.Structure):
-    """The numbers of one AdamW update. `mean_left`, `square_left` are 1 - beta^t; `clip` multiplies the gradient."""
+    """The numbers of one AdamW update. `mean_left` is 1 - beta1^t, `square_left` 1 - beta2^t; `clip` scales the
+    gradient."""
 
     _fields_ = tuple(
         (name, ctypes.c_float) for name in ("lr", "beta1", "beta2", "eps", "decay", "clip", "mean_left", "square_left")
@@ -240,8 +244,8 @@ class AdamWSettings(ctypes.Structure):
 class Master:
     """A flat weight with its optimizer state, see `trainer/optim.py`.
 
-    The float32 master of a bfloat16 weight is the weight and `low`, its lower 16 bits (None for float32); `threshold`
-    (int32) decides its rounding; `mean` and `square` (float32) are AdamW's moments.
+    A bfloat16 weight and `low`, the lower 16 bits, form a float32 master; for a float32 weight `low` is None.
+    `threshold` (int32) decides the rounding of the weight. `mean` and `square` (float32) are AdamW's moments.
     """
 
     weight: Tensor
@@ -252,7 +256,7 @@ class Master:
 
 
 def adamw(master: Master, gradient: Tensor, settings: AdamWSettings) -> None:
-    """Update the weight and its state in place. The gradient is float32 or of the weight's dtype."""
+    """Update the weight and its state in `master` in place. `gradient` is float32 or has the weight's dtype."""
     weight = master.weight
     assert len(master.threshold) % PERIOD == 0 and gradient.numel() == weight.numel()
     # The kernel has one pointer for each dtype of the gradient; the other one is null.
@@ -269,8 +273,8 @@ def blocks_fit(heads: Tensor) -> bool:
 def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, spans: Tensor) -> None:
     """Write new tokens' keys and values (T, H_kv, D) to a layer's cache (slots, capacity, H_kv D).
 
-    Each of `spans` (S, 4), int32, is a slot, the first row of its tokens, their number, and the position of the first.
-    The capacity is a multiple of `POSITIONS`.
+    Each of `spans` (S, 4), int32, has the slot, the row of its first token in `key`, the number of its tokens, and the
+    position of its first token. The capacity is a multiple of `POSITIONS`.
     """
     _T, H_kv, D = key.shape
     assert blocks_fit(key) and key[0].is_contiguous() and value[0].is_contiguous()
@@ -279,9 +283,10 @@ def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, spans: Tenso
 
 
 def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale: float, window: int) -> Tensor:
-    """Return causal attention (T, H, D) of new tokens to their slots' positions. Call `store` for the new tokens first.
+    """Return causal attention (T, H, D) of new tokens to the positions of their slots. Call `store` for the tokens
+    first.
 
-    A `window` > 0 limits it to the latest positions.
+    A `window` > 0 limits the attention of each token to the latest `window` positions.
     """
     T, H, D = query_THD.shape
     assert blocks_fit(query_THD) and query_THD[0].is_contiguous()
@@ -296,9 +301,9 @@ def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale
 class Segments:
     """The segments of a packed row of tokens, a forest: a prompt is a segment, and its completions are its children.
 
-    Each of `rows` (S, 4), int32, is a segment's first token, its length, its parent (-1 for none), and the position of
-    its first token. A token attends to all ancestors of its segment, and causally within it. For a prompt of 3 tokens
-    and two completions of 2: [[0, 3, -1, 0], [3, 2, 0, 3], [5, 2, 0, 3]].
+    Each of `rows` (S, 4), int32, has the first token of a segment, the segment's length, its parent (-1 for none), and
+    the position of its first token. A token attends to all ancestors of its segment, and causally to its own segment.
+    For a prompt of 3 tokens and two completions of 2: [[0, 3, -1, 0], [3, 2, 0, 3], [5, 2, 0, 3]].
     """
 
     rows: Tensor
