@@ -24,7 +24,7 @@ class _Saved(BaseModel):
 
 
 class SavedRollout(_Saved):
-    """A `types.Rollout`."""
+    """A `types.Rollout` in a checkpoint."""
 
     task_id: str
     token_ids_T: tuple[int, ...]
@@ -93,7 +93,7 @@ def save_group(group: PlayedGroup) -> SavedGroup:
 
 
 def read_state(content: Mapping[str, Any]) -> OrchestratorState:
-    """Parse the state in a checkpoint; it is empty in a new run. Raises UserError if it is malformed."""
+    """Parse the state in a checkpoint; `content` is empty in a new run. Raises UserError if it is malformed."""
     try:
         return OrchestratorState.model_validate_json(json.dumps(dict(content)))
     except ValidationError as error:
