@@ -1,4 +1,4 @@
-"""Runs from a notebook or a script, thin over the commands: `slimrl.rl("examples/reverse_text/rl.toml", max_steps=5)`.
+"""Starts runs from a notebook or a script: `slimrl.rl("examples/reverse_text/rl.toml", max_steps=5)`.
 
 Each function takes the arguments of its command: files, read from left to right, and settings as keywords. It returns
 the result of the finished run; a mistake of the user raises `UserError`. Ctrl-C, or the stop button of a
@@ -155,7 +155,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if inspect.isclass(value):  # the class of a taskset, found again by this name, also in a notebook's __main__
-        # In this process, whose objects it may share.
+        # Run it in this process, because it may share objects with the notebook.
         return {"id": f"{value.__module__}:{value.__qualname__}", "worker": "none"}
     return str(value) if isinstance(value, Path) else value
 

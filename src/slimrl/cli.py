@@ -82,8 +82,8 @@ def run(argv: Sequence[str], is_process: bool = False) -> int:
 
 
 def find(name: str) -> Command:
-    """Return the command of this name. Raises UserError if there is none, with the most similar name, or if its
-    distribution is not installed, with the command that installs it."""
+    """Return the command `name`. Raises UserError if it does not exist, with the most similar name, or if its
+    distribution is not installed, with the command to install it."""
     known = names(COMMANDS)
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(known)}.")

@@ -4,12 +4,12 @@ The student S sees x, the teacher T sees x and perhaps a context c, and S has sa
 
     A'_t = adv_tau A_t + teacher_tau log p_T(y_t | c, x, y_<t) - student_tau log p_S(y_t | x, y_<t)
 
-replaces the advantage, with no gradient through either log-probability. If adv_tau = 0 and the other two taus are
-equal, its expectation under S is -KL(S || T) times their value. student_tau alone is an entropy bonus.
+replaces the advantage, with no gradient through either log-probability. If adv_tau = 0 and the other two taus are equal
+to tau, the expectation of A'_t under S is -tau KL(S || T). student_tau alone is an entropy bonus.
 
-A baseline is subtracted from the last two terms: their mean over the other rollouts that agree on all tokens up to t
-(`subtract_baseline`). The expected gradient stays the same. Without a baseline nearly every token would be pushed down,
-because the teacher mostly finds a sampled token less probable than the student does; chance would decide what rises.
+A baseline is subtracted from the last two terms: their mean over the other rollouts that have the same tokens before t
+(`subtract_baseline`). The expected gradient stays the same. Without a baseline the update would lower the probability
+of nearly every sampled token, because the teacher usually finds a sampled token less probable than the student does.
 
 This module knows nothing of how a teacher computes.
 """
@@ -32,7 +32,7 @@ from slimrl.types import Metrics, Rollout, Sample, SamplingParams, Taskset
 # A token that the teacher forbids has log-probability -inf, and an infinite advantage would spoil the step. A
 # probability of e^-100 is too small for float32.
 LOWEST_LOGPROB = -100.0
-UNUSED = SamplingParams(max_tokens=1)  # for an episode of which only the opening is read: it samples nothing
+UNUSED = SamplingParams(max_tokens=1)  # for an episode that reads only the opening and samples nothing
 
 Opening = tuple[int, ...] | None
 """The token ids that a teacher reads before the first sampled one; None if it reads the student's own prompt."""
@@ -48,9 +48,9 @@ class Teacher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """A teacher, and its input. `tasksets`, one per taskset of the student, add context to the student's tasks by their
-    openings. Without `tasksets` the teacher reads the student's input. It reads rollouts of at most `seq_len`
-    tokens."""
+    """A teacher, and its input. `tasksets` has one taskset for each taskset of the student; the openings of its
+    episodes add context for the teacher. Without `tasksets` the teacher reads the student's input. The teacher reads at
+    most `seq_len` tokens of a rollout."""
 
     teacher: Teacher
     tasksets: Sequence[Taskset]
@@ -58,8 +58,8 @@ class Distillation:
     seq_len: int
 
     def openings(self, draws: Sequence[Draw]) -> list[Opening | RolloutError]:
-        """Return the opening that the teacher reads for each draw, or the error that kept its environment from
-        starting."""
+        """Return for each draw the opening that the teacher reads, or the error if the teacher's environment could not
+        start."""
         if not self.tasksets:
             return [None] * len(draws)
         slots = asyncio.Semaphore(self.context.num_concurrent)
@@ -113,7 +113,7 @@ def teacher_term(teacher: float, student: float, loss: ResolvedLoss) -> float:
     taus.
 
     Also return 0 if the sampler's log-probability is not finite: the trainer masks such a token, and its value must not
-    spoil the mean of the others.
+    spoil the mean of the other tokens.
     """
     return loss.teacher_tau * teacher - loss.student_tau * student if math.isfinite(student) else 0.0
 
@@ -131,14 +131,12 @@ def subtract_baseline(samples: Sequence[Sample], values_BN: Sequence[Sequence[fl
     A baseline that does not depend on the token itself leaves the expected gradient unchanged (leave-one-out, as in
     RLOO, 2402.14740).
     """
-    # The samples' tokens form a trie. `nodes` numbers its nodes by their parent's number and the token that leads to
-    # them. So finding a token's node costs one look-up, not a comparison of whole prefixes. The root of a trie stands
-    # for a prompt: its key is the tuple of all tokens before the first trained one.
-    #
-    # For example, samples that answer the prompt (5, 6) with "7 8" and "7 9" pass these nodes, named by the tokens that
-    # are read before a token is sampled:
-    #     0 = (5, 6)   1 = (5, 6, 7)   2 = (5, 6, 7, 8)   3 = (5, 6, 7, 9)
-    # The values at 7 are compared in node 0, the values at 8 and 9 in node 1.
+    # The samples' tokens form a trie. `nodes` maps the token that leads to a node, and the number of its parent node,
+    # to the number of the node. So finding a token's node costs one look-up, not a comparison of whole prefixes. The
+    # root of a trie stands for a prompt: its key is the tuple of all tokens before the first trained one. For example,
+    # samples that answer the prompt (5, 6) with "7 8" and "7 9" pass these nodes, named by the tokens that are read
+    # before a token is sampled: 0 = (5, 6) 1 = (5, 6, 7) 2 = (5, 6, 7, 8) 3 = (5, 6, 7, 9) The values at 7 are compared
+    # in node 0, the values at 8 and 9 in node 1.
     nodes: dict[tuple[object, int], int] = {}
     nodes_BN: list[list[int]] = []
     for sample in samples:

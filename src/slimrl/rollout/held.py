@@ -1,4 +1,5 @@
-"""Watches environments that hold their episodes' thread, which cannot be interrupted: for how long, and where."""
+"""Reports environment code that blocks the thread of episodes: for how long, and at which line. It cannot be
+interrupted."""
 
 import math
 import sys
@@ -17,7 +18,7 @@ HELD_S = 30.0  # seconds before an environment that holds the thread is reported
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 OURS = str(Path(__file__).parent)
 
-_entered: dict[int, float | None] = {}  # by thread: the time at which it entered an environment's code
+_entered: dict[int, float | None] = {}  # thread id -> time at which the thread entered an environment's code
 
 
 @contextmanager
