@@ -107,7 +107,7 @@ def overview() -> str:
 
 
 def _interrupt_advice(command: Command, argv: Sequence[str]) -> str:
-    """Return the line after Ctrl-C, with the command that continues the run."""
+    """Return the message after Ctrl-C, with the command that continues the run."""
     again = f"{command_prefix()}slimrl {shlex.join(redact_words(argv))}"
     if command.again:
         return f"Interrupted. To {command.again}: {again}"

@@ -1,8 +1,8 @@
 """The two kinds of failure that slimrl expects. Any other exception is a bug and is not caught.
 
-A `UserError` is a mistake that the user can correct. It is printed without a traceback, and its text has the
-finding, the reason, and the key, flag or command to use. A `RolloutError` spoils one rollout: it is recorded on
-that rollout and counted as `drop/<reason>`, and the run continues.
+A `UserError` is a mistake that the user can correct. It is printed without a traceback, and its text names the problem,
+the reason, and the key, flag or command to use. A `RolloutError` spoils one rollout: it is recorded on that rollout and
+counted as `drop/<reason>`, and the run continues.
 """
 
 import difflib

@@ -49,7 +49,7 @@ CORE = "slimrl"
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command of `slimrl`, an entry of `slimrl.commands`. Its module must import little, because `slimrl --help`
-    loads all of them."""
+    loads all commands."""
 
     about: str
     """Its line in `slimrl --help`."""

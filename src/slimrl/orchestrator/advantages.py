@@ -98,7 +98,7 @@ def turn_advantages(rollouts_G: Sequence[Rollout], loss: ResolvedLoss) -> list[l
 
 
 def token_advantages(rollout: Rollout, advantages_K: Sequence[float]) -> tuple[float, ...]:
-    """Return the advantages (T,) of tokens: a sampled token has its turn's advantage, all others have 0."""
+    """Return the advantages (T,) of tokens: a sampled token has its turn's advantage, any other token 0."""
     advantages_T = [0.0] * len(rollout.token_ids_T)
     for turn, advantage in zip(rollout.turns, advantages_K, strict=True):
         for t in turn:

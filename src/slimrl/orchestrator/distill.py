@@ -49,8 +49,8 @@ class Teacher(Protocol):
 @dataclass(frozen=True, slots=True)
 class Distillation:
     """A teacher, and its input. `tasksets` has one taskset for each taskset of the student; the openings of its
-    episodes add context for the teacher. Without `tasksets` the teacher reads the student's input. The teacher reads at
-    most `seq_len` tokens of a rollout."""
+    episodes add context for the teacher. Without `tasksets` the teacher reads the student's input. A rollout of more
+    than `seq_len` tokens, with the teacher's opening, is marked as failed."""
 
     teacher: Teacher
     tasksets: Sequence[Taskset]
@@ -125,18 +125,21 @@ def teacher_terms(sample: Sample, teacher_N: Sequence[float], loss: ResolvedLoss
 
 
 def subtract_baseline(samples: Sequence[Sample], values_BN: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return each trained token's value less a baseline: the mean value of the other samples' tokens at the same place.
-    Two tokens have the same place if all tokens before them are equal. Without other samples there, the baseline is 0.
+    """Return each trained token's value minus a baseline: the mean value of the other samples' tokens at the same
+    place. Two tokens have the same place if all tokens before them are equal. If no other sample has this place, the
+    baseline is 0.
 
     A baseline that does not depend on the token itself leaves the expected gradient unchanged (leave-one-out, as in
     RLOO, 2402.14740).
     """
-    # The samples' tokens form a trie. `nodes` maps the token that leads to a node, and the number of its parent node,
-    # to the number of the node. So finding a token's node costs one look-up, not a comparison of whole prefixes. The
-    # root of a trie stands for a prompt: its key is the tuple of all tokens before the first trained one. For example,
-    # samples that answer the prompt (5, 6) with "7 8" and "7 9" pass these nodes, named by the tokens that are read
-    # before a token is sampled: 0 = (5, 6) 1 = (5, 6, 7) 2 = (5, 6, 7, 8) 3 = (5, 6, 7, 9) The values at 7 are compared
-    # in node 0, the values at 8 and 9 in node 1.
+    # The samples' tokens form a trie. `nodes` maps a parent node's number and the next token to the number of a node,
+    # so the node of a token costs one look-up, not a comparison of whole prefixes. The root of a trie stands for a
+    # prompt: its key is the tuple of all tokens before the first trained token.
+    #
+    # For example, samples that answer the prompt (5, 6) with "7 8" and "7 9" pass these nodes, named by the tokens that
+    # are read before a token is sampled:
+    #     0 = (5, 6)   1 = (5, 6, 7)   2 = (5, 6, 7, 8)   3 = (5, 6, 7, 9)
+    # The values at 7 are compared in node 0, the values at 8 and 9 in node 1.
     nodes: dict[tuple[object, int], int] = {}
     nodes_BN: list[list[int]] = []
     for sample in samples:
@@ -182,7 +185,7 @@ def with_opening(
     token_ids_T: Sequence[int], loss_mask_T: Sequence[bool], opening: Opening
 ) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     """Return the tokens and the mask of a rollout with the teacher's opening in place of the student's. An opening is
-    all tokens before the first sampled one."""
+    all tokens before the first sampled token."""
     if opening is None:
         return tuple(token_ids_T), tuple(loss_mask_T)
     first = list(loss_mask_T).index(True)

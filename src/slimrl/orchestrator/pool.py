@@ -62,7 +62,7 @@ class Pool:
         return list(self._finished)
 
     def issue(self, position: int, games: Games) -> None:
-        """Start a group."""
+        """Add a group. Above level 0 it starts at once."""
         playing = self._tasks.start(self._play(games)) if self._tasks else None
         flight = _Flight(position, self._context.client.version, games, playing)
         self._in_flight[position] = flight

@@ -19,7 +19,7 @@ def role_advantages(
     rollouts_G: Sequence[Rollout], loss: ResolvedLoss, means: Means, game: str
 ) -> list[tuple[float, ...]]:
     """Return the advantages (G, K) of the rollouts' turns, by `turn_advantages` within each role. `rae` reads and
-    updates the `means`, whose keys are `game/role`."""
+    updates `means`, a mapping from `game/role` to a running mean."""
     advantages_GK: list[tuple[float, ...]] = [()] * len(rollouts_G)
     # dict.fromkeys keeps the order of the roles; a set's order would differ between runs.
     for role in dict.fromkeys(rollout.role for rollout in rollouts_G):

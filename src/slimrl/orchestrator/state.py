@@ -69,7 +69,7 @@ class OrchestratorState(_Saved):
     """The state that a run needs to continue.
 
     `data_position` is the number of tasks drawn so far, and thus a position in the curriculum; `num_environments`
-    decides the task of each position. `role_means` are the running means of the roles' rewards
+    determines the task of each position. `role_means` are the running means of the roles' rewards
     (`orchestrator/roles.py`). `waiting` are the groups that wait for a batch. `in_flight` are the positions of
     unfinished groups, which are played again from the start with the same seeds.
     """

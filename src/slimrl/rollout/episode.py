@@ -33,7 +33,7 @@ class EpisodeLimits:
     """The limits of an episode: turns of the policy, tokens of the conversation, seconds of the environment.
 
     `timeout_s` limits each call into the environment separately: the start and every step. A whole episode may take
-    several times as long. `response_len` limits the tokens after the opening, those of the environment included.
+    several times as long. `response_len` limits the tokens after the opening, including the environment's tokens.
     """
 
     max_turns: int
@@ -44,7 +44,7 @@ class EpisodeLimits:
 
 @dataclass(frozen=True, slots=True)
 class RolloutContext:
-    """The part that all episodes of a run share: the client that samples tokens, the chat format, and the limits.
+    """The objects that all episodes of a run share: the client that samples tokens, the chat format, and the limits.
 
     At most `num_concurrent` episodes run at once. This is the number of slots in the engine, so an episode still finds
     its KV cache after the environment's turn.
@@ -237,8 +237,8 @@ def _fit_excerpts(messages: Sequence[Message], chat: ChatFormat) -> list[Message
 
 
 def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
-    """Build the rollout of a transcript. `turn` is the environment's last one and adds its metrics. With an `error` the
-    rollout is marked as failed, and its reward is nan."""
+    """Build the rollout of a transcript. `turn` is the environment's last turn, and its metrics are added. With an
+    `error` the rollout is marked as failed, and its reward is nan."""
     return Rollout(
         task_id=spec.task.id,
         token_ids_T=tuple(transcript.token_ids),

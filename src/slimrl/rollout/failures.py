@@ -61,8 +61,8 @@ def _drive(
 ) -> Generator[Any, Any, T]:
     """Drive a coroutine as `await` would, and mark its code as the environment's.
 
-    When the `first` timeout has cancelled the coroutine, the `last` timeout starts. When it expires too, the coroutine
-    is closed at its current await.
+    When the `first` timeout has cancelled the coroutine, the `last` timeout starts. When the `last` timeout expires
+    too, the coroutine is closed at its current await.
     """
     resume: Callable[[], Any] = partial(work.send, None)
     is_closing = False

@@ -1,5 +1,4 @@
-"""Reports environment code that blocks the thread of episodes: for how long, and at which line. It cannot be
-interrupted."""
+"""Reports environment code that blocks the thread of episodes, with the time and the line. It cannot be interrupted."""
 
 import math
 import sys
@@ -54,7 +53,7 @@ def hold_s(thread: int) -> float:
 
 class HeldWatch:
     """A check for the caller that waits for episodes: it logs the first environment that holds their thread for more
-    than `HELD_S` seconds, and raises UserError if one holds it for more than `limit_s`."""
+    than `HELD_S` seconds, and raises UserError if an environment holds it for more than `limit_s` seconds."""
 
     def __init__(self, loop: LoopThread, limit_s: float = math.inf) -> None:
         self._loop, self._limit_s, self._has_logged = loop, limit_s, False

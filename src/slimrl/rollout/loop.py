@@ -1,5 +1,4 @@
-"""The event loop of episodes. An environment's code cannot stop this loop, nor cancel tasks of slimrl or of other
-episodes.
+"""The event loop of episodes. An environment's code cannot stop it, nor cancel tasks of slimrl or of other episodes.
 
 An environment may cancel its own tasks, and its time-outs may cancel its own episode while the episode waits. A context
 variable records whether an environment's code runs, and in which episode. Tasks and callbacks inherit the variable from

@@ -70,8 +70,8 @@ class _ByParts(torch.autograd.Function):
             inputs = query_KGTD[:, :, queries], key_KGTD[:, :, keys], value_KGTD[:, :, keys]
             out, lse = _attend(*inputs, 0.0, part.is_own, scale=scale)
             # The parts in which a segment attends to itself are first, so every query already has an output when
-            # another part is added. The new part's share of the softmax is exp(lse) / (exp(lse) + exp(before)) =
-            # sigmoid(lse - before).
+            # another part is added. The new part's share of the softmax is sigmoid(lse - before) = exp(lse) / (exp(lse)
+            # + exp(before)).
             if part.is_own:
                 out_KGTD[:, :, queries], lse_KGT[:, :, queries] = out, lse
             else:

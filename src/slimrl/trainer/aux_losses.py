@@ -24,8 +24,8 @@ from slimrl.types import Metrics
 
 @dataclass(frozen=True, slots=True)
 class LossContext:
-    """The input of an auxiliary loss: the micro-batch, the hidden states (N, D) from which its trained tokens are
-    predicted, the reward of each of these tokens (N,), and the sampling temperature."""
+    """The input of an auxiliary loss: the micro-batch, the hidden states (N, D) that predict the trained tokens, the
+    reward of each of these tokens (N,), and the sampling temperature."""
 
     pack: Pack
     hidden_ND: Tensor
@@ -134,8 +134,8 @@ def value_loss(value_N: Tensor, return_N: Tensor) -> Tensor:
 
 @dataclass(slots=True)
 class Critic:
-    """The loss of a value head. It replaces the tokens' advantages by GAE's, computed from their rewards and the head's
-    values (1506.02438)."""
+    """The loss of a value head. It also replaces the advantages of the tokens by GAE advantages, computed from the
+    tokens' rewards and the head's values (1506.02438)."""
 
     head: ValueHead
     loss: ResolvedLoss

@@ -5,7 +5,7 @@ another name, synced to disk with the checksums of its files, and renamed. `step
 run resumed from step_N continues with step N. `trainer/recovery.py` checks a checkpoint before use.
 
 The optimizer's tensors are in `state.pt`. If several processes share them, they are in `optimizer/`, where each process
-writes its own shards (`trainer/fsdp.py`). Any number of processes can resume from either.
+writes its own shards (`trainer/fsdp.py`). Any number of processes can resume from both forms.
 """
 
 import json
@@ -56,7 +56,7 @@ DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a run, and the choices measured at its start, which a resumed run must not measure again.
+    """The progress of a run, and the settings that it chose at its start. A resumed run must not choose them again.
 
     `step` training steps are finished, after `seconds` of the run. `date` is the date in the prompts, empty if the chat
     template writes none. `orchestrator_state` belongs to the last batch (`transport/base.py`); it is stored for the
@@ -90,7 +90,7 @@ def read_progress(output_dir: Path) -> Progress | None:
 
 
 def progress_in(directory: Path) -> Progress:
-    """Return the progress in a checkpoint. Raises UserError if it cannot be read or belongs to another step."""
+    """Return the progress in a checkpoint. Raises UserError if its file cannot be read or belongs to another step."""
     path = directory / PROGRESS
     try:
         progress = TypeAdapter(Progress).validate_json(read_regular(path, MAX_PROGRESS_BYTES))
@@ -103,7 +103,8 @@ def progress_in(directory: Path) -> Progress:
 
 @contextmanager
 def report_write_errors(directory: Path) -> Iterator[None]:
-    """Convert a failed write inside the block to a UserError: torch raises RuntimeError, safetensors its own error."""
+    """Context manager: convert a failed write to a UserError. torch raises RuntimeError for it, safetensors its own
+    error."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -204,7 +205,7 @@ def read_state(directory: Path) -> dict[str, Any]:
 
 def explain_unreadable(error: Exception) -> str:
     """Return a phrase that explains an error of `read_state`."""
-    # torch's own message advises loading such a file unsafely.
+    # Leave out torch's own message, which advises to load such a file unsafely.
     return "not a checkpoint" if isinstance(error, UnpicklingError) else f"{type(error).__name__}: {error}"
 
 

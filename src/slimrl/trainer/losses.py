@@ -102,7 +102,7 @@ def reinforce(tokens: TokenBatch, max_weight: float) -> tuple[Tensor, Tensor]:
 def _clip_ratio(
     rho_N: Tensor, advantage_N: Tensor, eps_low: float, eps_high: float, dual_clip: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return -min(rho A, clip(rho) A), and a mask that is True where the clip decided it."""
+    """Return -min(rho A, clip(rho) A), and a mask that is True where clipping changed the value."""
     plain_N = rho_N * advantage_N
     clipped_N = rho_N.clamp(1 - eps_low, 1 + eps_high) * advantage_N
     objective_N = torch.minimum(plain_N, clipped_N)

@@ -120,9 +120,9 @@ class MasterAdamW:
         self.discard()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the masters and moments by name: all that a resumed run needs. The next step changes these tensors.
+        """Return all that a resumed run needs: the number of updates, and the masters and moments by parameter name.
 
-        They are sharded like the parameters.
+        The tensors are sharded like the parameters. The next step changes them.
         """
         states = {name: trained.state() for name, trained in self._trained.items()}
         return {"updates": self._updates, "parameters": states}
@@ -232,8 +232,8 @@ class _Trained:
     def _collect(self, parameter: Tensor) -> None:
         """Move the new gradient out of the parameter, and add it in float32 to the sum of earlier micro-batches.
 
-        This hook runs right after a parameter's gradient is computed, so the gradients of a micro-batch never exist
-        twice.
+        This hook runs right after a parameter's gradient is computed, so the gradients of a micro-batch are never
+        stored twice.
         """
         assert parameter.grad is not None
         # If `grad` is None, autograd stores the next micro-batch's gradient unchanged. Otherwise autograd would add the

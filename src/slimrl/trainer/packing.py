@@ -76,8 +76,8 @@ def ends_of_trees(segments: Sequence[Segment]) -> list[int]:
     """Return for each segment the end of its tree: the row position after the last token that continues the segment, or
     the segment's own end.
 
-    All tokens that continue a segment lie directly behind it. So the tokens that see a token are those from its own
-    position up to this end.
+    All tokens that continue a segment lie directly behind it. So a token is visible from its own position up to this
+    end.
     """
     ends = [segment.end for segment in segments]
     # Visit the last segment first, so that a segment's end is final before its parent reads it.
@@ -109,7 +109,7 @@ class _Row:
         return next(different, min(len(token_ids), len(self.latest)))
 
     def add(self, sample: Sample, index: int) -> None:
-        """Append a sample, except the prefix that it shares with the latest sample. `index` is its number in the
+        """Append a sample without the prefix that it shares with the latest sample. `index` is its number in the
         batch."""
         fed = sample.token_ids_T[:-1]  # the last token is predicted, and predicts nothing
         shared = self.num_shared(fed)

@@ -52,7 +52,7 @@ class TrainState:
     history: Sequence[str] = ()
 
     def advance(self, seconds: float, orchestrator_state: Mapping[str, Any] | None = None) -> None:
-        """Count one more finished step of `seconds`, and return unused memory to the system."""
+        """Count one more finished step that took `seconds`, and return unused memory to the system."""
         self.progress = replace(
             self.progress,
             step=self.progress.step + 1,

@@ -45,8 +45,7 @@ class StepRefusedError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class _SampleTensors:
-    """Numbers for each trained token of the whole batch, sample by sample. The tokens of sample b start at
-    `offset_B[b]`."""
+    """Numbers for each trained token of the batch, sample by sample. The tokens of sample b start at `offset_B[b]`."""
 
     old: Tensor
     advantage: Tensor

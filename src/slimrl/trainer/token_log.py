@@ -2,7 +2,7 @@
 
     rows        (S,) int32      the line of each sample in the rollouts' file, from 0
     lengths     (S,) int32      the number of its trained tokens
-    log_ratio   (N,) float16    log-probability under the weights before the step, less the sampler's
+    log_ratio   (N,) float16    log-probability under the weights before the step, minus the sampler's
     entropy     (N,) float16    entropy of the policy at the token, in nats
     advantage   (N,) float16    advantage as the policy loss read it
 
@@ -42,7 +42,7 @@ class TokenLog:
 
     def gather(self, num_tokens: int, device: torch.device) -> None:
         """Combine the numbers of all packs and processes, and start copying them from a GPU. `table` is complete after
-        the program has next waited for the GPU."""
+        the next operation that waits for the GPU."""
         table_3N = torch.zeros(len(NAMES), num_tokens, device=device)
         for index_N, values_3N in self._parts:
             table_3N[:, index_N] = values_3N

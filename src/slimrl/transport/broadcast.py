@@ -40,8 +40,8 @@ class Meeting:
 
 
 class WeightGroup:
-    """A process group of one trainer and its samplers. Creating it waits for all members, and raises UserError if one
-    is missing after `timeout_s`."""
+    """A process group of one trainer and its samplers. The constructor waits for all members, and raises UserError if a
+    member is missing after `timeout_s`."""
 
     def __init__(self, meeting: Meeting, listener: socket.socket | None = None) -> None:
         self._meeting = meeting

@@ -1,5 +1,4 @@
-"""The run's handle on a worker process: start it, send it questions, and kill it when it hangs. The worker's messages
-are never trusted.
+"""Controls a worker process: starts it, sends it questions, and kills it when it hangs. Its messages are never trusted.
 
 The run waits for the worker as for a function call, until the worker answers or reports that it only waits for I/O. A
 process is used until it dies; then `seat.py` starts another.
@@ -60,9 +59,9 @@ class _Call:
 
 
 class WorkerProcess:
-    """One worker process, started by the constructor. If the process ends, its calls raise RolloutError: the running
-    call with the reason `environment_died`, all others with LOST. A call raises UserError if the worker reports a
-    UserError."""
+    """One worker process, started by the constructor. If the process ends, its open calls raise RolloutError: the
+    running call with the reason `environment_died`, all other calls with LOST. A call raises UserError if the worker
+    reports a UserError."""
 
     def __init__(
         self,
@@ -128,7 +127,7 @@ class WorkerProcess:
             ) from error
 
     def ask_episode(self, do: str, **fields: Any) -> Any:
-        """Return the answer to a question about an episode whose method is not a coroutine."""
+        """Return the answer to a question that calls a plain method, not a coroutine. The time limit is `call_s`."""
         return self.ask(do, self._source.call_s, **fields)
 
     async def call(self, do: str, **fields: Any) -> Any:
@@ -222,7 +221,7 @@ class WorkerProcess:
         return RolloutError(LOST, f"the process that played it was ended, not by this episode: {self.end}")
 
     def _running(self) -> list[int]:
-        """Return the calls during which the worker computes."""
+        """Return the numbers of the calls during which the worker computes."""
         return [number for number in self._calls if number > self._quiet]
 
     # The methods below run in the reader thread.

@@ -1,5 +1,4 @@
-"""Keeps the worker processes of a taskset alive. Each process has a seat; if it dies, the seat starts another
-process."""
+"""Keeps the worker processes of a taskset alive. Each process has a seat, which starts another if the process dies."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence

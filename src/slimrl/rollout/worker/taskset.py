@@ -133,8 +133,8 @@ def _line(rollout: Rollout) -> dict[str, Any]:
 
 
 class RemoteEpisode:
-    """An episode in a worker process. The worker opens the episode when it is started. Its answers are checked like the
-    answers of any environment (`rollout/answers.py`).
+    """An episode in a worker process. The worker opens the episode at its start. The episode's answers are checked like
+    the answers of any environment (`rollout/answers.py`).
 
     If another episode ends the process, this episode is replayed in the next process, and continues there if all
     answers are the same as before. An episode of self-play is `opened` in advance and has no `task`, so it cannot be

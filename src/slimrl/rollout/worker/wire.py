@@ -4,7 +4,7 @@ The run asks, and every question has a number:
 
     {"call": 7, "do": "step", "episode": "3", "reply": "A"}     the run to the worker
     {"call": 7, "answer": {...}}                                the worker, or `failed`, or `refused`
-    {"quiet": 7}                                                the worker only waits, up to question 7
+    {"quiet": 7}                                                all questions up to 7 are answered or waiting
 
 `failed` holds the reason and detail of a RolloutError, `refused` the text of a UserError. Tasks are sent in pages.
 """

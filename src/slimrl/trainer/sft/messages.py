@@ -114,7 +114,7 @@ def _with_role(given: dict[str, Any], role: Any, key: str, where: str) -> dict[s
 
 
 def _text(content: Any, given: Mapping[str, Any], where: str) -> str:
-    """Return the text of a content, which may be a list of parts."""
+    """Return the text of a message's `content`, which is a text or a list of text parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):

@@ -71,7 +71,7 @@ class RowReader:
         self._describes_tools = False
 
     def read(self, row: Any, where: str) -> Conversation | PlainText:
-        """Return the training target of a row. Raises UserError, prefixed with `where`, if it is unclear."""
+        """Return the training target of a row. Raises UserError, prefixed with `where`, if the row is unclear."""
         kind = kind_of_row(row, where, self._form)
         if self._kind is not None and kind != self._kind:
             raise UserError(
@@ -142,7 +142,7 @@ def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
 
 
 def _messages(row: Mapping[str, Any], kind: RowKind, where: str) -> list[Message]:
-    """Return the messages in the order of the row. Nothing in a prompt is learnt."""
+    """Return the messages in the order of the row. The assistant messages of a prompt get a weight of 0."""
     read = list[Message]()
     for column in kind.form.needs:
         for number, given in enumerate(row[column], 1):
@@ -154,7 +154,7 @@ def _messages(row: Mapping[str, Any], kind: RowKind, where: str) -> list[Message
 
 
 def _text_in(row: Mapping[str, Any], column: str, where: str) -> str:
-    """Return the text in a column, empty if there is none. Raises UserError for any other value."""
+    """Return the text in a column; empty if the column is missing or empty. Raises UserError for any other value."""
     text: Any = row.get(column) or ""
     if not isinstance(text, str):
         raise UserError(f"{where}: `{column}` is to be a text, found: {preview(text)}")
