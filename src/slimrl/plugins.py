@@ -76,8 +76,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A way to run `rl` as several processes. Functions are given as `module:function` and imported when they are
-    called."""
+    """A way to run `rl` as several processes. Functions are given as `module:function` and imported when called."""
 
     run: str
     """Starts the parts and watches them, with the settings (`Resolved`). Returns the exit status."""

@@ -58,8 +58,7 @@ class Distillation:
     seq_len: int
 
     def openings(self, draws: Sequence[Draw]) -> list[Opening | RolloutError]:
-        """Return for each draw the opening that the teacher reads, or the error if the teacher's environment could not
-        start."""
+        """Return for each draw the teacher's opening, or the error if the teacher's environment could not start."""
         if not self.tasksets:
             return [None] * len(draws)
         slots = asyncio.Semaphore(self.context.num_concurrent)

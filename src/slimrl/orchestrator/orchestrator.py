@@ -106,8 +106,7 @@ class Orchestrator:
         self._to_replay = (*other, *restored.in_flight)
 
     def close(self) -> Metrics:
-        """Stop the episodes in flight. Return, as metrics, the numbers of started rollouts that will not be trained
-        on."""
+        """Stop the episodes in flight. Return the numbers of started rollouts that will never be trained on."""
         lengths = self._lengths()
         self._pool.close()
         return lengths
@@ -322,8 +321,7 @@ def _all_failed(played: Sequence[Rollout]) -> str:
 
 
 def _samples(group: Group, loss: ResolvedLoss, first_row: int) -> list[Sample]:
-    """Return a group's rollouts as samples for the trainer. `first_row` is the line of the first rollout in the step's
-    file."""
+    """Return a group's rollouts as samples. `first_row` is the line of the first rollout in the step's file."""
     return [
         Sample(
             token_ids_T=rollout.token_ids_T,

@@ -105,8 +105,7 @@ class Pool:
         return await gather_all(*(self._places.play(game, self._context) for game in games))
 
     def _wait(self) -> None:
-        """Wait until a group has finished, at level 0 until all groups have finished. Raise the error of a failed
-        group."""
+        """Wait until a group has finished, or all groups at level 0. Raise the error of a failed group."""
         assert self._in_flight, "nothing is in flight that could finish"
         if not self._tasks:
             self._play_round()

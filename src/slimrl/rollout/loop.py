@@ -36,8 +36,7 @@ def environment_code() -> Iterator[None]:
 
 
 class _Task(asyncio.Task[Any]):
-    """A task of slimrl itself. An environment can cancel only the task of its own episode, and only while that task
-    waits."""
+    """A task of slimrl itself. An environment can cancel only the waiting task of its own episode."""
 
     def cancel(self, msg: Any = None) -> bool:
         episode = _episode.get()

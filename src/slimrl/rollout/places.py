@@ -13,8 +13,7 @@ from slimrl.types import Rollout
 
 
 class Places:
-    """A limit of `num` episodes at once in one event loop, or `largest` (the episodes of the largest game) if that is
-    more."""
+    """Limits the episodes in one event loop to `num` at once, or to `largest` (one whole game) if that is more."""
 
     def __init__(self, num: int, largest: int) -> None:
         self._free = asyncio.Semaphore(max(num, largest, 1))

@@ -175,8 +175,7 @@ class Critic:
 def build_aux_losses(
     loss: ResolvedLoss, module: nn.Module, load_reference: Callable[[], nn.Module]
 ) -> tuple[AuxLoss, ...]:
-    """Build the auxiliary losses that `loss` enables. `load_reference` is called only if one of them needs a
-    reference."""
+    """Build the auxiliary losses that `loss` enables. `load_reference` is called only if a reference is needed."""
     aux_losses: list[AuxLoss] = []
     if loss.kl_beta:
         aux_losses.append(ReferenceKL(load_reference(), loss.kl_beta))

@@ -103,8 +103,7 @@ def progress_in(directory: Path) -> Progress:
 
 @contextmanager
 def report_write_errors(directory: Path) -> Iterator[None]:
-    """Context manager: convert a failed write to a UserError. torch raises RuntimeError for it, safetensors its own
-    error."""
+    """Context manager: convert a failed write to a UserError. torch raises RuntimeError, safetensors its own error."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -138,8 +137,7 @@ def save_checkpoint(
 
 @contextmanager
 def _new_shared_directory(directory: Path, ranks: Ranks) -> Iterator[Path]:
-    """Context manager: yield a temporary directory, the same in all processes. The leading process creates and seals
-    it."""
+    """Context manager: yield one temporary directory to all processes. The leading process creates and seals it."""
     with ExitStack() as held:
         temporary = Path()
         with ranks.united(), report_write_errors(directory):

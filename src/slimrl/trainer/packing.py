@@ -40,8 +40,7 @@ class Segment:
 
     @property
     def num_keys(self) -> int:
-        """The number of tokens that the segment's last token attends to: itself and all tokens before it in its
-        sequence."""
+        """The number of tokens that the segment's last token attends to: itself and all before it in the sequence."""
         return self.position + self.num_queries
 
 
@@ -109,8 +108,7 @@ class _Row:
         return next(different, min(len(token_ids), len(self.latest)))
 
     def add(self, sample: Sample, index: int) -> None:
-        """Append a sample without the prefix that it shares with the latest sample. `index` is its number in the
-        batch."""
+        """Append sample number `index` of the batch, without the prefix that it shares with the latest sample."""
         fed = sample.token_ids_T[:-1]  # the last token is predicted, and predicts nothing
         shared = self.num_shared(fed)
         self._cut(shared)

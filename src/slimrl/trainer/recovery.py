@@ -72,8 +72,7 @@ def recover(output_dir: Path, note: Note) -> bool:
 
 
 def _fault_of(directory: Path, output_dir: Path) -> str:
-    """Return the reason why a checkpoint cannot be used: damage, or another run has saved it. Empty if it can be
-    used."""
+    """Return the reason why a checkpoint cannot be used: damage, or another run. Empty if it can be used."""
     if is_sealed(directory) and (damage := find_damage(directory)):
         return damage
     try:
@@ -106,8 +105,7 @@ def _differ(one: str, other: str) -> bool:
 
 
 def _set_aside(directory: Path) -> Path:
-    """Rename a damaged `step_N` to `damaged_step_N`, which replaces an earlier directory of this name. Return the new
-    path."""
+    """Rename a damaged `step_N` to `damaged_step_N`, replacing an earlier directory. Return the new path."""
     aside = directory.with_name(f"damaged_{directory.name}")
     with explain_write_errors(aside):
         shutil.rmtree(aside, ignore_errors=True)

@@ -132,8 +132,7 @@ def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
 
 
 def _link(name: Path, target: Path) -> None:
-    """Set the symbolic link `name` to a directory beside it, in one rename. Does nothing on a file system without
-    links."""
+    """Set the symbolic link `name` to a directory beside it, in one rename. Does nothing if links are not supported."""
     partial = name.with_name(f".partial_{name.name}")
     with contextlib.suppress(OSError):
         partial.unlink(missing_ok=True)

@@ -131,8 +131,7 @@ class WorkerProcess:
         return self.ask(do, self._source.call_s, **fields)
 
     async def call(self, do: str, **fields: Any) -> Any:
-        """Return the answer to a question about an episode. Other episodes run only while the environment awaits
-        something."""
+        """Return the answer to a question about an episode. Other episodes run only while the environment waits."""
         call = self._post(do, fields)
         try:
             await self._quiet_after(call)

@@ -32,8 +32,7 @@ class Seat:
         return self._found
 
     def process(self) -> WorkerProcess:
-        """Return the running process; start one if needed. Raise RolloutError if the start fails, or after too many
-        deaths."""
+        """Return the running process, or start one. Raise RolloutError if the start fails, or after too many deaths."""
         if running := self.running():
             return running
         with release_thread(), self._starting:

@@ -70,8 +70,7 @@ def main(descriptor: int) -> None:
 
 def _become_child(descriptor: int) -> None:
     """Continue in a child of this process. The parent waits for the end of the child or of the run, then kills all
-    descendants. The parent is their subreaper, so even a daemon that has left its session becomes a child of the
-    parent."""
+    descendants. The parent is their subreaper and adopts even a daemon that has left its session."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: _end(-signal.SIGTERM))
@@ -114,8 +113,8 @@ def _die_with_parent() -> None:
 
 
 class _Selector(selectors.PollSelector):
-    """Calls `pause` in every turn of the loop, with True if the loop will wait. A fork shares no state of the
-    selector."""
+    """Calls `pause` in every turn of the loop, with True if the loop will wait. A fork shares no state with its
+    parent."""
 
     def __init__(self, pause: Callable[[bool], None]) -> None:
         super().__init__()

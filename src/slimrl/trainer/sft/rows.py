@@ -170,8 +170,7 @@ def _system(row: Mapping[str, Any], where: str) -> str | None:
 
 
 def _put_first(system: str, messages: list[Message], where: str) -> None:
-    """Insert a system message, unless the messages already start with it. Raises UserError if they start with
-    another."""
+    """Insert a system message, unless the messages start with it. Raises UserError if they start with another."""
     if messages and messages[0]["role"] != "system":
         first: Message = {"role": "system", "content": system}
         if "tools" in messages[0]:
