@@ -9,9 +9,9 @@ print(result.held_out["after RL"]["greedy"], result.weights)
 import os
 from typing import TYPE_CHECKING, Any
 
-# Before PyTorch is loaded, whose OpenMP reads it then. By default a thread that waits for its team spins 300,000
-# times before it sleeps. If another program runs too, it keeps the core from the thread that it waits for: a decoding
-# step took thirty times as long (benchmarks/speed/contention.py).
+# Set this before PyTorch is loaded, because its OpenMP reads the variable only then. By default a waiting OpenMP thread
+# spins 300,000 times before it sleeps. If another program runs too, the spinning thread keeps the core from the thread
+# that it waits for: a decoding step took thirty times as long (benchmarks/speed/contention.py).
 if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
     os.environ["GOMP_SPINCOUNT"] = "1000"
 

@@ -1,4 +1,4 @@
-"""Runs from a notebook or a script, thin over the commands: `slimrl.rl("examples/reverse_text/rl.toml", max_steps=5)`.
+"""Starts runs from a notebook or a script: `slimrl.rl("examples/reverse_text/rl.toml", max_steps=5)`.
 
 Each function takes the arguments of its command: files, read from left to right, and settings as keywords. It returns
 the result of the finished run; a mistake of the user raises `UserError`. Ctrl-C, or the stop button of a
@@ -40,7 +40,7 @@ class TrainingResult:
 
     Attributes:
         output_dir: the directory of the run.
-        metrics: one mapping a step, with `step` and the names of docs/metrics.md.
+        metrics: one mapping per step, with `step` and the names of docs/metrics.md.
         held_out: the mean reward as `held_out[stage][mode]`, with a stage such as `after RL` and the mode `greedy` or
             `sampled`. It is an `Estimate`: `mean`, `low` and `high` of its 95% interval, `num` episodes. Empty after
             `sft`.
@@ -63,8 +63,8 @@ class EvaluationResult:
 
     Attributes:
         output_dir: the directory of the evaluation; `report.md` in it is for people.
-        rewards: for each model or script the mean reward as an `Estimate` (`mean`, `low`, `high` of its 95% interval,
-            `num` episodes) by how tokens were chosen: `greedy`, `sampled`, or `scripted`.
+        rewards: the mean reward as `rewards[name][mode]`, with the name of a model or script and the mode `greedy`,
+            `sampled` or `scripted`. It is an `Estimate`: `mean`, `low` and `high` of its 95% interval, `num` episodes.
     """
 
     output_dir: Path
@@ -88,8 +88,8 @@ def rl(*sources: Source, **settings: Any) -> TrainingResult:
 
     `sources` are settings files, or one `RLConfig`; `settings` are keys of the command: `max_steps=5`,
     `trainer={"optim": {"lr": 1e-5}}`, or with dots, `**{"trainer.optim.lr": 1e-5}`. `env` is short for
-    `orchestrator.env` and takes classes too: a taskset written in a notebook needs no file, as `env=Shout`, or with
-    args `env={"id": "shout.py:Shout", "args": {"n": 3}}`; several are a list.
+    `orchestrator.env`. It may also be a class, so a taskset written in a notebook needs no file: `env=Shout`. With args
+    it is `env={"id": "shout.py:Shout", "args": {"n": 3}}`. Several environments are a list.
 
     Raises:
         UserError: a setting is wrong, or the run cannot continue; the text has the remedy.
@@ -155,7 +155,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if inspect.isclass(value):  # the class of a taskset, found again by this name, also in a notebook's __main__
-        # In this process, whose objects it may share.
+        # Run it in this process, because it may share objects with the notebook.
         return {"id": f"{value.__module__}:{value.__qualname__}", "worker": "none"}
     return str(value) if isinstance(value, Path) else value
 

@@ -82,8 +82,8 @@ def run(argv: Sequence[str], is_process: bool = False) -> int:
 
 
 def find(name: str) -> Command:
-    """Return the command of this name. Raises UserError if there is none, with the most similar name, or if its
-    distribution is not installed, with the command that installs it."""
+    """Return the command `name`. Raises UserError if it does not exist, with the most similar name, or if its
+    distribution is not installed, with the command to install it."""
     known = names(COMMANDS)
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(known)}.")
@@ -107,7 +107,7 @@ def overview() -> str:
 
 
 def _interrupt_advice(command: Command, argv: Sequence[str]) -> str:
-    """Return the line after Ctrl-C, with the command that continues the run."""
+    """Return the message after Ctrl-C, with the command that continues the run."""
     again = f"{command_prefix()}slimrl {shlex.join(redact_words(argv))}"
     if command.again:
         return f"Interrupted. To {command.again}: {again}"

@@ -1,8 +1,8 @@
 """The two kinds of failure that slimrl expects. Any other exception is a bug and is not caught.
 
-A `UserError` is a mistake that the user can correct. It is printed without a traceback, and its text has the
-finding, the reason, and the key, flag or command to use. A `RolloutError` spoils one rollout: it is recorded on
-that rollout and counted as `drop/<reason>`, and the run continues.
+A `UserError` is a mistake that the user can correct. It is printed without a traceback, and its text names the problem,
+the reason, and the key, flag or command to use. A `RolloutError` spoils one rollout: it is recorded on that rollout and
+counted as `drop/<reason>`, and the run continues.
 """
 
 import difflib
@@ -14,7 +14,7 @@ from typing import Any
 
 MAX_SHOWN_CHARS = 20_000
 CUT, MAX_CUT_CHARS = re.compile(r" … \((\d[\d,]{,14}) more characters\)\Z", re.ASCII), 50
-MAX_DETAIL_CHARS = 2_000  # of a text from others' code
+MAX_DETAIL_CHARS = 2_000  # limit of a text from an environment or a server
 
 
 class UserError(Exception):
@@ -37,8 +37,8 @@ def install_hint(extra: str) -> str:
 
 
 def require(module: str, extra: str, purpose: str) -> Any:
-    """Import and return the module of a package that an extra installs. If it is missing, raises UserError with its
-    purpose and the command that installs it. Other errors of the import are the caller's."""
+    """Import and return the module of a package that an extra installs. If the package is missing, raises UserError
+    with `purpose` and the command to install it. Other errors of the import are not converted."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -46,7 +46,7 @@ def require(module: str, extra: str, purpose: str) -> Any:
 
 
 def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return a hint for an unknown name: the most similar known one, then all. Empty if no name is known.
+    """Return a hint for an unknown name: the most similar known name, then all known names. Empty if no name is known.
     Names less similar than `cutoff`, from 0 to 1, are not suggested.
 
     >>> nearest("gpro", ["grpo", "rloo"])
@@ -63,8 +63,8 @@ def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:
 def visible(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
     """Make a text safe for a terminal: at most `limit` characters, and escapes for unprintable ones.
 
-    Otherwise a text of others could repaint the screen, write to the clipboard, or reverse the order of its letters.
-    Characters that an earlier cut left out are counted.
+    Otherwise a text from other code could repaint the screen, write to the clipboard, or reverse the order of its
+    letters. If an earlier call has cut the text, the characters that it left out are counted too.
 
     >>> visible("a\\x1b[2Jb\\u202e"), visible("a\\tb\\r\\nc"), visible("abcd", limit=2)
     ('a\\\\x1b[2Jb\\\\u202e', 'a\\tb\\nc', 'ab … (2 more characters)')
@@ -94,9 +94,9 @@ def describe(error: BaseException) -> str:
         text = str(error)
     except KeyboardInterrupt:
         raise
-    except BaseException as another:  # the user's code makes the text
+    except BaseException as another:  # `str` runs the user's code
         text = f"(its text cannot be made: {type(another).__name__})"
-    said = visible(f"{type(error).__name__}: {text}", MAX_DETAIL_CHARS // 2)  # room for where it was raised
+    said = visible(f"{type(error).__name__}: {text}", MAX_DETAIL_CHARS // 2)  # leave room for the place of the error
     if not isinstance(error, ModuleNotFoundError):
         return said
     return (

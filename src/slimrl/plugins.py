@@ -1,7 +1,8 @@
-"""Entry points: the parts that installed distributions add to slimrl, its own plug-ins and others.
+"""Entry points: parts of slimrl that installed distributions add, both slimrl's own plug-ins and others.
 
-A group is a kind of part. An entry has the name of a part and its place, `module:name`. docs/plugins.md lists the
-groups. A part is imported when it is requested by name, and no module of a plug-in is named here.
+Each group of entry points holds one kind of part, such as commands. An entry maps the name of a part to its location,
+`module:name`. docs/plugins.md lists the groups. A part is imported when it is requested by name. No module of a plug-in
+is named here.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,7 +49,7 @@ CORE = "slimrl"
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command of `slimrl`, an entry of `slimrl.commands`. Its module must import little, because `slimrl --help`
-    loads all of them."""
+    loads all commands."""
 
     about: str
     """Its line in `slimrl --help`."""
@@ -75,7 +76,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A way to run `rl` as several processes. All places are `module:function`, imported when they are called."""
+    """A way to run `rl` as several processes. Functions are given as `module:function` and imported when called."""
 
     run: str
     """Starts the parts and watches them, with the settings (`Resolved`). Returns the exit status."""
@@ -99,8 +100,8 @@ def is_ours(group: str, name: str) -> bool:
 
 
 def load(group: str, name: str, what: str) -> Any:
-    """Return the object of an entry. Raises UserError, prefixed with `what`, if it is not installed, if two
-    distributions have the name, or if its module cannot be imported."""
+    """Return the object of the entry `name`. Raises UserError, prefixed with `what`, if the entry is not installed, if
+    two distributions have an entry of this name, or if the module cannot be imported."""
     found = _entries(group).get(name, [])
     if not found:
         if distribution := OURS.get(group, {}).get(name):

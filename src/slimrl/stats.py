@@ -15,8 +15,8 @@ Z_95 = 1.959963984540054  # the 97.5% quantile of the standard normal distributi
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean of `num` values and its 95% confidence interval; `low` and `high` are nan if the values cannot give
-    one."""
+    """A mean of `num` values and its 95% confidence interval; `low` and `high` are nan if the values do not determine
+    an interval."""
 
     mean: float
     low: float
@@ -30,10 +30,10 @@ class Estimate:
 
 
 def estimate_mean(values: Sequence[float], counts: bool = False) -> Estimate:
-    """The mean of independent values with a 95% interval: Wilson's if all values are 0 or 1 and no `counts`, else the
-    bootstrap's.
+    """Return the mean of independent values with a 95% interval: Wilson's if all values are 0 or 1 and are not
+    `counts`, otherwise the bootstrap's.
 
-    Raises ValueError for no values and for a value that is not finite.
+    Raises ValueError if there are no values, or if a value is not finite.
     """
     _check(values)
     if set(values) <= {0.0, 1.0} and not counts:
@@ -42,10 +42,10 @@ def estimate_mean(values: Sequence[float], counts: bool = False) -> Estimate:
 
 
 def bootstrap(values: Sequence[float]) -> Estimate:
-    """The mean with the interval of the percentile bootstrap (Efron 1979), drawn with a fixed seed.
+    """Return the mean with the interval of the percentile bootstrap (Efron 1979), drawn with a fixed seed.
 
-    The interval needs some tens of values to reach its coverage; with very few it is too narrow. It is nan if all
-    values are equal, because a resample of them has no spread. It never leaves the range of the values.
+    The interval needs some tens of values to reach its coverage; with very few it is too narrow. The interval is nan if
+    all values are equal, because the resamples have no spread. It never leaves the range of the values.
     """
     values_N = np.asarray(values, dtype=np.float64)
     num = len(values_N)
@@ -64,8 +64,8 @@ def bootstrap(values: Sequence[float]) -> Estimate:
 
 
 def wilson(successes: int, num: int) -> Estimate:
-    """A proportion with Wilson's 95% score interval (1927), which has a width also at 0 and 1, unlike the
-    bootstrap's."""
+    """Return a proportion with Wilson's 95% score interval (1927). Unlike the bootstrap's interval, it has a width at 0
+    and 1 too."""
     share = successes / num
     scale = 1 + Z_95**2 / num
     centre = (share + Z_95**2 / (2 * num)) / scale
@@ -74,17 +74,17 @@ def wilson(successes: int, num: int) -> Estimate:
 
 
 def paired_difference(values: Sequence[float], others: Sequence[float]) -> Estimate:
-    """The mean of `values - others`, paired by their index, with the bootstrap's interval. Raises ValueError for no
-    pairs and for a difference that is not finite."""
+    """Return the mean of `values - others`, paired by their index, with the bootstrap's interval. Raises ValueError if
+    there are no pairs, or if a difference is not finite."""
     differences = [value - other for value, other in zip(values, others, strict=True)]
     _check(differences)
     return bootstrap(differences)
 
 
 def mean_of_few(values: Sequence[float]) -> Estimate:
-    """The mean of a few independent values that are about normal, such as one for each seed, with Student's interval.
+    """Return the mean of a few independent values, such as one per seed, with Student's interval.
 
-    The interval is nan for a single value and if all values are equal.
+    The values should be about normally distributed. The interval is nan for a single value, or if all values are equal.
 
     >>> mean_of_few([1.0, 2.0, 3.0]).interval
     '-0.484 to 4.484'
@@ -98,9 +98,10 @@ def mean_of_few(values: Sequence[float]) -> Estimate:
 
 
 def difference_of_means(values: Sequence[float], others: Sequence[float]) -> Estimate:
-    """The difference of the means of two independent samples, `values` less `others`, with Welch's interval (1947).
+    """Return the difference of the means of two independent samples, `values` minus `others`, with Welch's interval
+    (1947).
 
-    The interval is nan if a sample has a single value and if neither sample varies.
+    The interval is nan if a sample has a single value, or if neither sample varies.
 
     >>> difference_of_means([3.0, 4.0, 5.0], [1.0, 1.0, 2.0]).interval
     '0.618 to 4.715'
@@ -118,7 +119,7 @@ def difference_of_means(values: Sequence[float], others: Sequence[float]) -> Est
 
 
 def correlation(values: Sequence[float], others: Sequence[float]) -> Estimate:
-    """Pearson's correlation coefficient, as `mean`, of independent pairs, with the interval of Fisher's z (1921).
+    """Return Pearson's correlation coefficient of independent pairs, as `mean`, with the interval of Fisher's z (1921).
 
     Coefficient and interval are nan if one side does not vary; the interval is nan for fewer than 4 pairs.
 
@@ -142,10 +143,10 @@ def correlation(values: Sequence[float], others: Sequence[float]) -> Estimate:
 
 
 def sign_test(values: Sequence[float], others: Sequence[float]) -> float:
-    """The p-value of the exact two-sided sign test of paired values; ties do not count.
+    """Return the p-value of the exact two-sided sign test of paired values; ties do not count.
 
-    It is the probability of so uneven a split of wins and losses, or a more uneven one, if both were equally likely. Of
-    zeros and ones it is McNemar's exact test (McNemar 1947).
+    This is the probability of a split of wins and losses that is at least as uneven, if both were equally likely. For
+    zeros and ones the test is McNemar's exact test (McNemar 1947).
 
     >>> sign_test([1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0])
     0.0625
@@ -160,13 +161,13 @@ def sign_test(values: Sequence[float], others: Sequence[float]) -> float:
 
 def student_quantile(freedom: float, share: float = 0.975) -> float:
     """Return the quantile of Student's t-distribution with `freedom` degrees of freedom at `share`."""
-    from scipy.special import stdtrit  # slow to import, and `slimrl view` starts without it: only here
+    from scipy.special import stdtrit  # imported here because it is slow, and `slimrl view` does not need it
 
     return float(stdtrit(freedom, share))
 
 
 def _check(values: Sequence[float]) -> None:
-    """Raises ValueError for no values and for a value that is not finite."""
+    """Raise ValueError if there are no values, or if a value is not finite."""
     if not values:
         raise ValueError("no values to take the mean of")
     if not all(math.isfinite(value) for value in values):

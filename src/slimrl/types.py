@@ -30,9 +30,9 @@ class Message(TypedDict):
 
     `tools` belongs to the first message of a conversation and lists the functions that the policy may call, as JSON
     schemas. `excerpt` marks a passage that may be long. The chat format shortens it before the policy reads the
-    message, because only the chat format knows the policy's tokens. A `weight` of 0 keeps supervised training from
-    learning a reply. `reasoning_content` and `tool_calls`, whose arguments are objects, stand beside the text of a
-    reply only where the template is to write them.
+    message, because only the chat format knows the policy's tokens. A `weight` of 0 excludes a reply from the loss of
+    supervised training. `reasoning_content` and `tool_calls` are set only if the template is to write them beside the
+    text of a reply. The arguments of `tool_calls` are objects.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -63,9 +63,9 @@ class Turn:
         Turn(done=False, messages=[{"role": "user", "content": "wrong, try again"}])
         Turn(done=True, reward=1.0, metrics={"tries": 2.0})
 
-    While `done` is false, the policy reads `messages` next. `reward` is the reward of the last reply, and the
-    episode's reward is the sum over its turns: an environment that judges whole episodes rewards the last turn alone.
-    The `metrics` of the last turn are averaged over rollouts and logged as `env/<name>`.
+    While `done` is false, the policy reads `messages` next. `reward` is the reward of the last reply, and the episode's
+    reward is the sum over its turns: an environment that judges whole episodes rewards only the last turn. The
+    `metrics` of the last turn are averaged over rollouts and logged as `env/<name>`.
     """
 
     done: bool
@@ -98,13 +98,13 @@ class Environment(Protocol):
 class Taskset:
     """The tasks of an environment. Its constructor takes the `args` of the config section as keywords.
 
-    A class of one's own needs `tasks` and `environment`; every other method has a default. It may inherit from this
-    class, but need not: `load_taskset` adds the defaults (`environments/base.py`). `scripts`, `roles` and
+    A user's class needs `tasks` and `environment`; every other method has a default. The user's class may inherit from
+    this class, but need not: `load_taskset` adds the defaults (`environments/base.py`). `scripts`, `roles` and
     `group_reward_names` may be properties or plain attributes.
     """
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split: the same ones in the same order at every call.
+        """Return the tasks of a split: the same tasks in the same order at every call.
 
         No task is in two splits. A taskset without a `validation` split returns no tasks for it.
         """
@@ -120,14 +120,14 @@ class Taskset:
 
         Three names have a meaning. `expert` is right, and the supervised warm-up learns from it. `random` acts at
         random, and evaluation takes it as the lower bound. `constant` gives one answer to every task, and a run's
-        closing table shows its reward. Evaluation plays any other as `script:NAME`.
+        closing table shows its reward. Evaluation plays any other script as `script:NAME`.
         """
         return {}
 
     def failure_kind(self, rollout: "Rollout") -> str | None:
-        """The kind of failure of a finished episode that did not earn everything, in a few words without details.
+        """Return the kind of failure of a finished episode without the full reward, in a few words without details.
 
-        It is empty if evaluation's own words suffice (out of turns, wrong), and None if nothing failed.
+        Return an empty text if the terms of the evaluation suffice (out of turns, wrong), and None if nothing failed.
         """
         return ""
 
@@ -143,7 +143,7 @@ class Taskset:
 
     @cached_property
     def group_reward_names(self) -> Sequence[str]:
-        """The names of the rewards that compare the rollouts of a task with one another, in training alone."""
+        """The names of the rewards that compare the rollouts of a task with one another, in training only."""
         return ()
 
     def group_rewards(self, task: Task, rollouts: Sequence["Rollout"]) -> Mapping[str, Sequence[float]]:
@@ -156,13 +156,13 @@ class Taskset:
         The constructor must be quick, so that the `args` are checked at once."""
 
     def offload(self) -> None:
-        """Free memory on the policy's device, as a judge's, until the next episode. It is called between steps, when
-        no episode is being played."""
+        """Free memory on the policy's device, such as the memory of a judge model, until the next episode. It is called
+        between steps, when no episode is being played."""
 
     def begin_step(self, seed: str | None) -> None:
-        """Seed random generators that no checkpoint holds, such as another process's, so that a resumed run draws the
-        same numbers as an uninterrupted one. It is called before the episodes of a step or of an evaluation. `seed`
-        is None while episodes are in flight: they continue with the present generators."""
+        """Seed random generators that no checkpoint holds, such as a generator of another process, so that a resumed
+        run draws the same numbers as an uninterrupted run. It is called before the episodes of a step or of an
+        evaluation. `seed` is None while episodes are in flight, because the generators must not change then."""
 
     @cached_property
     def class_name(self) -> str:
@@ -176,14 +176,14 @@ class Taskset:
 
 
 def module_purpose(kind: type) -> str:
-    """The first paragraph of the docstring of a class's module, as one line; empty without a docstring."""
+    """Return the first paragraph of the docstring of a class's module, as one line; empty without a docstring."""
     module = inspect.getmodule(kind)
     return (inspect.getdoc(module) or "").partition("\n\n")[0].replace("\n", " ") if module else ""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are chosen. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 truncate nothing.
+    """The settings for sampling tokens. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 truncate nothing.
 
     The sampler logs log-probabilities of the distribution that it samples from, after temperature and truncation. For
     greedy sampling it logs the softmax at temperature 1. With the same `seed` and the same logits, a request gets the
@@ -232,9 +232,9 @@ class Rollout:
 
     `failure` is the reason why the rollout cannot be trained on (see `errors.RolloutError`), and then the reward is
     nan. `stop_reason` is FAILED if the failure ended the episode. A rollout that is rejected afterwards, for example
-    because a teacher cannot read it, keeps its stop reason. `role` names the policy's side in self-play. `env_s`
-    are the seconds that the environment took to start and over each reply, and `task_data` is the data of its task, as
-    the right answer, for those who read the rollout. Equal rollouts may differ in these two.
+    because a teacher cannot read it, keeps its stop reason. `role` names the policy's side in self-play. `env_s` are
+    the seconds that the environment took to start and to answer each reply. `task_data` is the data of the task, such
+    as the right answer, for readers of the rollout. A comparison of rollouts ignores these two fields.
     """
 
     task_id: str
@@ -275,7 +275,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One rollout as the trainer sees it: its tokens, which of them to train, and the advantage of each.
+    """One rollout as the trainer sees it: its tokens, the mask of trained tokens, and the advantage of each token.
 
     The rollout above, with advantage -0.5 for its first turn and 0.5 for its second:
 
@@ -286,7 +286,8 @@ class Sample:
 
     `advantages_T` is read only where the mask is true. A trainer with a value head computes the advantages itself from
     `rewards_T`, the rewards of tokens, and then `advantages_T` is all 0. `version` is the oldest weight version that
-    any of the tokens was sampled from, and `row` the rollout's line in the step's file, from 0, or -1 if none has it.
+    any of the tokens was sampled from, and `row` is the rollout's line in the step's file, from 0, or -1 if the file
+    does not have it.
     """
 
     token_ids_T: tuple[int, ...]

@@ -1,1 +1,1 @@
-"""The orchestrator: from tasks to samples, by groups of rollouts and their advantages. It never imports trainer."""
+"""The orchestrator plays groups of rollouts on tasks and computes their advantages. It never imports trainer."""

@@ -51,10 +51,10 @@ def opo(rewards_G: Sequence[float], lengths_G: Sequence[int]) -> list[float]:
 
 
 def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss: ResolvedLoss) -> list[float]:
-    """Return the advantages of rewards that are compared, by the loss's estimator. Equal rewards give exactly 0, except
-    with `reinforce`, whose constant baseline compares no rollouts. `rae` is passed here as `reinforce` with the
-    baseline of a role (`roles.py`); `gae` belongs to the trainer. A user's own function receives the rewards and the
-    lengths, and decides itself; raises UserError if it returns anything but a number for each."""
+    """Return one advantage per reward, by the loss's estimator. Equal rewards give exactly 0, except with `reinforce`,
+    which subtracts a constant baseline, and with a user's own function. `rae` is passed here as `reinforce` with the
+    baseline of a role (`roles.py`). The trainer computes `gae`. Raises UserError if a user's own function does not
+    return one number per reward."""
     if loss.estimate:
         found = loss.estimate(rewards_G, lengths_G)
         if len(found) != len(rewards_G):
@@ -79,7 +79,7 @@ def turn_advantages(rollouts_G: Sequence[Rollout], loss: ResolvedLoss) -> list[l
     state: the advantage of the episode, plus `state_weight` times the advantage of the turn's return among all turns of
     the group that faced the same messages (GiGPO, 2505.10978).
 
-    With a value head (`gae`) all are 0, because the trainer computes them from the rewards.
+    With a value head (`gae`) all advantages are 0 here, because the trainer computes them from the rewards.
     """
     if loss.has_critic:
         return [[0.0] * len(rollout.turn_rewards) for rollout in rollouts_G]
@@ -98,7 +98,7 @@ def turn_advantages(rollouts_G: Sequence[Rollout], loss: ResolvedLoss) -> list[l
 
 
 def token_advantages(rollout: Rollout, advantages_K: Sequence[float]) -> tuple[float, ...]:
-    """Return the advantages (T,) of tokens: a sampled token has its turn's advantage, all others have 0."""
+    """Return the advantages (T,) of tokens: a sampled token has its turn's advantage, any other token 0."""
     advantages_T = [0.0] * len(rollout.token_ids_T)
     for turn, advantage in zip(rollout.turns, advantages_K, strict=True):
         for t in turn:

@@ -4,12 +4,12 @@ The student S sees x, the teacher T sees x and perhaps a context c, and S has sa
 
     A'_t = adv_tau A_t + teacher_tau log p_T(y_t | c, x, y_<t) - student_tau log p_S(y_t | x, y_<t)
 
-replaces the advantage, with no gradient through either log-probability. If adv_tau = 0 and the other two taus are
-equal, its expectation under S is -KL(S || T) times their value. student_tau alone is an entropy bonus.
+replaces the advantage, with no gradient through either log-probability. If adv_tau = 0 and the other two taus are equal
+to tau, the expectation of A'_t under S is -tau KL(S || T). student_tau alone is an entropy bonus.
 
-A baseline is subtracted from the last two terms: their mean over the other rollouts that agree on all tokens up to t
-(`subtract_baseline`). The expected gradient stays the same. Without a baseline nearly every token would be pushed down,
-because the teacher mostly finds a sampled token less probable than the student does; chance would decide what rises.
+A baseline is subtracted from the last two terms: their mean over the other rollouts that have the same tokens before t
+(`subtract_baseline`). The expected gradient stays the same. Without a baseline the update would lower the probability
+of nearly every sampled token, because the teacher usually finds a sampled token less probable than the student does.
 
 This module knows nothing of how a teacher computes.
 """
@@ -32,7 +32,7 @@ from slimrl.types import Metrics, Rollout, Sample, SamplingParams, Taskset
 # A token that the teacher forbids has log-probability -inf, and an infinite advantage would spoil the step. A
 # probability of e^-100 is too small for float32.
 LOWEST_LOGPROB = -100.0
-UNUSED = SamplingParams(max_tokens=1)  # for an episode of which only the opening is read: it samples nothing
+UNUSED = SamplingParams(max_tokens=1)  # for an episode that reads only the opening and samples nothing
 
 Opening = tuple[int, ...] | None
 """The token ids that a teacher reads before the first sampled one; None if it reads the student's own prompt."""
@@ -48,9 +48,9 @@ class Teacher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """A teacher, and its input. `tasksets`, one per taskset of the student, add context to the student's tasks by their
-    openings. Without `tasksets` the teacher reads the student's input. It reads rollouts of at most `seq_len`
-    tokens."""
+    """A teacher, and its input. `tasksets` has one taskset for each taskset of the student; the openings of its
+    episodes add context for the teacher. Without `tasksets` the teacher reads the student's input. A rollout of more
+    than `seq_len` tokens, with the teacher's opening, is marked as failed."""
 
     teacher: Teacher
     tasksets: Sequence[Taskset]
@@ -58,8 +58,7 @@ class Distillation:
     seq_len: int
 
     def openings(self, draws: Sequence[Draw]) -> list[Opening | RolloutError]:
-        """Return the opening that the teacher reads for each draw, or the error that kept its environment from
-        starting."""
+        """Return for each draw the teacher's opening, or the error if the teacher's environment could not start."""
         if not self.tasksets:
             return [None] * len(draws)
         slots = asyncio.Semaphore(self.context.num_concurrent)
@@ -113,7 +112,7 @@ def teacher_term(teacher: float, student: float, loss: ResolvedLoss) -> float:
     taus.
 
     Also return 0 if the sampler's log-probability is not finite: the trainer masks such a token, and its value must not
-    spoil the mean of the others.
+    spoil the mean of the other tokens.
     """
     return loss.teacher_tau * teacher - loss.student_tau * student if math.isfinite(student) else 0.0
 
@@ -125,15 +124,16 @@ def teacher_terms(sample: Sample, teacher_N: Sequence[float], loss: ResolvedLoss
 
 
 def subtract_baseline(samples: Sequence[Sample], values_BN: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return each trained token's value less a baseline: the mean value of the other samples' tokens at the same place.
-    Two tokens have the same place if all tokens before them are equal. Without other samples there, the baseline is 0.
+    """Return each trained token's value minus a baseline: the mean value of the other samples' tokens at the same
+    place. Two tokens have the same place if all tokens before them are equal. If no other sample has this place, the
+    baseline is 0.
 
     A baseline that does not depend on the token itself leaves the expected gradient unchanged (leave-one-out, as in
     RLOO, 2402.14740).
     """
-    # The samples' tokens form a trie. `nodes` numbers its nodes by their parent's number and the token that leads to
-    # them. So finding a token's node costs one look-up, not a comparison of whole prefixes. The root of a trie stands
-    # for a prompt: its key is the tuple of all tokens before the first trained one.
+    # The samples' tokens form a trie. `nodes` maps a parent node's number and the next token to the number of a node,
+    # so the node of a token costs one look-up, not a comparison of whole prefixes. The root of a trie stands for a
+    # prompt: its key is the tuple of all tokens before the first trained token.
     #
     # For example, samples that answer the prompt (5, 6) with "7 8" and "7 9" pass these nodes, named by the tokens that
     # are read before a token is sampled:
@@ -184,7 +184,7 @@ def with_opening(
     token_ids_T: Sequence[int], loss_mask_T: Sequence[bool], opening: Opening
 ) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     """Return the tokens and the mask of a rollout with the teacher's opening in place of the student's. An opening is
-    all tokens before the first sampled one."""
+    all tokens before the first sampled token."""
     if opening is None:
         return tuple(token_ids_T), tuple(loss_mask_T)
     first = list(loss_mask_T).index(True)

@@ -15,8 +15,8 @@ FAILURE = "group_reward_error"
 
 
 def add_group_rewards(rollouts_G: Sequence[Rollout], draw: Draw) -> tuple[Rollout, ...]:
-    """Return the rollouts of a group, with their group rewards in the last turn and in the metrics. Failed rollouts
-    take no part. If the comparison fails, so does the whole group."""
+    """Return the rollouts of a group, with their group rewards in the last turn and in the metrics. Failed rollouts are
+    left out. If `group_rewards` fails, all rollouts of the group are marked as failed."""
     taskset = draw.taskset
     kept = [rollout for rollout in rollouts_G if not rollout.failure]
     if not taskset.group_reward_names or not kept:

@@ -1,9 +1,9 @@
-"""From tasks to a training batch: draw tasks, play a group of episodes on each, turn rewards into advantages.
+"""Collects training batches: draws tasks, plays a group of episodes on each task, turns rewards into advantages.
 
 A group whose advantages are all 0, for example because its rewards are equal, carries no signal. Such a group is
 counted, not trained on, and replaced by a group on a new task, up to a bound (dynamic sampling, DAPO, 2503.14476). With
-a value head or distillation, every group carries a signal, because these learn from every rollout. Every started
-rollout is accounted for: it is trained on, or dropped with a reason.
+a value head or distillation, every group carries a signal, because both learn from every rollout. Every started rollout
+is accounted for: it is trained on, or dropped with a reason.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ class Group:
 class Orchestrator:
     """Collects the batches of a run. `record` receives all rollouts of each step; `distillation` adds a teacher's
     log-probabilities to the advantages. No batch has a group that was issued more than `max_async_level` versions ago.
-    Raises UserError if the rollouts of a group cannot be compared."""
+    The constructor raises UserError if the rollouts of a group could not be compared."""
 
     tasksets: Sequence[Taskset]
     context: RolloutContext
@@ -106,7 +106,7 @@ class Orchestrator:
         self._to_replay = (*other, *restored.in_flight)
 
     def close(self) -> Metrics:
-        """Stop the episodes in flight. Return the numbers of rollouts that were started and will not be trained on."""
+        """Stop the episodes in flight. Return the numbers of started rollouts that will never be trained on."""
         lengths = self._lengths()
         self._pool.close()
         return lengths
@@ -153,8 +153,8 @@ class Orchestrator:
             taskset.begin_step(None if self._pool.in_flight else f"rl/{self.seed}/{step}")
 
     def _replay(self, step: int) -> int:
-        """Issue again the groups that were in flight in an earlier process or are now too old. The old ones are
-        dropped; return their number."""
+        """Issue again the groups that were in flight in an earlier process, and the groups that are now too old. Return
+        the number of groups that were dropped as too old."""
         for position in self._to_replay:
             self._issue(position)
         self._to_replay = ()
@@ -185,14 +185,14 @@ class Orchestrator:
         self._pool.issue(position, games)
 
     def _compare(self, group: PlayedGroup) -> PlayedGroup:
-        """Return the group with the rewards that compare its rollouts."""
+        """Return the group with its group rewards added (`group_rewards.py`)."""
         if not any(one.group_reward_names for one in self.tasksets):
             return group
         return replace(group, rollouts=add_group_rewards(group.rollouts, self._curriculum.draw(group.position)))
 
     def _read(self, taken: Sequence[PlayedGroup]) -> tuple[list[PlayedGroup], list[Opening]]:
-        """Return the groups, and for each the opening that a teacher reads. Rollouts that the teacher cannot read are
-        marked as failed."""
+        """Return the groups, and for each group the opening that a teacher reads. Rollouts that the teacher cannot read
+        are marked as failed."""
         if not self.distillation:
             return list(taken), [None] * len(taken)
         openings = self.distillation.openings([self._curriculum.draw(group.position) for group in taken])
@@ -227,7 +227,7 @@ class Orchestrator:
 
     def _samples(self, groups: Sequence[Group], step: int) -> tuple[tuple[Sample, ...], Metrics]:
         """Return the samples of the groups with a signal, and the metrics of distillation if there is a teacher."""
-        # In the step's file, the groups' rollouts come first, in this order.
+        # In the step's file of rollouts, the rollouts of `groups` are first, in this order.
         first_rows = accumulate((len(group.rollouts) for group in groups), initial=0)
         placed = [(group, row) for group, row in zip(groups, first_rows, strict=False) if group.has_signal]
         samples = [sample for group, row in placed for sample in _samples(group, self.loss, row)]
@@ -241,8 +241,8 @@ class Orchestrator:
         return distilled, metrics | {"time/teacher_s": time.perf_counter() - began}
 
     def _speed(self, played: Sequence[Rollout], began: float) -> Metrics:
-        """Return how long the trainer has waited for the batch since `began`, and the sampling speed. Above level 0,
-        sampling started with the previous batch."""
+        """Return the trainer's waiting time for the batch, since `began`, and the sampling speed. Above async level 0,
+        the speed is measured since the previous batch."""
         now, sampled = time.perf_counter(), sum(rollout.num_sampled for rollout in played)
         since = (self._collected_s or began) if self.max_async_level else began
         self._collected_s = now
@@ -263,7 +263,7 @@ class Orchestrator:
             return {}
 
     def _lengths(self) -> Metrics:
-        """Return the numbers of started rollouts that no batch has used or dropped so far."""
+        """Return the numbers of started rollouts that are in flight or wait for a batch."""
         G = self.config.rollouts_per_example
         return {
             "async/in_flight": float(G * len(self._pool.in_flight)),
@@ -321,7 +321,7 @@ def _all_failed(played: Sequence[Rollout]) -> str:
 
 
 def _samples(group: Group, loss: ResolvedLoss, first_row: int) -> list[Sample]:
-    """Return a group's rollouts as the trainer sees them. `first_row` is the line of the first."""
+    """Return a group's rollouts as samples. `first_row` is the line of the first rollout in the step's file."""
     return [
         Sample(
             token_ids_T=rollout.token_ids_T,

@@ -1,4 +1,4 @@
-"""Loads the advantage of a loss that is a user's own function."""
+"""Loads the advantage function of a user."""
 
 from dataclasses import replace
 from functools import partial
@@ -8,8 +8,8 @@ from slimrl.io.user_code import load_function
 
 
 def load_estimate(loss: ResolvedLoss) -> ResolvedLoss:
-    """Return the loss with the function of its advantage loaded, if it is a user's own. Raises UserError if that
-    function does not exist or does not accept `advantage_args`."""
+    """Return the loss. If its advantage is a user's own function, `estimate` is set to that function. Raises UserError
+    if the function does not exist or does not accept `advantage_args`."""
     if loss.advantage in ADVANTAGES:
         return loss
     own = load_function(loss.advantage, "advantage", loss.advantage_args, OWN["advantage"])

@@ -1,8 +1,8 @@
 """The groups of episodes in flight, and the finished groups that no batch has used yet.
 
-At level 0 groups are played in rounds: `take` starts all of them together, and waits until they finish. Above level 0
-each starts when it is issued, and is played also while the trainer trains. The loop of episodes only plays. The thread
-that calls the pool's methods issues groups, drops them and records their results.
+At async level 0 groups are played in rounds: `take` starts all issued groups together, and waits until they finish.
+Above level 0 each group starts when it is issued, and also runs while the trainer trains. The event loop of episodes
+only plays the groups. The thread that calls the pool's methods issues groups, drops them and records their results.
 """
 
 import queue
@@ -32,7 +32,7 @@ class PlayedGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Flight:
-    """A group in flight. `playing` is None at level 0, where the next round plays it."""
+    """A group in flight. `playing` is None at level 0, where the next round plays the group."""
 
     position: int
     version: int
@@ -41,7 +41,7 @@ class _Flight:
 
 
 class Pool:
-    """The groups of one run. `most` is the number of episodes in the largest game."""
+    """The groups of one run. `level` is the async level, `most` the number of episodes in the largest game."""
 
     def __init__(self, context: RolloutContext, level: int, most: int) -> None:
         self._context = context
@@ -62,7 +62,7 @@ class Pool:
         return list(self._finished)
 
     def issue(self, position: int, games: Games) -> None:
-        """Start a group."""
+        """Add a group. Above level 0 it starts at once."""
         playing = self._tasks.start(self._play(games)) if self._tasks else None
         flight = _Flight(position, self._context.client.version, games, playing)
         self._in_flight[position] = flight
@@ -86,8 +86,8 @@ class Pool:
         return [group.position for group in old] + [flight.position for flight in late]
 
     def take(self, num: int) -> list[PlayedGroup]:
-        """Wait for at least one finished group, and return up to `num`. Older versions are first, because they would
-        soonest be too old; equal versions are in the order of their finish."""
+        """Wait for at least one finished group, and return up to `num`. Groups of older versions are first, because
+        they are the next to be too old. Groups of the same version are in the order in which they finished."""
         self._file_arrived()
         while not self._finished:
             self._wait()
@@ -105,7 +105,7 @@ class Pool:
         return await gather_all(*(self._places.play(game, self._context) for game in games))
 
     def _wait(self) -> None:
-        """Wait until a group has finished, at level 0 until all have. Raise the error of a failed group."""
+        """Wait until a group has finished, or all groups at level 0. Raise the error of a failed group."""
         assert self._in_flight, "nothing is in flight that could finish"
         if not self._tasks:
             self._play_round()

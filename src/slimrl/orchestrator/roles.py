@@ -19,14 +19,14 @@ def role_advantages(
     rollouts_G: Sequence[Rollout], loss: ResolvedLoss, means: Means, game: str
 ) -> list[tuple[float, ...]]:
     """Return the advantages (G, K) of the rollouts' turns, by `turn_advantages` within each role. `rae` reads and
-    updates the `means`, whose keys are `game/role`."""
+    updates `means`, a mapping from `game/role` to a running mean."""
     advantages_GK: list[tuple[float, ...]] = [()] * len(rollouts_G)
     # dict.fromkeys keeps the order of the roles; a set's order would differ between runs.
     for role in dict.fromkeys(rollout.role for rollout in rollouts_G):
         places = [place for place, rollout in enumerate(rollouts_G) if rollout.role == role]
         same = [rollouts_G[place] for place in places]
         chosen = loss
-        # A running mean is a constant baseline for these rollouts, so `reinforce` computes the rest.
+        # A running mean is a constant baseline for these rollouts, which `reinforce` subtracts.
         if loss.advantage == "rae":
             baseline = update_mean(means, f"{game}/{role}", [rollout.reward for rollout in same], loss.decay)
             chosen = replace(loss, advantage="reinforce", baseline=baseline)
@@ -39,7 +39,7 @@ def update_mean(means: Means, key: str, rewards: Sequence[float], decay: float) 
     """Update a running mean, b <- decay b + (1 - decay) R for each reward R, and return its previous value.
 
     The previous value does not depend on the rewards that are compared with it, so the gradient stays unbiased. The
-    first rewards of a role have no previous mean, and are compared with their own.
+    first rewards of a role have no previous mean, so they are compared with their own mean.
 
     >>> means = {}
     >>> update_mean(means, "seller", [1.0, 0.0], 0.5), update_mean(means, "seller", [1.0, 1.0], 0.5), means["seller"]

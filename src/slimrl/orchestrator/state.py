@@ -24,7 +24,7 @@ class _Saved(BaseModel):
 
 
 class SavedRollout(_Saved):
-    """A `types.Rollout`."""
+    """A `types.Rollout` in a checkpoint."""
 
     task_id: str
     token_ids_T: tuple[int, ...]
@@ -69,7 +69,7 @@ class OrchestratorState(_Saved):
     """The state that a run needs to continue.
 
     `data_position` is the number of tasks drawn so far, and thus a position in the curriculum; `num_environments`
-    decides the task of each position. `role_means` are the running means of the roles' rewards
+    determines the task of each position. `role_means` are the running means of the roles' rewards
     (`orchestrator/roles.py`). `waiting` are the groups that wait for a batch. `in_flight` are the positions of
     unfinished groups, which are played again from the start with the same seeds.
     """
@@ -93,7 +93,7 @@ def save_group(group: PlayedGroup) -> SavedGroup:
 
 
 def read_state(content: Mapping[str, Any]) -> OrchestratorState:
-    """Parse the state in a checkpoint; it is empty in a new run. Raises UserError if it is malformed."""
+    """Parse the state in a checkpoint; `content` is empty in a new run. Raises UserError if it is malformed."""
     try:
         return OrchestratorState.model_validate_json(json.dumps(dict(content)))
     except ValidationError as error:

@@ -26,7 +26,7 @@ def rollout_metrics(played: Sequence[Rollout], usage: Usage) -> Metrics:
         "rollout/num_trained": float(usage.trained),
         "rollout/tokens_sampled": float(sum(rollout.num_sampled for rollout in played)),
     }
-    # Rollouts used up = trained + dropped, always. Rollouts without a signal are dropped with their own reason.
+    # Every rollout is counted as trained or as dropped. Rollouts without a signal are dropped as `zero_signal`.
     drops = Counter(rollout.failure for rollout in played if rollout.failure)
     drops += Counter(zero_signal=len(good) - usage.trained, stale=usage.stale)  # the sum of counters omits zeros
     metrics |= {f"drop/{reason}": float(count) for reason, count in drops.items()}
@@ -46,7 +46,7 @@ def rollout_metrics(played: Sequence[Rollout], usage: Usage) -> Metrics:
 
 
 def age_metrics(ages: Sequence[int]) -> Metrics:
-    """Return the ages of a batch's groups, in versions, as a histogram."""
+    """Return a histogram of the ages of a batch's groups, in versions."""
     if not ages:
         return {}
     shares = {f"async/age_{age}": count / len(ages) for age, count in sorted(Counter(ages).items())}

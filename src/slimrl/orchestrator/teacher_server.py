@@ -1,8 +1,8 @@
 """A teacher behind HTTP: a server whose `/v1/completions` echoes a prompt of token ids with its log-probabilities.
 
-vLLM and `slimrl inference` can do this. Each rollout is one request. It samples one token, because servers require
-that, and drops it. Tokens are sent as ids. If the server reports ids, they must equal the sent ids: text is never
-compared or tokenised.
+vLLM and `slimrl inference` can do this. Each rollout is one request. Servers require that a request samples at least
+one token; this token is dropped. Tokens are sent as ids. If the server reports ids, they must equal the sent ids: text
+is never compared or tokenised.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ MALFORMED = (ValueError, LookupError, TypeError, AttributeError)  # raised when 
 
 
 class ServerTeacher:
-    """A `distill.Teacher` that sends up to `num_concurrent` requests at once. With `sample` the teacher also plays
-    episodes, for the probe."""
+    """A `distill.Teacher` that sends up to `num_concurrent` requests at once. The method `sample` lets the teacher also
+    play episodes, for `slimrl probe`."""
 
     version = 0  # the teacher's weights never change
 
@@ -45,7 +45,7 @@ class ServerTeacher:
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
         """Return the log-probabilities; see `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
-        slots = asyncio.Semaphore(self._config.num_concurrent)  # the wait for one does not count as the server's time
+        slots = asyncio.Semaphore(self._config.num_concurrent)  # waiting for a slot does not count as the server's time
 
         async def score(sample: Sample) -> list[float]:
             async with slots:
@@ -54,8 +54,8 @@ class ServerTeacher:
         return self._tasks.wait(gather_all(*map(score, samples)))
 
     def check_vocabulary(self, texts: Mapping[int, str]) -> None:
-        """Raise UserError if the server's texts of these token ids differ: it would score other words. A server that
-        reports only ids cannot be checked."""
+        """Raise UserError if most texts of the server for these token ids differ from `texts`: such a server would
+        score other words. A server that reports only ids cannot be checked."""
         names = self._tasks.wait(self._names(list(texts)))
         named = [(name, text) for name, text in zip(names, texts.values(), strict=True) if not name.startswith(ID)]
         other = [f"{name!r} for {text!r}" for name, text in named if _word(name) != _word(text)]
@@ -89,8 +89,8 @@ class ServerTeacher:
         }
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """Return a reply of the teacher itself; see `inference.client.Client`. Its log-probabilities are unused, and
-        0."""
+        """Return a reply that the teacher samples; see `inference.client.Client`. The reply's log-probabilities are
+        unused and set to 0."""
         body = {
             "model": self._config.model,
             "prompt": prompt,
@@ -134,7 +134,7 @@ class ServerTeacher:
 
     def _logprobs(self, reply: Any, token_ids: Sequence[int]) -> list[float]:
         """Return the log-probabilities of the prompt's tokens, 0 for the first token, which has none. Raises UserError
-        for a response of any other form."""
+        if `reply` has another form."""
         try:
             found = reply["choices"][0]["logprobs"]
             names, logprobs = found["tokens"], found["token_logprobs"]
@@ -160,5 +160,5 @@ class ServerTeacher:
 
 
 def _word(name: str) -> str:
-    """Return a token's text without the space before it, in any of the ways that tokenizers write a space."""
+    """Return a token's text without leading spaces. Tokenizers write a space in different ways."""
     return name.lstrip(" \u0120\u2581")

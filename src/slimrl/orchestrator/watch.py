@@ -9,7 +9,7 @@ from slimrl.types import SamplingParams
 
 
 class WatchedClient:
-    """Another client, and the time in which it had no open request. Several threads may use it."""
+    """Wraps a client, and measures the time in which no request is open. Several threads may use it."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.perf_counter) -> None:
         self._client, self._clock = client, clock

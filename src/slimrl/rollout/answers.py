@@ -1,6 +1,6 @@
 """Calls into an environment. Its answers are copied into plain data, because environments are other people's code.
 
-A wrong answer raises a RolloutError with advice. It fails this episode only.
+An invalid answer raises a RolloutError with advice, which fails only this episode.
 """
 
 from collections.abc import Awaitable

@@ -32,8 +32,8 @@ from slimrl.types import Environment, Message, Metrics, Rollout, SamplingParams,
 class EpisodeLimits:
     """The limits of an episode: turns of the policy, tokens of the conversation, seconds of the environment.
 
-    `timeout_s` limits each call into the environment by itself: the start and every step. A whole episode may take
-    several times as long. `response_len` limits the tokens after the opening, those of the environment included.
+    `timeout_s` limits each call into the environment separately: the start and every step. A whole episode may take
+    several times as long. `response_len` limits the tokens after the opening, including the environment's tokens.
     """
 
     max_turns: int
@@ -44,7 +44,7 @@ class EpisodeLimits:
 
 @dataclass(frozen=True, slots=True)
 class RolloutContext:
-    """The part that all episodes of a run share: the client that samples tokens, the chat format, and the limits.
+    """The objects that all episodes of a run share: the client that samples tokens, the chat format, and the limits.
 
     At most `num_concurrent` episodes run at once. This is the number of slots in the engine, so an episode still finds
     its KV cache after the environment's turn.
@@ -114,8 +114,8 @@ async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
     """Play one episode. Errors of the environment or the policy are not raised: they become the rollout's `failure`.
 
     Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context keeps the rewards of its
-    turns. Its last token is one of the policy's: the environment's last messages are dropped, since nobody reads
-    them.
+    turns. Such a rollout ends with the policy's last reply: the environment's next messages are dropped, because the
+    policy does not read them.
     """
     transcript = _Transcript()
     try:
@@ -126,8 +126,8 @@ async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
 
 
 async def read_opening(spec: EpisodeSpec, context: RolloutContext) -> list[int]:
-    """Return the policy's first prompt as token ids; the episode is started for it and closed again. Raise RolloutError
-    if the environment cannot start."""
+    """Start an episode, close it, and return the policy's first prompt as token ids. Raise RolloutError if the
+    environment cannot start."""
     async with _environment(spec, context) as environment:
         return _opening_tokens(await _opening(environment, context), context)
 
@@ -232,13 +232,13 @@ async def _converse(
 
 def _fit_excerpts(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
     """Return the messages, with each excerpt cut to its maximum number of tokens."""
-    with convert_errors("environment"):  # the environment may have marked characters that the message lacks
+    with convert_errors("environment"):  # an excerpt may include characters that its message does not have
         return chat.cut_excerpts(messages)
 
 
 def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
-    """Build the rollout of a transcript. `turn` is the environment's last one and adds its metrics. With an `error` the
-    rollout is marked as failed, and its reward is nan."""
+    """Build the rollout of a transcript. `turn` is the environment's last turn, and its metrics are added. With an
+    `error` the rollout is marked as failed, and its reward is nan."""
     return Rollout(
         task_id=spec.task.id,
         token_ids_T=tuple(transcript.token_ids),

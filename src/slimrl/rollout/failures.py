@@ -1,4 +1,4 @@
-"""Turns failures of environment code into data: an exception, a time-out or a hang becomes a `RolloutError`.
+"""Converts failures of environment code: an exception or a time-out becomes a `RolloutError`.
 
 A time-out cancels code that waits. Code that never returns control to the event loop is not interrupted: its worker
 process is killed (`worker/`), or, without a worker process, the hang is reported (`held.py`).
@@ -24,8 +24,8 @@ def convert_errors(source: str) -> Iterator[None]:
     """Convert every exception raised in the block to a RolloutError, counted as `drop/<source>_error`."""
     try:
         yield
-    # Cancellation and the closing of a coroutine are external. An environment's `exit()` fails its episode; so does its
-    # KeyboardInterrupt, because Ctrl-C reaches only the main thread.
+    # The environment does not cause cancellation or the closing of a coroutine. An environment's `exit()` fails its
+    # episode. A KeyboardInterrupt here is the environment's too, because Ctrl-C reaches only the main thread.
     except (RolloutError, UserError, asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:
@@ -39,7 +39,7 @@ def _place(error: BaseException) -> str:
 async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s: float) -> T:
     """Await environment code for at most `timeout_s` seconds. Raise RolloutError if it fails or takes longer.
 
-    Code that catches its cancellation, to clean up or by mistake, gets the same time once more.
+    If the code catches its cancellation, to clean up or by mistake, it may run for another `timeout_s` seconds.
     """
     try:
         async with asyncio.timeout(None) as last, asyncio.timeout(timeout_s) as first:
@@ -61,8 +61,8 @@ def _drive(
 ) -> Generator[Any, Any, T]:
     """Drive a coroutine as `await` would, and mark its code as the environment's.
 
-    When the `first` timeout has cancelled the coroutine, the `last` timeout starts. When it expires too, the coroutine
-    is closed at its current await.
+    When the `first` timeout has cancelled the coroutine, the `last` timeout starts. When the `last` timeout expires
+    too, the coroutine is closed at its current await.
     """
     resume: Callable[[], Any] = partial(work.send, None)
     is_closing = False

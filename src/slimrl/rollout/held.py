@@ -1,4 +1,4 @@
-"""Watches environments that hold their episodes' thread, which cannot be interrupted: for how long, and where."""
+"""Reports environment code that blocks the thread of episodes, with the time and the line. It cannot be interrupted."""
 
 import math
 import sys
@@ -17,7 +17,7 @@ HELD_S = 30.0  # seconds before an environment that holds the thread is reported
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 OURS = str(Path(__file__).parent)
 
-_entered: dict[int, float | None] = {}  # by thread: the time at which it entered an environment's code
+_entered: dict[int, float | None] = {}  # thread id -> time at which the thread entered an environment's code
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def hold_s(thread: int) -> float:
 
 class HeldWatch:
     """A check for the caller that waits for episodes: it logs the first environment that holds their thread for more
-    than `HELD_S` seconds, and raises UserError if one holds it for more than `limit_s`."""
+    than `HELD_S` seconds, and raises UserError if an environment holds it for more than `limit_s` seconds."""
 
     def __init__(self, loop: LoopThread, limit_s: float = math.inf) -> None:
         self._loop, self._limit_s, self._has_logged = loop, limit_s, False

@@ -1,7 +1,8 @@
-"""The event loop of episodes. An environment's code cannot stop it, nor cancel tasks of others in it.
+"""The event loop of episodes. An environment's code cannot stop it, nor cancel tasks of slimrl or of other episodes.
 
 An environment may cancel its own tasks, and its time-outs may cancel its own episode while the episode waits. A context
-variable records whose code runs: tasks and callbacks inherit it from the code that creates them.
+variable records whether an environment's code runs, and in which episode. Tasks and callbacks inherit the variable from
+the code that creates them.
 
 Code that never returns to the loop cannot be interrupted here: nothing is injected into a thread. An environment that
 may hang belongs in a worker process, which can be killed (`held.py` watches environments in this process).
@@ -35,7 +36,7 @@ def environment_code() -> Iterator[None]:
 
 
 class _Task(asyncio.Task[Any]):
-    """A task of slimrl itself."""
+    """A task of slimrl itself. An environment can cancel only the waiting task of its own episode."""
 
     def cancel(self, msg: Any = None) -> bool:
         episode = _episode.get()

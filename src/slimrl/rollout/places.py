@@ -1,6 +1,7 @@
-"""Many episodes at once, at most one per place. The episodes of one game take their places together.
+"""Limits the number of episodes that run at once. The episodes of one game start together.
 
-In self-play the episodes of a game wait for each other (`rollout/self_play.py`). Other episodes are games of one.
+In self-play the episodes of a game wait for each other (`rollout/self_play.py`). Any other episode is a game of its
+own.
 """
 
 import asyncio
@@ -12,11 +13,11 @@ from slimrl.types import Rollout
 
 
 class Places:
-    """The places of one event loop: `num`, or the number of episodes of the largest game if that is more."""
+    """Limits the episodes in one event loop to `num` at once, or to `largest` (one whole game) if that is more."""
 
     def __init__(self, num: int, largest: int) -> None:
         self._free = asyncio.Semaphore(max(num, largest, 1))
-        # Only one game takes its places at a time. Two at once could each hold some and wait for the rest for ever.
+        # Only one game takes its places at a time. Otherwise two games could each hold some places and wait for ever.
         self._taking = asyncio.Lock()
 
     async def play(self, game: Sequence[EpisodeSpec], context: RolloutContext) -> list[Rollout]:

@@ -18,8 +18,7 @@ SEED_STRIDE = 1 << 16
 
 
 def self_play_specs(spec: EpisodeSpec) -> list[EpisodeSpec]:
-    """Return the episodes of one game, one per role, for `run_groups` to play together. Without self-play, return the
-    given episode alone."""
+    """Return the episodes of one game, one per role, to be played together. Without roles, return only `spec`."""
     taskset, roles = spec.taskset, spec.taskset.roles
     if not roles:
         return [spec]

@@ -1,1 +1,1 @@
-"""The trainer: from samples to a weight update. It never imports inference, environments or orchestrator."""
+"""The trainer computes weight updates from samples. It never imports inference, environments or orchestrator."""

@@ -1,9 +1,10 @@
 """Attention within a packed row: a plan that keeps its sequences apart (see `models/forward/attention.py`).
 
-There are four ways. On a GPU, FlexAttention computes only the blocks of the row in which a query sees a key
-(`trainer/attention_blocks.py`). On a CPU with AMX or AVX512-BF16, our own kernel reads the row as it is. On other CPUs,
-PyTorch's kernel computes long sequences part by part (`trainer/attention_parts.py`), and short segments of similar size
-are gathered into padded batches. These batches are fast to build but large, so the backward pass builds them again.
+There are four implementations. On a GPU, FlexAttention computes only the blocks of the row in which a query sees a key
+(`trainer/attention_blocks.py`). On a CPU with AMX or AVX512-BF16, our own kernel reads the packed row directly. On
+other CPUs, PyTorch's kernel computes long sequences part by part (`trainer/attention_parts.py`), and short segments of
+similar size are gathered into padded batches. These batches are fast to build but large, so the backward pass builds
+them again.
 """
 
 import functools
@@ -76,7 +77,7 @@ class PackedPlan:
         attended: Tensor = _Attention.apply(query, key, value, segments)
         return attended[None]
 
-    # Every layer of the model calls the same plan and needs one of these forms. Each is built once, on first use.
+    # All layers of the model use the same plan and need one of these forms. A form is built once, on first use.
 
     @functools.cached_property
     def _rows(self) -> Tensor:

@@ -1,8 +1,8 @@
 """Attention within a packed row on a GPU, by PyTorch's FlexAttention: no (T, T) mask, no padding and no copies.
 
 All tokens that continue a segment lie directly behind it, up to an end that the pack knows. So query q sees key k if k
-<= q < end[k], within the window if there is one. FlexAttention takes this rule as a function, which it compiles into
-its kernel, and a map of blocks of the (T, T) plane. It skips blocks in which no query sees a key, and does not evaluate
+<= q < end[k], within the window if there is one. FlexAttention compiles this rule, a function, into its kernel. It also
+receives a map of the blocks of the (T, T) plane: it skips blocks in which no query sees a key, and does not evaluate
 the rule in blocks in which every query sees every key.
 """
 
@@ -44,7 +44,7 @@ class BlockAttention:
         return attended
 
     def _mask(self, window: int) -> BlockMask:
-        """Build the map of blocks, with the rule for the partly visible ones."""
+        """Build the map of blocks, with the rule for the partly visible blocks."""
         some, full = self._blocks(window)
         positions_T, ends_T = self._positions_T, self._ends_T
 
@@ -81,14 +81,15 @@ class BlockAttention:
 
 def _bounds(numbers_T: Tensor) -> tuple[Tensor, Tensor]:
     """Return the smallest and the largest number of each block, (B,) both."""
-    # Fill the last block with copies of the last number: they change neither.
+    # Fill the last block with copies of the last number, which change neither the minimum nor the maximum.
     filled = torch.cat([numbers_T, numbers_T[-1:].expand(-len(numbers_T) % BLOCK)])
     low_B, high_B = filled.view(-1, BLOCK).aminmax(dim=1)
     return low_B, high_B
 
 
 def _to_list(blocks_BB: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the number of marked blocks per row, (1, 1, B), and their indices, before all others, (1, 1, B, B)."""
+    """Return the number of marked blocks per row, (1, 1, B), and the indices of all blocks of the row, marked blocks
+    first, (1, 1, B, B)."""
     count_B = blocks_BB.sum(-1, dtype=torch.int32)
     order_BB = blocks_BB.byte().argsort(dim=-1, descending=True, stable=True).int()
     return count_B[None, None], order_BB[None, None]
@@ -97,7 +98,7 @@ def _to_list(blocks_BB: Tensor) -> tuple[Tensor, Tensor]:
 @functools.cache
 def _compile() -> Any:
     # With dynamic shapes, one kernel serves rows of all lengths. Windows, forwards without a gradient and other models
-    # need kernels of their own, so the limit must be out of reach: beyond it PyTorch computes the scores as (T, T).
+    # need additional kernels. The limit must be high, because beyond it PyTorch computes all scores (T, T).
     return torch.compile(flex_attention, dynamic=True, fullgraph=True, recompile_limit=64)  # type: ignore[call-overload]
 
 

@@ -1,10 +1,10 @@
 """Attention within a packed row on a CPU, without padding and without copies.
 
-A segment attends causally to itself. All segments that continue it attend to all of it. They lie directly behind it, so
-a prefix that many samples share needs one large product for all of them. A query's attention is thus computed in parts,
-each with a softmax over its own keys. Their outputs are combined by the log-sum-exp of each part (lse), as in Hydragen
-(2402.05099). The gradient of a part needs only the combined output and lse (FlashAttention, 2205.14135), so the
-backward pass computes no part a second time.
+A segment attends causally to itself. All segments that continue it attend to all of it. These segments lie directly
+behind the continued segment, so a prefix that many samples share needs only one large matrix product. A query's
+attention is thus computed in parts, each with a softmax over its own keys. Their outputs are combined by the
+log-sum-exp of each part (lse), as in Hydragen (2402.05099). The gradient of a part needs only the combined output and
+lse (FlashAttention, 2205.14135), so the backward pass computes no part a second time.
 """
 
 from collections.abc import Sequence
@@ -69,8 +69,9 @@ class _ByParts(torch.autograd.Function):
             queries, keys = part.queries, part.keys
             inputs = query_KGTD[:, :, queries], key_KGTD[:, :, keys], value_KGTD[:, :, keys]
             out, lse = _attend(*inputs, 0.0, part.is_own, scale=scale)
-            # Parts with themselves come first, so every query already has an output when another part is added to it.
-            # The new part's share of the softmax is exp(lse) / (exp(lse) + exp(before)) = sigmoid(lse - before).
+            # The parts in which a segment attends to itself are first, so every query already has an output when
+            # another part is added. The new part's share of the softmax is sigmoid(lse - before) = exp(lse) / (exp(lse)
+            # + exp(before)).
             if part.is_own:
                 out_KGTD[:, :, queries], lse_KGT[:, :, queries] = out, lse
             else:

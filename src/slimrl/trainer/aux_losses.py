@@ -24,8 +24,8 @@ from slimrl.types import Metrics
 
 @dataclass(frozen=True, slots=True)
 class LossContext:
-    """The input of an auxiliary loss: the micro-batch, the hidden states (N, D) from which its trained tokens are
-    predicted, the reward of each of these tokens (N,), and the sampling temperature."""
+    """The input of an auxiliary loss: the micro-batch, the hidden states (N, D) that predict the trained tokens, the
+    reward of each of these tokens (N,), and the sampling temperature."""
 
     pack: Pack
     hidden_ND: Tensor
@@ -39,7 +39,7 @@ class AuxLoss(Protocol):
     heads: Mapping[str, Head]
 
     def __call__(self, context: LossContext, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
-        """Return the tokens as the policy loss will see them, and this loss per token (N,)."""
+        """Return the tokens for the policy loss, possibly changed, and the auxiliary loss of each token (N,)."""
 
     def metrics(self, ranks: Ranks) -> Metrics:
         """Return the metrics over the micro-batches of all processes since the last call."""
@@ -87,7 +87,8 @@ class ReferenceKL:
 class ValueHead(nn.Module):
     """A linear layer from hidden states (N, D) to the expected return (N,), in float32. Its weights start at zero.
 
-    The hidden state that predicts a token holds the policy's knowledge when it sampled that token.
+    The hidden state that predicts a token depends only on earlier tokens, so the value does not depend on the sampled
+    token.
     """
 
     def __init__(self, hidden_size: int, device: torch.device) -> None:
@@ -108,7 +109,7 @@ def gae(
     """Return the advantages and returns (N,) of the sampled tokens, computed within each sequence (1506.02438):
 
     delta_t = r_t + gamma V_{t+1} - V_t;  A_t = delta_t + gamma lambda A_{t+1};  return_t = A_t + V_t, with V = A = 0
-    after the last token. t counts sampled tokens only: the environment's tokens between two turns take no time.
+    after the last token. t counts only sampled tokens; the environment's tokens between two turns are skipped.
     """
     # A_t depends on A_{t+1}, so this is a loop, over Python floats.
     rewards, values, sequences = reward_N.tolist(), value_N.tolist(), sequence_N.tolist()
@@ -126,15 +127,15 @@ def gae(
 
 
 def value_loss(value_N: Tensor, return_N: Tensor) -> Tensor:
-    """Return (V - return)^2 / 2. Unlike PPO's it needs no clip: a batch is used for one update, so V has not
-    changed."""
+    """Return (V - return)^2 / 2. PPO clips this loss. Here each batch is used for a single update, so V is unchanged
+    and no clip is needed."""
     return 0.5 * (value_N - return_N).square()
 
 
 @dataclass(slots=True)
 class Critic:
-    """The loss of a value head. It replaces the tokens' advantages by GAE's, computed from their rewards and the head's
-    values (1506.02438)."""
+    """The loss of a value head. It also replaces the advantages of the tokens by GAE advantages, computed from the
+    tokens' rewards and the head's values (1506.02438)."""
 
     head: ValueHead
     loss: ResolvedLoss
@@ -165,7 +166,7 @@ class Critic:
 
     def metrics(self, ranks: Ranks) -> Metrics:
         error, returned = self._error.take(ranks), self._return.take(ranks)
-        # The share of the returns' variance that the values explain; times 2, because `value_loss` is half the square.
+        # The share of the returns' variance that the values explain. The factor 2 cancels the 1/2 in `value_loss`.
         variance = self._square.take(ranks) - returned**2
         explained = 1 - 2 * error / variance if variance > 1e-12 else 0.0
         return {"loss/value": error, "loss/value_mean": self._value.take(ranks), "loss/value_explained": explained}
@@ -174,7 +175,7 @@ class Critic:
 def build_aux_losses(
     loss: ResolvedLoss, module: nn.Module, load_reference: Callable[[], nn.Module]
 ) -> tuple[AuxLoss, ...]:
-    """Build the auxiliary losses of the loss settings. `load_reference` is called only if one of them needs it."""
+    """Build the auxiliary losses that `loss` enables. `load_reference` is called only if a reference is needed."""
     aux_losses: list[AuxLoss] = []
     if loss.kl_beta:
         aux_losses.append(ReferenceKL(load_reference(), loss.kl_beta))

@@ -5,7 +5,7 @@ another name, synced to disk with the checksums of its files, and renamed. `step
 run resumed from step_N continues with step N. `trainer/recovery.py` checks a checkpoint before use.
 
 The optimizer's tensors are in `state.pt`. If several processes share them, they are in `optimizer/`, where each process
-writes its own shards (`trainer/fsdp.py`). Any number of processes can resume from either.
+writes its own shards (`trainer/fsdp.py`). Any number of processes can resume from both forms.
 """
 
 import json
@@ -39,8 +39,8 @@ from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import copy_records
 
 STATE, PROGRESS, SHARDS = "state.pt", "progress.json", "optimizer"
-MAX_PROGRESS_BYTES = 2**31  # above level 0 it holds the groups that no batch has used yet
-# The errors that reading a truncated, overwritten or foreign file raises, depending on where it is damaged.
+MAX_PROGRESS_BYTES = 2**31  # above async level 0, the file holds the groups that no batch has used yet
+# The errors of reading a truncated, overwritten or foreign file. The type depends on the place of the damage.
 DAMAGED = (
     OSError,
     EOFError,
@@ -56,7 +56,7 @@ DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a run, and the choices measured at its start, which a resumed run must not measure again.
+    """The progress of a run, and the settings that it chose at its start. A resumed run must not choose them again.
 
     `step` training steps are finished, after `seconds` of the run. `date` is the date in the prompts, empty if the chat
     template writes none. `orchestrator_state` belongs to the last batch (`transport/base.py`); it is stored for the
@@ -74,8 +74,8 @@ class Progress:
 
 
 def prune(directories: list[Path]) -> None:
-    """Delete old checkpoints or weights. Log those that cannot be deleted, for example because a file is open on
-    NFS."""
+    """Delete old checkpoints or weights. Log each directory that cannot be deleted, for example because a file is open
+    on NFS."""
     for old in directories:
         try:
             shutil.rmtree(old)
@@ -90,7 +90,7 @@ def read_progress(output_dir: Path) -> Progress | None:
 
 
 def progress_in(directory: Path) -> Progress:
-    """Return the progress in a checkpoint. Raises UserError if it cannot be read or belongs to another step."""
+    """Return the progress in a checkpoint. Raises UserError if its file cannot be read or belongs to another step."""
     path = directory / PROGRESS
     try:
         progress = TypeAdapter(Progress).validate_json(read_regular(path, MAX_PROGRESS_BYTES))
@@ -103,7 +103,7 @@ def progress_in(directory: Path) -> Progress:
 
 @contextmanager
 def report_write_errors(directory: Path) -> Iterator[None]:
-    """Convert a failed write inside the block to a UserError: torch raises RuntimeError, safetensors its own error."""
+    """Context manager: convert a failed write to a UserError. torch raises RuntimeError, safetensors its own error."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -118,8 +118,8 @@ def save_checkpoint(
 ) -> Path:
     """Write `checkpoints/step_N`, delete all but the newest `keep` checkpoints, and return the new directory.
 
-    All processes that share the optimizer's state must call this. Raises UserError in all of them if one cannot write;
-    earlier checkpoints stay.
+    All processes that share the optimizer's state must call this. Raises UserError in all processes if one process
+    cannot write; earlier checkpoints stay.
     """
     directory = RunDir(output_dir).checkpoint_of(progress.step)
     state = optimizer.state_dict()
@@ -137,7 +137,7 @@ def save_checkpoint(
 
 @contextmanager
 def _new_shared_directory(directory: Path, ranks: Ranks) -> Iterator[Path]:
-    """Yield to all processes the temporary directory that the leading process creates and seals (`new_directory`)."""
+    """Context manager: yield one temporary directory to all processes. The leading process creates and seals it."""
     with ExitStack() as held:
         temporary = Path()
         with ranks.united(), report_write_errors(directory):
@@ -158,8 +158,8 @@ def fresh_progress(dtype: torch.dtype, day: date | None = None) -> Progress:
 
 
 def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None:
-    """Load the newest checkpoint into the optimizer, its module and the process's random generators. Return its
-    progress, None without a checkpoint. Raises UserError if it cannot be read."""
+    """Load the newest checkpoint into the optimizer, its module and the process's random generators. Return the
+    checkpoint's progress; None if there is no checkpoint. Raises UserError if it cannot be read."""
     found = step_directories(RunDir(output_dir).checkpoints)
     if not found:
         return None
@@ -189,7 +189,7 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
 
 def read_state(directory: Path) -> dict[str, Any]:
     """Return the optimizer's state, the state of the random generators, and the step. Tensors are read from the disk on
-    first use; tensors in shards are not part of it. Raises one of `DAMAGED`."""
+    first use. Sharded tensors are not included. Raises one of `DAMAGED`."""
     if not is_zipfile(directory / STATE):
         raise ValueError("not a checkpoint, or cut off")
     # `weights_only` loads tensors and plain data, so a foreign checkpoint cannot run code.
@@ -203,13 +203,13 @@ def read_state(directory: Path) -> dict[str, Any]:
 
 def explain_unreadable(error: Exception) -> str:
     """Return a phrase that explains an error of `read_state`."""
-    # torch's own message advises loading such a file unsafely.
+    # Leave out torch's own message, which advises to load such a file unsafely.
     return "not a checkpoint" if isinstance(error, UnpicklingError) else f"{type(error).__name__}: {error}"
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the state of every global random generator. slimrl derives its own from the seed; environments may use
-    these."""
+    """Return the state of every global random generator. slimrl derives its own generators from the seed; environments
+    may use the global ones."""
     # numpy's and Python's states become tensors and lists, because `torch.load` accepts these with `weights_only`.
     name, keys, position, has_gauss, cached = np.random.get_state()
     version, internal, gauss = random.getstate()

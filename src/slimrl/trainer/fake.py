@@ -6,8 +6,8 @@ from slimrl.config.data import FakeDataConfig
 from slimrl.transport.base import Batch
 from slimrl.types import Sample
 
-# The guard compares only tokens sampled from the current weights. No weights have this version, so it skips these
-# tokens.
+# The guard compares only tokens sampled from the current weights. No weights have this version, so the guard skips the
+# random tokens.
 STALE = -1
 
 

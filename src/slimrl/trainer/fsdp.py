@@ -3,9 +3,9 @@ holds a part of every parameter.
 
 The parameters of a layer are gathered before it computes and freed afterwards. Gradients are summed and divided among
 the processes. A process holds the master and moments of its own part only (`trainer/optim.py`). All processes must call
-the same forwards in the same order, so all get equally many packs (`trainer/parallel.py`).
+the same forwards in the same order, so all processes get the same number of packs (`trainer/parallel.py`).
 
-On disk, each process writes its own shards, and any number of processes can read them. They are a distributed
+On disk, each process writes its own shards, and any number of processes can read them. The shards form a distributed
 checkpoint of PyTorch (DCP) in safetensors files, so nothing is pickled. A file's metadata locates its tensors.
 """
 
@@ -45,11 +45,11 @@ def shard(module: nn.Module, ranks: Ranks) -> nn.Module:
             # Add gradients in float32, over the chunks of the head and over micro-batches.
             parameter.grad_dtype = torch.float32
     mesh = init_device_mesh(next(module.parameters()).device.type, (ranks.num,))
-    # Parameters are sharded in their compute dtype; the optimizer stores the float32 bits beyond it.
+    # Parameters are sharded in their compute dtype; the optimizer stores the additional bits of the float32 masters.
     policy = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
     for part in (*shard_apart(module), *causal.get_decoder().layers, module):
         sharded: Any = fully_shard(part, mesh=mesh, mp_policy=policy)
-        # Token weights refer to the whole batch, so its gradient is the sum, not the mean.
+        # Token weights refer to the whole batch, so the batch's gradient is the sum over the processes, not the mean.
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)
     return_freed_memory()
@@ -57,22 +57,23 @@ def shard(module: nn.Module, ranks: Ranks) -> nn.Module:
 
 
 def reshard(module: nn.Module) -> None:
-    """Free the parameters that a forward without a backward has left gathered. An unsharded module is unchanged."""
+    """Free the gathered parameters after a forward pass without a backward pass. An unsharded module is unchanged."""
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.reshard()
 
 
 def save_shards(states: States, directory: Path) -> None:
-    """Write this process's part of each tensor to the directory. All processes must call this. If it fails in one
-    process, all raise its error."""
+    """Write this process's part of each tensor to the directory. All processes must call this. If writing fails in one
+    process, all processes raise that error."""
     with _as_one_process():
         save(_flat(states), storage_writer=HuggingFaceStorageWriter(str(directory), save_distributed=True))
 
 
 def load_shards(states: States, directory: Path) -> None:
-    """Fill each tensor, sharded or not, with its part of the saved tensor. All processes must call this. If it fails in
-    one process, all raise its error: KeyError or ValueError if the shards are of another model."""
+    """Fill each tensor, sharded or not, with its part of the saved tensor. All processes must call this. If loading
+    fails in one process, all processes raise that error: KeyError or ValueError if the shards belong to another
+    model."""
     wanted = _flat(states)
     if unknown := check_shards(directory) - wanted.keys():
         raise KeyError(f"the model has no {min(unknown)}")
@@ -99,7 +100,7 @@ def _flat(states: States) -> dict[str, Tensor]:
 
 @contextmanager
 def _as_one_process() -> Iterator[None]:
-    """Raise the first process's error as a single process would raise it."""
+    """Context manager: convert a CheckpointException to the error of the first process that failed."""
     try:
         with warnings.catch_warnings():
             # DCP warns each time that it runs in a single process.

@@ -1,8 +1,8 @@
 """Log-probabilities of the trained tokens, computed without ever holding the logits of all tokens, a (T, V) tensor.
 
 After one forward of the packed row, the LM head runs on the trained positions only, a chunk at a time. For the backward
-pass, a chunk stores one number per token and computes its logits a second time. Within a chunk, the softmax is computed
-a few rows at a time, so that its float32 numbers stay in the processor's cache.
+pass, only one number per token is stored, and the logits of a chunk are computed a second time. Within a chunk, the
+softmax is computed a few rows at a time, so that its float32 numbers stay in the processor's cache.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from slimrl.trainer.attention import PackedPlan
 from slimrl.trainer.packing import Pack
 
 CHUNK = 512
-# float32 numbers in one block of rows, 4 MiB: larger blocks leave the cache, smaller ones cost more calls.
+# float32 numbers in one block of rows, 4 MiB: larger blocks exceed the cache, smaller blocks need more calls.
 BLOCK = 1 << 20
 
 

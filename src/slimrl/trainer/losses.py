@@ -6,7 +6,7 @@ sampler when the token was drawn, rho = exp(new - old), A = advantage (without a
 Index suffix _N: the trained tokens of a micro-batch, concatenated; `sequence_N` is the number of each token's rollout.
 A policy loss is a function of a `TokenBatch` and of its hyperparameters, which are keyword arguments. It returns (L_N,
 clipped_N). L_N is the loss of each token; the caller multiplies it by the token's weight from `token_weights` and sums.
-clipped_N is True if a clip or cap decided that loss. A user's own function has the same form (`own_loss.py`).
+clipped_N is True if a clip or cap determined L_N. A user's own function has the same form (`own_loss.py`).
 
 Differences of log-probabilities are clamped before `exp`: e^20 is far beyond every cap, and no product overflows.
 """
@@ -102,7 +102,7 @@ def reinforce(tokens: TokenBatch, max_weight: float) -> tuple[Tensor, Tensor]:
 def _clip_ratio(
     rho_N: Tensor, advantage_N: Tensor, eps_low: float, eps_high: float, dual_clip: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return -min(rho A, clip(rho) A), and a mask that is True where the clip decided it."""
+    """Return -min(rho A, clip(rho) A), and a mask that is True where clipping changed the value."""
     plain_N = rho_N * advantage_N
     clipped_N = rho_N.clamp(1 - eps_low, 1 + eps_high) * advantage_N
     objective_N = torch.minimum(plain_N, clipped_N)

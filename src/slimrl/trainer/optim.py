@@ -3,11 +3,11 @@
 A bfloat16 weight near 1 moves in steps of 1/128, so small updates would be lost. The optimizer therefore keeps float32
 masters and rounds them into the module after each step. Rounding to nearest would leave all weights unchanged for many
 steps, because the weights of a bfloat16 checkpoint start exactly on a multiple of the step. So each weight is rounded
-at its own random threshold (dithering): from the first update on, the right share of the weights moves.
+at its own random threshold (dithering). Then the right share of the weights changes from the first update on.
 
-The memory per weight is the module's own number, 16 more bits for its master, two float32 moments, and the gradient.
-The gradient has the dtype it was computed in, or float32 once a second micro-batch has added to it. A step reads all of
-this once, in pieces that stay in the processor's cache.
+The memory per weight is the module's own number, 16 additional bits for the master, two float32 moments, and the
+gradient. The gradient has the dtype of the backward pass, or float32 as soon as a second micro-batch is added. A step
+reads all of this once, in pieces that stay in the processor's cache.
 """
 
 import math
@@ -27,7 +27,8 @@ from slimrl.models.shards import own_part, own_rows
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.types import Metrics
 
-# Numbers updated at a time: 1 MiB of float32 on a CPU. A GPU has no such cache, and its calls cost more.
+# Numbers per call of the update. On a CPU 1 MiB of float32 fits into the cache. On a GPU a call costs more, so pieces
+# are larger.
 PIECE, DEVICE_PIECE = 1 << 18, 1 << 24
 
 
@@ -92,7 +93,7 @@ class MasterAdamW:
         return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
 
     def _sum_over_ranks(self) -> None:
-        """Replace each gradient that every process holds completely by its sum over the processes."""
+        """Replace each unsharded gradient by its sum over the processes. Gradients of shards are already summed."""
         for trained in self._trained.values():
             if self._ranks.num > 1 and not trained.is_sharded:
                 self._ranks.add(trained.float_gradient())
@@ -119,9 +120,9 @@ class MasterAdamW:
         self.discard()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the masters and moments by name: all that a resumed run needs. The next step changes these tensors.
+        """Return all that a resumed run needs: the number of updates, and the masters and moments by parameter name.
 
-        They are sharded like the parameters.
+        The tensors are sharded like the parameters. The next step changes them.
         """
         states = {name: trained.state() for name, trained in self._trained.items()}
         return {"updates": self._updates, "parameters": states}
@@ -143,8 +144,8 @@ class _Trained:
     """One parameter: its master, AdamW's moments of its gradient, and the gradient of the current step.
 
     A bfloat16 number is the upper half of a float32 number's bits. So the master of a bfloat16 weight needs only 16
-    bits beside the weight itself, `low`: master bits + threshold = (weight bits, low bits). Nothing is stored twice,
-    and no other code may write to the weight.
+    bits in addition to the weight, `_low`: master bits + threshold = (weight bits, low bits). Because the weight is a
+    part of the master, no other code may write to it.
     """
 
     def __init__(self, parameter: nn.Parameter, threshold: Tensor, lr_ratio: float) -> None:
@@ -152,7 +153,8 @@ class _Trained:
         self._parameter = parameter
         self._weight = own_part(parameter.detach()).view(-1)
         self._shape = parameter.shape
-        # A shard uses the thresholds of its weights' places in the whole parameter, so it is rounded like the whole.
+        # A shard uses the thresholds at the same positions as in the whole parameter, so sharding does not change the
+        # rounding.
         size, offset = len(threshold) // 2, own_rows(parameter).start * math.prod(self._shape[1:])
         self._threshold = threshold[offset % size :][:size]
         self._lr_ratio = lr_ratio
@@ -165,14 +167,14 @@ class _Trained:
         self.hook = parameter.register_post_accumulate_grad_hook(self._collect)
 
     def update(self, config: OptimConfig, lr: float, clip: float, t: int) -> None:
-        """Apply AdamW's update t (1711.05101) with the gradient times `clip`. Only matrices decay."""
+        """Apply AdamW's update t (1711.05101) with the gradient times `clip`. Weight decay applies to matrices only."""
         if self.gradient is None:
             return
         lr *= self._lr_ratio
         # As usual, vectors (biases and norms) do not decay.
         decay = config.weight_decay if len(self._shape) >= 2 else 0.0
-        # The kernel reads and writes each number once. PyTorch's AdamW needs float32 copies of master and gradient. It
-        # gets them a piece at a time, so that they stay in the processor's cache.
+        # The kernel reads and writes each number once. PyTorch's AdamW needs float32 copies of master and gradient.
+        # These are made one piece at a time, so that they stay in the processor's cache.
         if ops.available(self._weight):
             left = 1 - config.beta1**t, 1 - config.beta2**t
             settings = ops.AdamWSettings(lr, config.beta1, config.beta2, config.eps, decay, clip, *left)
@@ -187,7 +189,7 @@ class _Trained:
                 [self._mean[piece]],
                 [self._square[piece]],
                 [],
-                # `adamw` adds 1 before it uses the count. Not `torch.tensor`: its copy to a GPU waits for the GPU.
+                # `adamw` adds 1 before it uses the count. Unlike `torch.tensor`, `torch.full` does not wait for a GPU.
                 [torch.full((), t - 1.0, device=self._weight.device)],
                 lr=lr,
                 beta1=config.beta1,
@@ -230,12 +232,12 @@ class _Trained:
     def _collect(self, parameter: Tensor) -> None:
         """Move the new gradient out of the parameter, and add it in float32 to the sum of earlier micro-batches.
 
-        This hook runs right after a parameter's gradient is computed, so the gradients of a micro-batch never exist
-        twice.
+        This hook runs right after a parameter's gradient is computed, so the gradients of a micro-batch are never
+        stored twice.
         """
         assert parameter.grad is not None
-        # If `grad` is empty, autograd stores the next micro-batch's gradient unchanged. Otherwise it would add in the
-        # parameter's dtype, and round.
+        # If `grad` is None, autograd stores the next micro-batch's gradient unchanged. Otherwise autograd would add the
+        # two gradients in the parameter's dtype, with a rounding error.
         fresh, parameter.grad = own_part(parameter.grad).contiguous().view(-1), None
         if self.gradient is None:
             self.gradient = fresh
@@ -262,8 +264,8 @@ class _Trained:
         return (slice(start, start + size) for start in range(0, len(self._weight), size))
 
     def _read(self, piece: slice) -> Tensor:
-        """Return this piece of the master weights in float32: a view of the weight if that is float32, otherwise the
-        upper 16 bits from the bfloat16 weight joined with the lower 16 bits from `_low`."""
+        """Return a piece of the master in float32. For a float32 weight this is a view of the weight. For a bfloat16
+        weight it is computed from the weight (upper 16 bits), `_low` (lower 16 bits) and the threshold."""
         weight = self._weight[piece]
         if self._low is None:
             return weight
@@ -275,8 +277,8 @@ class _Trained:
         """Set master and weight. The weight is the master, rounded at the threshold instead of at one half.
 
         The master's lower 16 bits are a number in [0, 65536). Adding a threshold from the same range carries into the
-        upper bits with the right probability, and the carry makes them the next bfloat16 number away from zero. If
-        bfloat16 can represent the master, its lower bits are 0: nothing carries, and the weight is exact.
+        upper bits with the right probability. A carry turns the upper bits into the next bfloat16 number away from
+        zero. If bfloat16 can represent the master, its lower bits are 0: nothing carries, and the weight is exact.
         """
         weight = self._weight[piece]
         if self._low is None:

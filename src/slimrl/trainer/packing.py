@@ -1,9 +1,9 @@
-"""Packing: samples concatenated into one row of tokens, without padding. A shared prefix appears once.
+"""Concatenates samples into one row of tokens, without padding. A prefix that several samples share appears once.
 
 Samples that start with the same tokens share them, over any number of turns: the instructions of an environment, the
 prompt of a group, the first calls and results of several of its rollouts. So the row is a tree of segments, and its
 length is the number of unique tokens. Several samples may train a shared token, each with its own advantage. The
-samples "1 2 3 4" and "1 2 5" become the row 1 2 3, because last tokens are only predicted:
+samples "1 2 3 4" and "1 2 5" become the row 1 2 3. Their last tokens, 4 and 5, are predicted but not read:
 
     Segment(start=0, end=2, parent=-1, position=0)     1 2    shared
     Segment(start=2, end=3, parent=0, position=2)      3      the rest of the first sample
@@ -40,7 +40,7 @@ class Segment:
 
     @property
     def num_keys(self) -> int:
-        """The number of tokens that the last one attends to: all before it in its sequence, and itself."""
+        """The number of tokens that the segment's last token attends to: itself and all before it in the sequence."""
         return self.position + self.num_queries
 
 
@@ -48,8 +48,8 @@ class Segment:
 class Pack:
     """The samples of one forward. _T: positions in the row; _N: trained tokens in the order of the samples.
 
-    The hidden state at row position `source_N` predicts the token `target_N`; `sample_N` is the index of its sample in
-    the batch. A position that G samples share may predict G tokens.
+    The hidden state at row position `source_N` predicts the token `target_N`. `sample_N` is the index of this token's
+    sample in the batch. A position that G samples share may predict G tokens.
     """
 
     token_ids_T: Tensor
@@ -72,13 +72,14 @@ class Pack:
 
 
 def ends_of_trees(segments: Sequence[Segment]) -> list[int]:
-    """Return for each segment the end of its tree: the row position after the last token that continues it, or its own
-    end.
+    """Return for each segment the end of its tree: the row position after the last token that continues the segment, or
+    the segment's own end.
 
-    All tokens that continue a segment lie directly behind it, so a token is seen from itself up to this end.
+    All tokens that continue a segment lie directly behind it. So a token is visible from its own position up to this
+    end.
     """
     ends = [segment.end for segment in segments]
-    # Visit the last segment first: a segment's children are complete before its parent reads its end.
+    # Visit the last segment first, so that a segment's end is final before its parent reads it.
     for number in sorted(range(len(segments)), key=lambda n: -segments[n].start):
         if (parent := segments[number].parent) >= 0:
             ends[parent] = max(ends[parent], ends[number])
@@ -88,9 +89,9 @@ def ends_of_trees(segments: Sequence[Segment]) -> list[int]:
 class _Row:
     """A pack under construction.
 
-    Samples are added in sorted order, so a new one shares its longest prefix with the previous one, and only that one
-    is stored. `latest` are its tokens, `places` their positions in the row, and `path` the numbers of their segments,
-    starting at the root.
+    Samples are added in sorted order, so a new sample shares its longest prefix with the previous sample. Only the
+    previous sample is stored: `latest` are its tokens, `places` the positions of these tokens in the row, and `path`
+    the numbers of their segments, starting at the root.
     """
 
     def __init__(self) -> None:
@@ -107,7 +108,7 @@ class _Row:
         return next(different, min(len(token_ids), len(self.latest)))
 
     def add(self, sample: Sample, index: int) -> None:
-        """Append the tokens that the latest sample does not share."""
+        """Append sample number `index` of the batch, without the prefix that it shares with the latest sample."""
         fed = sample.token_ids_T[:-1]  # the last token is predicted, and predicts nothing
         shared = self.num_shared(fed)
         self._cut(shared)
@@ -139,7 +140,7 @@ class _Row:
         )
 
     def _cut(self, length: int) -> None:
-        """Shorten the path to `length` tokens. A longer segment is split in two."""
+        """Shorten the path to its first `length` tokens. A segment that extends beyond them is split in two."""
         del self.places[length:]
         while self.path and self.segments[self.path[-1]].position >= length:
             self.path.pop()
@@ -149,8 +150,8 @@ class _Row:
         cut = self.segments[number]
         middle = cut.start + length - cut.position
         if middle < cut.end:
-            # The first half keeps the segment's number. Segments that continued the whole one now continue the second
-            # half, which gets a new number.
+            # The first half keeps the segment's number. The second half gets a new number. Segments that continued the
+            # whole segment now continue the second half.
             rest = len(self.segments)
             self.segments = [replace(s, parent=rest) if s.parent == number else s for s in self.segments]
             self.segments[number] = replace(cut, end=middle)

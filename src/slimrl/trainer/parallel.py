@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The place of this process, `rank`, among the `num` processes of PyTorch's default process group. A single process
-    exchanges nothing."""
+    """The rank of this process among the `num` processes of PyTorch's default process group. A single process exchanges
+    nothing."""
 
     rank: int = 0
     num: int = 1
@@ -37,18 +37,18 @@ class Ranks:
     def packs(self, samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
         """Return the packs that this process computes, some possibly empty; every process gets the same number. If
         there are fewer packs than processes, the packs are made smaller than `max_tokens`."""
-        # All processes compute the same packs and the same division, so they need no messages for it.
+        # All processes compute the same packs and the same division, so they need not communicate.
         packs = pack_samples(samples, max_tokens, device)
         if len(packs) < self.num:
             num_tokens = sum(len(pack.token_ids_T) for pack in packs)
             packs = pack_samples(samples, math.ceil(num_tokens / self.num), device)
         shares = divide([len(pack.token_ids_T) for pack in packs], self.num)
         mine = [packs[index] for index in shares[self.rank]]
-        # A sharded module needs all processes for each of its forwards, so all get equally many packs.
+        # All processes must take part in each forward of a sharded module, so all get the same number of packs.
         return mine + [empty_pack(device)] * (max(map(len, shares)) - len(mine))
 
     def add(self, tensor: Tensor) -> None:
-        """Replace the tensor by the sum of all processes' tensors, with the same bits in all of them."""
+        """Replace the tensor by its sum over the processes. The result has the same bits in all processes."""
         self._exchange(tensor, distributed.ReduceOp.SUM)
 
     def sums(self, values: Sequence[float]) -> list[float]:
@@ -80,8 +80,8 @@ class Ranks:
 
     @contextmanager
     def united(self) -> Iterator[None]:
-        """If the body raises UserError in one process, raise it in all. In the body, nothing that waits for the other
-        processes may follow a statement that can fail in one process alone."""
+        """Context manager: if the body raises UserError in one process, raise UserError in all processes. If a
+        statement of the body can fail in one process alone, no later statement may wait for the other processes."""
         failure: UserError | None = None
         try:
             yield
@@ -103,8 +103,8 @@ ALONE = Ranks()
 
 
 def divide(sizes: Sequence[int], num: int) -> list[list[int]]:
-    """Divide the indices of `sizes` greedily into `num` parts of about equal sums: each index, by falling size, joins
-    the part with the smallest sum."""
+    """Divide the indices of `sizes` greedily into `num` parts of about equal sums: each index, in the order of falling
+    size, is added to the part with the smallest sum."""
     parts: list[list[int]] = [[] for _ in range(num)]
     loads = [0] * num
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):

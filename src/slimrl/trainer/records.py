@@ -1,7 +1,7 @@
-"""The small files of a run that a resumed run reads, or that belong to its result. Every checkpoint stores copies.
+"""The small files of a run, such as its id, metrics and held-out results. Every checkpoint stores copies of them.
 
-A run appends to `metrics.jsonl` at every step, and reads the held-out results of its start again. If such a file was
-damaged before a checkpoint, it can be restored from the copies in `checkpoints/step_N/run`.
+A run appends to `metrics.jsonl` at every step. A resumed run reads the held-out results from the start of the run
+again. If such a file is missing or damaged, the resumed run restores it from `checkpoints/step_N/run`.
 """
 
 import re
@@ -22,14 +22,14 @@ WELL_FORMED = re.compile(r"[0-9a-f]{32}")
 
 
 def run_id(output_dir: Path) -> str:
-    """Return the run's id, which a file in its directory stores; the first call creates it. Raises OSError."""
+    """Return the run's id from the file `run_id` in `output_dir`. The first call creates this file. Raises OSError."""
     if not (known := kept_id(output_dir)):
         replace_file(output_dir / RUN_ID, [f"{(known := uuid.uuid4().hex)}\n".encode()])
     return known
 
 
 def kept_id(directory: Path) -> str:
-    """Return the id in a run's directory or in its copies; empty if it is missing or damaged."""
+    """Return the id in `directory`, a run's directory or a checkpoint's copies. Empty if it is missing or damaged."""
     try:
         text = read_regular(directory / RUN_ID, MAX_ID_BYTES).decode("ascii").strip()
     except (UserError, ValueError):
@@ -52,15 +52,15 @@ def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
 
 
 def share_metrics(output_dir: Path, checkpoint: Path) -> bool:
-    """Return True if the run's metrics and the checkpoint's copy share a line, or if one of them is empty."""
+    """Return True if the run's metrics and the checkpoint's copy share a line, or if one of the two files is empty."""
     files = [RunDir(path).metrics for path in (output_dir, checkpoint / COPIES)]
     own, copied = ({*path.read_bytes().splitlines()} if path.is_file() else set() for path in files)
     return not own or not copied or bool(own & copied)
 
 
 def restore_records(output_dir: Path, checkpoint: Path, note: Callable[[str], None]) -> None:
-    """Restore the files to their state at the checkpoint, and log each that was missing or damaged. Newer lines of the
-    run's own metrics are dropped, because their steps are repeated."""
+    """Restore the run's files from the copies in `checkpoint`. `note` receives a line for each missing or damaged file.
+    Metrics of later steps are dropped, because the run repeats these steps."""
     for copy in sorted(path for path in (checkpoint / COPIES).rglob("*") if path.is_file()):
         path, wanted = output_dir / copy.relative_to(checkpoint / COPIES), copy.read_bytes()
         found = path.read_bytes() if path.is_file() else None

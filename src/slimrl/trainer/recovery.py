@@ -1,7 +1,7 @@
-"""The first task of a resumed run: find the newest complete checkpoint.
+"""Finds the newest complete checkpoint when a run is resumed.
 
-A checkpoint that is damaged, or belongs to another run, is reported and set aside. From then on the checkpoint with the
-highest number is usable. Without checksums, as in earlier versions, a checkpoint is only checked for readability.
+A checkpoint that is damaged, or belongs to another run, is logged and renamed. Afterwards the checkpoint with the
+highest number can be used. Checkpoints of earlier versions have no checksums and are only checked for readability.
 """
 
 import shutil
@@ -35,8 +35,8 @@ def remove_leftovers(output_dir: Path) -> None:
 
 
 def recover(output_dir: Path, note: Note) -> bool:
-    """Make sure that a run's newest checkpoint, and the files that belong to it, are complete. Return True if there is
-    one. `note` receives a line about each damaged file.
+    """Make sure that the newest checkpoint of a run and the files that belong to it are complete. Return True if the
+    run has a checkpoint. `note` receives a line about each damaged file.
 
     Damaged checkpoints are renamed to `damaged_step_N` and kept. If all checkpoints are damaged, raises UserError and
     renames nothing.
@@ -72,7 +72,7 @@ def recover(output_dir: Path, note: Note) -> bool:
 
 
 def _fault_of(directory: Path, output_dir: Path) -> str:
-    """Return a phrase that names the damage of a checkpoint, or its foreign run; empty if it can be used."""
+    """Return the reason why a checkpoint cannot be used: damage, or another run. Empty if it can be used."""
     if is_sealed(directory) and (damage := find_damage(directory)):
         return damage
     try:
@@ -90,7 +90,7 @@ def _fault_of(directory: Path, output_dir: Path) -> str:
 
 
 def _fault_of_weights(directory: Path, output_dir: Path) -> str:
-    """Return a phrase that names the damage of saved weights; empty if they are complete and of this step and run."""
+    """Return the reason why saved weights cannot be used: damage, or another step or run. Empty if they can be used."""
     if damage := find_damage(directory):
         return damage
     history = read_history(directory)
@@ -100,12 +100,12 @@ def _fault_of_weights(directory: Path, output_dir: Path) -> str:
 
 
 def _differ(one: str, other: str) -> bool:
-    """Return True if both ids are known and differ. Runs of an earlier version have none."""
+    """Return True if both ids are known and differ. Runs of an earlier version have no id."""
     return "" not in (one, other) and one != other
 
 
 def _set_aside(directory: Path) -> Path:
-    """Rename a damaged directory, replacing an earlier one of the same step. Return its new path."""
+    """Rename a damaged `step_N` to `damaged_step_N`, replacing an earlier directory. Return the new path."""
     aside = directory.with_name(f"damaged_{directory.name}")
     with explain_write_errors(aside):
         shutil.rmtree(aside, ignore_errors=True)

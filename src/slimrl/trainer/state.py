@@ -1,7 +1,7 @@
 """The state of a training run, and how to save and restore it. Shared by RL and SFT.
 
-Saved weights are `weights/step_N`; the symbolic links `latest` and `best` are names for two of them that every program
-can use.
+Saved weights are in `weights/step_N`. The symbolic links `weights/latest` and `weights/best` point to two of these
+directories.
 """
 
 import contextlib
@@ -39,9 +39,9 @@ LATEST, BEST = "latest", "best"
 
 @dataclass(slots=True)
 class TrainState:
-    """The content of a checkpoint (policy, optimizer, progress), and the auxiliary losses, whose trained modules belong
-    to the optimizer, too. `ranks` are the processes that share the state; `history` lists the training of these
-    weights, this run included."""
+    """The content of a checkpoint (policy, optimizer, progress), and the auxiliary losses. The optimizer also trains
+    the modules of the auxiliary losses. `ranks` are the processes that share the state. `history` lists all training of
+    these weights, this run included."""
 
     policy: Policy
     optimizer: MasterAdamW
@@ -52,7 +52,7 @@ class TrainState:
     history: Sequence[str] = ()
 
     def advance(self, seconds: float, orchestrator_state: Mapping[str, Any] | None = None) -> None:
-        """Count one more finished step, which took `seconds`, and return its unused memory to the system."""
+        """Count one more finished step that took `seconds`, and return unused memory to the system."""
         self.progress = replace(
             self.progress,
             step=self.progress.step + 1,
@@ -62,7 +62,7 @@ class TrainState:
         self.heap_trimmer.trim()
 
     def spend(self, seconds: float) -> None:
-        """Add to the run's total time, in a step or outside of steps."""
+        """Add `seconds` to the run's total time."""
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
 
 
@@ -84,8 +84,8 @@ def start(
 
 
 def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptConfig) -> None:
-    """Save a checkpoint to resume from, and weights for every other use, at the interval and after the last step. All
-    processes that share the state must call this."""
+    """Save the weights and a checkpoint every `ckpt.interval_steps` steps and after the last step. All processes that
+    share the state must call this."""
     step = state.progress.step
     if step == max_steps or (ckpt.interval_steps > 0 and step % ckpt.interval_steps == 0):
         # Save weights first: a checkpoint marks its step as finished, and its weights must exist by then.
@@ -98,7 +98,7 @@ def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptC
 def save_missing_weights(state: TrainState, output_dir: Path) -> None:
     """Save the weights of the step at which a run resumes, if they are missing (`trainer/recovery.py`)."""
     step = state.progress.step
-    # The leading process checks, because all must take part or none.
+    # Only the leading process checks, so that all processes decide alike.
     if state.ranks.of_first(step > 0 and not RunDir(output_dir).weights_of(step).exists()):
         _save_weights(state, output_dir)
 
@@ -111,7 +111,7 @@ def _save_weights(state: TrainState, output_dir: Path) -> None:
 
 
 def keep_newest(output_dir: Path, keep: int) -> None:
-    """Name the newest weights `latest`, and delete all but the newest `keep` and the `best` ones."""
+    """Link `latest` to the newest weights, and delete all weights except the newest `keep` and `best`."""
     directory = RunDir(output_dir).weights
     found = step_directories(directory)
     if not found:
@@ -122,8 +122,8 @@ def keep_newest(output_dir: Path, keep: int) -> None:
 
 
 def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
-    """Name the weights of the step with the highest score `best`, or the latest of several. Only saved weights count,
-    and a score of nan counts as missing. Without any score, the name is not set."""
+    """Link `best` to the saved weights with the highest score; of equal scores, the latest step wins. A score of nan
+    counts as missing. Without any score, the link is not set."""
     known = {step for step, score in scores.items() if not math.isnan(score)}
     directory = RunDir(output_dir).weights
     measured = [path for path in step_directories(directory) if step_of(path) in known]
@@ -132,7 +132,7 @@ def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
 
 
 def _link(name: Path, target: Path) -> None:
-    """Point a name at a directory beside it, in one rename. A file system without links has no such name."""
+    """Set the symbolic link `name` to a directory beside it, in one rename. Does nothing if links are not supported."""
     partial = name.with_name(f".partial_{name.name}")
     with contextlib.suppress(OSError):
         partial.unlink(missing_ok=True)
@@ -141,7 +141,7 @@ def _link(name: Path, target: Path) -> None:
 
 
 def peak_memory_gb(device: torch.device) -> float:
-    """Return the peak memory so far, in GB: the process's, or on a GPU its tensors'."""
+    """Return the peak memory so far, in GB: on a GPU the memory of its tensors, otherwise the memory of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux KiB

@@ -1,9 +1,9 @@
 """One optimizer step on a batch of samples: pack, forward, loss, backward, guard, update.
 
-The guard compares the trainer's log-probability of every token with the sampler's, logged for the same weights. If they
-differ by more than rounding, the gradient belongs to another distribution than the sampled one, and the run stops
-before the update. It also stops if too many tokens have no finite log-probability: these are masked, so a policy of
-NaNs would seem to agree.
+The guard compares the trainer's log-probability of every token with the value that the sampler logged for the same
+weights. If the two differ by more than rounding, the gradient belongs to another distribution than the sampled one, and
+the run stops before the update. The run also stops if too many tokens have no finite log-probability: such tokens are
+masked, so the guard alone would accept a policy of NaNs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,10 +27,11 @@ from slimrl.trainer.token_log import TokenLog
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample
 
-# A single token may be masked even in a batch of a few dozen, for example one that a mask on the vocabulary forbids.
-# But weights or activations that are not finite spoil whole sequences: all tokens, or all after the first one.
+# A single token may have no finite log-probability even in a batch of a few dozen tokens, for example because a mask on
+# the vocabulary forbids it. But non-finite weights or activations spoil all tokens of a sequence, or all after the
+# first affected token.
 MAX_NONFINITE_SHARE = 0.05
-# The totals of a batch that are maxima over its packs; all others are sums.
+# These totals of a batch are maxima over its packs; all other totals are sums.
 MAXIMA = ("gap_max", "ratio_max")
 
 
@@ -44,7 +45,7 @@ class StepRefusedError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class _SampleTensors:
-    """Numbers of each trained token of the whole batch, sample by sample. Sample b starts at `offset_B[b]`."""
+    """Numbers for each trained token of the batch, sample by sample. The tokens of sample b start at `offset_B[b]`."""
 
     old: Tensor
     advantage: Tensor
@@ -69,7 +70,7 @@ class _Totals:
     row_tokens: float = 0.0
 
     def over(self, ranks: Ranks) -> "_Totals":
-        """Return the totals over all processes. With equal totals, the processes log, refuse and update alike."""
+        """Return the totals over all processes. All processes get equal totals, so they decide alike."""
         mine = asdict(self)
         highest = {name: mine.pop(name) for name in MAXIMA}
         sums = zip(mine, ranks.sums([*mine.values()]), strict=True)
@@ -78,7 +79,7 @@ class _Totals:
 
 
 class TrainStep:
-    """Updates a module with batches. Several `ranks`, each given the same batches, share the work."""
+    """Updates a module with batches. Several `ranks` share the work, and each receives the same batches."""
 
     def __init__(
         self,
@@ -99,9 +100,9 @@ class TrainStep:
         self._ranks = ranks
         self._device = next(module.parameters()).device
         if config.activation_checkpointing:
-            return_freed_memory()  # otherwise the memory that each layer frees would use up the saving
+            return_freed_memory()  # otherwise the process would keep the memory that each layer frees
 
-    @torch.inference_mode(False)  # an environment in this process may have switched it on, or gradients off
+    @torch.inference_mode(False)  # an environment may have enabled inference mode or disabled gradients
     @torch.enable_grad()
     def __call__(self, batch: Batch, lr_factor: float, version: int, token_log: TokenLog | None = None) -> Metrics:
         """Update the weights with the batch, and return the metrics of the step. `version` is the version of the
@@ -124,7 +125,7 @@ class TrainStep:
             token_log.write(version, batch.samples)
         try:
             check_finite(metrics)
-            # Only tokens from the current weights must agree: stale ones rightly have other log-probabilities.
+            # Stale tokens were sampled from older weights, so their log-probabilities differ anyway.
             if all(sample.version == version for sample in batch.samples):
                 check_agreement(metrics, self._config.guard)
         except StepRefusedError:
@@ -163,7 +164,8 @@ class TrainStep:
         index_N = _token_index(pack, tensors.offset_B)
         old_N = tensors.old[index_N]
         finite_N = torch.isfinite(new_N.detach()) & torch.isfinite(old_N)
-        # Both become 0 before the loss, and the loss is masked again below, because nan * 0 is nan.
+        # Set masked values to 0 before the loss, because nan * 0 is nan. The loss of these tokens is masked again
+        # below.
         new_N, old_N = torch.where(finite_N, new_N, 0.0), torch.where(finite_N, old_N, 0.0)
         tokens = TokenBatch(new_N, old_N, tensors.advantage[index_N], _sequence_numbers(pack))
         auxiliary_N = torch.zeros_like(old_N)
@@ -176,9 +178,9 @@ class TrainStep:
         loss_N = policy_N + auxiliary_N
         loss = torch.where(finite_N, loss_N * tensors.weight[index_N], 0.0).sum()
         loss.backward()
-        if not len(new_N):  # an empty pack, which only the other processes needed
+        if not len(new_N):  # an empty pack, added so that all processes have equally many packs
             return {}
-        # The rest computes metrics only. The guard reads its numbers from them.
+        # The rest computes only metrics. The guard reads them.
         with torch.no_grad():
             gap_N = (tokens.new_N - tokens.old_N).abs()
             # Use float64: near 0 the terms of rho - log rho - 1 cancel.
@@ -199,12 +201,12 @@ class TrainStep:
 
 
 def _total(packs: Sequence[Pack], found: Sequence[Mapping[str, Tensor]]) -> _Totals:
-    """Return the totals of several packs from the numbers of each pack in `found`."""
-    pairs = [(pack, row) for pack, row in zip(packs, found, strict=True) if row]  # an empty pack has none
+    """Return the totals over several packs. `found` has the numbers of each pack."""
+    pairs = [(pack, row) for pack, row in zip(packs, found, strict=True) if row]  # an empty pack has no numbers
     if not pairs:
         return _Totals()
     packs, found = zip(*pairs, strict=True)
-    # Read all numbers at once: a GPU computes the packs one after the other, and each read waits for it.
+    # Read all numbers at once, because each read waits until a GPU has computed them.
     table = torch.stack([torch.stack([number.double() for number in row.values()]) for row in found])
     columns = dict(zip(found[0], zip(*table.tolist(), strict=True), strict=True))
     return _Totals(
@@ -263,7 +265,7 @@ def check_finite(metrics: Metrics) -> None:
 
 
 def check_agreement(metrics: Metrics, guard: GuardConfig) -> None:
-    """Raise StepRefusedError if sampler and trainer disagree about fresh tokens by more than the guard allows."""
+    """Raise StepRefusedError if the log-probabilities of sampler and trainer differ by more than the guard's bounds."""
     bounds = (
         ("guard/max_logprob_gap", "max_logprob_gap", guard.max_logprob_gap),
         ("guard/mismatch_kl", "max_mismatch_kl", guard.max_mismatch_kl),

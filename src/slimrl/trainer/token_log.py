@@ -2,7 +2,7 @@
 
     rows        (S,) int32      the line of each sample in the rollouts' file, from 0
     lengths     (S,) int32      the number of its trained tokens
-    log_ratio   (N,) float16    log-probability under the weights before the step, less the sampler's
+    log_ratio   (N,) float16    log-probability under the weights before the step, minus the sampler's
     entropy     (N,) float16    entropy of the policy at the token, in nats
     advantage   (N,) float16    advantage as the policy loss read it
 
@@ -27,7 +27,7 @@ NAMES = ("log_ratio", "entropy", "advantage")
 
 
 class TokenLog:
-    """Collects the numbers of a step's tokens from its packs, `table` (3, N), and writes them."""
+    """Collects the numbers of a step's tokens, pack by pack, in `table` (3, N), and writes them to a file."""
 
     def __init__(self, output_dir: Path, ranks: Ranks) -> None:
         self._output_dir = output_dir
@@ -41,8 +41,8 @@ class TokenLog:
         self._parts.append((index_N, torch.stack([value.detach().float() for value in values_N])))
 
     def gather(self, num_tokens: int, device: torch.device) -> None:
-        """Combine the numbers of all packs and processes, and start copying them from a GPU. They are complete after
-        the program's next wait for the GPU."""
+        """Combine the numbers of all packs and processes, and start copying them from a GPU. `table` is complete after
+        the next operation that waits for the GPU."""
         table_3N = torch.zeros(len(NAMES), num_tokens, device=device)
         for index_N, values_3N in self._parts:
             table_3N[:, index_N] = values_3N
@@ -51,8 +51,8 @@ class TokenLog:
         self.table = table_3N.half().to("cpu", non_blocking=True)
 
     def write(self, step: int, samples: Sequence[Sample]) -> None:
-        """Write the collected numbers, unless the samples are missing in the rollouts' file. Raises UserError if the
-        disk is full."""
+        """Write the collected numbers, unless a sample has no line in the rollouts' file. Raises UserError if the disk
+        is full."""
         if not self._ranks.leads or any(sample.row < 0 for sample in samples):
             return
         arrays = dict(zip(NAMES, self.table.numpy(), strict=True))

@@ -1,1 +1,1 @@
-"""The types in which samples and weights travel between the orchestrator and the trainer."""
+"""The transfer of samples and weights between the orchestrator and the trainer."""

@@ -1,4 +1,4 @@
-"""The types by which the orchestrator and the trainer communicate; they share nothing else.
+"""The types that the orchestrator and the trainer exchange. The two share nothing else.
 
 In one process both directions are plain calls. `Receive` collects the batch when it is called. Publishing only sends a
 version number, because the engine samples from the trainer's own module.
@@ -15,9 +15,9 @@ from slimrl.types import Metrics, Sample
 class Batch:
     """The samples of one training step, and the temperature at which they were sampled.
 
-    `orchestrator_state` is the orchestrator's state after this batch, as JSON. The trainer stores it in its checkpoints
-    and returns it when a run is resumed; it never reads it. A batch without samples, made when no group carried a
-    signal, leaves the weights unchanged.
+    `orchestrator_state` is the orchestrator's state after this batch, as JSON. The trainer stores this state in its
+    checkpoints and returns it when a run is resumed, but never reads it. If no group has a signal, the batch has no
+    samples and leaves the weights unchanged.
     """
 
     samples: tuple[Sample, ...]

@@ -1,8 +1,8 @@
-"""Weights by collective broadcast: rank 0 is the trainer, the other ranks are samplers. No files, no pickle.
+"""Sends weights by collective broadcast, without files or pickle. Rank 0 is the trainer, the other ranks are samplers.
 
-The group is separate from any group of the trainer itself: gloo between CPUs, NCCL between GPUs (which was never run).
-Its members connect to a port on which the trainer listens. The list of broadcast tensors, in their order, is in the
-body of `/update_weights` (`slimrl_serve/transfer.py`, and the plug-in for vLLM), not here.
+The group is separate from any group of the trainer itself. It uses gloo between CPUs and NCCL between GPUs (NCCL was
+never run). The group's members connect to a port on which the trainer listens. The list of broadcast tensors, in their
+order, is in the body of `/update_weights` (`slimrl_serve/transfer.py`, and the plug-in for vLLM), not here.
 """
 
 import os
@@ -40,8 +40,8 @@ class Meeting:
 
 
 class WeightGroup:
-    """A process group of one trainer and its samplers. Creating it waits for all members, and raises UserError if one
-    is missing after `timeout_s`."""
+    """A process group of one trainer and its samplers. The constructor waits for all members, and raises UserError if a
+    member is missing after `timeout_s`."""
 
     def __init__(self, meeting: Meeting, listener: socket.socket | None = None) -> None:
         self._meeting = meeting
@@ -64,7 +64,7 @@ class WeightGroup:
             raise self._failure("cannot be formed", error) from error
 
     def send(self, tensors: Iterable[Tensor]) -> None:
-        """Broadcast tensors to all samplers. Raises UserError if one is unreachable."""
+        """Broadcast tensors to all samplers. Raises UserError if a sampler is unreachable."""
         for tensor in tensors:
             self._broadcast(tensor.detach().to(self._meeting.device).contiguous())
 
@@ -144,7 +144,7 @@ def _group_of(meeting: Meeting, store: Any, timeout: timedelta) -> Any:
 
 
 def _own_address(other: str) -> str:
-    """Return the address by which `other` reaches this machine: on the same machine the loopback address."""
+    """Return this machine's address on the route to `other`; the loopback address if `other` is a loopback address."""
     family, _, _, _, target = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(target)  # sends nothing

@@ -1,1 +1,1 @@
-"""Environments in worker processes: an environment that crashes there does not end the run."""
+"""Runs environments in worker processes, so that a crash of an environment does not stop the run."""

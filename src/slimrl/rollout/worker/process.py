@@ -1,7 +1,7 @@
-"""The run's handle on a worker process: start it, ask it, and kill it when it hangs. Its messages are never trusted.
+"""Controls a worker process: starts it, sends it questions, and kills it when it hangs. Its messages are never trusted.
 
-The run waits for the worker as for a function call: until it answers, or reports that it only waits for I/O. A process
-is used until it dies; then `seat.py` starts another.
+The run waits for the worker as for a function call, until the worker answers or reports that it only waits for I/O. A
+process is used until it dies; then `seat.py` starts another.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from slimrl.rollout.worker.program import LOST_STATUS, Start, start_here
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
 
 POLL_S = 0.5  # seconds between checks for the end of a process whose forks keep the connection open
-GRACE_S = 2.0  # seconds for a worker to interrupt its environment itself before it is killed
+GRACE_S = 2.0  # seconds for a worker to interrupt its environment itself before the worker is killed
 CLOSE_S = 2.0  # seconds for a worker to clean up at the end of a run
 LOAD_TIMEOUT_S = 300.0  # seconds to load and create the class and to list its tasks
-LOST = "environment_lost"  # the reason of a drop by another episode's fault or a lost machine's
+LOST = "environment_lost"  # drop reason of an episode that another episode or a lost machine has ended
 GB = 1e9
 # The questions about the class, in words for error messages.
 QUESTIONS = {"load": "be made", "describe": "be described", "prepare": "be prepared", "tasks": "give its tasks"}
@@ -36,8 +36,8 @@ _WAITING = ThreadPoolExecutor(64, "environments")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The place of a taskset, the time limit of each call into its episodes, and the memory limit of a process with its
-    descendants in GB (0: unlimited)."""
+    """The id and arguments of a taskset, the time limit in seconds of each call into its episodes, and the memory limit
+    in GB of a process with its descendants (0: unlimited)."""
 
     env_id: str
     args: Mapping[str, Any]
@@ -46,7 +46,7 @@ class Source:
 
     @property
     def call_s(self) -> float:
-        """Seconds before a call fails. The worker tries to interrupt it itself after `timeout_s`."""
+        """Seconds before a call fails. The worker itself tries to interrupt the call earlier, after `timeout_s`."""
         return self.timeout_s + min(GRACE_S, self.timeout_s)
 
 
@@ -59,8 +59,9 @@ class _Call:
 
 
 class WorkerProcess:
-    """One worker process, started by the constructor. If the process ends, its calls raise RolloutError: the running
-    call with the reason `environment_died`, all others with LOST. They raise UserError if the worker does."""
+    """One worker process, started by the constructor. If the process ends, its open calls raise RolloutError: the
+    running call with the reason `environment_died`, all other calls with LOST. A call raises UserError if the worker
+    reports a UserError."""
 
     def __init__(
         self,
@@ -69,8 +70,8 @@ class WorkerProcess:
         variables: Mapping[str, str] | None = None,
         waits_alone: bool = False,
     ) -> None:
-        """Add `variables` to the environment variables of the process. `waits_alone`: the process is one of several for
-        the same episodes, and the others continue while an environment of this one computes."""
+        """Add `variables` to the environment variables of the process. `waits_alone` is for one of several processes
+        that share the episodes: the other processes continue while an environment in this process computes."""
         self._source, self._waits_alone = source, waits_alone
         self._changed = threading.Condition()
         self._calls: dict[int, Future[Any]] = {}
@@ -103,7 +104,8 @@ class WorkerProcess:
         return self._verdict.detail if self._verdict else "it was closed"
 
     def ask(self, do: str, limit_s: float | None = None, **fields: Any) -> Any:
-        """Return the worker's answer. Wait at most `limit_s` seconds since its last message, or without a limit."""
+        """Send a question and return the worker's answer. Wait at most `limit_s` seconds since the worker's last
+        message; None waits without a limit."""
         call = self._post(do, fields)
         self._wait(call, call.answer.done, limit_s)
         return call.answer.result()
@@ -125,11 +127,11 @@ class WorkerProcess:
             ) from error
 
     def ask_episode(self, do: str, **fields: Any) -> Any:
-        """Return the answer to a question about an episode whose method is not a coroutine."""
+        """Return the answer to a question that calls a plain method, not a coroutine. The time limit is `call_s`."""
         return self.ask(do, self._source.call_s, **fields)
 
     async def call(self, do: str, **fields: Any) -> Any:
-        """Return the answer to a question about an episode. Others run only while the environment awaits something."""
+        """Return the answer to a question about an episode. Other episodes run only while the environment waits."""
         call = self._post(do, fields)
         try:
             await self._quiet_after(call)
@@ -152,7 +154,7 @@ class WorkerProcess:
         self._wait_for_end()
 
     async def _quiet_after(self, call: _Call) -> None:
-        """Wait until the worker has handled all calls up to this one and only waits."""
+        """Wait until the worker has started all calls up to `call` and is idle."""
         waiting = (call, lambda: self._quiet >= call.number, self._source.call_s)
         if self._waits_alone:
             await asyncio.get_running_loop().run_in_executor(_WAITING, self._wait, *waiting)
@@ -207,7 +209,7 @@ class WorkerProcess:
         return late
 
     def _end(self, culprits: Collection[int], verdict: RolloutError) -> None:
-        """Kill the process because of these calls."""
+        """Kill the process. `culprits` are the calls that caused this, and `verdict` is their failure."""
         with self._changed:
             self._culprits, self._verdict = self._culprits or culprits, self._verdict or verdict
         self._program.kill()
@@ -218,7 +220,7 @@ class WorkerProcess:
         return RolloutError(LOST, f"the process that played it was ended, not by this episode: {self.end}")
 
     def _running(self) -> list[int]:
-        """Return the calls during which the worker computes."""
+        """Return the numbers of the calls during which the worker computes."""
         return [number for number in self._calls if number > self._quiet]
 
     # The methods below run in the reader thread.
@@ -226,7 +228,7 @@ class WorkerProcess:
     def _serve(self, start: Start, variables: Mapping[str, str], started: "Future[None]") -> None:
         try:
             self._sock, self._program = start(variables)
-            # A worker that does not read its socket hangs.
+            # Limit the time of a send, because a worker that hangs does not read its socket.
             limit = struct.pack("ll", 1 + int(self._source.call_s), 0)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         except BaseException as error:  # the waiting thread must receive every error
@@ -284,7 +286,7 @@ class WorkerProcess:
             self._changed.notify_all()
 
     def _bury(self) -> None:
-        """Kill the rest of the process, and fail all open calls with the reason of its end."""
+        """Kill the process and its descendants, and fail all open calls with the reason of the process's end."""
         deadline = time.monotonic() + POLL_S
         while self._program.is_running() and time.monotonic() < deadline:  # it is about to exit, so wait for its status
             time.sleep(0.01)
@@ -293,7 +295,7 @@ class WorkerProcess:
         self._program.kill()
         status = self._program.wait()
         self._program.close()  # its last output is shown before its end is reported
-        if status == LOST_STATUS and self._verdict is None:  # no episode caused this: all are played elsewhere
+        if status == LOST_STATUS and self._verdict is None:  # no episode caused this, so all can be replayed elsewhere
             self._verdict, self._culprits = RolloutError(LOST, "its machine was lost"), [0]
         with self._changed:
             self._verdict = self._verdict or RolloutError("environment_died", describe_end(status or 0))
@@ -316,7 +318,7 @@ def describe_end(status: int) -> str:
 
 
 async def _arrival(answer: "Future[Any]") -> None:
-    """Wait for an answer. If this wait is cancelled, the answer is not."""
+    """Wait for `answer`. A cancellation of this wait does not cancel `answer`."""
     if answer.done():
         return
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()

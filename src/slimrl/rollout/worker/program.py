@@ -41,17 +41,18 @@ class Program(Protocol):
         after `seconds`."""
 
     def close(self) -> None:
-        """Wait until its last output has been shown."""
+        """Wait until the program's last output has been shown."""
 
 
-# Starts a program with additional environment variables, and returns the socket to talk to it.
+# Starts a program with additional environment variables. Returns the socket for messages, and the program.
 Start = Callable[[Mapping[str, str]], tuple[socket.socket, Program]]
 LOST_STATUS = 1 << 16  # the exit status of a program that was lost with its machine
 
 
 class ChildProgram:
-    """A program as a child of this process. It answers at the other end of the socket `theirs`, which is closed here.
-    Its output is passed to `show`, up to a limit. Linux kills it together with the thread that started it."""
+    """A program that runs as a child of this process. The program uses the socket `theirs`, and the constructor closes
+    `theirs` in this process. `show` receives the program's output, up to a limit. Linux kills the program when the
+    thread that started it ends."""
 
     def __init__(self, theirs: socket.socket, variables: Mapping[str, str], show: Callable[[str], None]) -> None:
         places = [place for place in sys.path if isinstance(place, str)]  # Python itself ignores a Path
@@ -125,7 +126,7 @@ def _print_error(text: str) -> None:
 
 
 def _show_output(reads: int, show: Callable[[str], None]) -> None:
-    """Show a worker's output, up to a limit, without control sequences for the terminal."""
+    """Pass a worker's output to `show`, up to a limit, without control sequences for the terminal."""
     left = MAX_OUTPUT
     with open(reads, "rb", buffering=0) as file:
         while data := file.read(1 << 12):

@@ -1,4 +1,4 @@
-"""Keeps the worker processes of a taskset alive: each has a seat, and a process that dies is replaced there."""
+"""Keeps the worker processes of a taskset alive. Each process has a seat, which starts another if the process dies."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -9,14 +9,15 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.rollout.held import release_thread
 from slimrl.rollout.worker.process import WorkerProcess
 
-MAX_DEATHS = 64  # in a row without an answered step, before the next training step
+MAX_DEATHS = 64  # deaths in a row without an answered step; then no restart until the next training step
 
 Question = tuple[str, Mapping[str, Any]]
 
 
 class Seat:
-    """A place for one worker process at a time. `start` starts a process, which then receives the questions in `known`:
-    the ones that the first process was asked about its class. `number` is the seat's number within its taskset."""
+    """A place for one worker process at a time. `start` starts a process. Every new process first receives the
+    questions in `known`, which load the class and bring it to its present state. `number` is the seat's number within
+    its taskset."""
 
     def __init__(self, number: int, start: Callable[[], WorkerProcess], known: Sequence[Question]) -> None:
         self._number, self._start, self._known = number, start, known
@@ -31,7 +32,7 @@ class Seat:
         return self._found
 
     def process(self) -> WorkerProcess:
-        """Return the running process; start one if needed. Raise RolloutError if that fails, or failed too often."""
+        """Return the running process, or start one. Raise RolloutError if the start fails, or after too many deaths."""
         if running := self.running():
             return running
         with release_thread(), self._starting:
@@ -45,13 +46,12 @@ class Seat:
         return self._found if self._found and not self._found.is_over else None
 
     def begin_step(self, seed: str | None) -> None:
-        """Reset the count of deaths. Also seed the random generators, now and after every restart, if there is a
-        seed."""
+        """Reset the count of deaths. If `seed` is not None, seed the random generators now and after every restart."""
         self._num_in_a_row = 0
         if seed is None:
             return
         self._seed = f"{seed}/seat {self._number}" if self._number else seed
-        # A process that replaces a dead one gets the same state as a process that survived.
+        # If the process is dead now, its replacement gets the same seed as a process that survived.
         self._num_deaths = 0 if self.running() or not self._found else -1
         if running := self.running():
             with suppress(RolloutError):  # the process has just ended: the next one gets the same seed
@@ -85,7 +85,7 @@ class Seat:
 
     def _count_death(self, process: WorkerProcess) -> None:
         if process.has_stepped:
-            self._num_in_a_row, process.has_stepped = 0, False  # count it once, also if no other starts
+            self._num_in_a_row, process.has_stepped = 0, False  # count each death once, even if no other process starts
         if self._num_in_a_row == MAX_DEATHS:
             raise RolloutError(
                 "environment_died",

@@ -1,11 +1,11 @@
 """A worker process: it holds the taskset of one environment, plays its episodes and answers the run.
 
-Episodes run in an event loop, as in the run's own process. After each question the worker reports when it only waits.
-The run waits for this report, so a step that computes blocks the run and a step that awaits something does not. All
-other questions are answered between two turns of the loop.
+Episodes run in an event loop, as in the run's own process. After each question the worker reports to the run as soon as
+it only waits. The run waits for this report. So a step that computes blocks the run, and a step that awaits something
+does not. Questions about the taskset are answered while the loop is stopped.
 
-The process dies with the run, and the kernel kills it first if memory runs out. It adopts the orphans of its
-descendants, so that they can be found. A fork of it never sends anything to the run.
+The process dies with the run, and the kernel kills it first if memory runs out. Orphaned descendants become its
+children, so that it can kill them. A fork of the worker never sends anything to the run.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from slimrl.types import Environment, Task, Taskset
 # prctl(2)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ABOUT_EPISODES = ("environment", "self_play", "start", "step", "close")  # questions that are answered in the loop
-MAX_TURNS = 100  # turns of the loop without a pause, since an environment may poll
+MAX_TURNS = 100  # turns of the loop before the worker reports anyway, because an environment may poll
 PAGE = 256  # tasks in one message
 OPTIONAL = ("failure_kind", "offload")  # methods that are called only if the class overrides them
 MAX_GENERATIONS = 100  # generations of descendants to kill
@@ -70,7 +70,7 @@ def main(descriptor: int) -> None:
 
 def _become_child(descriptor: int) -> None:
     """Continue in a child of this process. The parent waits for the end of the child or of the run, then kills all
-    descendants. It is their subreaper, so even a daemon without parent, session and variables becomes its child."""
+    descendants. The parent is their subreaper and adopts even a daemon that has left its session."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: _end(-signal.SIGTERM))
@@ -82,20 +82,21 @@ def _become_child(descriptor: int) -> None:
         return
     os.close(descriptor)
     while True:
-        pid, status = os.wait()  # of daemons too
+        pid, status = os.wait()  # also returns for adopted daemons
         if pid == worker:
             _end(os.waitstatus_to_exitcode(status))
 
 
 def _end(status: int) -> NoReturn:
-    """Kill all children, then their children, which become children of this process; then exit as the worker did."""
+    """Kill all children. Their own children then become children of this process and are killed next. Finally exit with
+    the worker's `status`, or by the same signal."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for _ in range(MAX_GENERATIONS):
         children = [pid for pid, one in processes().items() if one.parent == os.getpid()]
         if not children:
             break
         for pid in children:
-            with suppress(OSError):  # of another user
+            with suppress(OSError):  # a process of another user
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
     if status < 0:
@@ -112,7 +113,8 @@ def _die_with_parent() -> None:
 
 
 class _Selector(selectors.PollSelector):
-    """Calls `pause` whenever the loop only waits. A fork shares none of its state."""
+    """Calls `pause` in every turn of the loop, with True if the loop will wait. A fork shares no state with its
+    parent."""
 
     def __init__(self, pause: Callable[[bool], None]) -> None:
         super().__init__()
@@ -133,7 +135,7 @@ class Worker:
         self._tasks: dict[str, dict[str, Task]] = {}  # tasks of the taskset, by split and id
         self._episodes: dict[str, Environment] = {}
         self._calls: dict[int, asyncio.Task[None]] = {}
-        # Questions about the taskset are answered while the loop is stopped: they may run a loop of their own.
+        # Questions about the taskset are answered while this loop is stopped, because the taskset may run another loop.
         self._waiting: list[Mapping[str, Any]] = []
         self._asked, self._told, self._num_turns = 0, 0, 0
         self._is_over = False
@@ -159,7 +161,7 @@ class Worker:
     def _receive(self) -> None:
         try:
             message = receive_message(self._sock)
-        except (OSError, WireError):  # the environment has closed it
+        except (OSError, WireError):  # the environment has closed the socket
             os._exit(BROKEN)
         if message is None:
             self._is_over = True
@@ -214,7 +216,7 @@ class Worker:
             os._exit(0)
         try:
             send_message(self._sock, message)
-        except OSError:  # the environment closed it, or the run has ended
+        except OSError:  # the environment closed the socket, or the run has ended
             os._exit(BROKEN)
 
     async def _ask_episode(self, message: Mapping[str, Any]) -> Any:
@@ -281,8 +283,8 @@ class Worker:
         return {str(name): [float(value) for value in values] for name, values in rewards.items()}
 
     def _task(self, message: Mapping[str, Any]) -> Task:
-        """Return the task that a question is about, as the taskset returned it if possible: its data may have
-        tuples."""
+        """Return the task of a question. If possible this is the taskset's own object, because JSON turns tuples in its
+        data into lists."""
         task = Task(*message["task"])
         found = (tasks[task.id] for tasks in self._tasks.values() if task.id in tasks)
         return next((one for one in found if json.loads(json.dumps(one.data)) == task.data), task)

@@ -24,13 +24,13 @@ def load_in_worker(source: Source, variables: Mapping[str, str] | None = None) -
 
 
 def load_on_hosts(source: Source, starts: Sequence[Start]) -> "RemoteTaskset":
-    """Load the taskset in one process for each of `starts`, on the machine where it starts one. The processes share the
-    episodes. Raise UserError as `load_taskset` does."""
+    """Load the taskset in several processes, one per function in `starts`, which may start it on another machine. The
+    processes share the episodes. Raise UserError as `load_taskset` does."""
     return RemoteTaskset(source, [partial(WorkerProcess, source, start, waits_alone=True) for start in starts])
 
 
 class RemoteTaskset(Taskset):
-    """The taskset of an environment. It is queried in its worker processes."""
+    """A taskset whose methods send questions to its worker processes."""
 
     def __init__(self, source: Source, starts: Sequence[Callable[[], WorkerProcess]]) -> None:
         self._known: list[Question] = [
@@ -97,7 +97,8 @@ class RemoteTaskset(Taskset):
             seat.begin_step(seed)
 
     async def open_episode(self, task: Task) -> Opened:
-        """Open a fresh episode on the task. Processes take turns; the others continue during the wait."""
+        """Open a new episode on the task. Successive calls use the processes in turn. If a process must be started
+        first, the other processes continue meanwhile."""
         seat = self._next_seat()
         if len(self._seats) > 1 and not seat.running():
             process = await asyncio.get_running_loop().run_in_executor(None, seat.process)
@@ -132,11 +133,12 @@ def _line(rollout: Rollout) -> dict[str, Any]:
 
 
 class RemoteEpisode:
-    """An episode in a worker process. It is opened there when it starts. Its answers are checked like any other
-    environment's (`rollout/answers.py`).
+    """An episode in a worker process. The worker opens the episode at its start. The episode's answers are checked like
+    the answers of any environment (`rollout/answers.py`).
 
-    If another episode kills the process, this episode is replayed in the next process and continues if all answers are
-    the same. An episode of self-play is `opened` in advance and has no `task`, so it cannot be replayed.
+    If another episode ends the process, this episode is replayed in the next process, and continues there if all
+    answers are the same as before. An episode of self-play is `opened` in advance and has no `task`, so it cannot be
+    replayed.
     """
 
     def __init__(self, taskset: RemoteTaskset, task: Task | None, opened: Opened | None = None) -> None:
@@ -169,7 +171,8 @@ class RemoteEpisode:
                 return answer
 
     async def _open(self) -> Opened:
-        """Return the episode in a running process. If its previous process has ended, replay it in another."""
+        """Return the running process and the name of the episode there. If the previous process has ended, replay the
+        episode in another process."""
         if self._opened and not self._opened[0].is_over:
             return self._opened
         end = self._opened[0].end if self._opened else ""

@@ -4,7 +4,7 @@ The run asks, and every question has a number:
 
     {"call": 7, "do": "step", "episode": "3", "reply": "A"}     the run to the worker
     {"call": 7, "answer": {...}}                                the worker, or `failed`, or `refused`
-    {"quiet": 7}                                                the worker only waits, up to question 7
+    {"quiet": 7}                                                all questions up to 7 are answered or waiting
 
 `failed` holds the reason and detail of a RolloutError, `refused` the text of a UserError. Tasks are sent in pages.
 """
@@ -15,13 +15,13 @@ import socket
 import struct
 from typing import Any
 
-MAX_BYTES = 32 << 20  # of a message; an answer within the limits of `environments/plain.py` takes less
+MAX_BYTES = 32 << 20  # limit of a message; an answer within the limits of `environments/plain.py` is smaller
 HEAD = struct.Struct(">I")
-REASON = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # of a RolloutError, which becomes the name of a metric
+REASON = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # the reason of a RolloutError, part of a metric's name
 
 
 class WireError(Exception):
-    """The other side sent bytes that are not a message; the conversation is over."""
+    """The other side sent bytes that are not a message. The connection cannot be used any more."""
 
 
 def send_message(sock: socket.socket, message: dict[str, Any]) -> None:

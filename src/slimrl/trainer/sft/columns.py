@@ -1,5 +1,5 @@
-"""Removes the padding of columnar files. There every object has the keys of all others, with nulls, and an integer may
-have become a decimal. JSONL that was converted from columns has the same padding."""
+"""Removes the padding of columnar files. In such a file every object has the keys of all other objects, filled with
+nulls, and an integer may be stored as a decimal. JSONL that was converted from such a file has the same padding."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,16 +10,16 @@ Schema = Mapping[str, Any]
 
 
 def without_padding(row: Any, is_columnar: bool) -> Any:
-    """Return the row without null keys, if it comes from columns. A null argument of a call stays if the function's
-    schema requires or allows it; without a schema it is padding."""
+    """Return the row without null values, if it is from a columnar file or padded. A null argument of a call is kept if
+    the function's schema requires or allows it, and removed if there is no schema."""
     if not isinstance(row, dict) or not (is_columnar or _is_padded(row)):
         return row
     return _without_nulls(row, {name: schema for tool in _tools(row) for name, schema in _schemas(tool)})
 
 
 def _is_padded(row: Mapping[str, Any]) -> bool:
-    """Return True if a row of JSONL is padded: null calls in another role than the assistant's, or an argument without
-    a schema."""
+    """Return True if a row of JSONL is padded: it has null `tool_calls` in a message that is not the assistant's, or a
+    tool with a null property in its schema."""
     others = (message for message in _messages(row) if message.get("role") != "assistant")
     if any(message.get("tool_calls", ()) is None for message in others):
         return True

@@ -1,7 +1,7 @@
 """Conversations or texts to train on and to validate on, from a JSONL or parquet file or a Hub data set.
 
-A rollout that slimrl recorded (`rollouts/step_000040.jsonl`) is such a row, so a run can train on its own episodes.
-Failed and truncated rollouts are skipped. To train on good rollouts only, remove the others from the file.
+A rollout that slimrl recorded (`rollouts/step_000040.jsonl`) is a valid row, so supervised training can use recorded
+episodes. Failed and truncated rollouts are skipped. To train on good rollouts only, remove the others from the file.
 `trainer/sft/rows.py` describes the content of a row.
 """
 
@@ -27,7 +27,7 @@ def load_conversations(
     name, conversations = _load(config, part, note)
     if apart:
         return conversations, _load(config, apart, note)[1]
-    # Split by a hash of the conversation, so that a row stays on its side when others are added to the file.
+    # Split by a hash of the conversation, so that a row stays in its part when more rows are added to the file.
     held_out = [_fraction(conversation) < config.val_fraction for conversation in conversations]
     train = [c for c, out in zip(conversations, held_out, strict=True) if not out]
     validation = [c for c, out in zip(conversations, held_out, strict=True) if out]
@@ -42,7 +42,7 @@ def load_conversations(
 def first_rows(
     config: FileDataConfig | HubDataConfig, num: int, note: Callable[[str], None]
 ) -> list[Conversation | PlainText]:
-    """Return the training targets of the first `num` rows to train on. Raises UserError naming the first bad row."""
+    """Return the training targets of the first `num` training rows. Raises UserError naming the first bad row."""
     part = config.path if isinstance(config, FileDataConfig) else config.split
     name, rows = _open(config, part)
     return _from_rows(rows, name, config, note, num)

@@ -90,7 +90,7 @@ def other_forms(row: Mapping[str, Any], taken: Form) -> Sequence[Form]:
 
 
 def is_empty(value: Any) -> bool:
-    """Return True for an empty value, as rows of a columnar file have in the columns of other rows."""
+    """Return True for an empty value. In a columnar file, a row has such values in the columns that it does not use."""
     return value is None or value in ("", [], {})
 
 

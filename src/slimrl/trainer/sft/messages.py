@@ -1,7 +1,7 @@
 """Reads one message of a row of supervised data, in the forms of OpenAI, Hugging Face, ShareGPT and axolotl.
 
-Every key that decides the training target is read, or the message is refused: thoughts and calls are written by the
-template, and a weight of 0 masks a reply.
+A message is refused if it has a key that would affect the training target but cannot be read. The chat template writes
+thoughts and calls into the target. A weight of 0 masks a reply.
 """
 
 import json
@@ -16,7 +16,7 @@ from slimrl.types import Message
 
 ROLES = ("system", "user", "assistant", "tool")
 KEYS = tuple(Message.__annotations__)
-TOOL_NAME = "tool_name"  # Ollama's name of a result's `name`
+TOOL_NAME = "tool_name"  # Ollama's key for the `name` of a tool result
 # The keys for a reply's thoughts, and for the switch that excludes a reply from the loss.
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 WEIGHTS = ("weight", "train", "training", "train_on_turn", "loss")
@@ -40,8 +40,8 @@ REFUSED = {
 
 
 def read_message(row: Mapping[str, Any], where: str) -> Message:
-    """Return the message as the chat format takes it. In columnar files every message has all keys, mostly empty.
-    Raises UserError, prefixed with `where`, if the message cannot be learnt from."""
+    """Return the message in the form that the chat format reads. Empty keys, as in columnar files, are ignored. Raises
+    UserError, prefixed with `where`, if the message cannot be used for training."""
     given = _with_names(row, where)
     refuse(given, REFUSED, where)
     message = {key: given[key] for key in KEYS if key not in WEIGHTS and given.get(key) is not None}
@@ -84,7 +84,7 @@ def refuse(found: Mapping[str, Any], refused: Mapping[str, str], where: str) -> 
 
 
 def _with_names(message: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the message with `role` and `content`; ShareGPT's form calls them `from` and `value`."""
+    """Return the message with the keys `role` and `content`. In ShareGPT's form these keys are `from` and `value`."""
     given = {key: value for key, value in message.items() if key not in SHAREGPT}
     if all(message.get(key) is None for key in SHAREGPT):
         return _with_role(given, given.get("role"), "role", where)
@@ -114,7 +114,7 @@ def _with_role(given: dict[str, Any], role: Any, key: str, where: str) -> dict[s
 
 
 def _text(content: Any, given: Mapping[str, Any], where: str) -> str:
-    """Return the text of a content, which may be a list of parts."""
+    """Return the text of a message's `content`, which is a text or a list of text parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
@@ -129,7 +129,7 @@ def _text(content: Any, given: Mapping[str, Any], where: str) -> str:
 
 
 def _weight(message: Mapping[str, Any], where: str) -> int | None:
-    """Return 0 if the reply shall not be learnt, otherwise None."""
+    """Return 0 if the loss shall exclude the message, otherwise None."""
     found = {key: message[key] for key in WEIGHTS if message.get(key) is not None}
     for key, value in found.items():
         if value not in (0, 1):
@@ -142,8 +142,8 @@ def _weight(message: Mapping[str, Any], where: str) -> int | None:
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:
-    """Return a call, given with or without `function` around it, with its arguments as an object. Its id may be
-    empty."""
+    """Return a tool call in OpenAI's form, with its arguments as an object. The input may lack the outer `function`.
+    The id may be empty."""
     function = (call.get("function") or call) if isinstance(call, dict) else None
     arguments = parse_json(function.get("arguments")) if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(arguments, dict):

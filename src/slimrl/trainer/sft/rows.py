@@ -1,7 +1,7 @@
 """Reads the rows of one file or data set: conversations, or texts that bypass the chat template.
 
-Every key that decides the training target is read, or the row is refused. All other keys are logged, so that nothing is
-dropped silently. The forms are in `forms.py`, the messages in `messages.py`.
+A row is refused if it has a key that would affect the training target but cannot be read. All other unread keys are
+logged, so that nothing is dropped silently. The forms are in `forms.py`, the messages in `messages.py`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ TOOLS_IN_WORDS = f"`tools` is not offered where the system message describes too
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages that end with the assistant's. `where` names their file and line."""
+    """A list of messages that ends with an assistant message. `where` names its file and line."""
 
     messages: list[Message]
     where: str
@@ -50,7 +50,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """A text that is learnt as it is, after a prompt that is not learnt and may be empty."""
+    """A text that bypasses the chat template. The loss covers only `completion`; `prompt` may be empty."""
 
     prompt: str
     completion: str
@@ -60,7 +60,7 @@ class PlainText:
 class RowReader:
     """Reads the rows of one file, which are all of one kind. `form` is the setting `data.form`.
 
-    `notes` are sentences about the rows so far that the user must know, in order.
+    `notes` are sentences for the user about the rows read so far.
     """
 
     def __init__(self, form: RowForm = "auto") -> None:
@@ -71,7 +71,7 @@ class RowReader:
         self._describes_tools = False
 
     def read(self, row: Any, where: str) -> Conversation | PlainText:
-        """Return the training target of a row. Raises UserError, prefixed with `where`, if it is unclear."""
+        """Return the training target of a row. Raises UserError, prefixed with `where`, if the row is unclear."""
         kind = kind_of_row(row, where, self._form)
         if self._kind is not None and kind != self._kind:
             raise UserError(
@@ -133,7 +133,7 @@ def _text(row: Mapping[str, Any], kind: RowKind, where: str) -> PlainText:
 
 
 def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
-    """Return an instruction, with its input if there is one, and the reply."""
+    """Return the messages of an Alpaca row: the instruction, with its input if there is one, and the reply."""
     texts = {column: _text_in(row, column, where) for column in ("instruction", "input", "output")}
     question = "\n\n".join(text for text in (texts["instruction"], texts["input"]) if text.strip())
     if not question:
@@ -142,7 +142,7 @@ def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
 
 
 def _messages(row: Mapping[str, Any], kind: RowKind, where: str) -> list[Message]:
-    """Return the messages in the order of the row. Nothing in a prompt is learnt."""
+    """Return the messages in the order of the row. The assistant messages of a prompt get a weight of 0."""
     read = list[Message]()
     for column in kind.form.needs:
         for number, given in enumerate(row[column], 1):
@@ -154,7 +154,7 @@ def _messages(row: Mapping[str, Any], kind: RowKind, where: str) -> list[Message
 
 
 def _text_in(row: Mapping[str, Any], column: str, where: str) -> str:
-    """Return the text in a column, empty if there is none. Raises UserError for any other value."""
+    """Return the text in a column; empty if the column is missing or empty. Raises UserError for any other value."""
     text: Any = row.get(column) or ""
     if not isinstance(text, str):
         raise UserError(f"{where}: `{column}` is to be a text, found: {preview(text)}")
@@ -162,7 +162,7 @@ def _text_in(row: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def _system(row: Mapping[str, Any], where: str) -> str | None:
-    """Return the system prompt from a column of its own, None if there is none."""
+    """Return the system prompt if the row has a column for it, otherwise None."""
     found = {column: _text_in(row, column, where) for column in SYSTEM if not is_empty(row.get(column))}
     if len(set(found.values())) > 1:
         raise UserError(f"{where}: {' and '.join(f'`{column}`' for column in found)} contradict each other.")
@@ -170,7 +170,7 @@ def _system(row: Mapping[str, Any], where: str) -> str | None:
 
 
 def _put_first(system: str, messages: list[Message], where: str) -> None:
-    """Insert the system message, unless the messages already start with it."""
+    """Insert a system message, unless the messages start with it. Raises UserError if they start with another."""
     if messages and messages[0]["role"] != "system":
         first: Message = {"role": "system", "content": system}
         if "tools" in messages[0]:
@@ -195,8 +195,8 @@ def _check_order(messages: Sequence[Message], where: str) -> None:
 
 
 def _in_order_of_calls(messages: list[Message], where: str) -> list[Message]:
-    """Return the messages with results in the order of their calls. Calls without ids get one: some templates require
-    it."""
+    """Return the messages with tool results in the order of their calls. A call without an id gets `NO_ID`, because
+    some templates require an id."""
     try:
         messages = in_order_of_calls(messages)
     except ValueError as error:
@@ -248,7 +248,7 @@ def _unread_columns(row: Mapping[str, Any], kind: RowKind) -> Iterator[str]:
 
 
 def _unread_keys(row: Mapping[str, Any], kind: RowKind) -> Iterator[str]:
-    """Yield the keys of messages from which nothing is learnt."""
+    """Yield the keys of the row's messages that are not read."""
     lists = [row[column] for column in kind.form.needs if isinstance(row[column], list)]
     for key, value in ((key, value) for messages in lists for message in messages for key, value in message.items()):
         if key not in (*KEYS, *THOUGHTS, *WEIGHTS, *SHAREGPT, TOOL_NAME) and not is_empty(value):

@@ -33,12 +33,13 @@ class Conversations:
 
 
 def train(state: TrainState, config: SFTConfig, conversations: Conversations, monitor: Monitor) -> None:
-    """Train from the state's step to `max_steps`. Validate before, after, and at the interval.
+    """Train from the state's step to `max_steps`. Validate before the first step, every `val_interval_steps` steps, and
+    after the last step.
 
     A validation loss logged as n belongs to the weights after n steps, before training step n.
     """
     if config.activation_checkpointing:
-        return_freed_memory()  # otherwise the memory that each layer frees would use up the saving
+        return_freed_memory()  # otherwise the process would keep the memory that each layer frees
     for step in range(state.progress.step, config.max_steps):
         metrics: Metrics = {}
         if step == 0 or (config.val_interval_steps and step % config.val_interval_steps == 0):
@@ -70,7 +71,7 @@ def backward(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) ->
     return {"sft/loss": summed / num_tokens, "sft/tokens": float(num_tokens)}
 
 
-@torch.no_grad()  # not inference mode: a sharded module could not train with its tensors
+@torch.no_grad()  # not inference mode: a sharded module could not train with tensors made in it
 def validate(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) -> float:
     """Return the mean negative log-likelihood of the assistant tokens, in nats per token, without a gradient."""
     packs = state.ranks.packs(samples, config.micro_batch_tokens, state.policy.device)
