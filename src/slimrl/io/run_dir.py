@@ -1,6 +1,6 @@
-"""The files of a run by their meaning: the one place that knows their names. It opens and creates none of them.
+"""The paths of a run's files. Only this module knows the names of these files; it does not open or create them.
 
-A run's directory, of which an evaluation has only the files marked `e`:
+The directory of a run; the directory of an evaluation has only the files marked `e`:
 
     config.toml  .lock  run_id              e  settings, lock, and the id of the run
     metrics.jsonl  monitors.jsonl              a line for each step; a line for each alarm
