@@ -22,7 +22,7 @@ from slimrl.io.regular_file import open_regular, read_regular
 
 SUMS = "SHA256SUMS"
 MAX_SUMS_BYTES = 16 * 2**20  # some hundred thousand files
-# The header has the number of lines. Without it, a list that lost its last lines would check too few files.
+# The header has the number of lines, so that the loss of the last lines is noticed.
 HEADER = "# slimrl: {} files. Delete this file to use the directory with files that you have changed.\n"
 # The header is optional, because sha256sum(1) itself writes none.
 SUM_FILE = re.compile(rf"(?:{re.escape(HEADER)})?".replace(r"\{\}", r"(\d+)") + r"((?:[0-9a-f]{64} [ *][^\n]+\n)*)")
@@ -91,7 +91,7 @@ def find_damage(directory: Path, names: Collection[str] | None = None, sums: str
 
 
 def check_sums(directory: Path, names: Collection[str] | None = None) -> None:
-    """Raise UserError if a file of a directory with checksums is damaged; `names` as in `find_damage`.
+    """Raise UserError if a directory has checksums and a file in it is damaged. For `names` see `find_damage`.
 
     Directories without checksums pass: they are from the Hub, from another program or from an earlier version.
     """
@@ -105,8 +105,8 @@ def check_sums(directory: Path, names: Collection[str] | None = None) -> None:
 @contextlib.contextmanager
 def new_directory(directory: Path, lasts: bool = True) -> Iterator[Path]:
     """Context manager: yield an empty temporary directory. If the body succeeds, seal this directory and rename it to
-    `directory`, which replaces an older `directory`. Without `lasts` it is not sealed, which saves most of the time: it
-    need not survive a power cut or years on a disk.
+    `directory`, which replaces an older `directory`. If `lasts` is False, do not seal it, which saves most of the time.
+    Use this if the data need not survive a power cut or years on a disk.
 
     The files get the mode of the umask, because safetensors writes files that only their owner can read. Only one
     process may write at a time, because the remains of killed writers are deleted first. A kill never leaves a

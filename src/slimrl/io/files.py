@@ -71,7 +71,7 @@ class LineFile:
         """Write one JSON object as one line. Raise UserError on a full disk, ValueError on a non-finite number."""
         left = encode_line(record, self._digests)
         with explain_write_errors(self.path):
-            while left:  # a nearly full disk accepts part of a line without an error; writing the rest raises it
+            while left:  # a nearly full disk writes part of a line without an error; writing the rest raises one
                 left = left[self._file.write(left) :]
 
     def close(self) -> None:

@@ -126,7 +126,7 @@ def _await_end(known: dict[int, str], patience_s: float, number: signal.Signals 
 
 def _send(number: signal.Signals, to: StartTimes) -> None:
     for pid in to:
-        with suppress(ProcessLookupError, PermissionError):  # dead meanwhile; or another user's, reported as left
+        with suppress(ProcessLookupError, PermissionError):  # already dead, or owned by another user and reported later
             os.kill(pid, number)
 
 

@@ -67,8 +67,8 @@ class RunDir:
         return self.rollouts / f"step_{step:06d}.tokens.npz"
 
     def rollout_files(self) -> dict[int, list[Path]]:
-        """Return the files of each step that has any, oldest step first; a step's rollouts precede its tokens. Files
-        with other names, such as a user's copies, are left out."""
+        """Return a dict from each step to its files, oldest step first. The rollouts of a step precede its tokens.
+        Files with other names, such as a user's copies, are left out."""
         files: dict[int, list[Path]] = {}
         for path in sorted(self.rollouts.glob("step_*")):
             if named := ROLLOUTS.fullmatch(path.name):

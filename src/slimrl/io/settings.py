@@ -21,7 +21,8 @@ PLAIN: dict[str, Any] = {
 
 
 def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) -> None:
-    """Raise UserError for a value that is not of its parameter's type: the text "False" would count as true.
+    """Raise UserError if a value in `args` does not have the type of its parameter: the text "False" would count as
+    true.
 
     Only the types of `PLAIN` are checked. `who` is the start of the message.
     """

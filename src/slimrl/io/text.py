@@ -9,7 +9,8 @@ MAX_DEPTH = 64  # levels of nested JSON; the reader and the writer of JSON recur
 
 
 def byte_alphabet() -> dict[str, int]:
-    """Return the byte of each character of a byte-level token: printable bytes stand for themselves, as in GPT-2."""
+    """Return a dict from the characters of byte-level tokens to bytes. A printable byte has its own character, as in
+    GPT-2."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}

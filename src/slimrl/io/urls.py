@@ -1,5 +1,5 @@
-"""Checks of host names, URLs and names of variables by their text alone, without name resolution: a host that only the
-network knows counts as another machine."""
+"""Checks of host names, URLs and names of variables by their text alone. Host names are not resolved: a name that only
+the network knows counts as another machine."""
 
 import ipaddress
 from urllib.parse import urlsplit

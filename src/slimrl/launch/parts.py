@@ -1,7 +1,7 @@
-"""The parts of a run, made from its settings: tasksets, policy, engine, held-out evaluation, sinks, monitors.
+"""Makes the parts of a run from its settings: tasksets, policy, engine, held-out evaluation, sinks, monitors.
 
-In one process the engine samples from the trainer's own module, so the two take turns, and publishing weights costs
-nothing. A trainer in a separate process has only `TrainerParts`.
+In one process, the engine samples from the trainer's own module. So sampling and training take turns, and publishing
+weights costs nothing. A trainer in a separate process has only `TrainerParts`.
 """
 
 import os

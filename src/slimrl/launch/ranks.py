@@ -2,7 +2,7 @@
 
     uv run torchrun --nproc-per-node 2 -m slimrl trainer @ configs/debug/rl/train.toml
 
-torchrun starts them on one machine, Ray on one or several; each computes on a CPU or on a GPU of its own.
+torchrun starts the processes on one machine, Ray on one or several. Each process computes on a CPU or on its own GPU.
 """
 
 import os

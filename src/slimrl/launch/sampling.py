@@ -67,7 +67,7 @@ class Sampling(Protocol):
         """Free the memory that only sampling needs, and sample nothing until `publish`."""
 
     def close(self) -> None:
-        """Cancel the episodes in flight; no batch needs them."""
+        """Cancel the episodes in flight, because no batch needs them."""
 
 
 class SamplingHere:

@@ -1,4 +1,5 @@
-"""A training run that several processes may share: they join, one opens the directory, all agree on the dtype."""
+"""A training run that several processes may share. They join, the first process opens the directory, and all agree on
+the dtype."""
 
 import io
 import os

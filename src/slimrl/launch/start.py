@@ -30,7 +30,7 @@ def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
     """Start the command `name`, or the part of an `rl` run with this name. `argv` are the words after it on the command
     line. Returns the exit status."""
     if command.is_part and (not command.settings or names_section(argv, "orchestrator")):
-        # A part shares the directory with the others; the process that starts it has checked the directory.
+        # A part shares the directory with other parts. The process that starts the part has checked the directory.
         return run_command(RLConfig, argv, part_of(name), name=name, role="part")
     config_class = settings_of(command)
     words = [word for word in argv if word not in command.switches]

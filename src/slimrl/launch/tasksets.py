@@ -89,8 +89,8 @@ def args_in(error: UserError) -> list[str]:
 
 
 def origin_of(keys: Iterable[str], provenance: Mapping[str, str]) -> str:
-    """Return the start of a message: the first of the `keys` that was set, with its file and line; empty for a setting
-    of the command line."""
+    """Return the start of an error message: the first key of `keys` that was set, with its file and line. Return an
+    empty text if that key was set on the command line."""
     key = next((key for key in keys if key in provenance), "")
     return f"{where((key,), provenance[key])}: " if key and not provenance[key].startswith("--") else ""
 

@@ -42,7 +42,7 @@ class ModuleTeacher:
         return self._load()
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
-        """Return log-probabilities; see `distill.Teacher`."""
+        """Return the log-probabilities of the samples' tokens; see `distill.Teacher`."""
         module = self.module()
         device = next(module.parameters()).device
         scores_BN: list[list[float]] = [[] for _ in samples]

@@ -21,7 +21,7 @@ from slimrl.io.urls import is_http_url, is_loopback
 
 
 def check(config: CommandConfig) -> None:
-    """Apply every rule of the command. Raise ConfigError for the first broken one."""
+    """Apply every rule of the command. Raise ConfigError for the first broken rule."""
     check_secrets(config.model_dump())
     if type(config) in RULES:
         for fault in RULES[type(config)](config):

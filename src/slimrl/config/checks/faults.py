@@ -25,8 +25,8 @@ KEY = re.compile(r"<([a-z_0-9.]+)(=?)>")
 
 
 class ConfigError(UserError):
-    """Settings that are valid one by one but not together. `paths` has the paths of these settings; `load` uses them to
-    add to the message where each setting was set."""
+    """Settings that are valid one by one but not together. `paths` are the paths of these settings. `load` adds the
+    origin of each setting to the message."""
 
     def __init__(self, text: str, *keys: str) -> None:
         super().__init__(text)

@@ -164,8 +164,7 @@ def rename(command: str, source: Sequence[Setting], note: Callable[[str], None])
     for setting in used:
         present = current_path(command, setting.path)
         for other in source:
-            # A whole section, as in `--sampling '{top_k = 5}'`, sets the setting, too; the header of a section does
-            # not.
+            # A whole section, as in `--sampling '{top_k = 5}'`, sets the setting, too; a section's header does not.
             shared = min(len(present), len(other.path))
             if other not in used and present[:shared] == other.path[:shared] and other.value != {}:
                 raise UserError(
@@ -174,7 +173,7 @@ def rename(command: str, source: Sequence[Setting], note: Callable[[str], None])
                 )
     if old := [setting for setting in used if _other_name(command, setting.path)[0] in OLD_NAMES.get(command, {})]:
         note(_advice(command, old))
-    # The header `[trainer.model]` around the synonym `lora` is not a section of its own.
+    # Drop the header `[trainer.model]` around the synonym `lora`: no such section exists.
     headers = {other[:end] for other in SYNONYMS for end in range(1, len(other))}
     settings = [setting for setting in source if setting.value != {} or setting.path not in headers]
     return [replace(setting, path=current_path(command, setting.path)) for setting in settings]

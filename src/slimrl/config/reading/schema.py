@@ -201,7 +201,7 @@ def _bounds(spec: Spec) -> str:
 
 
 def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
-    """Yield every setting below `spec`, in the order of the help; a list of sections is shown by its element 0."""
+    """Yield every setting below `spec`, in the order of the help. In a path, a list of sections has the index 0."""
     for key in keys_below(spec):
         field = below(spec, key)
         assert field is not None

@@ -1,6 +1,6 @@
-"""Files as lists of `Setting`s; the command line is in `flags.py`, and the environment in `load.py`.
+"""Reads files as lists of `Setting`s. The command line is read in `flags.py`, and the environment in `load.py`.
 
-This module reads names and text; `load.py` merges and validates. Every setting carries its origin (`run.toml:12`,
+This module reads names and text; `load.py` merges and validates them. Every setting has its origin (`run.toml:12`,
 `--seed`, `SLIMRL_SEED`) for error messages.
 """
 
