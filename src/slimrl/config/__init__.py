@@ -1,2 +1,2 @@
-"""The configuration: its sections (here), how to read them (`reading/`) and check them (`checks/`). Does not import
-torch."""
+"""The configuration: its sections are here, the code that reads them is in `reading/`, and the rules are in `checks/`.
+Does not import torch."""

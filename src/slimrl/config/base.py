@@ -24,7 +24,7 @@ class Config(BaseModel):
         strict=True,
         allow_inf_nan=False,
         use_attribute_docstrings=True,
-        defer_build=True,  # --help needs the fields but never a validator: building none keeps it fast
+        defer_build=True,  # --help reads only the fields; building no validators keeps it fast
         protected_namespaces=(),
     )
 
@@ -52,5 +52,5 @@ class CommandConfig(Config):
 
 
 def describe_faults(error: ValidationError) -> str:
-    """Return a phrase with every field that pydantic refuses, its value and the reason."""
+    """Describe every field that pydantic rejects: the field's name, its value and the reason."""
     return "; ".join(f"{'.'.join(map(str, one['loc']))} = {one['input']!r:.80}: {one['msg']}" for one in error.errors())

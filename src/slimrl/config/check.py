@@ -16,10 +16,9 @@ class TemplateConfig(Config):
 
 
 class CheckConfig(CommandConfig):
-    """Test an environment before training. Its tasks are inspected. Its scripts, and replies that are empty, nonsense
-    or copied prompts, are played to check their rewards. Episodes are played again, beside others and in another
-    process, to check that they are reproducible. The exit status is 1 if a problem was found. `--json` prints the
-    findings as JSON."""
+    """Test an environment before training. Inspect its tasks. Play its scripts, and replies that are empty, nonsense or
+    copied prompts, to check the rewards. Repeat episodes, beside other episodes and in another process, to check that
+    they are reproducible. The exit status is 1 if a problem was found. `--json` prints the findings as JSON."""
 
     command: ClassVar[str] = "check"
     operand: ClassVar[str] = "env.0.id"

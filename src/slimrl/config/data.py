@@ -21,7 +21,7 @@ class ExpertDataConfig(Config):
 
 
 class RowsConfig(Config):
-    """The settings that rows of a file and of a data set share."""
+    """Settings common to the rows of a file and the rows of a data set."""
 
     val_fraction: float = Field(default=0.05, gt=0, lt=1)
     """Share of the rows held out for validation if no validation data are named, chosen by a hash of each conversation
@@ -39,8 +39,8 @@ class RowsConfig(Config):
 
 class FileDataConfig(RowsConfig):
     """Conversations or texts in a JSONL file, one object per line: `{"messages": [{"role": ..., "content": ...}, ...]}`
-    or another form (docs/algorithms/sft.md has a table), or in a `.parquet` file with such rows, which needs the extra
-    `[data]`. The recorded rollouts of a run are such rows too; failed or truncated ones are left out."""
+    or another form (docs/algorithms/sft.md has a table). A `.parquet` file may have the same rows; it needs the extra
+    `[data]`. The recorded rollouts of a run can be used, too; failed or truncated rollouts are left out."""
 
     type: Literal["file"] = "file"
     """Conversations from disk."""
@@ -53,7 +53,7 @@ class FileDataConfig(RowsConfig):
 
 
 class HubDataConfig(RowsConfig):
-    """Conversations or texts in a data set of the Hub, or in a local directory of that form. Needs the extra
+    """Conversations or texts in a data set on the Hub, or in a local directory with a data set. Needs the extra
     `[data]`."""
 
     type: Literal["hub"] = "hub"

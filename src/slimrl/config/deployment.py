@@ -6,14 +6,15 @@ from pydantic import Field
 
 from slimrl.config.base import Config
 
-Part = Literal["trainer", "orchestrator", "inference"]  # of a run, by the name of its command
+Part = Literal["trainer", "orchestrator", "inference"]  # a part of a run has the name of its command
 
 
 class DeploymentConfig(Config):
-    """Where the parts of a run are: all in one process, as processes of one machine, or on the nodes of a Ray cluster.
+    """The location of a run's parts: all in one process, in several processes of one machine, or on the nodes of a Ray
+    cluster.
 
-    `slimrl rl` starts and watches them; `slimrl inference`, `slimrl orchestrator` and `slimrl trainer` start each by
-    hand, with the same file.
+    `slimrl rl` starts and monitors the parts. `slimrl inference`, `slimrl orchestrator` and `slimrl trainer` each start
+    one part by hand, with the same file.
     """
 
     first = ("type",)

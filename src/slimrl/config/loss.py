@@ -1,10 +1,10 @@
-"""The section `[trainer.loss]`: which loss RL minimises.
+"""The section `[trainer.loss]`: the loss that RL minimises.
 
-A loss is four choices: the advantage estimator (`ADVANTAGES`), the credit assignment (`CREDITS`), the policy loss of a
-token (`POLICIES`), and the aggregation over tokens. A `type` is a preset (`PRESETS`), a published combination of them.
-Each table gives the hyperparameters of a choice with the values of its paper; no other module of slimrl defines the
-contents of a preset. The functions behind the names are in `orchestrator/advantages.py` and `trainer/losses.py`. A
-user's own function is named by its place in Python instead (`OWN`).
+A loss consists of four choices: the advantage estimator (`ADVANTAGES`), the credit assignment (`CREDITS`), the policy
+loss of a token (`POLICIES`), and the aggregation over tokens. A `type` is a preset (`PRESETS`), a published combination
+of choices. Each table has the hyperparameters of a choice, with the values from its paper. No other module of slimrl
+defines the contents of a preset. The functions with these names are in `orchestrator/advantages.py` and
+`trainer/losses.py`. A user's own function is named by its place in Python instead (`OWN`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ CREDITS: dict[str, Hyperparameters] = {
     "state": {"gamma": 0.95, "state_weight": 1.0},
 }
 
-# A policy loss of slimrl is a line here and a function of that name in `trainer/losses.py`.
+# Each policy loss of slimrl has a line here and a function with the same name in `trainer/losses.py`.
 POLICIES: dict[str, Hyperparameters] = {
     "aipo": {"delta": 8.0},
     "clip": {"eps_low": 0.2, "eps_high": 0.2, "dual_clip": 0.0},
@@ -44,7 +44,7 @@ POLICIES: dict[str, Hyperparameters] = {
 
 POLICY_NUMBERS = frozenset(name for numbers in POLICIES.values() for name in numbers)
 
-# The parts that may be a user's own function, and the number of values that it takes before its hyperparameters.
+# The parts that may be a user's own function. The number is how many positional arguments this function takes.
 OWN = {"policy": 1, "advantage": 2}
 
 Aggregation = Literal["token", "sequence", "constant"]
@@ -52,7 +52,8 @@ Aggregation = Literal["token", "sequence", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A published algorithm. `hyperparameters` holds values that differ from the default of its parts."""
+    """A published algorithm. `hyperparameters` has the values that differ from the defaults of the advantage and the
+    policy."""
 
     advantage: str
     policy: str
@@ -73,7 +74,7 @@ PRESETS: dict[str, Preset] = {
     "reinforce": Preset("reinforce", "reinforce", "token", {}),
 }
 
-# The weight of all three terms with a teacher. Without one, the advantage has weight 1 and the others 0.
+# With a teacher, each of the three terms has this weight. Without a teacher, only the advantage has a weight, of 1.
 TAU_WITH_TEACHER = 0.5
 
 if TYPE_CHECKING:
@@ -95,10 +96,11 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedLoss:
-    """A loss without open choices. A hyperparameter that none of its parts uses is 0.0.
+    """A loss in which every choice is made. A hyperparameter that none of its parts uses is 0.0.
 
-    `policy_args` and `advantage_args` are the keyword arguments of the two functions; those of slimrl's own advantages
-    are fields. `estimate` is the user's function of `advantage` once it is loaded (`orchestrator/own_advantage.py`).
+    `policy_args` are the keyword arguments of the policy loss, and `advantage_args` of a user's advantage function. The
+    hyperparameters of slimrl's own advantages are fields instead. `estimate` is the user's advantage function after it
+    is loaded (`orchestrator/own_advantage.py`).
     """
 
     advantage: str
@@ -132,7 +134,7 @@ class ResolvedLoss:
 
 
 class LossConfig(Config):
-    """The loss that RL minimises. `type` alone is enough; each other key replaces one part of it."""
+    """The loss that RL minimises. The key `type` alone is enough; each other key replaces one part of the preset."""
 
     type: LossType = "aipo"
     """A published algorithm: `aipo` (importance weights with a one-sided cap, 2505.24034), `grpo` (2402.03300),
@@ -228,7 +230,7 @@ class LossConfig(Config):
         policy = preset.policy if self.policy == "preset" else self.policy
         own = POLICIES.get(policy, {})
         numbers: dict[str, float] = {**ADVANTAGES.get(advantage, {}), **CREDITS[self.credit], **own}
-        if policy == preset.policy:  # a preset's clip range is for its own policy loss alone
+        if policy == preset.policy:  # a preset's clip range is only for the preset's own policy loss
             numbers |= preset.hyperparameters
         if has_teacher:
             numbers |= dict.fromkeys(("adv_tau", "teacher_tau", "student_tau"), TAU_WITH_TEACHER)

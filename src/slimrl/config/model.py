@@ -6,7 +6,7 @@ from pydantic import Field
 
 from slimrl.config.base import Config
 
-MAX_THREADS = 1024  # more than the cores of any machine; OpenMP ends the process if it cannot start so many
+MAX_THREADS = 1024  # more than the cores of any machine; OpenMP kills the process if it cannot start them
 
 
 class LoraConfig(Config):

@@ -1,4 +1,4 @@
-"""The section `[monitors]`: the alarms of a run, and the alarms that end it."""
+"""The section `[monitors]`: the alarms of a run, and the choice of alarms that end the run."""
 
 from typing import Literal, get_args
 
@@ -21,7 +21,7 @@ MonitorName = Literal[
     "reward_hacking",
 ]
 MONITOR_NAMES: tuple[MonitorName, ...] = get_args(MonitorName)
-# The monitor of each bound.
+# The monitor that uses each bound.
 BOUNDS: dict[str, MonitorName] = {
     "max_mismatch_factor": "mismatch",
     "min_entropy_share": "entropy_collapse",
@@ -42,8 +42,8 @@ BOUNDS: dict[str, MonitorName] = {
 
 
 class MonitorsConfig(Config):
-    """Monitors of a run's health (docs/monitors.md). An alarm is a note on the console, a line of `monitors.jsonl` and
-    counted in `monitor/alarms`. It never ends a run unless `stop` names its monitor."""
+    """Monitors of a run's health (docs/monitors.md). An alarm is shown on the console, written to `monitors.jsonl`, and
+    counted in `monitor/alarms`. An alarm ends the run only if `stop` names its monitor."""
 
     enabled: bool = True
     """Watch the run. False also omits the numbers `monitor/...`."""

@@ -10,8 +10,8 @@ from slimrl.config.rollout import SamplingConfig, Worker
 
 
 class SeatConfig(ModelConfig):
-    """The model that plays the other side, in an environment with self-play. Without one, the environment's own partner
-    plays."""
+    """The model that plays the other side, in an environment with self-play. Without a model, the environment's own
+    partner plays."""
 
     name: str = Field(default="")
     """The weights of the other side, as in `eval`: `smollm2-135m`, a run's `weights/step_N`, a `.gguf` file or an id on

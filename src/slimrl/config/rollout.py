@@ -53,11 +53,11 @@ class ReplyConfig(Config):
         return SamplingParams(self.max_tokens, temperature, stop=tuple(self.stop), seed=seed)
 
 
-# Training has no top_p, top_k or min_p: the trainer computes the log-probability of a token from the whole softmax, but
-# the sampler from the truncated distribution. The importance ratio would not start at 1, and the guard would stop the
-# run.
+# Training has no top_p, top_k or min_p. With them, the trainer would compute the log-probability of a token from the
+# whole softmax, but the sampler from the truncated distribution. The importance ratio would not start at 1, and the
+# guard would stop the run.
 class SamplingConfig(ReplyConfig):
-    """How the policy's tokens are sampled for training."""
+    """The settings for sampling the policy's tokens in training."""
 
     first: ClassVar[tuple[str, ...]] = ("temperature",)
 
@@ -66,7 +66,7 @@ class SamplingConfig(ReplyConfig):
 
 
 class EvalSamplingConfig(ReplyConfig):
-    """How the model's tokens are sampled at each of the `temperatures`."""
+    """The settings for sampling the model's tokens at each of the `temperatures`."""
 
     first: ClassVar[tuple[str, ...]] = ("max_tokens", "stop")
 
@@ -80,7 +80,7 @@ class EvalSamplingConfig(ReplyConfig):
     """Sample only from tokens at least this probable, relative to the likeliest one; 0 keeps all."""
 
     def params(self, temperature: float, seed: int) -> SamplingParams:
-        """Return the sampling parameters of a reply at a temperature, with the truncation of the distribution."""
+        """Return the sampling parameters of a reply at a temperature, with `top_p`, `top_k` and `min_p`."""
         whole = super().params(temperature, seed)
         return replace(whole, top_p=self.top_p, top_k=self.top_k, min_p=self.min_p)
 
@@ -101,8 +101,8 @@ class EpisodesConfig(Config):
 
     @property
     def labels(self) -> list[str]:
-        """The distinct names of the environments, without a slash: the name, else the id or the class name. Repeated
-        names are numbered from the second on, as in `wordle-2`."""
+        """The distinct labels of the environments, without a slash: an environment's name, or else its id or class
+        name. Repeated labels are numbered from the second on, as in `wordle-2`."""
         labels: list[str] = []
         for env in self.env:
             base = (env.name or env.id.rpartition(":")[2].replace("_", "-")).replace("/", "-")
@@ -142,7 +142,7 @@ class OrchestratorConfig(EpisodesConfig):
 
 
 class EngineConfig(Config):
-    """Faster ways for the engine of slimrl to sample."""
+    """Settings that make sampling with slimrl's own engine faster."""
 
     lookup_tokens: int = Field(default=0, ge=0)
     """Tokens to guess ahead: if a sequence's last two tokens occur earlier in it, guess the tokens that followed them

@@ -1,6 +1,6 @@
 """The top level of the commands `rl`, `probe`, `sft`, `trainer` and `eval`, and their common fields.
 
-`inference` and `play`, which write no directory of a run, are in `serve.py` and `play.py`; `COMMANDS` has all of them.
+`inference` and `play` write no run directory; they are in `serve.py` and `play.py`. `COMMANDS` has all these commands.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -157,7 +157,8 @@ class RLConfig(TrainingRunConfig):
 
     @property
     def async_level(self) -> int:
-        """`max_async_level` as a number: `auto` is 0 until the parts of the run have been placed."""
+        """`max_async_level` as a number. `auto` counts as 0 until it is known in which processes the parts of the run
+        work."""
         return 0 if self.max_async_level == "auto" else self.max_async_level
 
     @property
@@ -168,7 +169,8 @@ class RLConfig(TrainingRunConfig):
 
 class ProbeConfig(RLConfig):
     """Measure the possible gain of distillation before any training: the held-out rewards of the policy and of its
-    teacher, which reads more, and their distance on the policy's own rollouts. Reads the same file as `rl`."""
+    teacher, and the distance between the two on the policy's own rollouts. The teacher reads more context. Uses the
+    same file as `rl`."""
 
     command: ClassVar[str] = "probe"
     examples: ClassVar[tuple[str, ...]] = (

@@ -10,7 +10,8 @@ from slimrl.config.rollout import EngineConfig
 
 
 class ServeConfig(CommandConfig, EngineConfig):
-    """Serve a model over HTTP, in OpenAI's protocol and token ids in, token ids out. Needs the extra `server`."""
+    """Serve a model over HTTP, with OpenAI's protocol and with a protocol that takes and returns token ids. Needs the
+    extra `server`."""
 
     command: ClassVar[str] = "inference"
     examples: ClassVar[tuple[str, ...]] = (

@@ -1,4 +1,4 @@
-"""The sections of other programs that show runs, each an extra. Local files are always written."""
+"""The sections of other programs that show runs. Each program needs an extra. Local files are always written."""
 
 from typing import ClassVar, Literal
 
@@ -8,7 +8,7 @@ from slimrl.config.base import Config
 
 
 class TrackerConfig(Config):
-    """A program that is on if a project is named."""
+    """A program that shows runs. By default it is on if a project is named."""
 
     first: ClassVar[tuple[str, ...]] = ("project", "enabled")
 

@@ -1,1 +1,1 @@
-"""Everything that leaves the process: addresses, HTTP, files, caches and chat servers. Does not import PyTorch."""
+"""The input and output of a process: addresses, HTTP, files, caches and chat servers. Does not import PyTorch."""

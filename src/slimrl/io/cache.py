@@ -1,8 +1,8 @@
 """Directories that are built once, kept in the user's cache, and checked on every later use. Independent of models.
 
 An entry is a sealed directory (`io/checksums.py`): its files are compared with their checksums each time, which takes
-half a second per gigabyte. It is built in a temporary directory beside it and appears under its name in one rename, so
-an interrupted build leaves nothing that a later run could mistake for a complete entry.
+half a second per gigabyte. An entry is built in a temporary directory and renamed in one step, so a later run never
+mistakes the remains of an interrupted build for a complete entry.
 """
 
 import os
@@ -18,7 +18,7 @@ RECIPE = "recipe.txt"
 
 
 def cache_root() -> Path:
-    """Return `$SLIMRL_CACHE`, or `$XDG_CACHE_HOME/slimrl`, or `~/.cache/slimrl`. Not created here."""
+    """Return `$SLIMRL_CACHE`, or `$XDG_CACHE_HOME/slimrl`, or `~/.cache/slimrl`. The directory is not created here."""
     if chosen := os.environ.get("SLIMRL_CACHE"):
         return Path(chosen).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")

@@ -1,8 +1,7 @@
 """A client of chat servers with OpenAI's HTTP protocol. Independent of the contents of requests.
 
-A temporary failure is retried. A permanent one is a `RolloutError` whose reason has the kind of server as its prefix
-(`judge_busy`), and never counts as an answer. Many failures in a row, without a usable reply between them, stop the
-run.
+A temporary failure is retried. A permanent failure raises `RolloutError`, and never counts as an answer. The reason of
+the error starts with the kind of server (`judge_busy`). Many failures in a row stop the run.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ MAX_REPLY_BYTES = 1 << 20
 # The fields of a request that the client sets itself, so that `extra` must not contain them.
 OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")
 TEXT_PARTS = ("text", "output_text")  # types of message parts that hold its text
-SWITCH_S = 120.0  # limit for sleeping and waking: vLLM copies its weights to the memory of the CPU and back
+SWITCH_S = 120.0  # limit for sleeping and waking: vLLM copies its weights to the CPU's memory and back
 # A cancelled request counts as a failure of the server if it had waited for this share of `timeout_s`.
 LONG_WAIT = 0.5
 
@@ -35,19 +34,19 @@ T = TypeVar("T")
 class ChatServer:
     """The address of a chat server and the parameters of requests. Subclasses define the purpose.
 
-    `timeout_s` limits one answer, with all its tries and the wait for one of `num_concurrent` places. It must be below
-    the run's `episode_timeout_s` (60 by default), or the episode times out first and is counted as `drop/timeout`.
-    After an unusable reply the request is repeated, `max_tries` times in all; a busy or unreachable server is asked
-    until `timeout_s`. After `max_failures` failures in a row the run stops.
+    `timeout_s` limits the time of one answer, including all tries and the wait for one of the `num_concurrent`
+    connections. It must be below the run's `episode_timeout_s` (60 by default), or the episode times out first and is
+    counted as `drop/timeout`. A request with an unusable reply is sent `max_tries` times in all. A request to a busy or
+    unreachable server is repeated until `timeout_s`. After `max_failures` failures in a row the run stops.
 
-    A key is read from the environment variable `api_key_variable`, and is in no file. `extra` is added to the body of
-    each request, as in `{chat_template_kwargs = {enable_thinking = false}}`. With `sleeps` a vLLM server that was
-    started with `--sleep` frees its memory while the policy trains.
+    The API key is read from the environment variable `api_key_variable`, and is never in a file. `extra` is added to
+    the body of each request, as in `{chat_template_kwargs = {enable_thinking = false}}`. With `sleeps` a vLLM server
+    that was started with `--sleep` frees its memory while the policy trains.
     """
 
     who: ClassVar[str] = "server"  # the noun in messages, and the prefix of the reasons of failures
-    gives: ClassVar[str] = "reply"  # the name of its answer in messages
-    advice: ClassVar[str] = ""  # the remedy if it cannot be asked
+    gives: ClassVar[str] = "reply"  # the noun for an answer in messages
+    advice: ClassVar[str] = ""  # the remedy if requests fail
 
     base_url: str
     model: str
@@ -65,12 +64,12 @@ class ChatServer:
         if not is_http_url(self.base_url):
             raise UserError(f"{self.who}: `base_url` must be as http://localhost:8081/v1, not {self.base_url!r}.")
         if not is_variable_name(self.api_key_variable):
-            raise UserError(  # its value may be the key: it is not repeated
+            raise UserError(  # the value may be the key, so the message does not show it
                 f"{self.who}: `api_key_variable` is no name of a variable. It names the variable of the environment in "
                 "which the key is, such as OPENAI_API_KEY; a key itself belongs in no file and on no command line."
             )
         for name in ("timeout_s", "max_tries", "max_failures", "num_concurrent", "max_tokens"):
-            if not getattr(self, name) > 0:  # nan is not
+            if not getattr(self, name) > 0:  # true for nan, too
                 raise UserError(f"{self.who}: `{name}` must be more than 0, not {getattr(self, name)}.")
         if own := [name for name in OWN_FIELDS if name in self.extra]:
             raise UserError(
@@ -100,8 +99,8 @@ class Reply:
 
 
 class ChatClient:
-    """The connections to a chat server, which live in the process's loop, and its failures in a row. `ask` may be
-    awaited from any event loop; what it calls runs in the process's loop."""
+    """A client of one chat server, which counts the failures in a row. `ask` may be awaited from any event loop. The
+    connections and the calls of `attempt` are always in the process's loop."""
 
     def __init__(self, server: ChatServer) -> None:
         self._server = server
@@ -114,7 +113,7 @@ class ChatClient:
         self._replied_at = -math.inf  # by the clock of the event loop
 
     async def ask(self, attempt: Callable[[Sequence[HttpError]], Awaitable[T]]) -> T:
-        """Return the result of `attempt`, which is called with the failures so far until it accepts a reply.
+        """Call `attempt` with the failures so far until it accepts a reply, and return its result.
 
         Raise RolloutError if no try is left, UserError after too many such failures in a row.
         """
@@ -133,8 +132,8 @@ class ChatClient:
             self._stop_after_many_failures()
             raise failure from error
         except asyncio.CancelledError:
-            # A framework that aborts many episodes at once, as SLIME does, is not a sign of a faulty server. But a
-            # server that has answered no request for so long may be dead.
+            # Cancelled episodes are not a sign of a faulty server: a framework such as SLIME cancels many at once. But
+            # a server that has answered no request for so long may be dead.
             if clock() - max(began, self._replied_at) > LONG_WAIT * server.timeout_s:
                 self._failures.append("the episode ended first; `timeout_s` should be below `episode_timeout_s`")
             raise
@@ -143,7 +142,7 @@ class ChatClient:
         return usable
 
     async def reply(self, body: Mapping[str, Any]) -> Reply:
-        """Return a chat completion for the request, in one try of `ask`. Raise HttpError on failure."""
+        """Send the request `body` once, and return the chat completion. Raise HttpError on failure."""
         await self._wake_up()
         whole = await self._client.send("POST", self._url, body)
         try:
@@ -160,12 +159,12 @@ class ChatClient:
         raise self.unusable(f"gave a completion without text: {text!r:.200}{hint}")
 
     def unusable(self, said: str, kind: str = "error") -> HttpError:
-        """Return the error of an unusable reply; another reply may be requested."""
+        """Return the error for an unusable reply. After this error the request may be repeated."""
         return HttpError(self._peer, self._url, said, kind, status=200)
 
     def check(self, body: Mapping[str, Any]) -> None:
-        """Send a request before the run starts. Raise UserError without a reply within `timeout_s`. Wait for a server
-        that reports to be busy because it loads its model."""
+        """Send a request to test the server before the run starts. Wait while the server reports that it is busy,
+        because it may be loading its model. Raise UserError if there is no reply within `timeout_s`."""
         server = self._server
         try:
             limits = Limits(server.timeout_s, patience_s=0.0)
@@ -220,8 +219,9 @@ class ChatClient:
 
 
 def _read_content(content: Any, refusal: Any) -> tuple[Any, Any]:
-    """Return the text of a message and its refusal. In a list, both are separate parts among others such as thoughts,
-    which are not part of the answer; a list without any text stays unchanged."""
+    """Return the text and the refusal of a message. If `content` is a list, join its parts that are texts, and its
+    parts that are refusals; other parts, such as thoughts, are not part of the answer. A list without any text is
+    returned unchanged."""
     if not isinstance(content, list):
         return content, refusal
     parts = [part for part in content if isinstance(part, dict)]

@@ -1,6 +1,6 @@
-"""Checksums of written data that slimrl reads again later: of the files of a directory, and of one JSON object.
+"""Checksums of data that slimrl writes and reads again later: of the files in a directory, or of one JSON object.
 
-A sealed directory has a file `SHA256SUMS`, which is written last. Its format is the one of sha256sum(1):
+A sealed directory has a file `SHA256SUMS`, which is written last. The file has the format of sha256sum(1):
 
     cd outputs/my_run/weights/step_100 && sha256sum -c SHA256SUMS
 
@@ -22,9 +22,9 @@ from slimrl.io.regular_file import open_regular, read_regular
 
 SUMS = "SHA256SUMS"
 MAX_SUMS_BYTES = 16 * 2**20  # some hundred thousand files
-# The number of lines is included, because a file that lost its last lines would check too few files.
+# The header has the number of lines, so that the loss of the last lines is noticed.
 HEADER = "# slimrl: {} files. Delete this file to use the directory with files that you have changed.\n"
-# Without the header it is sha256sum's own format.
+# The header is optional, because sha256sum(1) itself writes none.
 SUM_FILE = re.compile(rf"(?:{re.escape(HEADER)})?".replace(r"\{\}", r"(\d+)") + r"((?:[0-9a-f]{64} [ *][^\n]+\n)*)")
 DIGEST_KEY = "sha256"
 DIGEST = re.compile(rb'(.*), "sha256": "([0-9a-f]{64})"\}\s*', re.DOTALL)
@@ -37,21 +37,22 @@ def file_sha256(path: Path) -> str:
 
 
 def seal(directory: Path) -> None:
-    """Write `SHA256SUMS` with a line for every file below the directory, and wait until all of them are on the disk.
+    """Write `SHA256SUMS` with a line for every file below the directory, and wait until all these files are on the
+    disk.
 
-    Raise OSError if it cannot be written.
+    Raise OSError if a file cannot be written.
     """
     files = sorted(path for path in directory.rglob("*") if path.is_file() and path != directory / SUMS)
     write_sums(directory / SUMS, files)
 
 
 def write_sums(sums: Path, files: Iterable[Path]) -> None:
-    """Write the checksums of `files`, which lie below the directory of `sums`, to the file `sums`. Wait until all are
-    on the disk. Raise OSError if they cannot be read or written."""
+    """Write the checksums of `files` to the file `sums`, and wait until all these files are on the disk. `files` must
+    be below the directory of `sums`. Raise OSError if a file cannot be read or written."""
     paths = list(files)
     for path in paths:
         _wait_for_disk(path)
-    # hashlib works without Python's lock, so threads share the files among the cores.
+    # hashlib releases Python's global lock, so the threads use several cores.
     with ThreadPoolExecutor() as pool:
         digests = pool.map(file_sha256, paths)
         lines = [
@@ -68,10 +69,10 @@ def is_sealed(directory: Path) -> bool:
 
 
 def find_damage(directory: Path, names: Collection[str] | None = None, sums: str = SUMS) -> str:
-    """Return a phrase with the first file that is missing or changed; empty if all are as written.
+    """Describe the first missing file, or the changed files; return an empty text if all files are as written.
 
     `names` limits the check to these files, given relative to the directory. `sums` is the name of the file with the
-    checksums; the phrase reports if it is missing. Files that are not listed there are not checked.
+    checksums, which is reported if it is missing or damaged. Files that are not listed in it are not checked.
     """
     try:
         listed = _read_sums(directory / sums)
@@ -90,7 +91,7 @@ def find_damage(directory: Path, names: Collection[str] | None = None, sums: str
 
 
 def check_sums(directory: Path, names: Collection[str] | None = None) -> None:
-    """Raise UserError if a file of a directory with checksums is damaged; `names` as in `find_damage`.
+    """Raise UserError if a directory has checksums and a file in it is damaged. For `names` see `find_damage`.
 
     Directories without checksums pass: they are from the Hub, from another program or from an earlier version.
     """
@@ -103,13 +104,13 @@ def check_sums(directory: Path, names: Collection[str] | None = None) -> None:
 
 @contextlib.contextmanager
 def new_directory(directory: Path, lasts: bool = True) -> Iterator[Path]:
-    """Context manager: an empty temporary directory. If the body succeeds, it is sealed and becomes `directory`,
-    replacing an older one. If it need not last, through a power cut or years on a disk, it is not sealed, which saves
-    most of the time.
+    """Context manager: yield an empty temporary directory. If the body succeeds, seal this directory and rename it to
+    `directory`, which replaces an older `directory`. If `lasts` is False, do not seal it, which saves most of the time.
+    Use this if the data need not survive a power cut or years on a disk.
 
-    Its files get the mode of the umask, whoever wrote them: safetensors lets only their owner read them. Only one
-    process may write at a time: the remains of killed writers are deleted first. A kill never leaves a half-written
-    `directory`; while an older one is being replaced, it can leave none.
+    The files get the mode of the umask, because safetensors writes files that only their owner can read. Only one
+    process may write at a time, because the remains of killed writers are deleted first. A kill never leaves a
+    half-written `directory`. But a kill while an older `directory` is being replaced can leave no `directory`.
     """
     remove_unfinished(directory.parent, directory.name)
     temporary = directory.with_name(f".{directory.name}.tmp-{os.getpid()}")
@@ -125,7 +126,7 @@ def new_directory(directory: Path, lasts: bool = True) -> Iterator[Path]:
                 path.chmod(path.stat().st_mode | allowed)
         old = temporary.with_name(f"{temporary.name}-old")
         if directory.exists():
-            directory.rename(old)  # a directory cannot be renamed onto one that is not empty
+            directory.rename(old)  # a rename cannot replace a directory that is not empty
         temporary.rename(directory)
         shutil.rmtree(old, ignore_errors=True)
     finally:
@@ -133,7 +134,7 @@ def new_directory(directory: Path, lasts: bool = True) -> Iterator[Path]:
 
 
 def remove_unfinished(parent: Path, name: str = "*") -> None:
-    """Delete the remains of killed writers of `name`, or of all directories, in `parent`."""
+    """Delete the temporary directories in `parent` that killed writers of `name`, or of any directory, have left."""
     for leftover in parent.glob(f".{name}.tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -155,7 +156,8 @@ def has_wrong_digest(json_object: bytes) -> bool:
 
 
 def _read_sums(path: Path) -> dict[str, str]:
-    """Return the digests by the names of the files. Raise UserError or ValueError unless every byte is in its place."""
+    """Return a dict from file names to digests. Raise UserError if the file cannot be read, and ValueError if its
+    format is not exactly as written."""
     whole = SUM_FILE.fullmatch(read_regular(path, MAX_SUMS_BYTES).decode())
     lines = whole[2].split("\n")[:-1] if whole else []
     if whole is None or (int(whole[1]) != len(lines) if whole[1] else not lines):
@@ -164,7 +166,7 @@ def _read_sums(path: Path) -> dict[str, str]:
 
 
 def _wait_for_disk(path: Path) -> None:
-    """Wait until a file's content is on the disk. A rename does not wait, so a power cut could leave the final name on
-    half a file."""
+    """Wait until a file's content is on the disk. A rename does not wait for that, so a power cut could leave an
+    incomplete file with the final name."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

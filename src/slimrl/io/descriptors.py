@@ -1,4 +1,4 @@
-"""Asks the system for more open files: each connection is one, and shells allow a process 1,024."""
+"""Raises the limit of open files. Each connection is an open file, and shells allow 1,024 of them per process."""
 
 import os
 import resource

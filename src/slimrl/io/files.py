@@ -1,8 +1,8 @@
 """Files of JSON lines, and files that are replaced in one step. Independent of the lines' contents.
 
-A line reaches the operating system before `append` returns, so `kill -9` loses at most the line that is being written;
-an incomplete last line is left out when a file is read. Lines that are written only once, such as a played episode,
-carry a digest (`io/checksums.py`), which reveals damage. Errors of the disk become `UserError`s in plain words.
+A line reaches the operating system before `append` returns, so `kill -9` loses at most the line that is being written.
+Readers skip an incomplete last line. A line that is written only once, such as a played episode, has a digest
+(`io/checksums.py`), which reveals damage. Errors of the disk become `UserError`s in plain words.
 """
 
 import errno
@@ -56,12 +56,12 @@ def without_nan(value: Any) -> Any:
 class LineFile:
     """A file that is open for appending JSON lines.
 
-    It is unbuffered: the error of a full disk is raised at once, and not again when the file is closed.
+    The file is unbuffered. So a full disk raises an error at once, and not a second error when the file is closed.
     """
 
     def __init__(self, path: Path, keep: bool = False, digests: bool = False) -> None:
-        """Open `path` and create its folders; empty it unless `keep`. With `digests` every line has one. Raise
-        UserError if it cannot be opened."""
+        """Open the file `path`, create its folders, and delete its content unless `keep`. With `digests`, every line
+        has a digest. Raise UserError if the file cannot be opened."""
         self.path, self._digests = path, digests
         with explain_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ class LineFile:
         """Write one JSON object as one line. Raise UserError on a full disk, ValueError on a non-finite number."""
         left = encode_line(record, self._digests)
         with explain_write_errors(self.path):
-            while left:  # a nearly full disk accepts part of a line without an error; writing the rest raises it
+            while left:  # a nearly full disk writes part of a line without an error; writing the rest raises one
                 left = left[self._file.write(left) :]
 
     def close(self) -> None:
@@ -88,7 +88,8 @@ def encode_line(record: dict[str, Any], digest: bool = False) -> bytes:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file of lines, without an incomplete last one, and without their digests.
+    """Return the JSON objects of a file with one object per line, without their digests. An incomplete last line is
+    skipped.
 
     Raise UserError if the file cannot be read, or if a complete line is not a JSON object or has a wrong digest.
     """
@@ -109,7 +110,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def parse_object(text: bytes) -> dict[str, Any]:
     """Return the JSON object of a text, without its digest. Raise ValueError if it is not an object or has a wrong
-    digest; the message continues the text's name."""
+    digest. The error message has no subject: callers put the name of the text before it."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
@@ -123,8 +124,9 @@ def parse_object(text: bytes) -> dict[str, Any]:
 
 
 def replace_file(path: Path, chunks: Iterable[bytes], chosen_by: str = "--output_dir") -> None:
-    """Replace the content of `path` in one step: a reader, or a crash at any moment, finds either the old or the new
-    content. For `chosen_by` see `explain_write_errors`. If the first chunk raises an error, nothing is created."""
+    """Replace the content of `path` in one step: a reader finds either the old or the new content, even after a crash.
+    For `chosen_by` see `explain_write_errors`. If the iterator raises an error instead of its first chunk, nothing is
+    created."""
     temporary = path.with_name(f".{path.name}.new")
     made = iter(chunks)
     first = [*islice(made, 1)]

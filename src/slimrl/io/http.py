@@ -1,4 +1,4 @@
-"""One client for HTTP servers of others, and one retry rule. Independent of their protocols.
+"""A client for HTTP servers of other programs, and a rule for retries. Independent of the servers' protocols.
 
 A request without a usable answer raises `HttpError`. `ask_again` repeats a request while another try may help. All its
 waits have a limit, and cancelling the task stops them at once.
@@ -29,16 +29,17 @@ MAX_BACKOFF_S = 8.0
 MAX_PAUSE_S = 60.0  # before another try, even if a server asks for a longer pause
 CONNECT_S = 10.0
 MAX_REPLY_BYTES = 64 << 20
-SHOWN_CHARS, MAX_SAID_CHARS = 300, 1000  # of a reply in an error, and of the whole description
+SHOWN_CHARS, MAX_SAID_CHARS = 300, 1000  # limits of the quoted reply and of the whole text in an error
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A server, for its client. `who` is its noun in messages, and `advice` the remedy at their end.
+    """A server, as its client sees it. `who` is the noun for the server in messages, and `advice` is the remedy at the
+    end of messages.
 
-    A server on this machine is asked without a proxy, and any other through the proxy of the environment, unless
+    Requests to this machine use no proxy. Requests to other machines use the proxy of the environment, unless
     `uses_proxy` is false.
     """
 
@@ -51,10 +52,10 @@ class Peer:
 
 
 class HttpError(UserError):
-    """A request without a usable answer. `said` describes it without the server's name and the advice.
+    """A request had no usable answer. `said` describes the failure without the server's name and without the advice.
 
-    `kind` is `unreachable`, `busy`, `timeout`, `error`, or a reader's word for a reply that it cannot use. `status` is
-    0 without a reply, and `wait_s` the pause that the server asks for.
+    `kind` is `unreachable`, `busy`, `timeout`, `error`, or another word for a reply that the caller cannot use.
+    `status` is 0 if there was no reply. `wait_s` is the pause that the server asks for, in seconds.
     """
 
     def __init__(
@@ -72,11 +73,12 @@ class HttpError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a request is repeated.
+    """The limits for repeating a request.
 
-    `within_s` limits all tries and pauses together, and `knob` is its name in messages. A busy server is asked again
-    for all of this time. Any other temporary failure is repeated until `patience_s` after the first one, and failures
-    with a status at most `max_tries` times in all. `passing` are the statuses of temporary failures.
+    `within_s` limits the time of all tries and pauses together, and `knob` is the name of this limit in messages. A
+    request to a busy server is repeated for all of this time. After other temporary failures, a request is repeated
+    until `patience_s` after the first failure. At most `max_tries` tries may fail with a status. `passing` has the
+    statuses of temporary failures.
     """
 
     within_s: float = math.inf
@@ -98,8 +100,8 @@ class Limits:
 
 
 async def ask_again(peer: Peer, ask: Callable[[Sequence[HttpError]], Awaitable[T]], limits: Limits) -> T:
-    """Return the result of `ask`, which is called with the failures so far until it succeeds. Raise the last HttpError
-    if another try would not help, or would exceed the limits."""
+    """Call `ask` with the failures so far until it succeeds, and return its result. Raise the last HttpError if another
+    try would not help, or would exceed the limits."""
     failures: list[HttpError] = []
     try:
         async with asyncio.timeout(limits.within_s if limits.within_s < math.inf else None) as limit:
@@ -126,21 +128,22 @@ async def ask_again(peer: Peer, ask: Callable[[Sequence[HttpError]], Awaitable[T
 class HttpClient:
     """Connections to a server, for one event loop. At most `num_concurrent` requests are open; others wait.
 
-    Replies are not decompressed, because a few bytes could become any number, and at most `max_bytes` of one are read.
-    The key is removed from replies. Raise UserError if the address has a key in it, or the environment's proxies are
-    unusable.
+    Replies are not decompressed, because a short reply could become very long, and at most `max_bytes` of a reply are
+    read. The key is removed from replies. Raise UserError if the address has a key in it, or the environment's proxies
+    are unusable.
     """
 
     def __init__(self, peer: Peer, num_concurrent: int, max_bytes: int = MAX_REPLY_BYTES) -> None:
         check_address(peer.base_url, peer.who)
         self._peer, self._max_bytes = peer, max_bytes
-        # Not a limit of httpx: a request that is cancelled while it waits there may keep its place for ever
+        # We do not use httpx's own limit: a request that is cancelled while it waits there may keep its place for ever
         # (https://github.com/encode/httpcore/issues/1093).
         self._places = asyncio.Semaphore(num_concurrent)
         self._client = _connections(peer)
 
     async def send(self, method: str, url: str, body: Any = None) -> Any:
-        """Return the JSON of a successful reply, None if it is empty. Make one try, and raise HttpError if it fails."""
+        """Send a request once, and return the JSON of the reply; None if the reply is empty. Raise HttpError if the
+        request fails."""
         data = await self._fetch(method, url, body)
         try:
             return json.loads(data) if data else None
@@ -154,7 +157,7 @@ class HttpClient:
 
     async def _fetch(self, method: str, url: str, body: Any) -> bytes:
         """Return the body of a successful reply."""
-        # ASCII, as a text may hold half of a surrogate pair, which UTF-8 lacks.
+        # ASCII, because UTF-8 cannot encode half of a surrogate pair, which a text may have.
         content = None if body is None else json.dumps(body, allow_nan=False).encode("ascii")
         kind = {} if content is None else {"Content-Type": "application/json"}
         try:
@@ -191,7 +194,8 @@ class HttpClient:
 
 
 def ask_once(peer: Peer, url: str, timeout_s: float, method: str = "GET") -> Any:
-    """Return the JSON at a URL, at most 1 MiB, for a synchronous caller. Raise HttpError if it fails or is late."""
+    """Return the JSON at a URL, at most 1 MiB, to a synchronous caller. Raise HttpError if the request fails or takes
+    longer than `timeout_s`."""
 
     async def ask() -> Any:
         async with aclosing(HttpClient(peer, 1, max_bytes=1 << 20)) as client:
@@ -202,11 +206,11 @@ def ask_once(peer: Peer, url: str, timeout_s: float, method: str = "GET") -> Any
 
 
 def is_healthy(base_url: str, timeout_s: float) -> bool:
-    """Return True if `/health` answers with success."""
+    """Return True if the server's route `/health` returns success within `timeout_s` seconds."""
     try:
         ask_once(Peer("server", base_url), f"{base_url}/health", timeout_s)
     except HttpError as error:
-        return error.status == 200  # its page is not JSON
+        return error.status == 200  # success, but the page is not JSON
     return True
 
 
@@ -218,7 +222,8 @@ def list_models(base_url: str, key: str, timeout_s: float) -> list[dict[str, Any
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """Return the seconds that a busy server asks to wait; 0 without a number, also for a date, as the standard allows.
+    """Return the seconds that a busy server asks to wait. Return 0 without a number, and for a date, which the standard
+    allows.
 
     >>> _retry_after_s({"Retry-After": "2.5"}), _retry_after_s({"Retry-After": "soon"}), _retry_after_s({})
     (2.5, 0.0, 0.0)
@@ -234,12 +239,12 @@ def _pause_s(error: HttpError, tries: int) -> float:
     """Return the pause before another try; 0 after an unusable reply, because waiting would not change it."""
     if error.status == 200:
         return 0.0
-    # The random share keeps many clients from returning together.
+    # The random factor keeps many clients from retrying at the same time.
     return min(error.wait_s, MAX_PAUSE_S) or min(MAX_BACKOFF_S, 2.0 ** min(tries, 10) / 4) * random.uniform(0.5, 1.0)
 
 
 def _connections(peer: Peer) -> httpx.AsyncClient:
-    """Open the connections of a client, with the key and the proxies of the environment."""
+    """Create the HTTP client for a server, with its key and with the proxies of the environment."""
     uses_proxy = peer.uses_proxy and not is_this_machine(urlsplit(peer.base_url).hostname or "")
     needs_certificates = uses_proxy or urlsplit(peer.base_url).scheme == "https"  # which take long to load
     headers = {"Accept-Encoding": "identity", "User-Agent": "slimrl", **peer.headers}

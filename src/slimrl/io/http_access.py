@@ -1,8 +1,8 @@
 """Decides which requests a server answers, by a key or by the address. Independent of a framework.
 
-Without a key a server answers the programs of its own machine but no web page. A browser there reaches the loopback
-address on behalf of any page. Such a request has the page's address in `Origin`, or, if the page's own name resolves to
-this machine (DNS rebinding), that name in `Host`.
+Without a key, a server answers programs on its own machine, but not web pages. A web page can make a browser on this
+machine send requests to the loopback address. Such a request has the page's address in `Origin`. If the page's own name
+resolves to this machine (DNS rebinding), the request has this name in `Host`.
 """
 
 import hmac
@@ -25,16 +25,16 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The permitted clients: with a key, set by the environment variable `variable`, all who send it; without one, the
-    programs of this machine, including the addresses in `forwarders`."""
+    """The permitted clients. With a `key`, set by the environment variable `variable`, all clients that send it are
+    permitted. Without a key, programs on this machine and clients with an address in `forwarders` are permitted."""
 
     key: str
     variable: str
     forwarders: Collection[str] = ()
 
     def refusal(self, sender: str, headers: Mapping[str, str]) -> Refusal | None:
-        """Return why a request from the address `sender` is refused; None if it is answered. The names of headers are
-        in lower case."""
+        """Return the reason for refusing a request from the address `sender`; None if the request is permitted. The
+        names in `headers` are in lower case."""
         if not self.key:
             return self._page_refusal(sender, headers)
         # In constant time, so that the time of an answer reveals nothing about the key.
@@ -48,7 +48,7 @@ class Access:
 
     def _page_refusal(self, sender: str, headers: Mapping[str, str]) -> Refusal | None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        # Only headers of a browser reveal a page: programs send no `Origin`, and the server's address as `Host`.
+        # Headers reveal a web page: other programs send no `Origin`, and send the server's address as `Host`.
         if not is_loopback(_name(host)):
             found = f"has the header `Host: {host}`, which is not this server's address"
         elif origin not in (None, f"http://{host}"):

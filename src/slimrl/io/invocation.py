@@ -1,4 +1,4 @@
-"""The user's way to call slimrl, for printed commands to be copied; and the standard output, on which they appear."""
+"""Finds out how the user starts slimrl, so that printed commands can be copied, and writes to the standard output."""
 
 import os
 import shlex
@@ -14,7 +14,8 @@ PROGRAM = ["-m", "slimrl"]
 
 
 def allow_any_letter() -> None:
-    """Write characters that a terminal or a log lacks as escapes, on the standard output and on the standard error."""
+    """Make the standard output and the standard error write characters as escapes if a terminal or a log cannot encode
+    them."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -37,10 +38,11 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def command_prefix() -> str:
-    """Return the start of a command line before `slimrl`: `uv run ` with the options with which uv started this
-    process, such as `--with PACKAGE`, or an empty string.
+    """Return the start of a command line before `slimrl`: `uv run ` with its options, such as `--with PACKAGE`, if this
+    started the process. Otherwise return an empty text.
 
-    uv sets UV for all that it starts, for `uvx` too; there, as in an installation by pip, `uv run` would fail.
+    The variable UV alone does not show that: `uvx` sets it, too. With `uvx`, as with an installation by pip, `uv run`
+    would fail.
     """
     if not os.environ.get("UV"):
         return ""
@@ -50,8 +52,8 @@ def command_prefix() -> str:
 
 
 def uv_options(words: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """Return the options of `uv run` in the command line of the parent process, given the arguments of this process;
-    empty if it is another command line.
+    """Return the options of `uv run` in the parent's command line `words`, given this process's `arguments`. Return an
+    empty list if the parent has another command line.
 
     >>> uv_options(["/bin/uv", "run", "--with", "six", "rl", "@", "a.toml"], ["@", "a.toml"])
     ['--with', 'six']
@@ -62,7 +64,7 @@ def uv_options(words: Sequence[str], arguments: Sequence[str]) -> list[str]:
     found = [*words[2:split]]
     program = found[-2:] if found[-2:] == PROGRAM else found[-1:]
     options = found[: -len(program)]
-    # Python itself may precede a module or a file, but not as the value of an option.
+    # Leave out `python` before a module or a file, unless it is the value of the option `--python`.
     names_python = Path(options[-1]).name.startswith("python") if options else False
     is_value = options[-2:-1] in (["-p"], ["--python"])
     by_python = program == PROGRAM or program[0].endswith(".py")

@@ -1,7 +1,7 @@
-"""Ends a process that Ctrl-C does not end in time, wherever it is.
+"""Kills a process that Ctrl-C does not stop in time, whatever code it is running.
 
 Python raises KeyboardInterrupt between two of its own instructions. A backward pass of a large batch is a single
-instruction, and may take minutes on cores that other programs use too.
+instruction, and may take minutes if other programs use the cores, too.
 """
 
 import atexit
@@ -21,35 +21,35 @@ INTERRUPTED = 130
 def end_when_interrupted(last_words: str) -> None:
     """Print `last_words` and kill this process `LIMIT_S` seconds after the first Ctrl-C, if it still runs.
 
-    Its files are as after `kill -9`, and a run resumes from them. On Linux its children die with it.
+    Its files are then in the same state as after `kill -9`, so a run can be resumed. On Linux its children die, too.
     """
     heard, written = socket.socketpair()
     written.setblocking(False)
-    # Python's handler in C writes each signal's number there at once, also within a long call.
+    # Python's handler in C writes each signal's number to this socket at once, even during a long call.
     signal.set_wakeup_fd(written.detach(), warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(heard, last_words), name="last resort", daemon=True).start()
 
 
 def end_quietly(work: Callable[[], int]) -> int:
-    """Return the exit status of the work. After Ctrl-C, end the process with `INTERRUPTED` at once; a second Ctrl-C
-    prints no traceback."""
+    """Run `work` and return its exit status. After Ctrl-C, exit the process with the status `INTERRUPTED` at once. A
+    second Ctrl-C prints no traceback."""
     try:
         status = work()
-    except KeyboardInterrupt:  # the second one, during the work's answer to the first
+    except KeyboardInterrupt:  # a second Ctrl-C, while `work` handles the first
         status = INTERRUPTED
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on it kills Python at once
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on Ctrl-C kills Python at once
     if status == INTERRUPTED:
-        # Python's own end frees tensors one by one, which takes seconds while other programs use the cores.
+        # A normal exit frees tensors one by one, which takes seconds while other programs use the cores.
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # the other side of a pipe has ended
+            with suppress(OSError, ValueError):  # the reader of a pipe has exited
                 stream.flush()
         os._exit(status)
     return status
 
 
 def end_by_itself() -> None:
-    """Turn the watch off: this process must end its children first."""
+    """Do not kill this process after Ctrl-C: it must end its child processes first."""
     signal.set_wakeup_fd(-1)
 
 

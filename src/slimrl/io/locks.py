@@ -16,13 +16,13 @@ from slimrl.io.process_tree import is_stopped
 
 POLL_S = 0.2
 NOTICE_S = 60.0  # seconds between two notes about a wait
-STOPPED_S = 5.0  # seconds, since a stopped holder may be continued at once
+STOPPED_S = 5.0  # seconds that a holder may be stopped before the wait fails
 
 
 @contextmanager
 def hold_lock(path: Path, work: str, note: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock file inside the block. A wait is noted with the holder and its `work`, such as "building an index".
-    Raise UserError if the holder is stopped, OSError if the file cannot be written."""
+    """Context manager: hold the lock file `path`. During a wait, log the holder and its `work`, such as "building an
+    index". Raise UserError if the holder is stopped, OSError if the file cannot be written."""
     lock = FileLock(path)
     began, noted, stopped_since = time.monotonic(), -NOTICE_S, 0.0
     while not acquire(lock, POLL_S):
@@ -59,7 +59,7 @@ def _name(holder: int) -> str:
 
 
 def acquire(lock: FileLock, seconds: float) -> bool:
-    """Acquire the lock. Return False after waiting for `seconds` in vain."""
+    """Try to acquire the lock for `seconds`. Return True on success, False if another process still holds it."""
     try:
         lock.acquire(timeout=seconds)
     except Timeout:

@@ -1,8 +1,8 @@
 """The event loops of a process, each in a daemon thread. Independent of the code in them.
 
-There are two. `PROCESS_LOOP` runs slimrl's own work: connections to servers, and sampling beside training. The other
-one (`rollout/loop.py`) runs episodes, because an environment's code may hold its thread, which must stop neither the
-sampler nor the transfer of weights. A loop starts when it is first used, and ends with the process.
+There are two loops. `PROCESS_LOOP` runs slimrl's own work: connections to servers, and sampling during training. The
+other loop (`rollout/loop.py`) runs episodes. The code of an environment may block that loop, and must not block the
+sampler or the transfer of weights. A loop starts at its first use, and ends with the process.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class LoopThread:
 
     def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
         self._name, self._new_loop = name, new_loop
-        self._starting = threading.RLock()  # the collection of garbage may start work at any time
+        self._starting = threading.RLock()  # reentrant, because garbage collection may start work at any time
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -47,8 +47,8 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait(self, work: Coroutine[Any, Any, T], check: Callable[[], None] = lambda: None) -> T:
-        """Return the result of `work`, for a synchronous caller. Ctrl-C cancels it. `check` is called every `CHECK_S`
-        seconds, and may raise an exception that ends the wait."""
+        """Return the result of `work` to a synchronous caller. Ctrl-C cancels the work. `check` is called every
+        `CHECK_S` seconds, and may raise an exception, which also cancels the work."""
         assert threading.current_thread() is not self._thread, "the loop cannot wait for itself"
         ended = threading.Event()
         future = self.start(_note_end(work, ended))
@@ -58,7 +58,7 @@ class LoopThread:
             return future.result()
         except BaseException:
             future.cancel()
-            if not ended.wait(CLOSE_S):  # its thread is held: the next call, as in a notebook, gets another one
+            if not ended.wait(CLOSE_S):  # the thread is blocked: the next call, as in a notebook, starts another loop
                 self._loop = None
             raise
 
@@ -67,8 +67,8 @@ PROCESS_LOOP = LoopThread("slimrl")
 
 
 class LoopTasks:
-    """The tasks of one part of slimrl in a loop of the process. They end together, by `close` or when the object is
-    garbage; then the part's connections are closed."""
+    """The tasks of one part of slimrl in a loop of the process. `close` cancels all tasks, and then closes the part's
+    connections. The same happens when the object is garbage-collected."""
 
     def __init__(self, *connections: Callable[[], Awaitable[None]], loop: LoopThread = PROCESS_LOOP) -> None:
         self._loop = loop
@@ -82,11 +82,12 @@ class LoopTasks:
         return self._loop.start(self._track(work))
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work`, awaited from any event loop. The work is cancelled if the caller is."""
+        """Run `work` and return its result. May be awaited from any event loop. Cancelling the caller cancels the
+        work."""
         return await asyncio.wrap_future(self.start(work))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work`, for a synchronous caller."""
+        """Return the result of `work` to a synchronous caller."""
         return self._loop.wait(self._track(work))
 
     def close(self) -> None:
@@ -105,7 +106,8 @@ class LoopTasks:
 
 
 async def gather_all(*works: Awaitable[T]) -> list[T]:
-    """Return the results of all. If one raises an exception, cancel the others, wait for their end, and raise it."""
+    """Run all `works` and return their results. If one raises an exception, cancel the others, wait until they have
+    stopped, and raise the exception."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return list(await asyncio.gather(*tasks))
@@ -117,7 +119,8 @@ async def gather_all(*works: Awaitable[T]) -> list[T]:
 
 
 def call_outside_loop(call: Callable[[], T]) -> T:
-    """Call code that may run its own event loop; in another thread if one already runs here, as in a notebook."""
+    """Return the result of `call`, which may run its own event loop. If a loop already runs in this thread, as in a
+    notebook, use another thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -144,12 +147,14 @@ def start_in_daemon(call: Callable[[], T], name: str) -> "Future[T]":
 
 
 async def call_in_daemon(call: Callable[[], T], name: str) -> T:
-    """Await a call in a daemon thread. Cancelling abandons the thread, and its result is lost."""
+    """Run a call in a daemon thread, and return its result. Cancellation does not stop the thread, but the result is
+    lost."""
     return await asyncio.wrap_future(start_in_daemon(call, name))
 
 
 def has_blocked_calls() -> bool:
-    """Return True if a call has not returned yet. A normal exit would end its thread, and PyTorch aborts on that."""
+    """Return True if a call of `start_in_daemon` is still running. A normal exit would end its thread, which makes
+    PyTorch abort."""
     return bool(_running)
 
 
@@ -161,7 +166,7 @@ async def _note_end(work: Coroutine[Any, Any, T], ended: threading.Event) -> T:
 
 
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait `CLOSE_S` seconds for their end."""
+    """Cancel the tasks, and wait at most `CLOSE_S` seconds until they have stopped."""
     for task in tasks:
         task.cancel()
     if tasks:
@@ -171,18 +176,19 @@ async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
 def _end_tasks(
     loop: LoopThread, tasks: set[asyncio.Task[Any]], connections: Sequence[Callable[[], Awaitable[None]]]
 ) -> "Future[None] | None":
-    """Start to cancel the tasks and then to close the connections."""
+    """Start to cancel the tasks and then to close the connections. Return the future result; None if the loop never
+    started."""
 
     async def end() -> None:
         await _cancel(tasks)
         for close in connections:
             await close()
 
-    return loop.start(end()) if loop.ident else None  # without a loop there was neither
+    return loop.start(end()) if loop.ident else None  # without a loop there are no tasks and no connections
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until the process ends: the whole life of the thread."""
+    """Run the loop until the process ends. This is the main function of the loop's thread."""
     while not loop.is_closed():
         try:
             loop.run_forever()

@@ -45,25 +45,26 @@ def is_stopped(pid: int) -> bool:
 
 
 def processes(pid: int = 0) -> dict[int, Process]:
-    """Return the processes that this user may see, by id; with `pid`, that process alone, if it exists."""
+    """Return a dict of the processes that this user may see, by process id. With `pid`, return only this process, if it
+    exists."""
     if not (PROC / "self" / "stat").exists():
         return _from_ps(pid)
     numbers = [pid] if pid else [int(name) for name in os.listdir(PROC) if name.isdecimal()]
     found = {}
     for number in numbers:
-        # It has exited meanwhile, or it is another user's and /proc is mounted with `hidepid=1`.
+        # The process may have exited, or may belong to another user if /proc is mounted with `hidepid=1`.
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             text = (PROC / str(number) / "stat").read_text(encoding="utf-8", errors="replace")
-            # The fields of proc(5) after the name, which stands in brackets and may contain brackets and spaces: 0 is
-            # the state, 1 the parent, 2 the process group, 19 the start time.
+            # The fields of proc(5) after the name of the process. The name is in brackets, and may itself have brackets
+            # and spaces. Field 0 is the state, 1 the parent, 2 the process group, 19 the start time.
             fields = text.rpartition(")")[2].split()
             found[number] = Process(int(fields[1]), int(fields[2]), fields[19], fields[0] in "ZX", fields[0] in "Tt")
     return found
 
 
 def find_process_tree(known: StartTimes) -> dict[int, str]:
-    """Return the known processes that still run, with all their descendants and with the members of process groups that
-    known ones lead or led: process id to start time."""
+    """Return the start times, by process id, of the `known` processes that still run, of all their descendants, and of
+    all members of process groups that a known process leads or led."""
     there = processes()
     ours = {pid for pid, moment in known.items() if pid in there and there[pid].began == moment}
     groups = {there[pid].group for pid in ours} & set(known)
@@ -76,8 +77,8 @@ def find_process_tree(known: StartTimes) -> dict[int, str]:
 
 
 def find_marked(name: str, value: str) -> dict[int, str]:
-    """Return this user's processes that were started with an environment variable of this value, with their start
-    times. Without /proc, none is found."""
+    """Return the start times, by process id, of this user's processes that were started with the environment variable
+    `name` set to `value`. Without /proc, none is found."""
     mark = f"{name}={value}".encode()
     found = {}
     for pid, one in processes().items() if PROC.is_dir() else ():
@@ -88,14 +89,15 @@ def find_marked(name: str, value: str) -> dict[int, str]:
 
 
 def end(known: StartTimes, patience_s: float) -> tuple[list[int], list[int]]:
-    """Send SIGTERM to a process tree and, after `patience_s` seconds or Ctrl-C, SIGKILL to the rest of it.
+    """Send SIGTERM to a process tree. After `patience_s` seconds or Ctrl-C, send SIGKILL to the processes that still
+    run.
 
     Return the ids that needed SIGKILL, and the ids that survived it.
     """
     ours = find_process_tree(known)
     known = {**known, **ours}
     _send(signal.SIGTERM, ours)
-    _send(signal.SIGCONT, ours)  # a process stopped by a signal ignores all others before
+    _send(signal.SIGCONT, ours)  # a stopped process handles no other signal before this one
     with suppress(KeyboardInterrupt):
         _await_end(known, patience_s)
     stubborn = find_process_tree(known)
@@ -108,10 +110,10 @@ def kill(known: StartTimes, patience_s: float) -> list[int]:
 
 
 def _await_end(known: dict[int, str], patience_s: float, number: signal.Signals | None = None) -> StartTimes:
-    """Wait until the whole process tree is dead, or `patience_s` seconds have passed. Return the rest of it. With a
-    signal, send it again and again, for processes that are started meanwhile.
+    """Wait until the whole process tree is dead, at most `patience_s` seconds. Return the processes that still run. If
+    `number` is given, send this signal repeatedly, because new processes may be started meanwhile.
 
-    Every process seen is added to `known`: after its parent's death, its origin can no longer be found.
+    Every process found is added to `known`: after its parent's death, it can no longer be found as a descendant.
     """
     deadline = time.monotonic() + patience_s
     while (left := find_process_tree(known)) and time.monotonic() < deadline:
@@ -124,7 +126,7 @@ def _await_end(known: dict[int, str], patience_s: float, number: signal.Signals 
 
 def _send(number: signal.Signals, to: StartTimes) -> None:
     for pid in to:
-        with suppress(ProcessLookupError, PermissionError):  # dead meanwhile; or another user's, reported as left
+        with suppress(ProcessLookupError, PermissionError):  # already dead, or owned by another user and reported later
             os.kill(pid, number)
 
 

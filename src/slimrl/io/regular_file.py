@@ -1,4 +1,5 @@
-"""Reads files that others name, up to a size limit. Only regular files: a pipe or a device could block for ever."""
+"""Reads files whose paths are from outside, up to a size limit. Only regular files are read, because a pipe or a device
+could block for ever."""
 
 import io
 import json
@@ -19,7 +20,8 @@ KINDS = {
 
 
 def open_regular(path: Path, hint: str = "") -> io.FileIO:
-    """Open a file, unbuffered. Raise UserError, with the hint at its end, unless it is a regular file (or a link)."""
+    """Open a file, unbuffered. Raise UserError, with `hint` at its end, unless it is a regular file (or a link to
+    one)."""
     try:
         # Otherwise opening a pipe would wait for a writer.
         file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))

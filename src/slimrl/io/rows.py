@@ -21,7 +21,8 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
     """Yield the rows of a `.parquet` or JSONL file, each with its place as `file:line`. Yield a line that is not JSON
     as text.
 
-    Raise UserError if the file cannot be read, or an object has a key twice; `check` then names the setting to inspect.
+    Raise UserError if the file cannot be read, or an object has a key twice. `check` is the setting that the message
+    asks the user to check.
     """
     if path.suffix == ".parquet":
         if not path.is_file():
@@ -42,8 +43,8 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
 
 def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tuple[Any, str]]:
     """Yield the rows of a split of a data set on the Hub or in a local directory, each with its place. Downloads are
-    cached and resumed. `subset` is one of the data set's configurations, empty for its default. Raise UserError if it
-    cannot be loaded; `check` then names the setting to inspect."""
+    cached and resumed. `subset` is one of the data set's configurations, empty for its default. Raise UserError if the
+    data set cannot be loaded. `check` is the setting that the message asks the user to check."""
     datasets = _datasets()
     try:
         rows = datasets.load_dataset(name, subset or None, split=split)
@@ -61,15 +62,16 @@ def preview(row: Any) -> str:
 
 
 def hash_fraction(content: Any) -> float:
-    """Return a number in [0, 1) that depends only on the content as JSON. Items below a share are held out, regardless
-    of their position and of other items."""
+    """Hash the content, as JSON, to a number in [0, 1). An item is held out if its number is below a share, so the
+    choice does not depend on its position or on other items."""
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def draw(items: Sequence[T], num: int, content: Callable[[T], Any]) -> list[T]:
-    """Draw `num` items, or all if there are fewer, in their order and the same at every call. The draw uses a hash of
-    each item's `content`, since sorted items may start with only one kind. A larger draw includes a smaller one."""
+    """Return `num` of the items, or all if there are fewer, in their original order. A hash of each item's `content`
+    decides: every call draws the same items, and they are from all parts of a sorted list. A larger draw includes a
+    smaller one."""
     drawn = sorted(range(len(items)), key=lambda place: hash_fraction(content(items[place])))[:num]
     return [items[place] for place in sorted(drawn)]
 

@@ -1,6 +1,6 @@
-"""The files of a run by their meaning: the one place that knows their names. It opens and creates none of them.
+"""The paths of a run's files. Only this module knows the names of these files; it does not open or create them.
 
-A run's directory, of which an evaluation has only the files marked `e`:
+The directory of a run; the directory of an evaluation has only the files marked `e`:
 
     config.toml  .lock  run_id              e  settings, lock, and the id of the run
     metrics.jsonl  monitors.jsonl              a line for each step; a line for each alarm
@@ -67,8 +67,8 @@ class RunDir:
         return self.rollouts / f"step_{step:06d}.tokens.npz"
 
     def rollout_files(self) -> dict[int, list[Path]]:
-        """Return the files of each step that has any, oldest step first; a step's rollouts precede its tokens. Files
-        with other names, such as a user's copies, are left out."""
+        """Return a dict from each step to its files, oldest step first. The rollouts of a step precede its tokens.
+        Files with other names, such as a user's copies, are left out."""
         files: dict[int, list[Path]] = {}
         for path in sorted(self.rollouts.glob("step_*")):
             if named := ROLLOUTS.fullmatch(path.name):

@@ -31,7 +31,8 @@ ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 def names_secret(name: str) -> bool:
-    """Return True if the value under this name is a secret. The name of a variable that holds one is not.
+    """Return True if the value of a setting with this name is a secret. The name of a variable that has a secret is not
+    secret.
 
     >>> names_secret("openai-api-key"), names_secret("Authorization"), names_secret("accessToken")
     (True, True, True)
@@ -43,12 +44,12 @@ def names_secret(name: str) -> bool:
 
 
 def has_secret(text: str) -> str:
-    """Describe the secret in a text; empty if it has none.
+    """Describe the secret in a text. Return an empty text if there is none.
 
     >>> has_secret("http://localhost:8000/v1?api_key=abc"), has_secret("http://localhost:8000/v1?page=2")
     ('an address with a key in it (`...?...`)', '')
     """
-    # Inside a longer text, such as a prompt, a key must have a digit: "Bearer certificates" has none.
+    # Inside a longer text, such as a prompt, a key must have a digit: "Bearer certificates" is not a key.
     if FORM.fullmatch(text.strip()) or any(any(map(str.isdigit, found)) for found in FORM.findall(text)):
         return "a key"
     if not ADDRESS.fullmatch(text):
@@ -66,7 +67,7 @@ def has_secret(text: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Return the text with `[key]` in place of the secrets that it quotes.
+    """Replace each secret in the text by `[key]`.
 
     >>> redact('found api_key = "abc" and http://me:pw@host/v1?key=abc&page=2')
     'found api_key = "[key]" and http://[key]@host/v1?key=[key]&page=2'
@@ -94,7 +95,8 @@ def redact_key(data: bytes, key: str) -> bytes:
 
 
 def redact_words(words: Sequence[str]) -> list[str]:
-    """Return the words of a command line with `[key]` in place of secrets, and of the word after a secret's flag."""
+    """Return the words of a command line. Each secret, and the word after the flag of a secret, is replaced by
+    `[key]`."""
     before = ("", *words)
     return [
         HIDDEN if flag.startswith("--") and names_secret(flag.rpartition(".")[2].lstrip("-")) else redact(word)
@@ -111,8 +113,8 @@ def read_api_key(variable: str, variables: Mapping[str, str] = os.environ) -> st
 
 
 def check_address(base_url: str, who: str) -> None:
-    """Raise UserError for an address with a key in it, since every message and file with the address would repeat it.
-    The error itself does not."""
+    """Raise UserError if an address has a key in it, because messages and files repeat the address. The error's message
+    does not repeat it."""
     if fault := fault_of_base_url(base_url):
         raise UserError(
             f"{who}: `base_url` has {fault}. Remove it: a key goes into the variable of the environment that "

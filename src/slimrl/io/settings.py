@@ -11,7 +11,7 @@ from slimrl.errors import UserError, nearest
 
 T = TypeVar("T")
 
-# The annotations that are checked, by their text: `from __future__ import annotations` leaves no more of them.
+# The types that are checked, by the text of the annotation: `from __future__ import annotations` keeps only the text.
 PLAIN: dict[str, Any] = {
     **{kind.__name__: kind for kind in (bool, int, float, str)},
     **{f"{kind.__name__} | None": kind | None for kind in (bool, int, float, str)},
@@ -21,7 +21,8 @@ PLAIN: dict[str, Any] = {
 
 
 def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) -> None:
-    """Raise UserError for a value that is not of its parameter's type: the text "False" would count as true.
+    """Raise UserError if a value in `args` does not have the type of its parameter: the text "False" would count as
+    true.
 
     Only the types of `PLAIN` are checked. `who` is the start of the message.
     """
@@ -46,8 +47,8 @@ def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:
 
 
 def refuse_idle(settings: Any, names: Iterable[str], who: str, why: str) -> None:
-    """Raise UserError if a field of the dataclass among `names` has no effect but differs from its default. `why`
-    completes the message."""
+    """Raise UserError if one of the fields `names` of the dataclass `settings` differs from its default. These fields
+    have no effect; `why` is the reason in the message."""
     defaults = {one.name: one.default for one in fields(settings)}
     for name in names:
         if getattr(settings, name) != defaults[name]:
@@ -55,7 +56,7 @@ def refuse_idle(settings: Any, names: Iterable[str], who: str, why: str) -> None
 
 
 def refuse_less(settings: Any, least: Mapping[str, float], who: str) -> None:
-    """Raises UserError for a field of `settings` that is a number below the least one; a field may be None."""
+    """Raise UserError if a field of `settings` is a number below its bound in `least`. A field that is None passes."""
     for name, bound in least.items():
         value = getattr(settings, name)
         if value is not None and not value >= bound:  # also for nan

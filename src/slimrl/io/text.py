@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-MAX_DEPTH = 64  # of JSON; its reader and writer recurse once per level
+MAX_DEPTH = 64  # levels of nested JSON; the reader and the writer of JSON recurse once per level
 
 
 def byte_alphabet() -> dict[str, int]:
-    """Return the byte of each character of a byte-level token: printable bytes stand for themselves, as in GPT-2."""
+    """Return a dict from the characters of byte-level tokens to bytes. A printable byte has its own character, as in
+    GPT-2."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
@@ -18,10 +19,11 @@ def byte_alphabet() -> dict[str, int]:
 def partial_mark_length(text: str, marks: Sequence[str]) -> int:
     """Return the number of characters at the end of the text that may be the start of one of the marks.
 
-    A stream must keep these back until more text shows if the mark is complete.
+    A stream must not send these characters until more text shows if they belong to a mark.
     """
     longest = 0
-    # A match that starts earlier is longer, so each mark is tried from the left, up to where it could no longer win.
+    # An earlier match is longer. So each mark is tried from the left, up to the place where a match would be shorter
+    # than the longest match so far.
     for mark in marks:
         start = text.find(mark[0], max(0, len(text) - len(mark) + 1))
         while 0 <= start < len(text) - longest:
@@ -33,7 +35,8 @@ def partial_mark_length(text: str, marks: Sequence[str]) -> int:
 
 
 def spans_between(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each text between two marks, from the left, without texts inside another one.
+    """Yield the start and end of each text between the two marks, from left to right. Texts inside another text are
+    skipped.
 
     The time is linear: a regular expression such as `<a>(.*?)</a>` reads the rest of the text for each `<a>`.
 
@@ -50,7 +53,8 @@ def spans_between(text: str, opening: str, closing: str) -> Iterator[tuple[int, 
 
 
 def is_writable(value: Any) -> bool:
-    """Return True if a value from JSON can be encoded as UTF-8. JSON can spell a lone surrogate, which cannot."""
+    """Return True if a value from JSON can be encoded as UTF-8. A lone surrogate, which JSON allows, cannot be
+    encoded."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -1,5 +1,5 @@
-"""Checks of host names, URLs and names of variables by their text alone, without name resolution: a host that only the
-network knows counts as another machine."""
+"""Checks of host names, URLs and names of variables by their text alone. Host names are not resolved: a name that only
+the network knows counts as another machine."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -39,13 +39,14 @@ def is_http_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is not a number, or too large for one
+    except ValueError:  # the port is not a number, or is too large
         return False
 
 
 def fault_of_base_url(url: str) -> str:
-    """Describe the part that a server's address must not have; empty if it is valid. A path will be added to it, and
-    files and messages repeat it. In text that is not a valid URL any `@` counts as a user or a password.
+    """Describe the part that a server's address must not have. Return an empty text if the address is valid. A path
+    will be added to the address, and files and messages repeat it. In text that is not a valid URL, any `@` counts as a
+    user or a password.
 
     >>> fault_of_base_url("http://localhost/v1"), fault_of_base_url("http://localhost/v1?key=abc")
     ('', 'a query in it (`...?...`)')
@@ -58,7 +59,8 @@ def fault_of_base_url(url: str) -> str:
 
 
 def is_variable_name(name: str) -> bool:
-    """Return True if it is a valid name of an environment variable. Users sometimes give the API key instead of a name.
+    """Return True if `name` is a valid name of an environment variable. Users sometimes give the API key instead of a
+    name.
 
     >>> is_variable_name("OPENAI_API_KEY"), is_variable_name("sk-abc")
     (True, False)

@@ -51,7 +51,8 @@ def wheel_file(wanted: WheelFile) -> Path:
 
 
 def find_here(wanted: WheelFile) -> Path | None:
-    """Return the path of the file if it need not be downloaded; an earlier download is not checked."""
+    """Return the path of the file if it is already on this machine; otherwise None. An earlier download is not
+    checked."""
     fetched = _entry(wanted) / Path(wanted.member).name
     return _find_installed(wanted) or (fetched if fetched.is_file() else None)
 
@@ -61,7 +62,8 @@ def _entry(wanted: WheelFile) -> Path:
 
 
 def _find_installed(wanted: WheelFile) -> Path | None:
-    """Return the installed package's file without importing the package, as its own imports may not be installed."""
+    """Return the path of the file in an installed package. The package is not imported, because its own imports may
+    fail."""
     package, _, inside = wanted.member.partition("/")
     spec = importlib.util.find_spec(package)
     paths = [Path(location) / inside for location in (spec.submodule_search_locations or ())] if spec else []
@@ -83,7 +85,7 @@ def _fetch(wanted: WheelFile, directory: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment variables, with uv's index as pip's."""
+    """Return the environment variables, with which pip uses the package index of uv."""
     index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
     # uv's indexes may have a name, as in `corporate=https://...`.
     return os.environ | ({"PIP_INDEX_URL": re.sub(r"^[\w.-]+=", "", index)} if index else {})

@@ -1,1 +1,1 @@
-"""The parts and stages of commands. With the commands, this is the only code that knows orchestrator and trainer."""
+"""The parts and stages of commands. Only this package and the commands know both the orchestrator and the trainer."""

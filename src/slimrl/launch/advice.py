@@ -1,4 +1,5 @@
-"""Notes about unusual settings, which may be mistakes, and about a run that cannot learn. They stop nothing."""
+"""Notes about unusual settings, which may be mistakes, and about a run that cannot learn. The notes do not stop a
+run."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,12 +11,12 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.health.measure import AUTO
 from slimrl.types import Metrics, Taskset
 
-# The ranges of learning rates and of alpha / rank that draw no warning. Usual learning rates are 10 times the rates of
-# full fine-tuning, about 3e-6 to 3e-4.
+# Learning rates and values of alpha / rank in these ranges draw no warning. Usual learning rates for LoRA are 10 times
+# the rates of full fine-tuning, which are about 3e-6 to 3e-4.
 LEARNING_RATES = (3e-5, 3e-3)
 FACTORS = (1 / 32, 64.0)
 SHARE_STEPS = 3  # number of measured steps
-LARGE_SHARE = 0.2  # smallest share of a step that is noted
+LARGE_SHARE = 0.2  # smallest share of a step that is reported
 
 
 def note_config_warnings(model: ModelConfig, key: str, lr: float, console: RunConsole) -> None:
@@ -43,8 +44,8 @@ def lora_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
 
 
 def nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics) -> str:
-    """Return a remedy if no rollout of the first step and no held-out task has earned anything; else an empty text.
-    With a teacher a run can learn without rewards, so there is none then."""
+    """Return a remedy if no rollout of the first step and no held-out task has earned anything; else an empty text. For
+    a run with a teacher, return an empty text, because such a run can learn without rewards."""
     ends = "_low", "_high"  # bounds of an interval, not rewards
     held_out = [
         value for name, value in metrics.items() if name.startswith("held_out/reward_") and not name.endswith(ends)
@@ -64,15 +65,15 @@ def nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metri
 
 
 class EnvironmentShare:
-    """The sink that notes, once in a run, the share of a step in which all episodes wait for their environment. Runs at
-    `max_async_level = 0` have it, because there environments and training take turns."""
+    """A sink that measures the share of a step in which all episodes wait for their environment, and reports a large
+    share once in a run. It is used at `max_async_level = 0`, because environments and training take turns there."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
         self._num, self._wait_s, self._step_s = 0, 0.0, 0.0
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a step. After the first `SHARE_STEPS` steps, note a large share."""
+        """Add the times of a step. After `SHARE_STEPS` steps, report a large share."""
         if "time/env_wait_s" not in metrics or "time/step_s" not in metrics or self._num == SHARE_STEPS:
             return
         self._num += 1
@@ -91,7 +92,7 @@ class EnvironmentShare:
 
 def unknown_right_metric(config: RLConfig, metrics: Metrics) -> str:
     """Return a note if no environment reported the metric `monitors.right_metric` in this step; else an empty text. A
-    later step, in which episodes finish, may report it."""
+    later step, when episodes finish, may still report it."""
     name = config.monitors.right_metric
     if not config.monitors.enabled or name == AUTO or "monitor/right" in metrics:
         return ""

@@ -1,5 +1,5 @@
-"""Refusals before PyTorch is imported: a directory that cannot be used, a missing extra, a missing GPU, a name that no
-model has, a data file that cannot be read. The code that uses these makes each check again."""
+"""Checks before PyTorch is imported. They refuse a directory that cannot be used, a missing extra, a missing GPU, a
+name that no model can have, and a data file that cannot be read. The code that uses these things checks them again."""
 
 import os
 import sys
@@ -18,15 +18,15 @@ from slimrl.io.rows import file_rows
 from slimrl.launch.run_lock import refuse_in_use, refuse_run, refuse_unwritable
 from slimrl.models.names import kind_of
 
-GPU_DEVICES = ("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg")  # of NVIDIA's driver, of AMD's, and within Windows
+GPU_DEVICES = ("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg")  # for NVIDIA, for AMD, and for Linux inside Windows
 Need = tuple[str, str, str]  # a module, the extra that installs it, and its purpose
 
 
 def refuse_early(config: CommandConfig) -> None:
     """Raise UserError for settings that cannot work on this machine, or a directory that cannot be used now."""
-    is_placed = isinstance(config, RLConfig) and config.deployment.type == "ray"  # on nodes that are not this machine
+    is_placed = isinstance(config, RLConfig) and config.deployment.type == "ray"  # the parts run on other nodes
     if isinstance(config, RLConfig | SFTConfig) and not _is_rank():
-        if not is_placed:  # there a lock may outlive its holder
+        if not is_placed:  # on a cluster, a lock may outlive its holder
             refuse_in_use(Path(config.output_dir))
             refuse_unwritable(Path(config.output_dir))
         if not config.resume:

@@ -1,5 +1,5 @@
-"""The doors of a run to plug-ins: deployments (`slimrl.deployments`), which place its parts, and hooks
-(`slimrl.hooks`), which work at its start and end, such as the plan and the model card."""
+"""Plug-ins of a run. Deployments (`slimrl.deployments`) start the parts of a run in other processes. Hooks
+(`slimrl.hooks`) run at the start and the end of a run; the plan and the model card are hooks."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,8 @@ WHAT = "the deployment"
 
 
 def run_rl(resolved: Resolved[RLConfig]) -> int:
-    """Run the `rl` command where its settings place it. Returns the exit status. Raises UserError."""
+    """Run the `rl` command in this process or with the deployment that its settings name. Returns the exit status.
+    Raises UserError."""
     if resolved.config.deployment.type in HERE:
         status: int = call("slimrl.commands.rl:run_rl", resolved)
         return status
@@ -34,30 +35,30 @@ def find(name: str) -> Deployment:
 
 
 def part_of(name: str) -> Callable[[Resolved[RLConfig]], int]:
-    """Return a function that runs a part of an `rl` run. Raises UserError if no deployment is installed."""
+    """Return a function that runs the part `name` of an `rl` run. Raises UserError if no deployment is installed."""
     place = find("processes").parts[name]
     return lambda resolved: int(call(place, resolved))
 
 
 class Hook(Protocol):
-    """The work of a plug-in beside a run."""
+    """A plug-in with code for the start and the end of a run."""
 
     def begin(self, config: RLConfig, output_dir: Path | None, note: Note) -> None:
-        """Prepare for an `rl` run with placed settings, before the model is loaded. `output_dir` exists; it is None if
-        another process owns it. Raises UserError to refuse the run."""
+        """Prepare for an `rl` run, before the model is loaded. In `config`, the devices of the parts are already
+        chosen. `output_dir` exists; it is None if another process owns it. Raises UserError to refuse the run."""
 
     def end(self, output_dir: Path, step: int, console: "RunConsole") -> None:
-        """Finish after all files of the run, the last weights included, have been written."""
+        """Finish after all files of the run, including the last weights, have been written."""
 
 
 def begin_hooks(config: RLConfig, output_dir: Path | None, note: Note) -> None:
-    """Let every hook prepare. Raises UserError if one refuses the run."""
+    """Call `begin` of every hook. Raises UserError if a hook refuses the run."""
     for hook in _hooks(note):
         hook.begin(config, output_dir, note)
 
 
 def end_hooks(output_dir: Path, step: int, console: "RunConsole") -> None:
-    """Let every hook finish."""
+    """Call `end` of every hook."""
     for hook in _hooks(console.note):
         hook.end(output_dir, step, console)
 

@@ -30,7 +30,7 @@ from slimrl.monitor.summary import Stage
 from slimrl.stats import Estimate
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Taskset
 
-MAX_BYTES = 2**24  # of the result of an evaluation
+MAX_BYTES = 2**24  # largest result file of an evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def note_short_splits(tasks: Sequence[HeldOutTask], num_examples: int, note: Cal
 
 class HeldOut:
     """Evaluates a policy in its present state. `eval_policy` makes the policy, and is called only if episodes are left
-    to play; `constant` makes the baseline that always gives the best constant answer. Results are stored in
-    `output_dir/held_out/<stage>.json`, and every rollout beside them."""
+    to play. `constant` makes the baseline that always gives the best constant answer. A result is stored in
+    `output_dir/held_out/<stage>.json`, and its rollouts are stored in the same directory."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class HeldOut:
         return self.record(slug, name, [self.play(slug, name, sampling) for sampling in self._plan.samplings])
 
     def _measure_constant(self) -> None:
-        """Evaluate the best constant answer once in a run, on the tasks of environments that know one."""
+        """Evaluate the best constant answer once in a run, on the tasks of environments that have a script for it."""
         tasks = [asked for asked in self.tasks if CONSTANT in asked.taskset.scripts]
         if self._constant is None or not tasks or RunDir(self._output_dir).stage(CONSTANT).exists():
             return
@@ -105,8 +105,9 @@ class HeldOut:
         return Stage(name, held_out), metrics
 
     def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:
-        """Play every task once. `mode` names the way of decoding, by default after the temperature. Episodes of other
-        tasks, which an earlier process played, stay in the file and do not count."""
+        """Play every task once, and return the evaluation. `mode` is the name of the way of decoding; if it is empty,
+        the name is chosen by the temperature. The file may have episodes of other tasks from an earlier process; these
+        are kept but not counted."""
         mode = mode or mode_of(sampling.temperature)
         path = RunDir(self._output_dir).episodes(slug, mode)
         past = past_episodes(path) if self._plan.keep else {}
@@ -147,7 +148,8 @@ class HeldOut:
 
 
 def recall_stage(output_dir: Path, slug: str, note: Callable[[str], None]) -> tuple[Stage, Metrics] | None:
-    """Return the stored stage and metrics of a run; None if there are none, with a note if the file is damaged."""
+    """Return the stored stage `slug` and its metrics. Return None if there is none, or if the file is damaged, which is
+    logged."""
     path = RunDir(output_dir).stage(slug)
     if not path.exists():
         return None

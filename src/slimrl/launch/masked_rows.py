@@ -1,6 +1,7 @@
 """Shows the first rows of supervised data in the form that the model reads, with the trained tokens marked.
 
-`sft --dry-run` prints them behind the settings, as comments of TOML, so that its output can still be read as settings.
+`sft --dry-run` prints the rows after the settings, as comments of TOML, so that the output is still a valid settings
+file.
 """
 
 import os
@@ -22,10 +23,11 @@ BEGIN, END = "⟦", "⟧"
 
 
 def show_rows(config: SFTConfig) -> str:
-    """Return the first rows as comments; empty for experts and for data sets of the Hub, which a dry run does not open.
+    """Return the first rows as comments. Return an empty text for experts, and only a remark for a data set on the Hub,
+    because a dry run downloads nothing.
 
-    A model in a local directory writes them by its own template; ChatML replaces the others, because a dry run
-    downloads nothing. Raises UserError naming the first bad row.
+    For a model in a local directory, its own template writes the rows; for any other model, ChatML is used instead.
+    Raises UserError naming the first bad row.
     """
     data = config.data
     if not isinstance(data, FileDataConfig | HubDataConfig):

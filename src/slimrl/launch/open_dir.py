@@ -1,7 +1,8 @@
-"""The directory of a run: checks that it is writable, and that it does not hold another run or other settings.
+"""Opens the directory of a run: checks that it is writable, and that it does not hold another run or other settings.
 
-A process that has opened a directory holds a lock on it until it leaves the `with` block or dies. A run that is refused
-before it has measured or saved anything, such as one whose model cannot be loaded, leaves no directory behind.
+A process that has opened a directory holds a lock on it until it leaves the `with` block or dies. If a run is refused
+before it has measured or saved anything, for example because its model cannot be loaded, a new directory is removed
+again.
 """
 
 import shutil
@@ -28,13 +29,14 @@ from slimrl.trainer.recovery import recover, remove_leftovers
 
 LEASE_S = 150.0  # NFS frees the locks of a silent client after 90 s by default
 MOMENT_S = 2.0
-MAY_DIFFER = ("resume", "output_dir", "deployment.host")  # the last is the address of its node
-# Settings that may change when an evaluation is resumed: they choose the episodes and do not change one.
+MAY_DIFFER = ("resume", "output_dir", "deployment.host")  # `deployment.host` depends on the node
+# Settings that may change when an evaluation is resumed: they choose the episodes, but change no single episode.
 EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines")
 
 
 def initial_weights(config: RLConfig) -> str:
-    """Return the name or path of the first weights of RL: the warm-up's, or the base model's without a warm-up."""
+    """Return the name or path of the weights with which RL starts: the warm-up's weights, or the base model without a
+    warm-up."""
     if not config.warmup.max_steps:
         return config.model.name
     return str(RunDir(Path(config.output_dir)).warmup.weights_of(config.warmup.max_steps))
@@ -77,7 +79,8 @@ def open_training_dir(
 
 
 def _recover(output_dir: Path, note: Callable[[str], None]) -> None:
-    """Check the newest checkpoint of RL and its files, or of the warm-up if RL has none yet."""
+    """Make sure that the newest checkpoint of RL and its files are complete. If RL has none yet, check the warm-up's
+    checkpoint."""
     warmup = RunDir(output_dir).warmup.path
     remove_leftovers(warmup)
     if not recover(output_dir, note):
@@ -115,8 +118,8 @@ def open_evaluation_dir(
 
 
 def lock_patience_s(config: CommandConfig) -> float:
-    """Return how long to wait for the lock of a lost part, in seconds: on a cluster a file server keeps the locks of a
-    lost machine for some time."""
+    """Return how long to wait for the lock of a dead process, in seconds. On a cluster, a file server keeps the locks
+    of a lost machine for some time."""
     return LEASE_S if isinstance(config, RLConfig) and config.resume and config.deployment.type == "ray" else 0.0
 
 
@@ -138,7 +141,7 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
     try:
         yield
     except UserError:
-        # If the parts of a run are separate processes, the others may already be at work there.
+        # If the parts of a run are separate processes, other parts may already use the directory.
         if not holds_training(run) and not holds_evaluation(run) and not run.transport.exists():
             if new:
                 _remove(new)
@@ -150,7 +153,8 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
 
 
 def _remove(directories: Sequence[Path]) -> None:
-    """Remove a directory with its content, and then its parents as far as they are empty."""
+    """Remove the first directory with its content. The others are its parents: remove them in order, as long as they
+    are empty."""
     shutil.rmtree(directories[0])
     for parent in directories[1:]:
         if any(parent.iterdir()):  # another run may have started there
@@ -159,13 +163,13 @@ def _remove(directories: Sequence[Path]) -> None:
 
 
 def _read_settings(config: CommandConfig, output_dir: Path) -> dict[str, Any]:
-    """Return the settings that the run has had so far, as its directory keeps them; empty if it keeps none."""
+    """Return the settings of the run so far, which are stored in its directory; empty if nothing is stored."""
     return read_flat_settings(output_dir, config.command) if RunDir(output_dir).settings.exists() else {}
 
 
 def _changes(before: Mapping[str, Any], resolved: Resolved[C], may_differ: Collection[str]) -> Iterator[str]:
-    """Yield the differences between the settings of a run so far and the present ones, as `key: old -> new`. A default
-    that an older version of slimrl did not have does not count."""
+    """Yield the differences between the settings of a run so far and the present settings, as `key: old -> new`. A
+    setting that an older version of slimrl did not have counts only if it was set by the user."""
     now = flat_settings(resolved.config)
     for key in sorted(before.keys() | (now.keys() & resolved.provenance.keys())):
         if key not in (*may_differ, SECRET) and before.get(key) != now.get(key):

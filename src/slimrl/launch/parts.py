@@ -1,7 +1,7 @@
-"""The parts of a run, made from its settings: tasksets, policy, engine, held-out evaluation, sinks, monitors.
+"""Makes the parts of a run from its settings: tasksets, policy, engine, held-out evaluation, sinks, monitors.
 
-In one process the engine samples from the trainer's own module, so the two take turns, and publishing weights costs
-nothing. A trainer in a separate process has only `TrainerParts`.
+In one process, the engine samples from the trainer's own module. So sampling and training take turns, and publishing
+weights costs nothing. A trainer in a separate process has only `TrainerParts`.
 """
 
 import os
@@ -121,8 +121,8 @@ def make_held_out(
 
 
 def concurrent_episodes(config: RLConfig) -> int:
-    """Return the number of concurrent episodes. At level 0 each has a slot of the engine to itself; above, many wait
-    for their environment, and the others share the slots."""
+    """Return the number of concurrent episodes. At async level 0, each episode has its own slot of the engine. Above
+    level 0, many episodes wait for their environment, and the other episodes share the slots."""
     slots = config.inference.max_slots * config.deployment.num_samplers
     if not config.async_level:
         return slots
@@ -135,8 +135,8 @@ def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:
 
 
 def restore_measured(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
-    """Return the model's settings with the dtype, number of threads and date of the first start. With others, the
-    numbers of a resumed run would not be the same to the last bit."""
+    """Return the model's settings with the dtype, number of threads and date of the first start. With other values, the
+    numbers of a resumed run would differ in the last bits."""
     progress = (read_progress(output_dir) or read_progress(RunDir(output_dir).warmup.path)) if resume else None
     if progress is None:
         return config
@@ -162,21 +162,21 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
 
 
 def make_engine(module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: EpisodeLimits) -> Engine:
-    """Make an engine on the module."""
+    """Make an engine that samples from the module."""
     return Engine(module, chat.stop_ids, config.max_slots, limits.seq_len, config.lookup_tokens, config.quantization)
 
 
 def make_context(
     module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: EpisodeLimits
 ) -> tuple[Engine, RolloutContext]:
-    """Make an engine on the module, and the context of episodes that sample from it in this thread."""
+    """Make an engine that samples from the module, and the context of episodes that use this engine in this thread."""
     engine = make_engine(module, chat, config, limits)
     return engine, RolloutContext(LocalClient(engine, chat.text), chat, limits, config.max_slots)
 
 
 def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, first: int) -> list[Sink]:
-    """Open the sinks of a run's metrics: the file, from step `first` on, the name of the best weights, and the trackers
-    in the settings. Raises UserError if an extra is missing."""
+    """Open the sinks of a run's metrics: the metrics file, from step `first` on, the sink that names the best weights,
+    and the trackers in the settings. Raises UserError if an extra is missing."""
     config = resolved.config
     sinks: list[Sink] = [JsonlSink(RunDir(output_dir).metrics, first), *best_weights(config, output_dir)]
     settings: Resolved[TrainingRunConfig] = Resolved(config, resolved.provenance)
@@ -194,7 +194,8 @@ def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, fir
 
 
 def open_watches(config: RLConfig, output_dir: Path, console: RunConsole, first: int) -> list[HealthWatch]:
-    """Return the watch over a run that continues from step `first`; none if the monitors are off."""
+    """Return a list with the health monitor of a run that continues from step `first`; empty if the monitors are
+    off."""
     if not config.monitors.enabled:
         return []
     path = RunDir(output_dir).metrics
@@ -207,8 +208,8 @@ def open_watches(config: RLConfig, output_dir: Path, console: RunConsole, first:
 
 
 class BestWeights:
-    """The sink that names the weights with the best held-out metric `weights/best`. The metric of the weights after n
-    steps is logged with step n. Metrics that an earlier process of the run logged count, too."""
+    """A sink that keeps the name `weights/best` for the weights with the best held-out metric. The metric of the
+    weights after n steps is logged with step n. Metrics that an earlier process of the run logged count, too."""
 
     def __init__(self, output_dir: Path, metric: str) -> None:
         self._output_dir = output_dir
@@ -220,7 +221,7 @@ class BestWeights:
             self._note(step, metrics)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Move the name if the metrics have a better value."""
+        """Choose the best weights again if `metrics` has the held-out metric."""
         if self._note(step, metrics):
             name_best(self._output_dir, self._scores)
 
@@ -234,7 +235,7 @@ class BestWeights:
 
 
 def best_weights(config: RLConfig | SFTConfig | TrainerOnlyConfig, output_dir: Path) -> list[BestWeights]:
-    """Return the sink for the held-out metric of a command; none for a command without such a metric."""
+    """Return a list with the sink for the held-out metric of a command; empty if the command has no such metric."""
     match config:
         case RLConfig():
             return [BestWeights(output_dir, f"held_out/reward_{mode_of(config.eval.temperatures[0])}")]

@@ -1,7 +1,7 @@
-"""The placement of an RL run: one process or several, and the devices of its parts.
+"""Chooses for an RL run between one process and several, and chooses the devices of the run's parts.
 
-In one process sampling and training take turns, on one device. As processes each has its own device if there are
-several GPUs; otherwise they share the CPU or the GPU.
+In one process, sampling and training take turns on one device. In several processes, each part has its own device if
+there are several GPUs; otherwise the parts share the CPU or the GPU.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ AGE = 2  # versions that a rollout may lag behind if sampling and training overl
 
 
 def place(config: C, note: Callable[[str], None], part: Part | None = None, can_be_apart: bool = True) -> C:
-    """Resolve `auto` and the `..._gpu_ids` in the settings for this machine, and log the placement unless the settings
-    ask for none. A `part` is always placed as one of several processes. `auto` is one process if the parts cannot be
-    separate.
+    """Choose the processes and devices of a run's parts on this machine. Return the settings with the chosen values of
+    `auto` and of the `..._gpu_ids`. Log the choice if the settings name GPUs or the machine has several. A `part` is
+    always one of several processes. If `can_be_apart` is False, `auto` is one process.
 
     Raises:
         UserError: a GPU does not exist, though this machine has some; or a part cannot be a process of its own.
@@ -34,7 +34,7 @@ def place(config: C, note: Callable[[str], None], part: Part | None = None, can_
 def place_on(
     config: C, num_gpus: int, note: Callable[[str], None], part: Part | None = None, can_be_apart: bool = True
 ) -> C:
-    """Return the result of `place` on a machine with `num` GPUs."""
+    """Return the result of `place` on a machine with `num_gpus` GPUs."""
     is_cpu = config.model.device == "cpu"
     num = 0 if is_cpu else num_gpus
     asked = {key: vars(config)[key] for key in KEYS if vars(config)[key]}
@@ -47,7 +47,7 @@ def place_on(
                 f"{key} = {ids}, but PyTorch sees {num} GPUs here, numbered from 0. Correct it, or remove it."
             )
     if config.deployment.type == "ray" and part is None:
-        return config  # each node places its part on the GPUs that Ray gives it
+        return config  # each node uses the GPUs that Ray gives its part
     samples_elsewhere = config.inference.backend == "vllm" or bool(config.inference.base_url)
     must_be_apart = part is not None or samples_elsewhere or config.deployment.type == "processes"
     apart = must_be_apart or (can_be_apart and _is_apart(config, num))
@@ -66,7 +66,7 @@ def place_on(
 
 def _is_apart(config: RLConfig, num: int) -> bool:
     """Return True if separate processes are better for the parts."""
-    # A teacher with the trained weights is in the same process as these.
+    # A teacher of type `policy` uses the weights in training, so both must be in one process.
     if config.deployment.type == "one-process" or isinstance(config.teacher, PolicyTeacherConfig):
         return False
     trainer, inference = set(config.trainer_gpu_ids), set(config.inference_gpu_ids)
@@ -97,7 +97,8 @@ def _in_one_process(config: C) -> tuple[C, str]:
 
 
 def _as_processes(config: C, num: int) -> tuple[C, str]:
-    """Return the settings for several processes, and a description. Raises UserError if a part cannot be one."""
+    """Return the settings for several processes, and a description of the placement. Raises UserError if a part cannot
+    be a separate process."""
     if isinstance(config.teacher, PolicyTeacherConfig):
         raise UserError(
             'teacher.type = "policy" scores with the weights that are trained, which only one process has: set '
@@ -110,15 +111,15 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
             f"model.device = {config.model.device} is one device, and the parts are processes with devices of their "
             "own: set trainer_gpu_ids and inference_gpu_ids in its place."
         )
-    if config.deployment.type == "ray":  # which shows a part no GPUs but its own
+    if config.deployment.type == "ray":  # Ray shows each part only its own GPUs
         return _with_type(config.model_copy(update={key: [*range(num)] for key in KEYS}), "processes"), ""
     free = [gpu for gpu in range(num) if not any(gpu in vars(config)[key] for key in KEYS)]
     needs_teacher = isinstance(config.teacher, ModelTeacherConfig)
-    # Parts without ids share the remaining GPUs: the sampler one, the teacher one, the trainer all others.
-    address = config.inference.base_url  # of a sampler that has its own already
+    # Parts without ids get the remaining GPUs: one for each sampler, one for the teacher, all others for the trainer.
+    address = config.inference.base_url  # a sampler that already runs has its own GPU
     wanted = config.deployment.num_samplers
     inference = [] if address else config.inference_gpu_ids or free[:wanted] or [0]
-    # The engine of slimrl samples on one GPU; vLLM may share a model out among several.
+    # The engine of slimrl samples on one GPU; vLLM may distribute a model over several GPUs.
     num = len(inference) if config.inference.backend == "slimrl" and inference else wanted
     if inference and len(inference) % num:
         raise UserError(
@@ -144,8 +145,8 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
 
 
 def device_of(config: C, part: Part) -> C:
-    """Return the placed settings with the model on the device of one part. Each rank of a trainer chooses its own
-    device (`launch/ranks.py`)."""
+    """Return the settings with the model on the device of `part`; `config` is the result of `place`. Each rank of a
+    trainer chooses its own device (`launch/ranks.py`)."""
     ids = config.inference_gpu_ids if part == "inference" else config.trainer_gpu_ids
     if not ids:
         return config

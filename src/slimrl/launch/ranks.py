@@ -2,7 +2,7 @@
 
     uv run torchrun --nproc-per-node 2 -m slimrl trainer @ configs/debug/rl/train.toml
 
-torchrun starts them on one machine, Ray on one or several; each computes on a CPU or on a GPU of its own.
+torchrun starts the processes on one machine, Ray on one or several. Each process computes on a CPU or on its own GPU.
 """
 
 import os
@@ -22,9 +22,9 @@ from slimrl.models.allocator import return_freed_memory
 from slimrl.models.device import choose_device, choose_dtype, dtype_name, set_threads
 from slimrl.trainer.parallel import ALONE, Ranks
 
-# A wait for another process: the longest is for the first one, while it writes to a disk.
+# Limit of a wait for another process. The longest wait is for the first process, while it writes to a disk.
 TIMEOUT = timedelta(minutes=10)
-# After a lost connection, for the end of the process at its other side.
+# Seconds to wait, after a lost connection, until the other process has exited.
 GRACE_S = 5.0
 
 
@@ -32,8 +32,9 @@ GRACE_S = 5.0
 def join_ranks(
     environment: Mapping[str, str], model: ModelConfig, gpus: Sequence[int] = ()
 ) -> Iterator[tuple[Ranks, ModelConfig]]:
-    """Join the group of processes that torchrun's variables describe; without them the process is alone. Returns also
-    the model's settings with this process's own device, one of `gpus` if there are any.
+    """Context manager: join the group of processes that torchrun's variables in `environment` describe. Without them
+    the process is alone. Yields the ranks, and the model's settings with this process's own device. If `gpus` is not
+    empty, the device is one of them.
 
     Raises UserError if another process dies, or is silent for `TIMEOUT`.
     """
@@ -44,7 +45,7 @@ def join_ranks(
         return
     return_freed_memory()  # the model is not loaded yet
     device = own_device(model, int(environment["LOCAL_RANK"]), int(environment.get("LOCAL_WORLD_SIZE", num)), gpus)
-    # Messages beside the tensors of the model are on the CPU.
+    # Messages other than the model's tensors are exchanged on the CPU.
     distributed.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", timeout=TIMEOUT)
     ranks = Ranks(distributed.get_rank(), num)
     try:
@@ -77,7 +78,8 @@ def own_device(model: ModelConfig, local_rank: int, num: int, gpus: Sequence[int
 
 
 def run_on_first(ranks: Ranks, action: Callable[[], object]) -> None:
-    """Run an action in the first process, while the others wait. If it raises UserError there, all processes raise."""
+    """Run an action in the first process, while the others wait. If the action raises UserError, all processes raise
+    it."""
     with ranks.united():
         if ranks.leads:
             action()
@@ -95,10 +97,10 @@ def agree_on_dtype(model: ModelConfig, ranks: Ranks) -> ModelConfig:
 
 @contextmanager
 def _name_who_is_gone(ranks: Ranks) -> Iterator[None]:
-    """Convert the error of an exchange to a UserError that names the dead or silent process."""
+    """Context manager: convert an error of the communication to a UserError that names the dead or silent process."""
     where = ranks.all_of((platform.node(), os.getpid()))
     with ExitStack() as held:
-        # A descriptor stays valid if the number of a dead process is given to another one.
+        # A descriptor still refers to the dead process if another process gets the same id.
         watched = {}
         if sys.platform == "linux":
             for rank, (host, pid) in enumerate(where):
@@ -108,7 +110,7 @@ def _name_who_is_gone(ranks: Ranks) -> Iterator[None]:
                     watched[descriptor] = rank
         try:
             yield
-        except RuntimeError as error:  # gloo has no class of its own
+        except RuntimeError as error:  # gloo has no error class of its own
             if not isinstance(error, distributed.DistError) and "gloo" not in str(error):
                 raise
             ended, *_ = select.select([*watched], [], [], GRACE_S)

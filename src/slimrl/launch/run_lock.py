@@ -58,7 +58,7 @@ def make_writable(output_dir: Path) -> None:
 
 
 def refuse_unwritable(output_dir: Path) -> None:
-    """Raise UserError if the directory cannot be used. A new one is removed again."""
+    """Raise UserError if the directory cannot be used. If the directory is new, it is removed again."""
     new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
     make_writable(output_dir)
     with contextlib.suppress(OSError):  # another run may have started there
@@ -76,6 +76,6 @@ def in_use(output_dir: Path) -> UserError:
 
 
 def has_content(path: Path) -> bool:
-    """Return True if the path is a file with content, or has one below it. Empty files do not count: a run that was
-    refused at its start leaves some."""
+    """Return True if the path is a file with content, or a directory with such a file below it. Empty files do not
+    count, because a run that is refused at its start leaves empty files."""
     return any(one.is_file() and one.stat().st_size for one in (path, *path.rglob("*")))

@@ -1,6 +1,6 @@
 """The sampling half of a run: its interface to the trainer, and the implementation in the trainer's process, which
-makes batches and evaluations on request. The implementations of deployments (`slimrl.deployments`) make them ahead.
-"""
+makes batches and evaluations on request. Deployments (`slimrl.deployments`) have implementations that make batches
+ahead."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from slimrl.types import Metrics, Taskset
 
 TOKENIZER = "tokenizer/tokenizer.json"
 THINNED = "orchestrator.max_rollouts_gb"
-THIN_EVERY = 10  # steps, because a long run has many files
+THIN_EVERY = 10  # steps between two checks, because a long run has many files
 # Stages of the held-out evaluation: the names of their files.
 BASE, START = "base", "start"
 FINAL = "final", "after RL"
@@ -55,7 +55,7 @@ class Sampling(Protocol):
         """Return the batch of a step."""
 
     def publish(self, version: int) -> None:
-        """Sample from the module's present weights from now on, as this version."""
+        """Sample from the module's present weights from now on. `version` is the version of these weights."""
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         """Return the held-out evaluation of the newest published weights."""
@@ -67,11 +67,11 @@ class Sampling(Protocol):
         """Free the memory that only sampling needs, and sample nothing until `publish`."""
 
     def close(self) -> None:
-        """Cancel the episodes in flight; no batch needs them."""
+        """Cancel the episodes in flight, because no batch needs them."""
 
 
 class SamplingHere:
-    """Sampling in this process, in turn with training."""
+    """Sampling in this process. Sampling and training take turns."""
 
     def __init__(self, parts: Parts, distillation: Distillation | None) -> None:
         self._parts = parts
@@ -82,12 +82,13 @@ class SamplingHere:
         self._orchestrator.restore(state)
 
     def receive(self, step: int) -> Batch:
-        # The counter runs on over steps and evaluations, so the step's own number is a difference.
+        # The counter is never reset, so the number of this step is a difference.
         counters = self._parts.engine.counters
         before = counters.prefilled
         batch = self._orchestrator.collect(step)
-        # The trainer and the engine take turns. Before its turn as many episodes as it takes are started anew, so that
-        # environments are busy meanwhile; at most twice as many, or its turn would never start.
+        # The trainer and the engine take turns. New episodes start before the trainer's turn, so that their
+        # environments are busy during training. Sample until no request is open, but at most twice the tokens of this
+        # step, or training would never start.
         self._parts.client.sample_on(2 * int(batch.metrics["rollout/tokens_sampled"]))
         self.make_room()
         metrics = batch.metrics | {"perf/prefill_tokens": float(counters.prefilled - before)}
@@ -118,7 +119,7 @@ def make_room(parts: Parts) -> None:
     parts.client.pause()
     parts.engine.offload()
     for taskset in parts.tasksets:
-        # Above level 0 episodes continue, and may need its content.
+        # Above async level 0, episodes continue and may need what `offload` frees.
         if not parts.config.async_level:
             call_user_code(f"{taskset.class_name}.offload() failed", taskset.offload)
 
@@ -127,7 +128,7 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
     """Make the orchestrator of a run, which writes every rollout to `output_dir/rollouts`."""
 
     shown: set[str] = set()
-    # With it a viewer splits texts into tokens without the model.
+    # With this file, a viewer can split texts into tokens without the model.
     if tokenizer := parts.context.chat.tokenizer_json():
         replace_file(parts.output_dir / TOKENIZER, [tokenizer.encode()])
 
@@ -138,7 +139,7 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
             shown.add(THINNED)
             parts.console.note(f"rollouts of older steps are deleted from now on, to keep to {max_gb:g} GB ({THINNED})")
         for rollout in (one.rollout for one in records if one.rollout.failure):
-            if rollout.failure not in shown:  # the first of its kind; the file has all
+            if rollout.failure not in shown:  # only the first of each kind; the file has all failures
                 shown.add(rollout.failure)
                 parts.console.note(f"step {step + 1}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
 
@@ -158,8 +159,8 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
 
 
 def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:
-    """Log a first step without any reward, or without a report of right answers. `metrics` are of this step and of the
-    held-out evaluation."""
+    """Log advice if no reward was earned in the first step, or if right answers are not reported. `metrics` are the
+    metrics of this step and of the held-out evaluation."""
     for advice in (nothing_earned(config, tasksets, metrics), unknown_right_metric(config, metrics)):
         if advice:
             console.note(f"step 0: {advice}", "yellow")

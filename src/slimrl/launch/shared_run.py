@@ -1,4 +1,5 @@
-"""A training run that several processes may share: they join, one opens the directory, all agree on the dtype."""
+"""A training run that several processes may share. They join, the first process opens the directory, and all agree on
+the dtype."""
 
 import io
 import os
@@ -22,15 +23,15 @@ C = TypeVar("C", bound=TrainingRunConfig)
 
 @dataclass(frozen=True, slots=True)
 class SharedRun:
-    """The processes that share a run (`ranks`), and the model's settings with the device of the current process and the
-    dtype of all of them."""
+    """The processes that share a run (`ranks`), and the model's settings with this process's device and the common
+    dtype."""
 
     ranks: Ranks
     model: ModelConfig
 
 
 def console_of_rank() -> RunConsole:
-    """Return a console that prints in the first process of torchrun alone."""
+    """Return a console that prints only in the first process of torchrun."""
     # Schedulers set RANK for unrelated processes, too.
     follows = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
     return RunConsole(io.StringIO()) if follows else RunConsole()
@@ -40,7 +41,7 @@ def console_of_rank() -> RunConsole:
 def open_shared_run(
     resolved: Resolved[C], model: ModelConfig, console: RunConsole, gpus: Sequence[int] = ()
 ) -> Iterator[SharedRun]:
-    """Join the processes of a run and open its directory; see `run_dir.open_training_dir` and `ranks.join_ranks`."""
+    """Context manager: join the processes of a run and open its directory; see `open_training_dir` and `join_ranks`."""
     config, output_dir = resolved.config, Path(resolved.config.output_dir)
     directory = open_training_dir(resolved, output_dir, config.resume, console.note)
     with ExitStack() as held:

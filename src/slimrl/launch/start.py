@@ -1,6 +1,6 @@
 """Starts a command with settings: reads and checks them, prints them on request, and calls the command.
 
-Modules are imported by name when they are needed: `--help` and a refused setting wait for none that needs PyTorch.
+Modules are imported by name when they are needed, so that `--help` and errors in settings do not wait for PyTorch.
 """
 
 import os
@@ -27,9 +27,10 @@ DRY_RUN = {"--dry-run", "--dry_run"}
 
 
 def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
-    """Start a command with these words, or the part of an `rl` run with this name. Returns the exit status."""
+    """Start the command `name`, or the part of an `rl` run with this name. `argv` are the words after it on the command
+    line. Returns the exit status."""
     if command.is_part and (not command.settings or names_section(argv, "orchestrator")):
-        # A part shares the directory with the others; the process that starts it has checked the directory.
+        # A part shares the directory with other parts. The process that starts the part has checked the directory.
         return run_command(RLConfig, argv, part_of(name), name=name, role="part")
     config_class = settings_of(command)
     words = [word for word in argv if word not in command.switches]
@@ -40,7 +41,7 @@ def start_command(name: str, command: Command, argv: Sequence[str]) -> int:
 
 
 def _with_operand(name: str, key: str, words: list[str]) -> list[str]:
-    """Turn a first word that is not a flag into a setting. Raises UserError if there are no words."""
+    """Turn a first word that is not a flag into the setting `key`. Raises UserError if there are no words."""
     if not words:
         known = ", ".join(environment_names())
         raise UserError(f"{name} needs an environment, as in `slimrl {name} reverse-text`. Known: {known}.")
@@ -55,9 +56,9 @@ def run_command(
     name: str = "",
     role: Literal["", "run", "part"] = "",
 ) -> int:
-    """Print the help or the resolved configuration on request, else start the run. Returns the exit status. Raises
-    UserError for wrong settings, and in the role `run` for a missing package, directory or device. The role `part`
-    makes no environment for the check, because the part that plays episodes makes its own."""
+    """Print the help or the resolved configuration if `argv` asks for it; otherwise call `start`. Returns the exit
+    status. Raises UserError for wrong settings, and in the role `run` also for a missing package, directory or device.
+    In the role `part` environments are not checked, because the part that plays episodes makes its own."""
     if HELP & {*argv}:
         return show_settings(config_class, argv)
     is_dry = bool(DRY_RUN & set(argv))
@@ -66,7 +67,7 @@ def run_command(
         refuse_early(resolved.config)
     check_model_names(resolved.config)
     check_data_files(resolved.config)
-    # Before the run's directory is made or its settings are written.
+    # Check this before the run's directory is made and its settings are written.
     if role != "part" or is_dry:
         check_environments(resolved.config, make=is_dry, provenance=resolved.provenance)
         _check_own_loss(resolved.config, resolved.provenance)
@@ -99,8 +100,8 @@ def _dry_run(resolved: Resolved[Any]) -> str:
 
 
 def _check_ranks(command: str) -> None:
-    """Raise UserError if torchrun started a command whose processes cannot share the work: each would do all of it, and
-    write to the same directory."""
+    """Raise UserError if torchrun started a command whose processes cannot share the work. Each process would do all
+    the work, and write to the same directory."""
     num = os.environ.get("WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else "1"
     if num != "1" and command not in ("trainer", "sft"):
         raise UserError(

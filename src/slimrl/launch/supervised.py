@@ -1,5 +1,5 @@
-"""Supervised training before RL or without it: samples from the demonstrations of scripted experts or from
-conversations in a file, and the warm-up stage of `rl`."""
+"""Supervised training, before RL or alone. Makes samples from demonstrations of scripted experts or from conversations
+in a file, and runs the warm-up stage of `rl`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ C = TypeVar("C", bound=RLConfig)
 
 
 def load_experts(config: SFTConfig, console: RunConsole) -> list[Taskset]:
-    """Return the tasksets whose experts the config's `data` section asks for; empty for a file or data set. Raises
+    """Return the tasksets in the config's `data` section, which must have experts; empty for a file or data set. Raises
     UserError if a taskset has no expert."""
     if not isinstance(config.data, ExpertDataConfig):
         return []
@@ -45,14 +45,15 @@ def load_experts(config: SFTConfig, console: RunConsole) -> list[Taskset]:
 def load_demonstrations(
     config: SFTConfig, experts: Sequence[Taskset], chat: ChatFormat, console: RunConsole
 ) -> Conversations:
-    """Return the training and validation samples of the config's `data` section, whose `experts` are loaded."""
+    """Return the training and validation samples of the config's `data` section. `experts` are the tasksets of
+    `load_experts`."""
     if isinstance(config.data, ExpertDataConfig):
         return from_experts(config, experts, chat)
     return _from_data(config, config.data, chat, console)
 
 
 def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatFormat) -> Conversations:
-    """Return demonstrations by the tasksets' experts. The tasksets take turns, and validation is on held-out tasks.
+    """Return demonstrations by the tasksets' experts. The tasksets take turns. Validation uses held-out tasks.
 
     Raises UserError if a taskset has no expert, or if a demonstration is longer than `seq_len`.
     """
@@ -91,9 +92,9 @@ def order_of_demonstrations(tasksets: Sequence[Taskset], seed: int) -> Curriculu
 def _from_data(
     config: SFTConfig, data: FileDataConfig | HubDataConfig, chat: ChatFormat, console: RunConsole
 ) -> Conversations:
-    """Return conversations or texts of a file or data set. Too long ones are left out before the first step.
+    """Return the samples of a file or data set. Conversations that are too long are left out before the first step.
 
-    Tokens are computed for each step anew, because a large data set would not fit into memory as Python integers.
+    The tokens are computed at each step anew, because a large data set would not fit into memory as Python integers.
     """
     splits = load_conversations(data, console.note)
     conversations = [read for split in splits for read in split if isinstance(read, Conversation)]
@@ -123,7 +124,7 @@ def _from_data(
         places = [shuffle.at(step * config.batch_size + n) for n in range(config.batch_size)]
         return [sample_of(train[place]) for place in places]
 
-    # By the row's number: equal rows are drawn independently, and the file may move.
+    # Draw by the row's number: equal rows are drawn independently, and the path of the file does not matter.
     chosen = draw(validation, config.val_num_examples, lambda read: read.where.rpartition(":")[2])
     return Conversations(of_step, [sample_of(read) for read in chosen])
 
@@ -144,7 +145,7 @@ def encode_row(read: Conversation | PlainText, chat: ChatFormat) -> tuple[list[i
 
 
 def _sample(token_ids: Sequence[int], mask: Sequence[bool]) -> Sample:
-    """Make the sample of a row; the tokens of the mask are trained with advantage 1."""
+    """Make the sample of a row. The tokens in the mask are trained with advantage 1."""
     num = len(token_ids)
     return Sample(tuple(token_ids), tuple(mask), (0.0,) * num, (1.0,) * num, version=0)
 
@@ -158,8 +159,8 @@ class WarmUp:
 
 
 def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
-    """Drop the warm-up from the settings if slimrl has trained the model by supervision before, and log that;
-    `warmup.repeat` keeps it."""
+    """Remove the warm-up from the settings if slimrl has already trained the model by supervision, and log that.
+    `warmup.repeat` keeps the warm-up."""
     trained = SUPERVISED in read_history(Path(config.model.name)).trained
     if not config.warmup.max_steps or config.warmup.repeat or not trained:
         return config
@@ -168,7 +169,7 @@ def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
 
 
 def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
-    """Make the warm-up of a run. Its environments have experts (`check_experts`)."""
+    """Make the warm-up of a run. Its environments must have experts (`check_experts`)."""
     config = parts.config
     sft = SFTConfig(
         max_steps=config.warmup.max_steps,
@@ -188,7 +189,7 @@ def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
 
 
 def warm_up(parts: TrainerParts, warmup: WarmUp, sampling: Sampling) -> None:
-    """Train on the demonstrations; a finished warm-up is only loaded and validated."""
+    """Train on the demonstrations. A warm-up that was already finished is only loaded and validated."""
     sft, directory = warmup.config, Path(warmup.config.output_dir)
     state = start(parts.policy, sft.optim, directory, sft.resume, ranks=parts.ranks)
     state.history = (*read_history(Path(parts.config.model.name)).trained, SUPERVISED)

@@ -1,4 +1,4 @@
-"""The tasksets of a command, made from its settings in worker processes or in this one. Needs no PyTorch, because
+"""Makes the tasksets of a command from its settings, in worker processes or in this process. Needs no PyTorch, because
 `--dry-run` checks them, too."""
 
 import json
@@ -32,19 +32,20 @@ from slimrl.types import Taskset
 
 TIMEOUT_S = 60.0  # for a call to an environment that only demonstrates
 
-# The commands that need an expert, and the alternative of each.
+# The commands that need an expert, and the alternative if there is none.
 INSTEAD = {
     "rl": "leave out the warm-up: `--warmup.max_steps 0`",
     "sft": "train on a file: `--data.type file --data.path chats.jsonl`",
 }
 
-# Tasksets in worker processes, made by the check of the settings for the run that follows.
+# Tasksets in worker processes. The check of the settings makes them, and the run uses them.
 _made: dict[str, Taskset] = {}
 
 
 def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float, starts: Sequence[Start] = ()) -> list[Taskset]:
-    """Return the tasksets of the environments, in their order, ready to return tasks. `timeout_s` limits each call to
-    an episode in a worker. With `starts` there is a worker for each start, at its place."""
+    """Return the tasksets of `envs`, in the same order, ready to return tasks. `timeout_s` limits each call to an
+    episode in a worker. `starts` are functions that start a worker process. With `starts`, each taskset has one worker
+    for each function."""
     tasksets = [_load(env, timeout_s, starts) for env in envs]
     for taskset in tasksets:
         prepare_taskset(taskset)
@@ -77,7 +78,8 @@ def check_environments(config: CommandConfig, make: bool, provenance: Mapping[st
 
 
 def drop_made() -> None:
-    """Stop the worker processes of the check, if other processes play the episodes."""
+    """Stop the worker processes that the check of the settings started. This is for runs in which other processes
+    play."""
     _made.clear()  # a deleted taskset stops its processes
 
 
@@ -87,8 +89,8 @@ def args_in(error: UserError) -> list[str]:
 
 
 def origin_of(keys: Iterable[str], provenance: Mapping[str, str]) -> str:
-    """Return the start of a message: the first of the `keys` that was set, with its file and line; empty for a setting
-    of the command line."""
+    """Return the start of an error message: the first key of `keys` that was set, with its file and line. Return an
+    empty text if that key was set on the command line."""
     key = next((key for key in keys if key in provenance), "")
     return f"{where((key,), provenance[key])}: " if key and not provenance[key].startswith("--") else ""
 
@@ -104,7 +106,8 @@ def _load(env: EnvConfig, timeout_s: float, starts: Sequence[Start] = ()) -> Tas
 
 
 def has_worker(env: EnvConfig) -> bool:
-    """Return True if an environment's code runs in a worker process. Raises UserError if it cannot run where asked."""
+    """Return True if an environment's code runs in a worker process. Raises UserError if the environment's settings
+    conflict."""
     is_written_here = env.id.startswith(f"{NOTEBOOK}:")
     if env.worker == "process" and is_written_here:
         raise UserError(
@@ -144,7 +147,8 @@ def _environments(config: CommandConfig) -> tuple[Sequence[EnvConfig], float]:
 
 
 def teacher_environments(config: RLConfig) -> list[EnvConfig]:
-    """Return the student's environments with `teacher.env_args` added to their arguments; empty without them."""
+    """Return the student's environments with `teacher.env_args` added to their arguments; empty without
+    `teacher.env_args`."""
     if not isinstance(config.teacher, TeacherConfig) or not config.teacher.env_args:
         return []
     more = config.teacher.env_args
@@ -157,7 +161,7 @@ def environment_to_play(config: PlayConfig) -> EnvConfig:
 
 
 def check_experts(tasksets: Sequence[Taskset], command: str) -> None:
-    """Raise UserError if a taskset has no expert, with the alternatives that the command has."""
+    """Raise UserError if a taskset has no expert. The message names the alternative for `command`."""
     for taskset in tasksets:
         if EXPERT not in taskset.scripts:
             raise UserError(f"{explain_missing_script(taskset.class_name, EXPERT, {})} Or {INSTEAD[command]}.")

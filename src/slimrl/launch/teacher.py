@@ -1,7 +1,7 @@
 """The teacher of a run, made from `[teacher]`: the policy's own weights, other weights in this process, or a server.
 
-A teacher in this process scores packed rollouts in one forward, as training does, so tokens that the rollouts share,
-such as the teacher's context, are computed once.
+A teacher in this process scores packed rollouts in one forward pass, as in training. So tokens that several rollouts
+share, such as the teacher's context, are computed once.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,19 +30,19 @@ Load = Callable[[], nn.Module]
 
 
 class ModuleTeacher:
-    """A teacher with its weights in this process. `load` returns the module at its first use, because the first weights
-    of RL may not exist earlier. `make_room` frees the sampler's memory."""
+    """A teacher with its weights in this process. `load` returns the module. It is not called before the first use,
+    because the initial weights of RL may not exist earlier. `make_room` frees the sampler's memory."""
 
     def __init__(self, load: Load, micro_batch_tokens: int, make_room: Callable[[], None]) -> None:
         self._load, self._micro_batch_tokens, self._make_room = load, micro_batch_tokens, make_room
 
     def module(self) -> nn.Module:
-        """The teacher's module; the memory that it needs is freed first."""
+        """Free the sampler's memory, and return the teacher's module."""
         self._make_room()
         return self._load()
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
-        """Return log-probabilities; see `distill.Teacher`."""
+        """Return the log-probabilities of the samples' tokens; see `distill.Teacher`."""
         module = self.module()
         device = next(module.parameters()).device
         scores_BN: list[list[float]] = [[] for _ in samples]
@@ -57,8 +57,9 @@ class ModuleTeacher:
 def make_distillation(
     parts: SamplingParts, dtype: str, here: Parts | None = None, reference: Load | None = None
 ) -> Distillation | None:
-    """Make the distillation of `[teacher]`; None without a teacher. `dtype` is the policy's. In the policy's process,
-    `here` has its parts, and `reference` loads the first weights of RL, which a KL divergence may share.
+    """Make the distillation of `[teacher]`; None without a teacher. `dtype` is the policy's dtype. In the policy's
+    process, `here` has the run's parts, and `reference` loads the initial weights of RL, which a KL divergence may use,
+    too.
 
     Raises UserError before the first slow stage for a teacher that cannot be loaded or does not fit the policy.
     """
@@ -85,7 +86,7 @@ def make_distillation(
         made = ModuleTeacher(load, config.trainer.micro_batch_tokens, rest)
     reads = "with more context" if tasksets else "with the same context"
     parts.console.note(f"teacher: {describe_teacher(teacher)}, {reads}")
-    # A server samples one token after the scored ones, and needs room for it.
+    # A server samples one token after the scored tokens, and needs room for this token.
     longest = teacher.seq_len - (1 if isinstance(teacher, ServerTeacherConfig) else 0)
     return Distillation(made, tasksets, parts.context, longest)
 
@@ -106,8 +107,9 @@ def teacher_tasksets(parts: SamplingParts) -> Sequence[Taskset]:
 
 
 def _model_loader(parts: SamplingParts, dtype: str, here: Parts | None, reference: Load | None) -> Load:
-    """Return a function that returns the weights of a teacher of type `model`. A named model is loaded now. The first
-    weights of RL are loaded later, when they exist, and shared with the KL divergence if it is on the same device.
+    """Return a function that returns the weights of a teacher of type `model`. A named model is loaded now. Without a
+    name, the initial weights of RL are loaded later, when they exist. If they are on the policy's device, `reference`
+    returns them.
 
     Raises UserError for a GPU that does not exist, and for another vocabulary than the policy's.
     """
@@ -155,8 +157,8 @@ def _module_of(parts: Parts) -> nn.Module:
 
 
 def _plain_tokens(parts: SamplingParts) -> dict[int, str]:
-    """Return tokens of the policy and their texts, from all over the vocabulary. All are plain letters, because all
-    tokenizers write these alike."""
+    """Return a sample of the policy's tokens with their texts, from the whole vocabulary. Only tokens of plain letters
+    are included, because all tokenizers write them alike."""
     num, text = len(parts.context.chat.vocabulary), parts.context.chat.full_text
     # Every n-th token, about 512 in all: enough to distinguish vocabularies, and one short request.
     texts = {token: text([token]) for token in range(0, num, max(1, num // 512))}

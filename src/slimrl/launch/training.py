@@ -1,6 +1,7 @@
 """The trainer's side of a run: evaluate the model, warm up, train, evaluate again, report.
 
-`Sampling` (`launch/sampling.py`) hides the place of batches and evaluations. A resumed run can enter each stage again.
+The processes that make batches and evaluations are hidden behind `Sampling` (`launch/sampling.py`). A resumed run can
+continue at each stage.
 """
 
 import shlex
@@ -96,7 +97,7 @@ class Run:
 
     def _stages_before_rl(self, warmup: WarmUp | None) -> tuple[list[Stage], Metrics]:
         """Evaluate the base model, warm it up, and evaluate the result. A resumed run reads finished evaluations from
-        disk. Returns the stages for the closing table, and the metrics from right before RL."""
+        disk. Returns the stages for the closing table, and the metrics of the last evaluation before RL."""
         stages: list[Stage] = []
         sampling, config = self.sampling, self.parts.config
         if config.warmup.max_steps:
@@ -117,14 +118,15 @@ class Run:
 
 
 def reference_module(parts: TrainerParts) -> nn.Module:
-    """Load a second copy of the first weights of RL."""
-    # Without an own adapter, because it is not trained.
+    """Load a second copy of the weights with which RL starts."""
+    # This copy has no adapter, because it is not trained.
     changes = {"name": initial_weights(parts.config), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
     return shard(load_policy(parts.config.model.model_copy(update=changes)).module, parts.ranks)
 
 
 def train_rl(parts: TrainerParts, sampling: Sampling, state: TrainState, monitor: Monitor, before: Metrics) -> None:
-    """Train by RL to the last step. `before` are the held-out metrics from before training, logged with step 0."""
+    """Train by RL to the last step. `before` are the held-out metrics of the evaluation before training, logged with
+    step 0."""
     sampling.restore(state.progress.orchestrator_state)
 
     def receive(step: int) -> Batch:
@@ -149,7 +151,7 @@ def _evaluate_if_due(parts: TrainerParts, sampling: Sampling, step: int) -> Metr
 
 
 def _own_engine(config: InferenceConfig) -> InferenceConfig:
-    """Return the settings of an engine in the command's own process, after a run that may have sampled elsewhere."""
+    """Return the settings of slimrl's engine in the process of the command, even if the run has sampled elsewhere."""
     return InferenceConfig(
         max_slots=config.max_slots, lookup_tokens=config.lookup_tokens, quantization=config.quantization
     )
@@ -180,15 +182,16 @@ def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> N
 
 
 def _evaluate_command(path: Path, config: RLConfig) -> str:
-    """Return the command that evaluates the weights again, or the call if only a notebook knows an environment."""
+    """Return the command that evaluates the weights again. If an environment is defined in a notebook, return a Python
+    call."""
     if any(env.id.startswith(f"{NOTEBOOK}:") for env in config.orchestrator.env):
         return f'slimrl.evaluate("{path}")'
     return f"{command_prefix()}slimrl eval @ {path}"
 
 
 def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
-    """Write a config with which `eval` repeats the final evaluation, on the same machine to the last digit. Returns its
-    path."""
+    """Write a settings file with which `eval` repeats the final evaluation, and return its path. On the same machine
+    the result is equal to the last digit."""
     config, episodes = parts.config, parts.config.orchestrator
     date = parts.policy.chat.date
     changes = {"name": str(weights), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
@@ -212,7 +215,7 @@ def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
 
 
 def describe_restart(output_dir: Path) -> str:
-    """Return the note of a resumed run without a checkpoint of RL: the earlier stages that it keeps."""
+    """Return the note for a resumed run without a checkpoint of RL. It names the earlier stages that are kept."""
     run = RunDir(output_dir)
     stages = {"the warm-up": run.warmup.checkpoints, "the evaluations before RL": run.held_out}
     kept = [stage for stage, directory in stages.items() if has_content(directory)]
@@ -222,7 +225,7 @@ def describe_restart(output_dir: Path) -> str:
 
 
 def _rewards_before(output_dir: Path, first: int) -> list[float]:
-    """Return the mean rewards of the steps before a resumption."""
+    """Return the mean rewards of the steps before step `first`, where the run was resumed."""
     path = RunDir(output_dir).metrics
     lines = read_metrics(path) if first and path.exists() else ()
     return [metrics["reward/mean"] for step, metrics in lines if step < first and "reward/mean" in metrics]

@@ -21,7 +21,7 @@ from slimrl.io.urls import is_http_url, is_loopback
 
 
 def check(config: CommandConfig) -> None:
-    """Apply every rule of the command. Raise ConfigError for the first broken one."""
+    """Apply every rule of the command. Raise ConfigError for the first broken rule."""
     check_secrets(config.model_dump())
     if type(config) in RULES:
         for fault in RULES[type(config)](config):
@@ -73,7 +73,8 @@ def _trainer_faults(config: TrainerOnlyConfig) -> Faults:
 
 
 def _sft_faults(config: SFTConfig) -> Faults:
-    """Yield the broken rules of `sft`: a single environment needs no name; validation data are set only once."""
+    """Yield the broken rules of `sft`. A single environment must not have a name, and validation data must not be set
+    twice."""
     yield from _model_faults(config.model)
     yield from _schedule_faults(config.schedule, "schedule")
     match config.data:
@@ -117,7 +118,8 @@ def _play_faults(config: PlayConfig) -> Faults:
 
 
 def _model_faults(model: ModelConfig, is_trained: bool = True) -> Faults:
-    """Yield an invalid device in PyTorch's notation, an invalid date, and LoRA in a command that trains nothing."""
+    """Yield a fault for an invalid device, for an invalid date, and for LoRA in a command that trains nothing
+    (`is_trained` is False)."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", model.device):
         yield "<model.device=> is no device, expected auto, cpu, cuda or cuda:NUMBER."
     if model.date != "auto" and not _is_date(model.date):
@@ -137,7 +139,7 @@ def _is_date(text: str) -> bool:
 
 
 def _group_faults(batch_size: int, rollouts_per_example: int, section: str) -> Faults:
-    """Yield a batch that is not a multiple of the group size; `section` has both settings."""
+    """Yield a fault if `batch_size` is not a multiple of `rollouts_per_example`. Both are settings of `section`."""
     lower = batch_size // rollouts_per_example * rollouts_per_example
     if lower != batch_size:
         sizes = f"{lower} or {lower + rollouts_per_example}" if lower else f"{rollouts_per_example}"
@@ -152,19 +154,20 @@ def _schedule_faults(schedule: ScheduleConfig, section: str) -> Faults:
 
 
 def _length_faults(max_tokens: int, seq_len: int, key: str) -> Faults:
-    """Yield a reply as long as a whole conversation; `key` names `max_tokens`."""
+    """Yield a fault if a reply may be as long as a whole conversation. `key` is the full name of the setting
+    `max_tokens`."""
     if max_tokens >= seq_len:
         yield f"<{key}=> leaves no room for a prompt in <seq_len=>. Raise seq_len or lower {key}."
 
 
 def _temperature_faults(temperatures: list[float], key: str) -> Faults:
-    """Yield a temperature that is listed twice."""
+    """Yield a fault if a temperature is listed twice. `key` is the name of the list."""
     if len(set(temperatures)) != len(temperatures):
         yield f"<{key}=> names a temperature twice; the results would be one metric."
 
 
 def _teacher_faults(config: RLConfig) -> Faults:
-    """Yield a teacher that has nothing to teach, or settings of it without effect."""
+    """Yield a fault for a teacher that has nothing to teach, and for teacher settings without effect."""
     yield from distillation_faults(config.trainer.loss, config.has_teacher)
     if config.teacher_gpu_ids and not config.has_teacher:
         yield "<teacher_gpu_ids=> cannot act with <teacher.type=>. Remove it, or name a teacher."
@@ -196,7 +199,8 @@ def _teacher_faults(config: RLConfig) -> Faults:
 
 
 def _short_teacher_faults(config: RLConfig, teacher: TeacherConfig) -> Faults:
-    """Yield a teacher that cannot read the longest rollouts. Dropping them would favour short replies."""
+    """Yield a fault if the teacher cannot read the longest rollouts. Dropping these rollouts would favour short
+    replies."""
     needed = config.seq_len + (1 if isinstance(teacher, ServerTeacherConfig) else 0)  # servers sample one more token
     if teacher.seq_len < needed:
         yield (
@@ -206,8 +210,8 @@ def _short_teacher_faults(config: RLConfig, teacher: TeacherConfig) -> Faults:
 
 
 def _monitor_faults(config: RLConfig) -> Faults:
-    """Yield bounds of a monitor that is off, and stops for alarms that cannot occur. If all monitors are switched off,
-    accept their settings, so that a flag can switch them on."""
+    """Yield a fault for a bound of a monitor that is off, and for a monitor in `stop` that is off or cannot raise an
+    alarm. If all monitors are switched off, accept their settings, so that one flag can switch them on."""
     monitors = config.monitors
     if not monitors.enabled:
         return
@@ -222,7 +226,7 @@ def _monitor_faults(config: RLConfig) -> Faults:
 
 
 def _never_raised(config: RLConfig, name: str) -> str:
-    """Return why a monitor can never end the run; empty if it can."""
+    """Return the reason why a monitor can never end the run; an empty text if it can end the run."""
     loss, num = config.trainer.loss.resolve(config.has_teacher), config.orchestrator.rollouts_per_example
     match name:
         case "held_out_gap" if not 0 < config.eval.interval_steps < config.max_steps:

@@ -1,4 +1,4 @@
-"""Rules of `[deployment]`, for the parts of a run and their connections, and of `[inference]`, for its sampler."""
+"""Rules of `[deployment]`, the parts of a run and their connections, and of `[inference]`, the sampler."""
 
 from urllib.parse import urlsplit
 
@@ -8,7 +8,7 @@ from slimrl.config.rollout import InferenceConfig
 from slimrl.config.run import RLConfig
 from slimrl.io.urls import is_http_url, is_loopback
 
-OWN_ENGINE = ("lookup_tokens", "quantization")  # vLLM, and a server that already runs, have their own flags for them
+OWN_ENGINE = ("lookup_tokens", "quantization")  # for slimrl's engine only; vLLM and a running server have other flags
 # Settings that have an effect only if the parts are processes.
 OF_PROCESSES = {
     "deployment": [name for name in DeploymentConfig.model_fields if name != "type"],
@@ -17,7 +17,7 @@ OF_PROCESSES = {
 
 
 def deployment_faults(config: RLConfig) -> Faults:
-    """Yield the conflicts between parts."""
+    """Yield the conflicts between the settings of a run's parts."""
     deployment = config.deployment
     if deployment.type == "one-process":
         yield from idle(config.inference, "inference", ["backend", "base_url"], "<deployment.type=> samples by itself")
@@ -31,7 +31,8 @@ def deployment_faults(config: RLConfig) -> Faults:
 
 
 def _outside_sampler_faults(config: RLConfig) -> Faults:
-    """Yield settings of a sampler that the run starts, if it uses a running one instead."""
+    """Yield a fault for each setting that does not apply to the sampler at `inference.base_url`, because the run did
+    not start that sampler."""
     sampler = "the sampler at <inference.base_url=>"
     yield from idle(
         config.warmup, "warmup", ["max_steps"], f"{sampler} may have other weights; warm up by `slimrl sft`"
@@ -45,7 +46,8 @@ def _outside_sampler_faults(config: RLConfig) -> Faults:
 
 
 def _ray_faults(config: RLConfig) -> Faults:
-    """Yield settings of Ray if Ray is not used; otherwise settings that Ray decides."""
+    """Without Ray, yield a fault for each changed setting of Ray. With Ray, yield a fault for each setting that Ray
+    decides."""
     if config.deployment.type != "ray":
         of_ray = ["address", "cpus", "gpus_per_sampler"]
         yield from idle(config.deployment, "deployment", of_ray, 'it is for <deployment.type> "ray"')
@@ -70,7 +72,7 @@ def settings_of_processes(config: RLConfig) -> list[str]:
 
 
 def sampler_faults(config: InferenceConfig) -> Faults:
-    """Yield settings that the chosen sampler ignores."""
+    """Yield a fault for each changed setting that the chosen sampler ignores, and for an invalid `base_url`."""
     if config.base_url:
         if not (is_http_url(config.base_url) and urlsplit(config.base_url).path in ("", "/")):
             yield "<inference.base_url=>: expected an address as http://localhost:8000, without a path."

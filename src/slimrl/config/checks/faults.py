@@ -1,5 +1,5 @@
-"""The reports of broken rules and their error, and the rule about secrets: the settings contain none, because they are
-shown, stored with a run, and sent to W&B."""
+"""Reports of broken rules, the error made from a report, and the rule about secrets. Settings must not contain secrets,
+because settings are shown, stored with a run, and sent to W&B."""
 
 import json
 import re
@@ -25,8 +25,8 @@ KEY = re.compile(r"<([a-z_0-9.]+)(=?)>")
 
 
 class ConfigError(UserError):
-    """Settings that are valid one by one but not together. `paths` are the settings, so that `load` can add to the
-    message where each was set."""
+    """Settings that are valid one by one but not together. `paths` are the paths of these settings. `load` adds the
+    origin of each setting to the message."""
 
     def __init__(self, text: str, *keys: str) -> None:
         super().__init__(text)
@@ -54,15 +54,16 @@ def find_changed(section: Config, names: Sequence[str]) -> list[str]:
 
 
 def idle(section: Config, prefix: str, names: Sequence[str], why: str) -> Faults:
-    """Yield the faults of changed settings without effect, for the reason `why`. The section is at `prefix`."""
+    """Yield a fault for each setting in `names` that was changed but has no effect. `why` is the reason, and `prefix`
+    is the path of the section."""
     mend = "Remove it, or change the other" if "<" in why else "Remove it"
     for name in find_changed(section, names):
         yield f"<{f'{prefix}.{name}'.lstrip('.')}=> cannot act: {why}. {mend}."
 
 
 def check_secrets(settings: dict[str, Any]) -> None:
-    """Refuse a text under the name of a secret, a text in the form of a key, and an address with a key in it, also in
-    the arguments of an environment. Raise ConfigError, which does not repeat the text."""
+    """Raise ConfigError if a setting has the name of a secret, looks like a key, or is an address that contains a key.
+    Also check the arguments of environments. The message does not repeat the value."""
     for path, value in flatten(settings):
         if isinstance(value, str) and value and path != (SECRET,):
             name = next(key for key in reversed(path) if not key.isdecimal())  # items of a list have the list's name

@@ -10,8 +10,8 @@ WHOLE_EPISODE = {
 
 
 def loss_faults(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> Faults:
-    """Yield hyperparameters without effect, conflicting parts, and a group too small for its baseline; the setting
-    `group_key` is its size."""
+    """Yield a fault for each hyperparameter without effect, for conflicting parts, and for a group that is too small
+    for its baseline. The setting `group_key` is the size of a group."""
     resolved = loss.resolve(teacher)
     yield from _hyperparameter_faults(loss, resolved)
     for part in OWN:
@@ -36,7 +36,7 @@ def loss_faults(loss: LossConfig, rollouts_per_example: int, group_key: str, tea
 
 
 def _hyperparameter_faults(loss: LossConfig, resolved: ResolvedLoss) -> Faults:
-    """Yield a hyperparameter that none of the chosen parts uses."""
+    """Yield a fault for each hyperparameter that none of the chosen parts uses."""
     parts = (
         ("advantage", resolved.advantage, ADVANTAGES),
         ("policy", resolved.policy, POLICIES),
@@ -72,7 +72,8 @@ def distillation_faults(loss: LossConfig, teacher: bool) -> Faults:
 
 
 def find_reward_faults(loss: LossConfig, why: str) -> Faults:
-    """Yield settings that turn rewards into advantages, if no reward is used for the reason `why`."""
+    """Yield a fault for each changed setting about turning rewards into advantages. Rewards are not used, for the
+    reason `why`."""
     resolved, replaced = loss.resolve(), loss.overrides()
     given = [name for name in ("advantage", "credit") if getattr(loss, name) not in ("preset", "episode")]
     given += [name for name in (*ADVANTAGES.get(resolved.advantage, {}), *CREDITS[resolved.credit]) if name in replaced]

@@ -1,6 +1,7 @@
 """The command line as settings: `@ file`, `--section @ file`, `--key.subkey value`, `--switch`, `--no-switch`.
 
-In a flag `-` and `_` are the same. Flags override files regardless of their order; among equals the last one wins.
+In a flag `-` and `_` are the same. Flags override files regardless of their order. If several files, or several flags,
+set the same key, the last value wins.
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ from slimrl.errors import UserError
 
 
 def from_command_line(argv: Sequence[str], root: Spec, names: Names) -> list[Setting]:
-    """Return the settings of every file, then the settings of every flag. `root` identifies sections and switches,
-    `names` other names of settings."""
+    """Return the settings of every file, then the settings of every flag. `root` describes the command's sections and
+    switches; `names` has the other names of settings."""
     files: list[Setting] = []  # flags override files regardless of their order, hence two lists
     flags: list[Setting] = []
     words = list(argv)
@@ -35,7 +36,8 @@ def from_command_line(argv: Sequence[str], root: Spec, names: Names) -> list[Set
 
 
 def _flag(word: str, words: list[str], root: Spec, names: Names) -> list[Setting]:
-    """Return the setting of one flag, or the settings of its file. Remove the words of the flag from `words`."""
+    """Return the setting of the flag `word`. For `--section @ FILE`, return the settings of the file. Remove the words
+    that belong to the flag from `words`."""
     flag, has_value, value = word.partition("=")
     path = _path(flag)
     given = Setting(path, value, flag, "flag")
@@ -88,8 +90,8 @@ def _file_name(word: str, words: list[str], before: str) -> str:
 
 
 def names_section(argv: Sequence[str], section: str) -> bool:
-    """Return True if the flags of a command line, or one of its files, set something in a section of the whole command,
-    if two commands share a name. Raise UserError for a file that cannot be read."""
+    """Return True if a flag or a file of the command line sets something in the top-level section `section`. This
+    distinguishes two commands with the same name. Raise UserError for a file that cannot be read."""
     files = [word[1:] or after for word, after in pairwise([*argv, ""]) if word.startswith("@")]
     flags = [_path(word.partition("=")[0]) for word in argv if word.startswith("--")]
     paths = chain(flags, (setting.path for name in files if name for setting in from_file(name)))

@@ -1,4 +1,4 @@
-"""Reads TOML, YAML and JSON with the line of every key, which the libraries do not return."""
+"""Reads TOML, YAML and JSON, with the line number of every key. The usual libraries do not return line numbers."""
 
 import json
 import re
@@ -12,11 +12,11 @@ from yaml.resolver import BaseResolver
 from slimrl.config.reading.schema import Path
 from slimrl.errors import UserError
 
-MAX_BYTES = 2**20  # of a file
+MAX_BYTES = 2**20  # largest size of a file
 TOO_DEEP = "it is nested too deep"
 
-# Whole strings and comments, and the structuring characters. A string of three quotes may have up to five at its end.
-# An unterminated string takes the rest, so that no place is read twice.
+# Matches whole strings, whole comments, brackets and line ends. A string in triple quotes may end with up to five
+# quotes. If a string is not terminated, the match includes the rest, so that no part is read twice.
 TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
     r"|'''.*?(?:'{3,5}|\Z)"
@@ -30,7 +30,7 @@ MAPPING, SEQUENCE = BaseResolver.DEFAULT_MAPPING_TAG, BaseResolver.DEFAULT_SEQUE
 
 
 class TextError(UserError):
-    """A text that is invalid in its format, with the number of its line; 0 if unknown."""
+    """A text is invalid in its format. `line` is the number of the faulty line; 0 if it is unknown."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(why)
@@ -38,11 +38,11 @@ class TextError(UserError):
 
 
 class RefusedError(TextError):
-    """A text that is valid in its format but refused: it has a key twice, or is nested too deep."""
+    """A text is valid in its format but refused, because it has a key twice or is nested too deep."""
 
 
 def flatten(value: Any, path: Path = ()) -> list[tuple[Path, Any]]:
-    """Return the parts of nested data with their paths: an empty container, then its contents.
+    """Return the parts of nested data with their paths. A container is an empty dict or list, followed by its contents.
 
     >>> flatten({"a": [1]})
     [((), {}), (('a',), []), (('a', '0'), 1)]
@@ -63,7 +63,7 @@ def read_toml(text: str) -> tuple[dict[str, Any], dict[Path, int]]:
     for line, statement in _statements(text):
         parsed = _parse(statement, line)
         if statement.lstrip().startswith("["):
-            # A header alone parses to nested empty tables; it names the last of them.
+            # A header alone parses to nested empty tables; the innermost table is the one that it names.
             names = [path for path, _ in flatten(parsed)][-1]
             is_array = statement.lstrip().startswith("[[")
             table = _resolve_table(names[:-1] if is_array else names, counts, is_array)
@@ -91,8 +91,8 @@ def _parse(text: str, line: int = 1) -> dict[str, Any]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the statements of a TOML document, each with its line: a header, or a key and its value. Invalid TOML is
-    split somehow."""
+    """Yield each statement of a TOML document with its line number. A statement is a header, or a key with its value.
+    Invalid TOML may be split at wrong places."""
     line = first_line = 1
     start = depth = 0
     for found in TOKEN.finditer(text):
@@ -106,7 +106,8 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _resolve_table(names: Path, counts: dict[Path, int], is_array: bool) -> Path:
-    """Return the path of a header's table, with the index of the current element of each array of tables on the way."""
+    """Return the path of the table in a header. After each array of tables, the path has the index of the current
+    element. With `is_array`, the header starts a new element, which is counted in `counts`."""
     path: Path = ()
     for position, key in enumerate(names):
         path = (*path, key)
@@ -138,7 +139,8 @@ class _Loader(yaml.SafeLoader):
         return values if isinstance(node, yaml.MappingNode) else [*values.values()]
 
     def _pairs(self, node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
-        """Return the keys and values of a section, with the sections that `<<` merges."""
+        """Return the keys and values of a section, including the keys and values that `<<` merges into it. Raise
+        RefusedError for a duplicate key."""
         first: dict[str, int] = {}
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -148,14 +150,14 @@ class _Loader(yaml.SafeLoader):
                 raise RefusedError(_line(key), f"`{key.value}` stands here again, first in line {line}")
             first[key.value] = _line(key)
         self.flatten_mapping(node)
-        node.value = [*{key.value: (key, value) for key, value in node.value}.values()]  # own keys follow merged ones
+        node.value = [*{key.value: (key, value) for key, value in node.value}.values()]  # own keys replace merged keys
         return list(node.value)
 
     def _read_scalar(self, node: yaml.Node) -> Any:
         try:
             return self.construct_object(node, deep=True)
         except (ValueError, LookupError, AttributeError, TypeError, OverflowError):  # by PyYAML, as for `!!int ""`
-            # The value may be a secret.
+            # The message does not show the value, which may be a secret.
             kind = node.tag.rpartition(":")[2]
             raise TextError(_line(node), f"not valid YAML: a value is no {kind}, as its form says") from None
 

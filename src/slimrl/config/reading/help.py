@@ -28,13 +28,14 @@ ALL = "all"
 
 
 def help_text(config_class: type[CommandConfig], wanted: str = "") -> str:
-    """Return the help of a command, with examples at the end: its most used settings; `all` settings, by section with
-    type, default and meaning; or one section. Raise UserError for an unknown section."""
+    """Return the help of a command. If `wanted` is empty, list the most used settings. If it is `all`, list every
+    setting with type, default and meaning. Otherwise `wanted` is the name of one section, and no examples are added.
+    Raise UserError for an unknown section."""
     operand = config_class.operand.partition(".")[0].upper()
     command = f"{config_class.command} {operand}".strip()
     spec = spec_of(config_class)
     if config_class.operand and wanted != ALL and below(spec, wanted.partition(".")[0]) is None:
-        wanted = ""  # the word is the operand
+        wanted = ""  # `wanted` is the operand, not a section
     parts = [f"usage: slimrl {command} [@ FILE ...] [--key VALUE ...]", "", _wrap(_doc(config_class), "")]
     if wanted not in ("", ALL):
         parts = [*_variants(*_find(spec, wanted))]
@@ -49,7 +50,7 @@ def help_text(config_class: type[CommandConfig], wanted: str = "") -> str:
 
 
 def _page(config_class: type[CommandConfig], spec: Spec) -> Iterator[str]:
-    """Yield the lines of the settings that most people change, and how to list the others."""
+    """Yield the lines of the settings that most people change, and a note on how to list all settings."""
     yield "\nThe settings that most people change, in a TOML file (`@ FILE`) or as flags:\n"
     for name in config_class.page:
         field, path = _find(spec, name)
@@ -64,7 +65,8 @@ def _page(config_class: type[CommandConfig], spec: Spec) -> Iterator[str]:
 
 
 def _find(spec: Spec, name: str) -> tuple[Spec, Path]:
-    """Return a setting or section by its full name. Raise UserError with the nearest name."""
+    """Return the spec and the path of a setting or section with this full name. If there is none, raise UserError with
+    the nearest name."""
     found: Spec = spec
     path: Path = ()
     for key in name.replace("-", "_").split("."):
@@ -112,7 +114,7 @@ def _variants(field: Spec, path: Path) -> Iterator[str]:
 
 
 def _setting(field: Spec, path: Path, kind: str, text: str, is_required: bool = False) -> Iterator[str]:
-    """Yield the lines of one setting: its flag with the kind of value and the default, then a text."""
+    """Yield the lines of one setting: its flag with `kind` and the default value, then `text`."""
     default = " (required)" if is_required else _default(field)
     yield textwrap.fill(f"  --{spell(path)}{kind}{default}", WIDTH, subsequent_indent=" " * 10)
     yield _wrap(text, "      ")

@@ -1,12 +1,12 @@
 """Settings from flags, files, the environment and defaults, merged and checked: `load(RLConfig, argv, environ)`.
 
 Precedence: flags > files, left to right > `SLIMRL_TRAINER__OPTIM__LR` > the same with `PRIME_` > defaults. All commands
-share the environment, so variables of others are left out. Sections merge key by key; a list is replaced as a whole, or
-in one element by `--env.0.id x`. Every mistake is reported as one `UserError` with the key, its origin, the found value
-and the expected one.
+share the environment variables, so variables for other commands are ignored. Sections merge key by key. A list is
+replaced as a whole, or one element is replaced by `--env.0.id x`. Every mistake is reported as one `UserError` with the
+key, its origin, its value and the expected value.
 
-pydantic validates. The sources are our own, because pydantic-settings loses the line of a value, and its import takes
-as long as all the rest of `slimrl rl --help`.
+pydantic validates the values. The code that reads them is our own, because pydantic-settings loses the line of a value,
+and importing it takes as long as the rest of `slimrl rl --help`.
 """
 
 import difflib
@@ -32,8 +32,8 @@ from slimrl.errors import UserError
 
 C = TypeVar("C", bound=CommandConfig)
 ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
-# A variable with a section in its name must name a setting, or it is refused. One without a section may belong to
-# another program of prime-rl's makers, and is refused only if it looks like a misspelt setting.
+# A variable that names no setting is refused. But a `PRIME_` variable without this separator may belong to another
+# program of prime-rl's makers, and is refused only if it looks like a misspelt setting.
 SECTIONS = "__"
 LOOKS_LIKE = 0.8
 
@@ -43,7 +43,7 @@ class Resolved(Generic[C]):
     """A valid configuration, and the origin of each value that is not a default.
 
     `provenance` maps `trainer.optim.lr` to `run.toml:12`, `--trainer.optim.lr` or `SLIMRL_TRAINER__OPTIM__LR`. `argv`
-    holds the words of the command line after the command, or None without a command line, as in Python.
+    has the words after the command on the command line, or is None if the Python API made the configuration.
     """
 
     config: C
@@ -72,8 +72,8 @@ def load_file(config_class: type[C], path: FilePath) -> C:
 
 
 def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[str, str], names: Names) -> Resolved[C]:
-    """Return the checked configuration from `environ` and from given settings, under their present names and in order
-    of precedence. `names` are the command's names. Raise UserError as `load` does."""
+    """Return the checked configuration from `environ` and the settings `given`. These have present names, and a later
+    setting replaces an earlier setting. `names` are the command's names. Raise UserError as `load` does."""
     root = spec_of(config_class)
     settings: list[Setting] = []
     # The lowest precedence is first: a later setting replaces an earlier one.
@@ -88,7 +88,7 @@ def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[st
         if field.is_required() and spec_of_field(field).sections:
             values.setdefault(key, {})  # so that the message names the missing settings inside it
     try:
-        check_secrets(values)  # first, because an error about a value shows it
+        check_secrets(values)  # first, because an error message may show the value
         config = config_class.model_validate(values)
         check(config)
     except ValidationError as error:
@@ -100,7 +100,8 @@ def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[st
 
 
 def _origin(tree: Tree, path: Path) -> str:
-    """Return the origin of the value at `path`, else of the nearest container, else of the first value inside."""
+    """Return the origin of the value at `path`. If it has no origin, return the origin of the nearest container, or of
+    the first value inside it; "default" if there is none."""
     around = [tree.origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in tree.origins]
     inside = [origin for key, origin in tree.origins.items() if key[: len(path)] == path]
     return next(iter(around + inside), "default")
@@ -123,7 +124,7 @@ def _explain(error: ValidationError, tree: Tree, root: Spec) -> str:
 
 
 def _explain_one(item: ErrorDetails, path: Path, spec: Spec, tree: Tree) -> str:
-    """Return the message for one error of pydantic: the key, its origin, the found value and the expected one."""
+    """Return the message for one error of pydantic: the key, its origin, its value and the expected value."""
     wanted = describe(spec).removeprefix("a section with type = ")
     kind, value = item["type"], item["input"]
     if kind == "missing":
@@ -141,14 +142,15 @@ def _explain_one(item: ErrorDetails, path: Path, spec: Spec, tree: Tree) -> str:
 
 
 def _own_variables(environ: Mapping[str, str], prefix: str, names: Names) -> list[Setting]:
-    """Return the settings of the command of `names` in variables with this prefix: `SLIMRL_TRAINER__OPTIM__LR=1e-5` is
-    `trainer.optim.lr`. For a variable that no command has, raise UserError with the nearest known one."""
+    """Return the settings in environment variables with this prefix that belong to the command of `names`:
+    `SLIMRL_TRAINER__OPTIM__LR=1e-5` sets `trainer.optim.lr`. For a variable of no command, raise UserError with the
+    nearest known variable."""
     settings = [
         Setting(tuple(name.removeprefix(prefix).lower().split(SECTIONS)), text, name, "variable")
         for name, text in environ.items()
         if name.startswith(prefix) and name not in OTHER_VARIABLES
     ]
-    # A list before its elements, and element 2 before element 10.
+    # Sort a list before its elements, and element 2 before element 10.
     settings.sort(key=lambda setting: [(len(key) * key.isdecimal(), key) for key in setting.path])
     return [one for one in settings if _is_own(one, prefix, names)]
 

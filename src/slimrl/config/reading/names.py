@@ -1,8 +1,8 @@
-"""The names under which a command's settings may be given: the present ones, synonyms, old ones, and the names in other
-trainers (`slimrl.dialects`). For old names, a line on stderr shows the present one.
+"""The names that a command accepts for its settings: present names, synonyms, old names, and the names of other
+trainers (`slimrl.dialects`). If an old name is used, a line on stderr shows the present name.
 
-The tables below define all other names of slimrl's own. A setting that was read under another name keeps its origin, so
-that errors name the line or the flag as it was written.
+The tables below define slimrl's own synonyms and old names. A setting that was read under such a name keeps its origin,
+so that errors show the line or flag as the user wrote it.
 """
 
 import re
@@ -24,14 +24,14 @@ OLD_NAMES: dict[str, Mapping[Path, Path]] = {
     "eval": {(name,): ("sampling", name) for name in ("max_tokens", "stop", "top_p", "top_k", "min_p")},
 }
 
-# Two correct names for the same: no line is printed. A longer name precedes a shorter one.
+# Two correct names for one setting: no line is printed. A longer name must precede its own prefix.
 SYNONYMS: Mapping[Path, Path] = {
     ("trainer", "model", "lora", "target_modules"): ("model", "lora", "targets"),
     ("trainer", "model", "lora"): ("model", "lora"),
     ("model", "lora", "target_modules"): ("model", "lora", "targets"),
 }
 
-# Synonyms of one command: settings of its only environment, which `play` has at its top level.
+# Synonyms of one command: `check` accepts settings of its first environment at the top level, as `play` does.
 SYNONYMS_OF: dict[str, Mapping[Path, Path]] = {
     "check": {(name,): ("env", "0", name) for name in ("args", "worker")},
 }
@@ -41,7 +41,7 @@ IsKnown = Callable[[Path], bool]  # returns True if slimrl has a setting at a pa
 
 
 class Translation(Protocol):
-    """A source in slimrl's terms."""
+    """The settings of a source, translated to slimrl's names."""
 
     @property
     def settings(self) -> Sequence[Setting]: ...
@@ -51,14 +51,14 @@ class Translation(Protocol):
         """A line about each key that slimrl does not support."""
 
     def lines(self) -> Iterator[str]:
-        """Yield the report, with one line per key."""
+        """Yield the lines of a report on the translation, one line per key."""
 
     def refuse_impossible(self, name: str) -> None:
         """Raise UserError if slimrl does not support some keys of the source called `name`."""
 
 
 class Dialect(Protocol):
-    """The settings of another trainer, as an entry of `slimrl.dialects` names it."""
+    """The names of another trainer's settings. An entry of `slimrl.dialects` provides a dialect."""
 
     @property
     def name(self) -> str:
@@ -68,18 +68,19 @@ class Dialect(Protocol):
         """Return True if the trainer has a setting at the path, for a command of slimrl."""
 
     def has_plain(self, path: Path) -> bool:
-        """Return True if the trainer takes a plain value where slimrl has a section."""
+        """Return True if the trainer has a plain value at the path, but slimrl has a section there."""
 
     def is_foreign(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> bool:
         """Return True if a source is written for the trainer."""
 
     def translate(self, source: Sequence[Setting], command: str, is_known: IsKnown) -> Translation:
-        """Return the settings of a source in slimrl's terms, if `is_foreign` is True for the source."""
+        """Translate the settings of a source to slimrl's names. Call this only if `is_foreign` is True for the
+        source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one command's settings. `note` receives lines about names that are not the present ones."""
+    """The names of one command's settings. `note` receives lines about old names and about names of other trainers."""
 
     command: str
     root: Spec
@@ -91,11 +92,11 @@ class Names:
         return replace(self, command=config_class.command, root=spec_of(config_class))
 
     def current(self, path: Path) -> Path:
-        """Return the present name of the path; a name of another trainer stays."""
+        """Return the path under its present name. A path with another trainer's name is returned unchanged."""
         return current_path(self.command, path)
 
     def is_known(self, path: Path) -> bool:
-        """Return True if slimrl has a setting at the path, under its present or another name of its own."""
+        """Return True if slimrl has a setting at the path, under the present name, a synonym or an old name."""
         return find(self.root, self.current(path)) is not None
 
     def is_foreign(self, path: Path) -> bool:
@@ -103,7 +104,7 @@ class Names:
         return not self.is_known(path) and any(dialect.has(self.command, path) for dialect in self.dialects)
 
     def has_plain(self, path: Path) -> bool:
-        """Return True if another trainer takes a plain value where slimrl has a section."""
+        """Return True if another trainer has a plain value at the path, but slimrl has a section there."""
         return any(dialect.has_plain(path) for dialect in self.dialects)
 
     def translate(self, source: Sequence[Setting]) -> list[Setting]:
@@ -128,7 +129,8 @@ class Names:
         return rename(self.command, source, self.note)
 
     def _refuse_file_of_another(self, source: Sequence[Setting]) -> None:
-        """Raise UserError for a file with settings that are unknown here and all known to another command."""
+        """Raise UserError if a file has settings that are unknown to this command, and another command knows all its
+        settings."""
         strange = sorted({one.path[0] for one in source if one.kind == "file" and not self.is_known(one.path[:1])})
         for name, config_class in COMMANDS.items() if strange else ():
             other = self.of(config_class)
@@ -153,16 +155,16 @@ def current_path(command: str, path: Path) -> Path:
 
 
 def rename(command: str, source: Sequence[Setting], note: Callable[[str], None]) -> list[Setting]:
-    """Return the settings of one source (a file, the flags, the variables) under their present names. `note` receives
-    the line about old names in it.
+    """Return the settings of one source (a file, the flags, the variables) under their present names. `note` receives a
+    line if the source has old names.
 
-    Raise UserError if the source has a setting under both names, because either could be meant.
+    Raise UserError if the source has a setting under two names, because the user could mean either value.
     """
     used = [setting for setting in source if _other_name(command, setting.path)[0]]
     for setting in used:
         present = current_path(command, setting.path)
         for other in source:
-            # A section as a whole, as in `--sampling '{top_k = 5}'`, sets it too; its header does not.
+            # A whole section, as in `--sampling '{top_k = 5}'`, sets the setting, too; a section's header does not.
             shared = min(len(present), len(other.path))
             if other not in used and present[:shared] == other.path[:shared] and other.value != {}:
                 raise UserError(
@@ -171,21 +173,21 @@ def rename(command: str, source: Sequence[Setting], note: Callable[[str], None])
                 )
     if old := [setting for setting in used if _other_name(command, setting.path)[0] in OLD_NAMES.get(command, {})]:
         note(_advice(command, old))
-    # The header `[trainer.model]` around the synonym `lora` is not a section of its own.
+    # Drop the header `[trainer.model]` around the synonym `lora`: no such section exists.
     headers = {other[:end] for other in SYNONYMS for end in range(1, len(other))}
     settings = [setting for setting in source if setting.value != {} or setting.path not in headers]
     return [replace(setting, path=current_path(command, setting.path)) for setting in settings]
 
 
 def _other_name(command: str, path: Path) -> tuple[Path, Path]:
-    """Return the other name at the start of a path, and the present one; both empty if it has none."""
+    """Return the synonym or old name at the start of a path, and the present name; two empty paths if there is none."""
     tables = SYNONYMS, SYNONYMS_OF.get(command, {}), OLD_NAMES.get(command, {})
     names = (pair for table in tables for pair in table.items())
     return next((pair for pair in names if path[: len(pair[0])] == pair[0]), ((), ()))
 
 
 def _advice(command: str, used: Sequence[Setting]) -> str:
-    """Return one line with the present names, spelled as the source of the settings spells them."""
+    """Return one line with the present names, in the spelling of the source: as flags, variables or keys of a file."""
     words = []
     for setting in used:
         old, new = map(spell, _other_name(command, setting.path))

@@ -21,11 +21,11 @@ from slimrl.errors import UserError, nearest
 
 Path = tuple[str, ...]
 
-# A setting less similar than this is not suggested: no hint is better than a bad one. `gpro` and `grpo` are at 0.75,
-# `sandbox` and `wandb` at 0.67.
+# Smallest similarity of a suggested setting: no hint is better than a bad hint. `gpro` and `grpo` have 0.75, `sandbox`
+# and `wandb` have 0.67.
 NEAR = 0.7
 
-# Names of settings in other trainers and papers, with the last key here.
+# Names of settings in other trainers and papers, and the last key of the same setting in slimrl.
 WORDS = {
     **dict.fromkeys(("group_size", "num_generations", "n_samples", "num_rollouts"), "rollouts_per_example"),
     **dict.fromkeys(("learning_rate", "lr_rate", "learning-rate"), "lr"),
@@ -67,7 +67,7 @@ class Spec:
 
     @property
     def item(self) -> "Spec":
-        """The elements of a list; any other spec unchanged."""
+        """The spec of a list's elements; the spec itself if it is not a list."""
         return spec_of(get_args(self.annotation)[0]) if self.is_list else self
 
     @property
@@ -76,12 +76,12 @@ class Spec:
 
     @property
     def is_open(self) -> bool:
-        """True if any key may follow: in a dictionary, and in anything inside one."""
+        """True if any key is allowed below: in a dictionary, and in values inside a dictionary."""
         return self.annotation is Any or get_origin(self.annotation) is dict
 
     @property
     def is_switch(self) -> bool:
-        """True if its bare name turns it on; some switches may also be `auto`."""
+        """True if the flag without a value turns the setting on. Some switches may also be `auto`."""
         return self.annotation is bool or any(option.annotation is bool for option in self.options)
 
     @property
@@ -122,7 +122,7 @@ def spec_of_field(field: FieldInfo) -> Spec:
 
 
 def below(spec: Spec, key: str) -> Spec | None:
-    """Return the spec one key further down, or None if the key is unknown there."""
+    """Return the spec of the value at `key` inside `spec`, or None if the key is unknown there."""
     if spec.is_open:
         return Spec(Any)
     if spec.is_list:
@@ -142,14 +142,15 @@ def find(root: Spec, path: Path) -> Spec | None:
 
 
 def field_names(section: type[Config]) -> list[str]:
-    """Return the names of a section's settings in the help's order: those in `first`, own ones, inherited ones."""
+    """Return the names of a section's settings in the help's order: the names in `first`, own names, inherited
+    names."""
     # pydantic puts inherited fields first; a reader looks for the additions of this section.
     declared = [name for base in section.__mro__ for name in inspect.get_annotations(base)]
     return [name for name in dict.fromkeys((*section.first, *declared)) if name in section.model_fields]
 
 
 def keys_below(spec: Spec) -> list[str]:
-    """Return the keys that may follow, in the order of the help; none for a value, a list or a dictionary."""
+    """Return the keys inside a section, in the order of the help; an empty list for a value, a list or a dictionary."""
     return list(dict.fromkeys(key for section in spec.sections for key in field_names(section)))
 
 
@@ -200,7 +201,7 @@ def _bounds(spec: Spec) -> str:
 
 
 def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
-    """Yield every setting below `spec`, in the order of the help; a list of sections is shown by its element 0."""
+    """Yield every setting below `spec`, in the order of the help. In a path, a list of sections has the index 0."""
     for key in keys_below(spec):
         field = below(spec, key)
         assert field is not None
@@ -222,7 +223,8 @@ def locate(root: Spec, path: Path, origin: str) -> Spec:
 
 
 def where(path: Path, origin: str) -> str:
-    """Return the start of every message: the key, and its origin unless that is a flag of the same name."""
+    """Return the start of an error message: the key, and its origin unless the origin is the flag with the same
+    name."""
     return f"--{spell(path)}" if origin == f"--{spell(path)}" else f"{spell(path)} ({origin})"
 
 
@@ -239,8 +241,8 @@ def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
 
 
 def _meant(known: Sequence[Path], path: Path, word: str) -> list[Path]:
-    """Return up to three known settings that an unknown path may mean: settings called `word`; or else with the same
-    last key and a section more or less; or else with a similar spelling."""
+    """Return up to three known settings that an unknown path may mean: settings called `word`. If there are none,
+    return settings with the same last key and a section more or less, or else settings with a similar spelling."""
     # Settings in a completely different section do not count.
     nested = [leaf for leaf in known if set(leaf) <= set(path) or set(path) <= set(leaf)]
     found = (

@@ -1,6 +1,6 @@
-"""Files as lists of `Setting`s; the command line is in `flags.py`, and the environment in `load.py`.
+"""Reads files as lists of `Setting`s. The command line is read in `flags.py`, and the environment in `load.py`.
 
-This module reads names and text; `load.py` merges and validates. Every setting carries its origin (`run.toml:12`,
+This module reads names and text; `load.py` merges and validates them. Every setting has its origin (`run.toml:12`,
 `--seed`, `SLIMRL_SEED`) for error messages.
 """
 
@@ -17,7 +17,7 @@ from slimrl.config.reading.schema import NEAR, Path, where
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
 
-# By the suffix of a file, a function that returns its data and the line of every key.
+# For each suffix of a file, the function that returns the file's data and the line of every key.
 PARSERS: dict[str, Callable[[str], tuple[Any, dict[Path, int]]]] = {
     ".toml": read_toml,
     ".yaml": read_yaml,
@@ -92,7 +92,7 @@ def _read(name: str) -> str:
 
 
 def _other_files(path: FilePath) -> str:
-    """Return a hint at the settings files in the directory of a missing one."""
+    """Return a hint that names the settings files in the directory of the missing file `path`."""
     directory = path.parent
     missing = [one for one in (directory, *directory.parents) if not os.path.isdir(one)]
     if missing:
@@ -101,7 +101,7 @@ def _other_files(path: FilePath) -> str:
     found = {one.stem: one for one in settings if one.name not in OF_OTHER_PROGRAMS}
     if not found:
         return f" There is no settings file in {directory.resolve()}."
-    # By their stems alone: the common directory and suffix would make all of them look similar.
+    # Compare only the stems: the common directory and suffix would make all paths look similar.
     close = difflib.get_close_matches(path.stem, found, 1, NEAR)
     hint = f" Did you mean `{found[close[0]]}`?" if close else ""
     return f"{hint} Known: {', '.join(str(one) for one in found.values())}."

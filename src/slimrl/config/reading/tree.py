@@ -1,4 +1,4 @@
-"""All given values, and their origins. Later settings replace earlier ones."""
+"""The values of all settings, and their origins. A later setting replaces an earlier setting."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from slimrl.errors import UserError
 
 class Tree:
     """The values by path, and their origins. A section or a list is an empty dict or list, followed by its contents.
-    `note` receives a line about values that another setting removes."""
+    `note` receives a line if a setting removes values of other settings."""
 
     def __init__(self, root: Spec, note: Callable[[str], None]) -> None:
         self.values: dict[Path, Any] = {(): {}}
@@ -45,7 +45,7 @@ class Tree:
             self._clear(path)
         self.values[path] = value
         self.origins.pop(path, None)
-        # The header of a section sets nothing by itself; an element of a list, even an empty one, does.
+        # The header of a section sets nothing by itself; an element of a list sets something, even if it is empty.
         if value != {} or not spec.sections or isinstance(self.values[path[:-1]], list):
             self.origins[path] = setting.origin
 
@@ -67,8 +67,8 @@ class Tree:
             )
 
     def _leave_other_variant(self, setting: Setting) -> None:
-        """Remove values that another source set and a new `type` of the section cannot use, and note that: `--data.type
-        file` replaces a file's `type = "expert"` together with its settings."""
+        """If `setting` chooses another `type` of its section, remove the values from other sources that this type does
+        not have, and log that: `--data.type file` replaces a file's `type = "expert"` together with its settings."""
         section = setting.path[:-1]
         spec = find(self._root, section)
         variants = spec.sections if spec else ()

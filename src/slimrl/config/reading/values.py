@@ -14,7 +14,7 @@ SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 def plain_settings(setting: Setting, root: Spec) -> list[Setting]:
     """Return the plain values of a setting: read the text of a flag or variable, and split nested data.
 
-    Raise UserError for an unknown key, and for a section or list where the other is expected.
+    Raise UserError for an unknown key, and for a value of the wrong form, such as a list where a section is expected.
     """
     spec = locate(root, setting.path, setting.origin)
     value = setting.value if setting.kind == "file" else read_value(setting, spec)
@@ -29,7 +29,7 @@ def plain_settings(setting: Setting, root: Spec) -> list[Setting]:
         hint = f" Write `[[{spell(setting.path)}]]` with two brackets." if isinstance(value, dict) else hint
     elif spec.sections:
         is_wrong = not isinstance(value, dict)
-        if isinstance(value, list) and setting.kind == "file":  # its elements are settings of their own
+        if isinstance(value, list) and setting.kind == "file":  # the elements are separate settings
             found, hint = "a list", f" Write `[{spell(setting.path)}]` with one bracket."
     if is_wrong:
         raise UserError(f"{where(setting.path, setting.origin)}: found {found}, expected {describe(spec)}.{hint}")
@@ -40,7 +40,7 @@ def plain_settings(setting: Setting, root: Spec) -> list[Setting]:
 
 
 def _write_out(value: Any, spec: Spec) -> Any:
-    """Expand a text that stands for a section to that section, and for a list of such sections to a list: `--env
+    """Expand a text to the section that it stands for. If a list of such sections is expected, return a list: `--env
     reverse-text` is `[{id = "reverse-text"}]`."""
     is_name = isinstance(value, str) and value[:1] not in ("[", "{", "")
     if spec.is_list and _shorthand(spec.item):
@@ -63,7 +63,7 @@ def read_value(setting: Setting, spec: Spec) -> Any:
     if spec.annotation is float:  # also for `.5` and `5`, which TOML refuses or reads as an integer
         with contextlib.suppress(ValueError):
             return float(text)
-    # As an element of a list, so that a comment after it is an error: `16 # x` is a text.
+    # Parse the text as an element of a list: a comment is an error there, so `16 # x` stays a text.
     for document, read in ((f"value = [{text}, 0]", read_toml), (f'{{"value": [{text}, 0]}}', read_json)):
         with contextlib.suppress(TextError):  # not a literal of this format
             tree, _ = read(document)

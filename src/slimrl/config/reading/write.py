@@ -1,9 +1,9 @@
 """The resolved configuration as TOML, which `--dry-run` prints and every run directory keeps as `config.toml`.
 
-Every setting is written, also defaults. A comment after each other value shows its origin: its first one, if a run is
-resumed from this file. The text loads back to an equal configuration, with two exceptions. `resume` applies to one
-start only: in a file it would make another run that reuses the file continue from its own directory. And a secret is
-not written.
+Every setting is written, including defaults. A comment after each value that is not a default shows its origin; if a
+run is resumed from this file, the comment shows the first origin. The text loads back to an equal configuration, with
+two exceptions. `resume` is not written, because it applies to one start only: another run that reuses the file would
+continue from its own directory. And a secret is not written.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from slimrl.io.run_dir import RunDir
 OF_ONE_START = "resume"
 MAX_BYTES = 2**24
 DIGEST = "# SHA-256 of the lines above: "
-ORIGIN = re.compile(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*# (.*)')  # at the end of a line, in which a text may have a `#`
+ORIGIN = re.compile(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*# (.*)')  # the comment of a line; quoted text may contain `#`
 
 
 def config_toml(resolved: Resolved[C]) -> str:
@@ -51,8 +51,8 @@ def is_changed(path: Path) -> bool:
 
 
 def _with_first_origins(resolved: Resolved[C], path: Path) -> Resolved[C]:
-    """Replace origins in the file at `path` by the origins that it names, as a resumed run reads its own file. An
-    edited file is itself the origin."""
+    """A resumed run reads its own file at `path`. Replace each origin in that file by the first origin, which the
+    file's comment names. If the file was edited, keep the file as the origin."""
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace") if path.is_file() else ""
     if DIGEST not in text or is_changed(path):
         return resolved
@@ -61,13 +61,13 @@ def _with_first_origins(resolved: Resolved[C], path: Path) -> Resolved[C]:
         file, _, number = origin.rpartition(":")
         if not number.isdecimal() or Path(file).resolve() != path.resolve():
             provenance[key] = origin
-        elif found := ORIGIN.fullmatch(lines[int(number) - 1]):  # a default has none
+        elif found := ORIGIN.fullmatch(lines[int(number) - 1]):  # a default has no comment
             provenance[key] = found[1]
     return replace(resolved, provenance=provenance)
 
 
 def _digest_line(text: str) -> str:
-    """Return the comment at the end of a run's file."""
+    """Return the last line of a run's file: a comment with the digest of `text`."""
     return f"{DIGEST}{hashlib.sha256(text.encode()).hexdigest()}\n"
 
 
