@@ -1,4 +1,4 @@
-"""Reads a number with its unit, and compares two of them. Any text that is not exactly one number is None."""
+"""Parses a number with its unit, and compares numbers. A text that is not exactly one number is parsed as None."""
 
 import re
 from dataclasses import dataclass
