@@ -15,7 +15,8 @@ SUCCESS = 1.0 - 1e-9
 """An episode with at least this reward is a full success: a sum of turn rewards may be rounded."""
 
 DEFAULTS = Taskset()
-PARTNERS = {"roles": "self_play", "group_reward_names": "group_rewards"}  # an attribute is used only if the class has its method
+# An attribute on the left counts only if the class also has the method on the right.
+PARTNERS = {"roles": "self_play", "group_reward_names": "group_rewards"}
 
 
 @runtime_checkable

@@ -27,7 +27,8 @@ from slimrl.types import Metrics
 NAME = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # a part of a metric's name
 OWN = ("reply", "task", "given")
 TRL = ("prompts", "completions")
-TRAINER_ONLY = ("completion_ids", "prompt_ids", "trainer_state", "log_extra", "log_metric", "environments")  # parameters that TRL's trainer passes
+# Parameters that only the trainer of TRL passes.
+TRAINER_ONLY = ("completion_ids", "prompt_ids", "trainer_state", "log_extra", "log_metric", "environments")
 
 Score = Callable[[Sequence[Finished]], Awaitable[Sequence[object]]]
 
