@@ -67,7 +67,7 @@ def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]
 
 
 def is_builtin(env_id: str) -> bool:
-    """Return True if slimrl contains all code of an environment."""
+    """Return True if slimrl and its plug-ins contain all code of an environment."""
     if name := _name_of(env_id):
         return not name.endswith(":") and name not in CALLS_USER_CODE and is_ours(ENVIRONMENTS, name)
     module = env_id.rpartition(":")[0]

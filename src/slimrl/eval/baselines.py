@@ -1,8 +1,8 @@
 """Policies that are scripts: an environment's expert as the upper bound, random play as the lower bound, and other
 scripts.
 
-A script writes a whole conversation. A client with the interface of a model then replies with its assistant turns as
-tokens, so that the same limits, the same environment and the same judge apply to the script.
+A script writes a whole conversation. A client with the interface of a model then replies with the tokens of its
+assistant turns, so that the same limits, the same environment and the same judge apply to the script.
 """
 
 import math

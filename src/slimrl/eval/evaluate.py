@@ -77,7 +77,7 @@ def mode_of(temperature: float) -> str:
 
 
 def tasks_held_out(tasksets: Mapping[str, Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
-    """Draw `num_examples` tasks of each taskset's split, the same at every call; the tasksets are given by name.
+    """Draw `num_examples` tasks of each taskset's split, the same at every call. `tasksets` has the tasksets by name.
 
     A hash of the id selects the tasks, so that a larger selection includes a smaller one. Raise UserError if there are
     no tasks.

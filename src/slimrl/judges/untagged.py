@@ -7,7 +7,7 @@ no list of tags is needed: a text without angle and square brackets cannot conta
 import re
 import unicodedata
 
-# A comparison is not a tag, and its meaning counts.
+# A comparison is not a tag, and its meaning must be kept.
 COMPARISON = re.compile(r"(?<![-=])[<>]=?(?=\s?[-+]?[$£€.]?\d)")
 IN_WORDS = {"<": " less than ", "<=": " at most ", ">": " more than ", ">=": " at least "}
 NOT_SHOWN = {"Cc": "", "Cf": "", "Cs": "?"}  # control and invisible characters, half of a surrogate pair

@@ -1,6 +1,6 @@
 """English words with a special role in the comparison of words. Each list explains its role."""
 
-# Words that negate an answer or combine several answers. An answer must have the same ones as the reference.
+# Words that negate an answer or combine several answers. They must be the same in the answer and in the reference.
 TURN_WORDS = """
 and but either except false instead maybe neither never no none nor not or perhaps rather than true unlike without
 """

@@ -39,7 +39,7 @@ class Asked:
         return plain in self._words or stem(plain) in self._stems
 
     def is_name(self, word: str) -> bool:
-        """Return True if the question has the word as a name or a part of one."""
+        """Return True if the question has the word as a name or as a part of a name."""
         return _plain(word) in self._names
 
     @property
@@ -75,11 +75,11 @@ def stem(word: str) -> str:
 def matches(answer: str, references: Sequence[str], question: str = "", min_f1: float = MIN_F1) -> bool:
     """Return True if the answer matches one of the references, in one of three ways.
 
-    First, it has the same words. Second, it contains the reference as a phrase, and all other words are fillers, or
-    words of the question unless the question names the reference itself. Third, it has nearly the same words in the
-    same order (`f1` of `min_f1` or more); all additional words are fillers, and all missing words are optional. In all
-    cases, numbers, negations and symbols must equal the reference's, and no filler may replace another ("she" for
-    "he").
+    First, it has the same words. Second, it contains the reference as a phrase, and all other words are fillers. Words
+    of the question count as fillers here, unless the question names the reference itself. Third, it has nearly the same
+    words in the same order (`f1` of `min_f1` or more); all additional words are fillers, and all missing words are
+    optional. In all cases, numbers, negations and symbols must equal the reference's, and no filler may replace another
+    ("she" for "he").
 
     >>> matches("It was in 1,874.", ["1874"]), matches("1873 or 1874", ["1874"]), matches("not Rome", ["Rome"])
     (True, False, False)

@@ -19,7 +19,7 @@ from slimrl.errors import visible
 from slimrl.io.invocation import show
 from slimrl.monitor.tables import empty_table
 
-MAX_CHARS = 600  # maximum length of a printed text, which slimrl may not have written
+MAX_CHARS = 600  # maximum length of a printed text, which may be from other programs
 STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 
 

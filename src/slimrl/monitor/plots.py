@@ -37,7 +37,7 @@ def plot_run(run_dir: Path) -> list[Path]:
 
 
 def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
-    """Draw a run's learning curve: training reward with its deviation, held-out rewards with intervals."""
+    """Draw a run's learning curve: training reward with its standard deviation, held-out rewards with intervals."""
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.add_subplot()
     _draw_reward(axes, series)

@@ -1,4 +1,4 @@
-"""The metrics of a run as series: read from its metrics.jsonl, smoothed, aligned. This module does not draw them.
+"""Reads the metrics of a run from its metrics.jsonl as series, smooths and aligns them. This module does not draw.
 
 Axes: `_R` runs, `_S` steps.
 """

@@ -26,8 +26,8 @@ class ToolError(Exception):
 class CallAttempt:
     """One attempt of the policy at a call.
 
-    `arguments` are texts in the order of the tool's parameters; `tool` is empty if the policy named none; `error` is
-    the mistake, or empty.
+    `arguments` are texts in the order of the tool's parameters; `tool` is empty if the policy named no tool. `error`
+    describes the mistake, or is empty.
 
     >>> CallAttempt("search_pages", ("ampere",)).error
     ''

@@ -34,8 +34,7 @@ CALL_FORMATS = ("tags", "native", "code")
 LOOK = "Look it up"
 END = "When you know it, end with <answer>the answer</answer>."
 CLOSING_TAG = "</tool>"
-# A call ends at the first closing tag outside of quoted texts. If a quote is not closed, it ends at the first closing
-# tag.
+# A call ends at the first closing tag outside of quoted texts. If a quote is not closed, the call ends at the first closing tag.
 CALL = re.compile(r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL)
 
 
@@ -167,8 +166,8 @@ async def make_call(
     keywords: Mapping[str, Any],
     spelt: Callable[[Any], str],
 ) -> tuple[CallAttempt, str]:
-    """Make a call. Return the attempt, and the text that the policy reads: the result, written by `spelt`, or the
-    mistake."""
+    """Make a call. Return the attempt, and the text that the policy reads: the result, converted to text by `spelt`, or
+    the mistake."""
     arguments: tuple[str, ...] = ()
     try:
         bound = arguments_of(tools, name, positional, keywords)

@@ -52,7 +52,7 @@ class McpServer:
         self._holder: Future[None] | None = None  # the task that keeps the connection open
 
     def tools(self) -> list[TypedTool]:
-        """Return the server's tools. Raise UserError if it does not start, or lacks a wanted tool."""
+        """Return the server's tools. Raise UserError if the server does not start, or lacks a tool of `only`."""
         where = self._settings.mcp
         try:
             found = self._tasks.wait(asyncio.wait_for(self._list(), START_S))

@@ -88,7 +88,8 @@ class Reward:
 
 
 def read_rewards(given: object, loaded: dict[str, Any], judge: Callable[[], Judge]) -> list[Reward]:
-    """Return the rewards that a config's `reward` names. Raise UserError if one does not exist or cannot be called."""
+    """Return the rewards that a config's `reward` names. Raise UserError if a reward does not exist or cannot be
+    called."""
     entries = given if isinstance(given, list) else [given]
     rewards = [_reward_of(entry, loaded, judge) for entry in entries]
     names = [reward.name for reward in rewards]

@@ -60,10 +60,10 @@ class Dataset(Taskset):
     `answer` is the form of an answer in a reply (`environments/answers.py`). `system` replaces the default system
     message, which explains this form. A question with a system message keeps that message.
 
-    `tools` are functions and MCP servers (`toolbox.py`), called in the `format` `tags`, `native` (as in the model's
-    chat template) or `code`. For `code`, `sandbox` has the fields of `SandboxSettings` of slimrl-sandbox. An episode
-    with tools continues until the policy answers in tags. The policy reads at most `max_tool_tokens` tokens of a
-    result.
+    `tools` are functions and MCP servers (`toolbox.py`). `format` is the format of calls: `tags`, `native` (as in the
+    model's chat template) or `code`. For `code`, `sandbox` has the fields of `SandboxSettings` of slimrl-sandbox. An
+    episode with tools continues until the policy answers in tags. The policy reads at most `max_tool_tokens` tokens of
+    a result.
     """
 
     path: str

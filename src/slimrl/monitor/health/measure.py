@@ -17,7 +17,7 @@ from slimrl.types import Metrics, Rollout
 
 Group = Sequence[Rollout]
 MAX_ROLLOUTS = 128  # approximate maximum of rollouts with texts that are read
-MAX_TOKENS = 512  # read of each reply
+MAX_TOKENS = 512  # number of tokens read per reply
 NGRAM = 4  # tokens
 MIN_TASKS = 6  # minimum to compare replies to different tasks
 BEGIN, END = -1, -2  # markers around a reply; no token has these ids
