@@ -26,7 +26,7 @@ ONE_TURN = ("dataset", "reasoning-gym", "reverse-text")
 
 
 def has_one_turn(env_id: str, args: Mapping[str, Any]) -> bool:
-    """Return True if the environment's id and `args` imply that an episode ends with its first reply."""
+    """Return True if the environment's id and `args` imply that an episode is over after the first reply."""
     return env_id.partition(":")[0].replace("_", "-") in ONE_TURN and not args.get("tools")
 
 

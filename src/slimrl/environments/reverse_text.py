@@ -1,8 +1,8 @@
 """`reverse-text`: reverse a text character by character, inside <reversed_text> tags.
 
 This is the simplest environment: one question, one answer. A language model reads tokens, not letters, so the style of
-the text sets the difficulty (see `STYLES`). The reward is the similarity of the answer to the true reversal, 0 to 1; it
-is 0 without the tags.
+the text sets the difficulty (see `STYLES`). The reward is the similarity of the answer to the true reversal, from 0 to
+1, and is 0 without the tags.
 """
 
 import difflib
@@ -126,5 +126,5 @@ class ReverseTextEpisode:
 
 
 def opening(text: str) -> list[Message]:
-    """Return the instruction and the text. The text is a separate message, so that its tokens are like the answer's."""
+    """Return the instruction and the text. The text is a separate message, so that it is tokenized like the answer."""
     return [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": text}]

@@ -1,6 +1,6 @@
 """Conversations in which a script of the taskset plays the assistant: an expert, a random player, or another.
 
-Tasksets are other people's code: every error of a script becomes a `UserError` that names it.
+Tasksets are other people's code: every error of a script becomes a `UserError` that names the script.
 """
 
 import asyncio

@@ -22,7 +22,7 @@ from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
 from slimrl.rollout.failures import run_with_timeout
 from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Taskset
 
-# A function that returns a conversation on a task. Its number is a seed.
+# A function that returns a conversation on a task. The integer argument is a seed.
 Script = Callable[[Taskset, Task, int], list[Message]]
 NO_VERSION = 0  # version of the weights: a script has no weights
 

@@ -15,7 +15,7 @@ from slimrl.io.run_dir import RunDir
 from slimrl.stats import Estimate, paired_difference, sign_test
 from slimrl.types import Rollout
 
-STAGES = ("eval", "final")  # stages of newest evaluations: of the command `eval`, of a training run
+STAGES = ("eval", "final")  # the newest stage of the command `eval`, and of a training run
 REWARD = "reward"  # name of the score; for one environment it is `reward, wordle`
 MODE = re.compile(r"_(greedy|scripted|sampled(?:_[0-9.e+-]+)?)$")
 Episodes = Mapping[str, Rollout]  # by the tasks' ids within the evaluation

@@ -1,7 +1,7 @@
 """Held-out evaluation: the same tasks every time, one episode each, means with 95% intervals.
 
 Failed rollouts (for example after an exception of the environment) are counted and left out of the means, never scored
-0. Independent of the player (a model, a script) and of files.
+0. This module is independent of the player (a model, a script) and of files.
 """
 
 import asyncio

@@ -53,7 +53,7 @@ def failures_by_kind(tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) 
 
 def failures_markdown(title: str, kinds: Sequence[FailureKind], num: int, num_examples: int) -> str:
     """Return a chapter of Markdown: the number of failures of each kind among `num` episodes, and up to `num_examples`
-    conversations of each."""
+    conversations of each kind."""
     lines = [f"## {title}", "", f"{sum(kind.num for kind in kinds)} of {num} episodes failed.", ""]
     lines += ["| kind | episodes |", "|---|---|", *(f"| {kind.name} | {kind.num} |" for kind in kinds), ""]
     for kind in kinds:

@@ -51,7 +51,7 @@ def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
 
 
 def show_comparison(first: Path, second: Path) -> None:
-    """Show the differences of the first saved evaluation from the second, for each mode of decoding."""
+    """Show the differences between two saved evaluations, the first minus the second, for each decoding mode."""
     console = RunConsole()
     for mode, pairs in compare_saved(first, second):
         console.note(mode, style="bold")

@@ -1,4 +1,4 @@
-"""A cache of verdicts on disk, by key. Independent of the judge."""
+"""A cache of verdicts on disk, by key. This module is independent of the judge."""
 
 import hashlib
 from collections.abc import Iterator

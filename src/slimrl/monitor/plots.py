@@ -125,7 +125,7 @@ def _draw_line(axes: Axes, series: Series, colour: str, label: str, reach: int, 
 
 
 def draw_points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, str], line: str = ":") -> None:
-    """Draw points with error bars. `bounds` are the lower and the upper ends of the bars. `look` is (label, colour,
+    """Draw points with error bars. `bounds` are the lower and the upper limits of the bars. `look` is (label, colour,
     marker), and `line` the style of the line between the points."""
     steps, values = series
     label, colour, marker = look

@@ -47,7 +47,7 @@ def recall_prediction(output_dir: Path) -> Prediction | None:
 class RunSummary:
     """The summary of a run. `stages` are in order of time: base model, after a warm-up if there was one, after RL.
 
-    `baseline` is a policy with one constant answer for all tasks, if an environment has one.
+    `baseline` has the results of one constant answer to all tasks, or is None.
 
     `measure` names the estimated quantity, such as "held-out reward". `command` is the command line that evaluates the
     weights again, and `view` the command line that shows the run in the browser. `predicted` is the prediction made

@@ -34,7 +34,8 @@ CALL_FORMATS = ("tags", "native", "code")
 LOOK = "Look it up"
 END = "When you know it, end with <answer>the answer</answer>."
 CLOSING_TAG = "</tool>"
-# A call ends at the first closing tag outside of quoted texts. If a quote is not closed, the call ends at the first closing tag.
+# A call extends to the first closing tag outside of quoted texts. If a quote is not closed, it extends to the first
+# closing tag of all.
 CALL = re.compile(r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL)
 
 

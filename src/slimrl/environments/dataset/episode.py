@@ -59,8 +59,8 @@ def opening(task: Task, system: str) -> list[Message]:
 
 
 def opening_with_tools(task: Task, told: Message) -> list[Message]:
-    """Return the opening messages of an episode: `told`, the message about the tools, then the question. A system
-    message of the question is merged into `told`."""
+    """Return the opening messages of an episode: the message about the tools, then the question. A system message of
+    the question is merged into the message about the tools."""
     messages = opening(task, "")
     if messages[0]["role"] == "system":
         first, *messages = messages
