@@ -62,7 +62,7 @@ CUT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer in a reply. `text` is None if there is no answer. `is_strict` is True if the reply has the requested
+    """The answer in a reply. `text` is None without an answer. `is_strict` is True if the reply has the requested
     form."""
 
     text: str | None

@@ -74,7 +74,7 @@ def common_tasks(first: Episodes, second: Episodes) -> list[str]:
 
 def find_saved_modes(source: Path) -> dict[str, Path]:
     """Return the files of episodes by decoding mode. `source` is one file or a run's directory. In a directory, the
-    newest stage is used. Raise UserError if there are no files."""
+    newest stage is used. Raise UserError without such files."""
     if source.is_file() and source.suffix != ".jsonl":
         raise UserError(f"{source} is no saved evaluation: name an `output_dir`, or a file of its held_out/*.jsonl.")
     if source.is_file():

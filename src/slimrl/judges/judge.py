@@ -1,8 +1,8 @@
 """Judges of answers: one compares words, another asks a language model behind any OpenAI-compatible server.
 
-A model's verdict is yes or no. There is no verdict if the server is dead, slow or busy, or if its reply is neither.
-Then the rollout fails with a reason, and never earns a reward of 0. Many failures in a row stop the run. Verdicts are
-stored on disk, so that no question is repeated. `docs/judge.md` has measurements of judges.
+A model's verdict is yes or no. If the server is dead, slow or busy, or its reply is neither, the rollout fails with a
+reason, and never earns a reward of 0. Many failures in a row stop the run. Verdicts are stored on disk, so that no
+question is repeated. `docs/judge.md` has measurements of judges.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class Judge(Protocol):
     """Decides if a response answers a question correctly."""
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
-        """Return the verdict on a response; each of `references` is a right answer. Raise RolloutError if there is no
+        """Return the verdict on a response; each of `references` is a right answer. Raise RolloutError without a
         verdict."""
 
     def offload(self) -> None:
@@ -164,7 +164,7 @@ class LLMJudge:
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
         """Return the server's verdict. An empty response is wrong without a request. The metrics are `judge_cached`,
         `judge_s` (seconds, unless cached), `judge_yes`, and `judge_disagrees` (with the comparison of words). Raise
-        RolloutError if there is no verdict, and UserError after too many of these errors."""
+        RolloutError without a verdict, and UserError after too many of these errors."""
         response = without_thoughts(response).strip()
         if not response:
             return Verdict(False)

@@ -1,7 +1,7 @@
 """The console of a run: a progress bar over the steps, notes above it, and bars for long jobs.
 
 On a terminal the bars are live. In a pipe, a log file or CI, each step is one plain line without control characters.
-The environment variable NO_COLOR is respected. The console is passed as an argument; there is no global console.
+The environment variable NO_COLOR is respected. The console is always passed as an argument, never global.
 """
 
 import math

@@ -17,8 +17,8 @@ ALWAYS = 0.95  # a verdict that a judge gives at least this often counts as cons
 def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect a reward that is the same for every reply.
 
-    Either all rewards are equal, or they differ only between tasks, and the policy cannot change the task. There is no
-    alarm if the tasks are solved, or if the policy learns from a teacher instead of from rewards.
+    Either all rewards are equal, or they differ only between tasks, and the policy cannot change the task. The detector
+    raises no alarm if the tasks are solved, or if the policy learns from a teacher instead of from rewards.
     """
     name = SPREAD if SPREAD in history.row else STD
     has_teacher = any(metric.startswith("distill/") for metric in history.row)

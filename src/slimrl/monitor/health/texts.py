@@ -63,7 +63,8 @@ def one_reply(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 def invalid_calls(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect that the environment cannot read the policy's tool calls, or its replies because they lack tags.
 
-    There is no alarm while the share of unreadable replies falls, because the policy is still learning the form.
+    The detector raises no alarm while the share of unreadable replies falls, because the policy is still learning the
+    form.
     """
     for name, is_good in INVALID.items():
         if history.has(name, NUM + 2):
