@@ -22,7 +22,7 @@ FIRST and SECOND are the output directories of `slimrl eval` or of a finished `s
 
 
 def run_compare(argv: Sequence[str]) -> int:
-    """Run the `compare` command: show the differences between two evaluations in each way of decoding. Returns the exit
+    """Run the `compare` command: show the differences between two evaluations in each decoding mode. Returns the exit
     status. Raises UserError."""
     if HELP & {*argv}:
         return show(PAGE)

@@ -45,7 +45,7 @@ NUM_EXAMPLES = 5  # conversations of each kind of failure in failures.md
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Evaluations by name and mode, the model's first; `tasks` are in the order of their rollouts."""
+    """Evaluations by name and mode; the model is the first name. `tasks` are in the order of the rollouts."""
 
     config: EvalRunConfig
     tasks: list[HeldOutTask]
@@ -67,7 +67,7 @@ class Results:
         return failures_by_kind(self.tasks, evaluation.rollouts)
 
     def pairs(self, mode: str) -> dict[str, list[Pair]]:
-        """Compare the model with each of the others that finished a task in common."""
+        """Compare the model with each other policy, if both finished a task in common."""
         found = {name: self._episodes(evaluation) for name, evaluation in self.in_mode(mode).items()}
         mine = found.pop(self.model)
         return {name: compare(mine, other) for name, other in found.items() if common_tasks(mine, other)}
@@ -151,7 +151,7 @@ def _player(config: EvalRunConfig, name: str, console: RunConsole) -> RolloutCon
 
 
 def _show(results: Results, output_dir: Path, console: RunConsole) -> None:
-    """Show the tables, and write them to report.md and the conversations of failures to failures.md."""
+    """Show the tables and write them to report.md. Write the conversations of failures to failures.md."""
     report, failures = [f"# {results.model}", ""], ["# Failures", ""]
     for mode in results.evaluations[results.model]:
         found = results.in_mode(mode)

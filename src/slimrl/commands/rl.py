@@ -1,6 +1,6 @@
 """The `rl` command: evaluate, warm up, train by reinforcement learning, evaluate again, report.
 
-In one process all of it happens here. For several processes a deployment starts and watches them.
+A run in one process happens entirely here. A run in several processes is started and watched by a deployment.
 """
 
 import time
@@ -34,8 +34,8 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     """
     began, console = time.monotonic(), RunConsole()
     resolved = with_pinned_model(resolved)
-    # A run in several processes starts this command again, so it needs its words (a call from Python has none), the
-    # plug-in slimrl-cluster and a server. `auto` chooses it only with all of them.
+    # A run in several processes starts this command again, so it needs the command line (a call from Python has none),
+    # the plug-in slimrl-cluster and uvicorn. `auto` chooses several processes only if all of these are present.
     can_be_apart = resolved.argv is not None and "processes" in names(DEPLOYMENTS) and find_spec("uvicorn") is not None
     config = place(resolved.config, console.note, can_be_apart=can_be_apart)
     config = without_needless_warm_up(config, console.note)

@@ -1,4 +1,5 @@
-"""The commands of the core, for the entry points in pyproject.toml. Imports none of their modules."""
+"""The commands of the core, for the entry points in pyproject.toml. This module imports none of the commands'
+modules."""
 
 from slimrl.plugins import Command
 

@@ -1,8 +1,8 @@
 """Reads the answer in a reply: in the requested form, or leniently in one of the forms that models often use.
 
-The lenient reader never picks among candidates: a reply with two different ones has no answer, and neither has a reply
-that negates or weighs. It sees neither the question nor the reference, so it cannot prefer the right one. In doubt it
-finds no answer.
+The lenient reader never chooses between candidates. A reply with two different candidates has no answer, and neither
+has a reply with a negation or an alternative. The reader sees neither the question nor the reference, so it cannot
+prefer the right candidate. If in doubt, it finds no answer.
 """
 
 import re
@@ -16,23 +16,23 @@ from slimrl.models.chat.thoughts import without_thoughts
 Form = Literal["lenient", "tag", "last_line", "whole"]
 FORMS: tuple[Form, ...] = ("lenient", "tag", "last_line", "whole")
 
-MAX_CHARS = 20_000  # of a reply that is read leniently: a short answer never needs more
-MAX_ANSWER_CHARS = 200  # of an answer in another form than a tag
-MAX_WORDS = 5  # of a reply that is nothing but an answer
+MAX_CHARS = 20_000  # maximum length of a reply that is read leniently
+MAX_ANSWER_CHARS = 200  # maximum length of an answer that is not in tags
+MAX_WORDS = 5  # maximum number of words of a reply that is only an answer
 
 TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 ANY_TAG = re.compile(r"[<\[]/?answer[>\]]", re.IGNORECASE)
 TAG_LIKE = re.compile(r"[<\[]answer[>\]]([^<\[\n]*)", re.IGNORECASE)  # in another case, in brackets, or never closed
 BOXED = re.compile(r"\\(?:boxed|fbox) ?\{((?:[^{}\n]|\{(?:[^{}\n]|\{[^{}\n]*\})*\})*)\}")
-BOX = re.compile(r"\\(?:boxed|fbox) ?[\d{]")  # also one that is never closed, or has too many braces inside
+BOX = re.compile(r"\\(?:boxed|fbox) ?[\d{]")  # also a box that is never closed, or has too many nested braces
 SAID = re.compile(r"\banswer(?: is|:| =)[ \t]*:?([^\n]*)", re.IGNORECASE)
 SIDES = re.compile(r"(?<![!<>=~:])=(?!=)")
 SUM = re.compile(r"[\w.$€£%()]+(?:\s*[-+*×·÷^]\s*[\w.$€£%()]+)*", re.ASCII)  # an inner side of a chain of equations
 SIGNED = re.compile(r"[-+\u2212]?(?:\d[\d.,]*|\.\d[\d.,]*)", re.ASCII)
-APART = re.compile(r"([-+\u2212\u2013√±])\s+(?=\d)", re.ASCII)  # a sign and its number
+APART = re.compile(r"([-+\u2212\u2013√±])\s+(?=\d)", re.ASCII)  # a sign that spaces separate from its number
 WORD_END = re.compile(r"[\s=;]+|,(?!\d)|\\[()\[\]\\,;]", re.ASCII)
 SENTENCE_END = re.compile(r"[.!;](?=\s|$)")
-# Words that take an answer back, weigh it, or ask for it: a reply with one of them is not read leniently.
+# Words that withdraw an answer, offer alternatives, or ask a question. A reply with such a word is not read leniently.
 DOUBT = re.compile(
     r"\b(?:not|no|never|neither|nor|or|either|maybe|perhaps|possibly|unless|if|except|wrong|incorrect|false|un\w*sure|"
     r"cannot|options?|candidates?|choices?|any|all)\b|n['’]t\b|[?≠≈/|]|!=",
@@ -51,8 +51,8 @@ AFTER_BOX = (
     rf"\$*(?:[.,]?[%!\d]|[a-z{{]|_[{{\d])|{GAP}(?:[.,]?\^|\\?%|\\(?:sqrt|pi|[dt]?frac)\b"
     r"|(?:\\times|\\cdot|[×·*])\s*10\s*\^|(?:hundred|thousand|[a-z]+illion|per ?cent)\b)"
 )
-# Places at which a number would lose its sign, its point, a unit or a factorial: `5!`, `...5`, and marks beside a box
-# or a tag.
+# Texts in which the reader would cut off a number's sign, point, unit or factorial: `5!`, `...5`, and marks beside a
+# box or a tag.
 CUT = re.compile(
     rf"\d\)?!|\.\.\d|(?:{BEFORE_BOX}){BOX.pattern}|{BOXED.pattern}(?:{AFTER_BOX})"
     r"|(?:[-+\u2212\d]|\d\.)\$*[<\[]answer[>\]]|[<\[]/answer[>\]]\$*\\?[%^]",
@@ -62,7 +62,8 @@ CUT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer in a reply, or None; `is_strict` is True if it has the requested form."""
+    """The answer in a reply. `text` is None without an answer. `is_strict` is True if the reply has the requested
+    form."""
 
     text: str | None
     is_strict: bool
@@ -71,9 +72,9 @@ class Answer:
 def read_answer(reply: str, form: Form = "lenient") -> Answer:
     """Return the answer of a reply. Text inside the model's thoughts is ignored.
 
-    `tag` reads the text in `<answer>` tags; several tags must agree. `last_line` reads the last line that is not empty,
-    `whole` everything. `lenient` reads tags. If the reply has no tags, it reads the text's `candidates`, which must
-    agree.
+    `tag` reads the text in `<answer>` tags; the texts of several tags must be equal. `last_line` reads the last line
+    that is not empty, `whole` the whole reply. `lenient` reads tags. If the reply has no tags, `lenient` reads the
+    `candidates` of the text, which must agree.
 
     >>> read_answer("So <answer> 6 </answer>"), read_answer("1 + 5 = 6")
     (Answer(text='6', is_strict=True), Answer(text='6', is_strict=False))
@@ -96,7 +97,7 @@ def read_answer(reply: str, form: Form = "lenient") -> Answer:
 
 
 def _one_of(found: set[str]) -> str | None:
-    """Return the only text, or the shortest if all are the same number; None if they differ."""
+    """Return the only text in `found`, or the shortest text if all are the same number. Return None if they differ."""
     if len(found) < 2:
         return next(iter(found), None)
     shortest, *others = sorted(found, key=lambda text: (len(text), text))
@@ -106,8 +107,9 @@ def _one_of(found: set[str]) -> str | None:
 
 
 def candidates(text: str) -> Iterator[str]:
-    """Return all possible answers of a text without answer tags: the text after a broken tag, in `\\boxed{}` or after
-    "the answer is"; each side of an equation that is a plain number; and a reply of a few words itself.
+    """Yield all possible answers of a text without answer tags: the text after a broken tag, in `\\boxed{}` or after
+    "the answer is"; each side of an equation that is a plain number; and, without any of these, a text of up to
+    `MAX_WORDS` words itself.
 
     >>> list(candidates("2 * 4 = 8 = 5 + 3. The answer is 8."))
     ['8', '8']
@@ -126,8 +128,8 @@ def candidates(text: str) -> Iterator[str]:
 
 
 def _numbers(sides: Sequence[str]) -> Iterator[str]:
-    """Return the sides of an equation that are plain numbers. If a sentence has two equations, return all its numbers
-    and the words that contain them."""
+    """Yield the plain numbers among the `sides` of an equation. If an inner side is not an arithmetic expression, the
+    sentence has several equations. Then yield all its numbers and the words that contain them."""
     if len(sides) > 1:
         bare = [_clean(side) for side in sides]
         if all(SUM.fullmatch(side) for side in bare[1:-1]):
@@ -135,13 +137,13 @@ def _numbers(sides: Sequence[str]) -> Iterator[str]:
         else:
             text = APART.sub(r"\1", BOXED.sub(r"\1", "=".join(sides)))
             yield from SIGNED.findall(text)
-            # If a number is a part of something else, such as `5k`, both are returned and differ.
+            # A number may be a part of a word, such as `5k`. Then the number and the word are candidates, and differ.
             yield from (word for word in WORD_END.split(text) if any(map(str.isdecimal, word)))
 
 
 def _clean(text: str) -> str:
     """Strip Markdown, quotes, LaTeX's dollars and punctuation from a candidate. The point of `.5` and the sign of `$5`
-    stay. Empty if it is too long, or a comma or a detached point precedes its digits."""
+    stay. Return an empty text if the candidate is too long, or if a comma or a detached point precedes its digits."""
     stripped = text.strip(AROUND)
     while len(stripped) > 1 and stripped[0] == stripped[-1] == "$":
         stripped = stripped[1:-1].strip(" ")

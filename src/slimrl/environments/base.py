@@ -1,4 +1,4 @@
-"""Completes a taskset whose class does not inherit from `Taskset`, and creates its episodes.
+"""Adds the defaults of `Taskset` to a taskset of another class, and creates episodes.
 
 `Taskset` and `Environment` are in `types.py`. See `environments/reverse_text.py` for a complete example.
 """
@@ -15,7 +15,8 @@ SUCCESS = 1.0 - 1e-9
 """An episode with at least this reward is a full success: a sum of turn rewards may be rounded."""
 
 DEFAULTS = Taskset()
-PARTNERS = {"roles": "self_play", "group_reward_names": "group_rewards"}  # each attribute counts only with its method
+# An attribute on the left counts only if the class also has the method on the right.
+PARTNERS = {"roles": "self_play", "group_reward_names": "group_rewards"}
 
 
 @runtime_checkable
@@ -27,7 +28,7 @@ class Closing(Protocol):
 
 
 class _Completed:
-    """A taskset of a class that does not inherit from `Taskset`: its own attributes, with defaults for the rest."""
+    """Wraps a taskset of a class that does not inherit from `Taskset`, and replaces missing attributes by defaults."""
 
     def __init__(self, own: Any) -> None:
         self._own = own
@@ -38,7 +39,7 @@ class _Completed:
         return getattr(self._own if has_own else DEFAULTS, name)
 
     def _has(self, name: str) -> bool:
-        # `dir` is first, since it runs no property. A class that delegates lists nothing there.
+        # Check `dir` first, because it runs no property. It does not list attributes that a class delegates.
         return name in dir(self._own) or hasattr(self._own, name)
 
 
@@ -53,5 +54,6 @@ def is_default(taskset: Taskset, method: str) -> bool:
 
 
 def new_episode(taskset: Taskset, task: Task) -> Environment:
-    """Start an episode on a copy of the task, so that an environment may change it without effect on later episodes."""
+    """Start an episode on a copy of the task, so that an environment may change the task without effect on later
+    episodes."""
     return taskset.environment(copy.deepcopy(task))

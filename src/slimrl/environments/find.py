@@ -1,4 +1,4 @@
-"""Finds an environment by its `id`, and checks its answers, because environments are other people's code."""
+"""Finds an environment by its `id`, and checks the values that it returns, because users write environments."""
 
 import functools
 import inspect
@@ -26,16 +26,16 @@ ONE_TURN = ("dataset", "reasoning-gym", "reverse-text")
 
 
 def has_one_turn(env_id: str, args: Mapping[str, Any]) -> bool:
-    """Return True if an episode surely ends with its first reply, judged by the environment's name and arguments."""
+    """Return True if the environment's id and `args` imply that an episode is over after the first reply."""
     return env_id.partition(":")[0].replace("_", "-") in ONE_TURN and not args.get("tools")
 
 
 def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     """Return the taskset with this id and these args.
 
-    The id names an installed environment (`slimrl.environments`; `-` and `_` are the same), or is `SCHEME:NAME` for one
-    of another package, `path/to/file.py:ClassName`, or `package.module:ClassName`. Raise UserError if the taskset does
-    not exist or does not accept the args.
+    The id names an installed environment (`slimrl.environments`; `-` and `_` are the same), or is `SCHEME:NAME` for an
+    environment of another package, `path/to/file.py:ClassName`, or `package.module:ClassName`. Raise UserError if the
+    taskset does not exist or does not accept the args.
     """
     constructor = find_constructor(env_id, args)
     given = ", ".join(f"{name} = {value!r:.40}" for name, value in args.items()) or "no args"
@@ -67,7 +67,7 @@ def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]
 
 
 def is_builtin(env_id: str) -> bool:
-    """Return True if slimrl contains all code of an environment."""
+    """Return True if slimrl and its plug-ins contain all code of an environment."""
     if name := _name_of(env_id):
         return not name.endswith(":") and name not in CALLS_USER_CODE and is_ours(ENVIRONMENTS, name)
     module = env_id.rpartition(":")[0]
@@ -93,8 +93,8 @@ def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
 
 
 def _check_data(task: Task, name: str) -> None:
-    """Raise UserError if a task's data does not survive JSON, such as a set or a numeric key: it is written to files
-    and read back."""
+    """Raise UserError unless a task's data can be written as JSON and read back unchanged. Sets and numeric keys
+    cannot."""
     if not isinstance(task.data, Mapping):
         raise UserError(f"{name}: the data of task `{task.id}` must be a dictionary, not {type(task.data).__name__}.")
     try:
@@ -112,7 +112,8 @@ def prepare_taskset(taskset: Taskset) -> None:
 
 
 def failure_kind_of(taskset: Taskset, rollout: Rollout) -> str | None:
-    """Return the taskset's name for the failure of an episode. An error in the taskset itself is one more kind."""
+    """Return the taskset's name for the failure of an episode; None if nothing failed. If the taskset's method raises
+    an error, return the error's text."""
     try:
         kind: object = call_user_code("failure_kind() failed", lambda: taskset.failure_kind(rollout))
     except UserError as error:
@@ -126,8 +127,8 @@ def environment_names() -> list[str]:
 
 
 def _name_of(env_id: str) -> str:
-    """Return the name of an environment that is installed or belongs to slimrl; `SCHEME:` for one of another package;
-    empty for a Python location."""
+    """Return the name of an environment that is installed or belongs to slimrl, or `SCHEME:` for an environment of
+    another package. Return an empty text for a location in Python code."""
     scheme, colon, _ = env_id.partition(":")
     given = f"{scheme}{colon}"
     known = {*names(ENVIRONMENTS), *OURS[ENVIRONMENTS]}
@@ -135,7 +136,7 @@ def _name_of(env_id: str) -> str:
 
 
 def check_name(env_id: str) -> None:
-    """Raise UserError if an id is neither an environment's name nor a place in Python."""
+    """Raise UserError if an id is neither an environment's name nor a location in Python code."""
     module_name, colon, _ = env_id.rpartition(":")
     if not _name_of(env_id) and (not colon or not module_name):
         schemes = [f"`{name}NAME`" for name in names(ENVIRONMENTS) if name.endswith(":")]
@@ -149,7 +150,7 @@ def check_name(env_id: str) -> None:
 def _find(env_id: str) -> Any:
     if name := _name_of(env_id):
         found = load(ENVIRONMENTS, name, "environment")
-        # The class of a scheme takes the name first, then the args.
+        # The class of a scheme takes the name as its first argument, then the args.
         return functools.partial(found, env_id.partition(":")[2]) if name.endswith(":") else found
     check_name(env_id)
     module_name, _, class_name = env_id.rpartition(":")

@@ -1,4 +1,4 @@
-"""Reads a number with its unit, and compares two of them. Any text that is not exactly one number is None."""
+"""Parses a number with its unit, and compares numbers. A text that is not exactly one number is parsed as None."""
 
 import re
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Number:
     unit: str = ""
 
     def equals(self, other: "Number") -> bool:
-        """Return True if both are the same amount. A missing currency matches any; `5%` is not `5`."""
+        """Return True if both are the same amount. A missing currency matches any currency; `5%` is not `5`."""
         units = {self.unit, other.unit}
         return self.value == other.value and (len(units) == 1 or ("" in units and "%" not in units))
 

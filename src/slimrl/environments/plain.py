@@ -1,7 +1,7 @@
 """Copies the answers of an environment into plain JSON data of a bounded size: texts, numbers, lists and dictionaries.
 
-Environments are other people's code. Their answers are read by chat templates and written to files, which fails for a
-set, nan, a list that contains itself or a million pages.
+Users write environments. Chat templates read the answers of environments, and the answers are written to files. Both
+would fail for a set, nan, a list that contains itself, or a million pages.
 """
 
 import math
@@ -13,7 +13,7 @@ from slimrl.errors import RolloutError
 from slimrl.io.text import is_writable
 from slimrl.types import Message, Turn
 
-MAX_SIZE = 8 << 20  # of one answer: characters, plus the minimum bytes of each value (`VALUE`)
+MAX_SIZE = 8 << 20  # maximum size of an answer: its characters, plus `VALUE` bytes for each value
 VALUE = 64
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63
@@ -55,13 +55,13 @@ def _messages(given: Iterable[object], copier: "_Copier") -> Iterator[Message]:
 
 
 class _Copier:
-    """Copies the values of one answer, and counts them: a value in many places is copied as often."""
+    """Copies the values of one answer and counts their size. A value that occurs several times counts each time."""
 
     def __init__(self) -> None:
         self._left = MAX_SIZE
 
     def copy(self, value: object, depth: int) -> Any:
-        """Return a copy in which every object has a class of JSON."""
+        """Return a copy that has only JSON types. Raise RolloutError if it is nested deeper than `depth`."""
         if depth == 0:
             raise RolloutError("environment_error", f"a message contains itself, or is nested {MAX_DEPTH} deep")
         self._count(VALUE)
@@ -78,13 +78,13 @@ class _Copier:
         raise RolloutError("environment_error", f"a message holds a {type(value).__name__}, which is no JSON")
 
     def items(self, mapping: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        """Return the mapping's keys and values, and count each."""
+        """Yield the keys and values of the mapping, and count each pair."""
         for item in mapping.items():
             self._count(VALUE)
             yield item
 
     def key(self, key: object) -> str:
-        """Return the key of a message or the name of a metric, which must be a text."""
+        """Return the key of a message or the name of a metric. Raise RolloutError if it is not a text."""
         if not isinstance(key, str):
             raise RolloutError("environment_error", f"a message or metric has the key {key!r:.100}, which is no text")
         return self._text(key)
@@ -93,7 +93,7 @@ class _Copier:
         self._count(len(text))
         if not is_writable(text):
             raise RolloutError("environment_error", "a text has half of a surrogate pair, which no file can hold")
-        return str.__str__(text)  # a plain copy of a text of the environment's own class
+        return str.__str__(text)  # a plain `str`, even if the environment's text has a class of its own
 
     def _count(self, size: int) -> None:
         self._left -= size

@@ -1,8 +1,8 @@
 """`reverse-text`: reverse a text character by character, inside <reversed_text> tags.
 
 This is the simplest environment: one question, one answer. A language model reads tokens, not letters, so the style of
-the text sets the difficulty (see `STYLES`). The reward is the similarity of the answer to the true reversal, 0 to 1; it
-is 0 without the tags.
+the text sets the difficulty (see `STYLES`). The reward is the similarity of the answer to the true reversal, from 0 to
+1, and is 0 without the tags.
 """
 
 import difflib
@@ -22,17 +22,20 @@ CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
 def code(rng: random.Random, length: int) -> str:
-    """Alternate letters and digits, `e9l5g6`: most tokenizers have a token for each, so the model sees them all."""
+    """Return alternating letters and digits, as `e9l5g6`. Most tokenizers have a token for each, so the model sees them
+    all."""
     return "".join(rng.choice(string.digits if i % 2 else string.ascii_lowercase) for i in range(length))
 
 
 def spell_text(rng: random.Random, length: int) -> str:
-    """Make up a word with spaces, `k i l i g u`: each letter has a token, and every second character is a space."""
+    """Return a made-up word with spaces, as `k i l i g u`. Each letter has a token, and every second character is a
+    space."""
     return " ".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
 
 
 def word(rng: random.Random, length: int) -> str:
-    """Make up a word, `kiligu`. It is hard: its tokens hide the letters, so the model must know their spelling."""
+    """Return a made-up word, as `kiligu`. It is hard to reverse: the tokens hide the letters, so the model must know
+    how each token is spelled."""
     return "".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
 
 
@@ -41,7 +44,7 @@ STYLES: dict[str, Callable[[random.Random, int], str]] = {"code": code, "spelled
 
 @functools.lru_cache(maxsize=8)  # a run asks for a split several times
 def texts_of(split: Split, style: str, lengths: tuple[int, int], num: int) -> tuple[str, ...]:
-    """Return the different texts of a split. Raise UserError if too few texts have these lengths."""
+    """Return `num` different texts of a split. Raise UserError if too few texts have these lengths."""
     rng = random.Random(f"reverse-text/{split}")
     texts: dict[str, None] = {}  # a set that keeps the order
     for _ in range(100 * num):
@@ -94,7 +97,7 @@ class ReverseText(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The expert. It answers correctly: the supervised warm-up learns from its conversations."""
+        """The script `expert`, which answers correctly. The supervised warm-up learns from its conversations."""
         return {"expert": self._solve}
 
     def _solve(self, task: Task, seed: int) -> list[Message]:
@@ -123,5 +126,5 @@ class ReverseTextEpisode:
 
 
 def opening(text: str) -> list[Message]:
-    """Return the instruction and the text. The text is a separate message, so that its tokens are like the answer's."""
+    """Return the instruction and the text. The text is a separate message, so that it is tokenized like the answer."""
     return [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": text}]

@@ -1,6 +1,6 @@
 """Conversations in which a script of the taskset plays the assistant: an expert, a random player, or another.
 
-Tasksets are other people's code: every error of a script becomes a `UserError` that names it.
+Tasksets are other people's code: every error of a script becomes a `UserError` that names the script.
 """
 
 import asyncio
@@ -41,12 +41,13 @@ def converse(episode: Environment, reply: Callable[[], str]) -> list[Message]:
 
 
 def demonstrate(taskset: Taskset, task: Task) -> list[Message]:
-    """Return the conversation of the taskset's expert on a task. Raise UserError if it does not exist or fails."""
+    """Return the conversation of the taskset's expert on a task. Raise UserError if the expert does not exist or
+    fails."""
     return play_script(taskset, EXPERT, task, seed=0)
 
 
 def explain_missing_script(name: str, script: str, scripts: Mapping[str, Script]) -> str:
-    """Return the message about a script that the taskset of this class name lacks."""
+    """Return the error message for a missing `script`. `name` is the taskset's class, and `scripts` are its scripts."""
     if script == EXPERT:
         return (
             f'{name} has no script "expert", so nobody can show how its tasks are done. Add it, as in '

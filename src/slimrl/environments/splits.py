@@ -1,4 +1,4 @@
-"""Finds tasks that are both in training and held out. It compares their data, because ids differ in any case.
+"""Finds tasks that are both in training and held out. It compares their data, because their ids always differ.
 
 The usual cause is a generator that makes task `i` of a split from `seed + i`: the splits of seeds 1 and 2 share all
 tasks but one.
@@ -10,14 +10,14 @@ from typing import Any
 
 from slimrl.types import Task
 
-Leaf = tuple[str, Any]  # the place of a value in the data, such as `/metadata/difficulty/0`, and the value
+Leaf = tuple[str, Any]  # the path of a value in the data, such as `/metadata/difficulty/0`, and the value
 
 
 def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[Task, Task]]:
-    """Return the held-out tasks with the same content as a training task, each with the first such task.
+    """Return the held-out tasks with the same content as a training task, each with the first such training task.
 
-    A number that merely counts the tasks of a split, such as an index or a seed, is ignored, unless the tasks of a
-    split differ in nothing else.
+    A number that only counts the tasks of a split, such as an index or a seed, is ignored, unless the tasks hardly
+    differ without it.
     """
     counting = _count_places(train) & _count_places(held_out)
     if counting and not (_are_told_apart(train, counting) and _are_told_apart(held_out, counting)):
@@ -32,7 +32,7 @@ def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[
 
 
 def _count_places(tasks: Sequence[Task]) -> set[str]:
-    """Return the places at which every task has one integer, all different and without a gap between them."""
+    """Return the paths at which every task has one integer, if these integers are consecutive numbers in any order."""
     values: dict[str, list[int]] = {}
     for task in tasks:
         for place, value in _leaves(task.data):
@@ -46,18 +46,18 @@ def _count_places(tasks: Sequence[Task]) -> set[str]:
 
 
 def _are_told_apart(tasks: Sequence[Task], without: set[str]) -> bool:
-    """Return True if most tasks still differ without the values at some places."""
+    """Return True if most tasks still differ when the values at the paths `without` are ignored."""
     return 2 * len({_content(task, without) for task in tasks}) > len(tasks)
 
 
 def _content(task: Task, without: set[str]) -> str:
-    """Return the content of a task as a text: all its values, except its own id and the values at some places."""
+    """Return the values of a task as a JSON text, except the task's id and the values at the paths `without`."""
     kept = [(place, value) for place, value in _leaves(task.data) if place not in without and value != task.id]
     return json.dumps(kept, sort_keys=True, default=repr)
 
 
 def _leaves(value: Any, place: str = "") -> Iterator[Leaf]:
-    """Return the values within nested data, in the order of their keys, each with its place."""
+    """Yield the values within nested data, each with its path, in the order of the keys."""
     if isinstance(value, Mapping):
         for key in sorted(value, key=str):
             yield from _leaves(value[key], f"{place}/{key}")

@@ -11,7 +11,7 @@ class TurnTaking:
 
     An episode calls `notify` after it has changed the game, `wait_until` to wait for its turn, and `leave` in its
     `close`. The wait is part of a call into the environment, so `episode_timeout_s` must be long enough for the other
-    side's reply with all its tries.
+    player's reply, including retries.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class TurnTaking:
         self._left = ""
 
     async def wait_until(self, has_come: Callable[[], bool]) -> None:
-        """Wait until `has_come()` is true. Raise RolloutError if a side has left, so that it never will be."""
+        """Wait until `has_come()` returns True. Raise RolloutError if another player has left the game before that."""
         while not has_come():
             if self._left:
                 raise RolloutError("partner_left", f"{self._left} left the table before the end of the game")
@@ -27,11 +27,12 @@ class TurnTaking:
 
     def notify(self) -> None:
         """Wake all waiting episodes, so that they check the game again."""
-        # They hold the old event. New waits use the new one.
+        # The waiting episodes hold the old event. Later waits use the new event.
         self._changed.set()
         self._changed = asyncio.Event()
 
     def leave(self, role: str) -> None:
-        """Fail the waits of the other sides, except those whose condition is already true."""
+        """Record that the player of `role` has left. Waits of the other players fail, unless their condition is already
+        true."""
         self._left = self._left or role
         self.notify()

@@ -1,7 +1,8 @@
-"""Policies that are scripts: an environment's expert as the upper bound, random play as the lower one, and others.
+"""Policies that are scripts: an environment's expert as the upper bound, random play as the lower bound, and other
+scripts.
 
-A script writes a whole conversation. Its assistant turns are then played, token by token, through the client interface
-of a model, so that the same limits, the same environment and the same judge apply to it.
+A script writes a whole conversation. A client with the interface of a model then replies with the tokens of its
+assistant turns, so that the same limits, the same environment and the same judge apply to the script.
 """
 
 import math
@@ -21,9 +22,9 @@ from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
 from slimrl.rollout.failures import run_with_timeout
 from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task, Taskset
 
-# A conversation on a task. The number is a seed.
+# A function that returns a conversation on a task. The integer argument is a seed.
 Script = Callable[[Taskset, Task, int], list[Message]]
-NO_VERSION = 0  # of weights: a script has none
+NO_VERSION = 0  # version of the weights: a script has no weights
 
 
 class ReplayClient:
@@ -51,8 +52,8 @@ def turns_of(chat: ChatFormat, conversation: list[Message]) -> list[list[int]]:
 
 
 def make_script_policy(script: Script, context: RolloutContext) -> EvalPolicy:
-    """Return a policy that plays a script. It uses the chat format and the limits of `context`, not its client. If the
-    script takes longer than `limits.timeout_s`, the rollout fails."""
+    """Return a policy that plays a script. It uses the chat format and the limits of `context`, but not the client of
+    `context`. If the script takes longer than `limits.timeout_s`, the rollout fails."""
 
     async def play(spec: EpisodeSpec) -> Rollout:
         try:

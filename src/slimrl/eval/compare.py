@@ -15,8 +15,8 @@ from slimrl.io.run_dir import RunDir
 from slimrl.stats import Estimate, paired_difference, sign_test
 from slimrl.types import Rollout
 
-STAGES = ("eval", "final")  # names of a directory's newest evaluation: of the command `eval`, of a training run
-REWARD = "reward"  # the score, and the start of its name in one environment: `reward, wordle`
+STAGES = ("eval", "final")  # the newest stage of the command `eval`, and of a training run
+REWARD = "reward"  # name of the score; for one environment it is `reward, wordle`
 MODE = re.compile(r"_(greedy|scripted|sampled(?:_[0-9.e+-]+)?)$")
 Episodes = Mapping[str, Rollout]  # by the tasks' ids within the evaluation
 
@@ -25,8 +25,8 @@ Episodes = Mapping[str, Rollout]  # by the tasks' ids within the evaluation
 class Pair:
     """The difference of two policies in one score, over the tasks that both finished.
 
-    `first` and `second` are means, `difference` is the first minus the second. `wins` counts the tasks with a higher
-    score of the first. `p` is from the sign test, which for scores of 0 and 1 is McNemar's exact test.
+    `first` and `second` are means, `difference` is the first minus the second. `wins` counts the tasks on which the
+    first policy has the higher score. `p` is from the sign test, which for scores of 0 and 1 is McNemar's exact test.
     """
 
     score: str
@@ -39,8 +39,9 @@ class Pair:
 
 
 def compare(first: Episodes, second: Episodes) -> list[Pair]:
-    """Return the differences in the reward, of all tasks and of each of several environments, and then in every score
-    that both report. Raise UserError if they finished no task in common, or if tasks of the same name differ."""
+    """Return the differences in the reward and in every score that both policies report. With several environments, the
+    reward in each environment is added. Raise UserError if the policies finished no task in common, or if tasks with
+    the same id differ."""
     shared = [task_id for task_id in first if task_id in second]
     both = common_tasks(first, second)
     if not both:
@@ -72,8 +73,8 @@ def common_tasks(first: Episodes, second: Episodes) -> list[str]:
 
 
 def find_saved_modes(source: Path) -> dict[str, Path]:
-    """Return the files of episodes by mode of decoding: of the newest stage in a run's directory, or only the given
-    file. Raise UserError if there are none."""
+    """Return the files of episodes by decoding mode. `source` is one file or a run's directory. In a directory, the
+    newest stage is used. Raise UserError without such files."""
     if source.is_file() and source.suffix != ".jsonl":
         raise UserError(f"{source} is no saved evaluation: name an `output_dir`, or a file of its held_out/*.jsonl.")
     if source.is_file():
@@ -92,7 +93,8 @@ def find_saved_modes(source: Path) -> dict[str, Path]:
 
 
 def compare_saved(first: Path, second: Path) -> Iterator[tuple[str, list[Pair]]]:
-    """Yield the comparison for every mode of decoding that both have. Two files are compared under any names."""
+    """Yield each decoding mode that both evaluations have, with the comparison. Two files are compared even if their
+    modes differ."""
     files, others = find_saved_modes(first), find_saved_modes(second)
     if first.is_file() and second.is_file():
         yield f"{first.stem}, {second.stem}", compare(read_episodes(first), read_episodes(second))

@@ -1,4 +1,5 @@
-"""Files of an evaluation's episodes. Each is written when it is over, so that an interrupted evaluation can continue.
+"""Files of an evaluation's episodes. Each episode is written when it is over, so that an interrupted evaluation can
+continue.
 
 A line is a rollout as in `monitor/rollouts.py`, with its task's id within the evaluation.
 """
@@ -15,7 +16,8 @@ from slimrl.types import Rollout, Task
 
 
 class EpisodeFile:
-    """A file that is open for adding episodes. With `keep` it keeps the existing ones. `text` decodes token ids."""
+    """A file that is open for adding episodes. With `keep`, the existing episodes are kept. `text` decodes token
+    ids."""
 
     def __init__(self, path: Path, text: Callable[[list[int]], str], keep: bool) -> None:
         self._path, self._text = path, text
@@ -49,11 +51,13 @@ def read_episodes(path: Path) -> dict[str, Rollout]:
 
 
 def past_episodes(path: Path) -> dict[str, Rollout]:
-    """Return the episodes of a file that need not be repeated. Failed ones are left out: the cause may be gone."""
+    """Return the episodes of a file that need not be repeated. Failed episodes are left out, because the cause may be
+    gone."""
     found = read_episodes(path) if path.exists() else {}
     return {task_id: rollout for task_id, rollout in found.items() if not rollout.failure}
 
 
 def is_of(rollout: Rollout, task: Task) -> bool:
-    """Return True if an episode from a file is of the task with these data: its id may be a line's number."""
+    """Return True if an episode from a file belongs to `task`. Their data are compared, because an id may be a line's
+    number."""
     return bool(rollout.task_data == json.loads(json.dumps(data_for_file(task.data))))

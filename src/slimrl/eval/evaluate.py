@@ -1,7 +1,7 @@
 """Held-out evaluation: the same tasks every time, one episode each, means with 95% intervals.
 
 Failed rollouts (for example after an exception of the environment) are counted and left out of the means, never scored
-0. Independent of the player (a model, a script) and of files.
+0. This module is independent of the player (a model, a script) and of files.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from slimrl.rollout.self_play import self_play_specs
 from slimrl.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task, Taskset
 
-COUNTS = ("turns", "tokens")  # scores of the agent loop that are not shares, though each may be 0 or 1
+COUNTS = ("turns", "tokens")  # scores that are counts and not shares, even if all their values are 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutTask:
-    """A task to evaluate on, of the environment with the name `env`, which has no slash."""
+    """A task to evaluate on. `env` is the name of its environment, which has no slash."""
 
     env: str
     taskset: Taskset
@@ -36,7 +36,8 @@ class HeldOutTask:
 
     @property
     def id(self) -> str:
-        """The task's id within the evaluation, such as `wordle/test/0`: its own is unique in its environment only."""
+        """The task's id within the evaluation, such as `wordle/test/0`. `task.id` is unique only within the
+        environment."""
         return f"{self.env}/{self.task.id}"
 
 
@@ -47,7 +48,8 @@ def env_of(task_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EvalPolicy:
-    """A policy to evaluate: the function that plays an episode, and the number at once. `text` decodes token ids."""
+    """A policy to evaluate. `play` plays an episode, `num_concurrent` is the maximum number of episodes at once, and
+    `text` decodes token ids."""
 
     play: Callable[[EpisodeSpec], Coroutine[Any, Any, Rollout]]
     num_concurrent: int
@@ -57,8 +59,8 @@ class EvalPolicy:
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """The results of one mode of decoding. `scores` are the environment's metrics, such as `exact`, and `tokens`, the
-    number sampled per episode. `rollouts` are in the order of the tasks, include failed ones, and have the tasks' ids
-    within the evaluation."""
+    number of sampled tokens per episode. `rollouts` are in the order of the tasks and include failed rollouts. Their
+    ids are the tasks' ids within the evaluation."""
 
     mode: str
     reward: Estimate
@@ -75,9 +77,10 @@ def mode_of(temperature: float) -> str:
 
 
 def tasks_held_out(tasksets: Mapping[str, Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
-    """Draw `num_examples` tasks of each taskset's split, the same at every call; the tasksets are given by name.
+    """Draw `num_examples` tasks of each taskset's split, the same at every call. `tasksets` has the tasksets by name.
 
-    A hash of the id draws them. A larger draw includes a smaller one. Raise UserError if none exist.
+    A hash of the id selects the tasks, so that a larger selection includes a smaller one. Raise UserError if there are
+    no tasks.
     """
     chosen = [
         HeldOutTask(env, taskset, task)
@@ -107,7 +110,7 @@ def play_tasks(
 ) -> list[Rollout]:
     """Play each task once with `sampling` and its own seed, and return the rollouts in the order of the tasks.
     `on_done` is called with each rollout when it is over."""
-    # All tasks start at once and wait here, so that a place is taken as soon as an episode is over.
+    # All tasks start at once and wait here, so that the next episode starts as soon as another is over.
     places = asyncio.Semaphore(eval_policy.num_concurrent)
 
     async def play(asked: HeldOutTask) -> Rollout:
@@ -139,7 +142,7 @@ def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:
 
 
 def reward_by_environment(evaluation: Evaluation) -> dict[str, Estimate]:
-    """Return the mean reward in each environment with a successful episode, in their order."""
+    """Return the mean reward in each environment that has an episode without failure."""
     rewards: dict[str, list[float]] = {}
     for rollout in evaluation.rollouts:
         if not rollout.failure:
@@ -158,7 +161,8 @@ def scores_of(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
 
 
 def evaluation_metrics(evaluations: Sequence[Evaluation]) -> Metrics:
-    """Return the `held_out/...` metrics of evaluations at several temperatures. `num` is the smallest number."""
+    """Return the `held_out/...` metrics of evaluations at several temperatures. `held_out/num` is the smallest number
+    of rollouts."""
     metrics: Metrics = {"held_out/num": float(min(e.reward.num for e in evaluations))}
     for evaluation in evaluations:
         name, reward = f"held_out/reward_{evaluation.mode}", evaluation.reward

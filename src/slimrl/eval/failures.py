@@ -8,7 +8,7 @@ from slimrl.environments.find import failure_kind_of
 from slimrl.eval.evaluate import HeldOutTask
 from slimrl.types import Rollout, StopReason
 
-MAX_CHARS = 6000  # of a message: more of it is too long for readers
+MAX_CHARS = 6000  # maximum length of a message: longer texts are too long for readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class FailureKind:
 
 
 def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
-    """Return the kind of failure of an episode; empty if it earned the full reward, or if its taskset does not count it
-    as a failure (`Taskset.failure_kind`)."""
+    """Return the kind of failure of an episode. Return an empty text if the episode earned the full reward, or if its
+    taskset does not count it as a failure (`Taskset.failure_kind`)."""
     if rollout.failure:
         return f"dropped: {rollout.failure}"
     if rollout.reward >= SUCCESS:
@@ -53,7 +53,7 @@ def failures_by_kind(tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) 
 
 def failures_markdown(title: str, kinds: Sequence[FailureKind], num: int, num_examples: int) -> str:
     """Return a chapter of Markdown: the number of failures of each kind among `num` episodes, and up to `num_examples`
-    conversations of each."""
+    conversations of each kind."""
     lines = [f"## {title}", "", f"{sum(kind.num for kind in kinds)} of {num} episodes failed.", ""]
     lines += ["| kind | episodes |", "|---|---|", *(f"| {kind.name} | {kind.num} |" for kind in kinds), ""]
     for kind in kinds:
@@ -73,7 +73,7 @@ def _case(asked: HeldOutTask, rollout: Rollout) -> Iterator[str]:
     for message in rollout.messages:
         content = message["content"]
         shown = content if len(content) <= MAX_CHARS else f"{content[:MAX_CHARS]} [...]"
-        # Indented, it is shown unchanged, with all marks that it contains.
+        # Indented text is shown unchanged, with all its marks of Markdown.
         yield from (f"**{message['role']}**", "", *(f"    {line}" for line in shown.split("\n")), "")
 
 

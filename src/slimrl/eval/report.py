@@ -28,7 +28,8 @@ def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
 
 
 def environments_table(evaluations: Mapping[str, Evaluation]) -> Cells | None:
-    """Return a table of the reward with a row for every environment and one for all; None if there is only one."""
+    """Return a table of the reward with a row for every environment and a row for all together. Return None if there is
+    only one environment."""
     rewards = [reward_by_environment(evaluation) for evaluation in evaluations.values()]
     envs = dict.fromkeys(env for of_one in rewards for env in of_one)
     if len(envs) < 2:
@@ -50,7 +51,7 @@ def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
 
 
 def show_comparison(first: Path, second: Path) -> None:
-    """Show the differences of the first saved evaluation from the second, for each mode of decoding."""
+    """Show the differences between two saved evaluations, the first minus the second, for each decoding mode."""
     console = RunConsole()
     for mode, pairs in compare_saved(first, second):
         console.note(mode, style="bold")

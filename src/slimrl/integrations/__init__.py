@@ -1,1 +1,1 @@
-"""Names by which other programs load functions of plug-ins: those of `slimrl.integrations`."""
+"""Modules by which other programs import functions of plug-ins. The functions are entries of `slimrl.integrations`."""

@@ -1,8 +1,8 @@
 """Judges of answers: one compares words, another asks a language model behind any OpenAI-compatible server.
 
-A model's verdict is yes or no and nothing else. Without a verdict (the server is dead, slow or busy, or its reply is
-neither), the rollout fails with a reason, and never earns a reward of 0; many failures in a row stop the run. Verdicts
-are kept on disk, so that no question is repeated. `docs/judge.md` has measurements of judges.
+A model's verdict is yes or no. If the server is dead, slow or busy, or its reply is neither, the rollout fails with a
+reason, and never earns a reward of 0. Many failures in a row stop the run. Verdicts are stored on disk, so that no
+question is repeated. `docs/judge.md` has measurements of judges.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from slimrl.judges.word_match import MIN_F1, matches
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Metrics
 
-# Markdown, quotes and brackets may surround it, and a full stop may follow. Other signs may negate it: "❌yes". ASCII:
-# in all of Unicode the long s of another word is an s.
+# Markdown, quotes and brackets may surround the word, and a full stop may follow. Other signs may negate it: "❌yes".
+# ASCII only: if case is ignored in all of Unicode, the letter ſ matches s.
 AROUND = "\\s*_`\"'“”‘’«»()"
 VERDICT = re.compile(rf"[{AROUND}]*((?ai:yes|no))[{AROUND}.,!。]*")
 GREEDY = {"temperature": 0.0, "seed": 0}
 NO_VERDICT = "verdict"
 REFUSED = (400, 422)  # the statuses of a server that does not accept a request in this form
-# A constraint of vLLM and our own server on replies. Only for later tries, since a judge may think before its verdict.
+# Constrains a reply of vLLM or of our own server. Only for later tries, since a judge may think before its verdict.
 CONSTRAINED = {"structured_outputs": {"choice": ["yes", "no"]}}
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
 PROMPT = """\
@@ -65,7 +65,8 @@ def verdict_of(reply: str) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a response, True if it is right, and the judge's metrics, which are added to the episode's."""
+    """The verdict on a response. `correct` is True if the response is right. `metrics` are added to the episode's
+    metrics."""
 
     correct: bool
     metrics: Metrics = field(default_factory=dict)
@@ -75,10 +76,12 @@ class Judge(Protocol):
     """Decides if a response answers a question correctly."""
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
-        """Return the verdict on a response; each of `references` is a right answer. Raise RolloutError if it fails."""
+        """Return the verdict on a response; each of `references` is a right answer. Raise RolloutError without a
+        verdict."""
 
     def offload(self) -> None:
-        """Free memory on a device shared with the policy, until the next response must be judged."""
+        """Free the judge's memory on a device that it shares with the policy, until the next response must be
+        judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +98,14 @@ class MatchJudge:
         return Verdict(matches(without_thoughts(response), references, question, self.min_f1))
 
     def offload(self) -> None:
-        """No-op: it uses no device memory."""
+        """No-op: this judge uses no device memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeServer(ChatServer):
     """The server of a judge. Its fields, inherited from `ChatServer`, are the settings of an environment's `judge`.
 
-    `timeout_s` is the limit for a verdict with all its tries, and `max_tokens` leaves room for models that think first.
+    `timeout_s` is the limit for a verdict, including retries. `max_tokens` leaves room for models that think first.
     """
 
     who: ClassVar[str] = "judge"
@@ -116,9 +119,9 @@ class JudgeServer(ChatServer):
 
 
 def read_judge(settings: Mapping[str, Any]) -> "MatchJudge | JudgeServer":
-    """Return the judge that a config's `judge` describes: with a `base_url` and a `model` a server, not yet asked, with
-    the fields of `JudgeServer`; otherwise the comparison of words, with the fields of `MatchJudge`. Raise UserError for
-    invalid settings."""
+    """Return the judge that a config's `judge` describes. With `base_url` and `model`, it is a server with the fields
+    of `JudgeServer`, which receives no request yet. Otherwise it compares words, and has the fields of `MatchJudge`.
+    Raise UserError for invalid settings."""
     if not {"base_url", "model"} & set(settings):
         return read_settings(MatchJudge, settings, "judge")
     if missing := [name for name in ("base_url", "model") if name not in settings]:
@@ -142,11 +145,11 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
 
 
 class LLMJudge:
-    """A judge that asks a server, greedily, for verdicts that are not in the cache. `offload` and `close` are those of
-    its `ChatClient`.
+    """A judge that asks a server for verdicts that are not in the cache. `offload` and `close` are methods of its
+    `ChatClient`.
 
-    Simultaneous equal requests are sent once. If the first reply is
-    not a verdict, the next replies are constrained to be one, if the server supports it.
+    Equal requests at the same time are sent once. The first request is greedy. If its reply is not a verdict, the next
+    replies are constrained to be a verdict, if the server supports this.
     """
 
     def __init__(self, server: JudgeServer, cache: Path | None) -> None:
@@ -154,14 +157,14 @@ class LLMJudge:
         self._chat = ChatClient(server)
         self.offload, self.close = self._chat.offload, self._chat.close
         self._cache = VerdictCache(cache)
-        self._constrains = True  # until the server refuses it
-        # A lock per open request, by its key; it is dropped with the last request that holds it.
+        self._constrains = True  # until the server refuses constraints
+        # A lock for each open request, by its key. It is deleted after the last request that uses it.
         self._asking: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
-        """Return the server's verdict; an empty response is wrong without asking. The metrics: was it in the cache, and
-        if not, after how many seconds; is it yes, and does the comparison of words disagree. Raise RolloutError without
-        a verdict, UserError after too many of these errors."""
+        """Return the server's verdict. An empty response is wrong without a request. The metrics are `judge_cached`,
+        `judge_s` (seconds, unless cached), `judge_yes`, and `judge_disagrees` (with the comparison of words). Raise
+        RolloutError without a verdict, and UserError after too many of these errors."""
         response = without_thoughts(response).strip()
         if not response:
             return Verdict(False)
@@ -189,7 +192,7 @@ class LLMJudge:
 
         async def attempt(failures: Sequence[HttpError]) -> Verdict:
             async with self._asking.setdefault(key, asyncio.Lock()):
-                if (found := self._cache.get(key)) is not None:  # from an equal question meanwhile
+                if (found := self._cache.get(key)) is not None:  # stored meanwhile by an equal request
                     return Verdict(found, {"judge_cached": 1.0})
                 correct = self._read_verdict(await self._reply(body, failures))
                 self._cache.put(key, correct)
@@ -198,8 +201,9 @@ class LLMJudge:
         return await self._chat.ask(attempt)
 
     async def _reply(self, body: dict[str, Any], failures: Sequence[HttpError]) -> Reply:
-        """Return the reply to a request with the fields for its next try. A second greedy reply would equal the first,
-        so later ones are sampled, and constrained to be a verdict if a reply was not."""
+        """Return the reply to the next try of a request, after the `failures` of earlier tries. A second greedy reply
+        would equal the first, so later replies are sampled. If a reply was not a verdict, they are constrained to be a
+        verdict."""
         num_tries = sum(failure.status > 0 and failure.kind != "busy" for failure in failures)
         if not num_tries:
             return await self._chat.reply(body | GREEDY)
@@ -223,7 +227,7 @@ class LLMJudge:
         return self._server.body([{"role": "user", "content": prompt}])
 
     def _key(self, body: Mapping[str, Any]) -> str:
-        """Return a digest of all inputs of a verdict: the request, and the server, as another server may serve another
-        model under the same name."""
+        """Return a digest of all inputs of a verdict: the request, and the server, because another server may have
+        another model with the same name."""
         asked = [self._server.base_url.rstrip("/"), {**body, **GREEDY}]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A cache of verdicts on disk, by key. Independent of the judge."""
+"""A cache of verdicts on disk, by key. This module is independent of the judge."""
 
 import hashlib
 from collections.abc import Iterator
@@ -9,10 +9,11 @@ from slimrl.errors import UserError
 
 
 class VerdictCache:
-    """A cache in one file, which is read once, and to which several processes may add; without a path, in memory only.
+    """A cache in one file. The file is read once, and several processes may append to it. Without a path, the cache is
+    in memory only.
 
-    A line is a key and a digest of key and verdict, so a damaged line has no verdict and is asked again. Raises
-    UserError if the file cannot be used.
+    A line is a key and a digest of key and verdict. A damaged line has no verdict, so its question is asked again.
+    Raises UserError if the file cannot be used.
     """
 
     def __init__(self, path: Path | None) -> None:

@@ -1,6 +1,6 @@
 """English words with a special role in the comparison of words. Each list explains its role."""
 
-# Words that negate an answer, or combine several. Texts with the same meaning have the same ones.
+# Words that negate an answer or combine several answers. They must be the same in the answer and in the reference.
 TURN_WORDS = """
 and but either except false instead maybe neither never no none nor not or perhaps rather than true unlike without
 """
@@ -12,7 +12,8 @@ correct did do does exactly final for found from had has have he her his i in is
 on s said says section she so stands states that their there they think this to total was well were which who with
 """
 FILLERS = frozenset(FILLER_WORDS.split())
-# Fillers for who, where or which way: one may be added or omitted, but not replace another ("from" for "to").
+# Fillers for persons, places or directions. An answer may add or omit such a word, but not replace it ("from" for
+# "to").
 RELATION_WORDS = "as at by for from he her his in its of on she their they to with"
 RELATIONS = frozenset(RELATION_WORDS.split())
 # Words that change the words after them, even if they are in the question.
@@ -25,10 +26,11 @@ MODIFIERS = frozenset(MODIFIER_WORDS.split())
 # Words that change the number before them.
 OF_NUMBER_WORDS = "ad am bc bce billion ce dozen hundred million pm thousand trillion"
 OF_NUMBERS = frozenset(OF_NUMBER_WORDS.split())
+# A month may precede or follow its day.
 MONTH_WORDS = "january february march april may june july august september october november december"
-MONTHS = frozenset([*MONTH_WORDS.split(), *(month[:3] for month in MONTH_WORDS.split())])  # before or after a day
-# Kinds and qualities of named things. Many things share each, so alone it does not identify one. A kind may be omitted
-# from a long name ("Lamar Hunt Trophy"), a quality not ("New York").
+MONTHS = frozenset([*MONTH_WORDS.split(), *(month[:3] for month in MONTH_WORDS.split())])
+# Kinds and qualities of named things. Many things share such a word, so the word alone does not identify a thing. A
+# kind may be omitted from a long name ("Lamar Hunt Trophy"), but a quality may not ("New York").
 KIND_WORDS = """
 academy act army association award bank battle bay bridge castle church city club college committee company council
 county court cup day department district dynasty emperor empire field film forest gate general government group gulf

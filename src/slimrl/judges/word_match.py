@@ -1,8 +1,8 @@
 """Compares the words of a short answer with the words of a reference: the judge that needs no model.
 
-It compares words, not meanings. If in doubt it answers no: it refuses all that a policy could exploit (a part of a name
-that many things share, several candidates, a withdrawn answer, another order), and so some right answers too.
-`docs/judge.md` has the error rates, and the limits.
+It compares words, not meanings. If in doubt, it answers no. It rejects all answers that could exploit it: a part of a
+name that many things share, several candidates, a withdrawn answer, another order. So it also rejects some right
+answers. `docs/judge.md` has the error rates and the limits.
 """
 
 import re
@@ -22,23 +22,24 @@ SENTENCE_END = (".", "!", "?", ":")
 INFLECTION = re.compile(r"(?<=\w\w\w)(?:s|ed|er|or|ing|ion|i?e|y|d|r)+$")
 DOUBLED = re.compile(r"([^\W\d_])\1$")
 MAX_BESIDE = 12  # words that an answer may have in addition to the reference's, as in "It was founded in 1874"
-REACH = 3  # words before the reference in which a modifier changes it, as in "up to about 5"
+REACH = 3  # maximum distance in words at which a modifier changes the reference, as in "up to about 5"
 MIN_F1 = 0.8
 
 
 class Asked:
-    """The words of a question, which add nothing to an answer."""
+    """The words of a question. They add nothing to an answer."""
 
     def __init__(self, question: str) -> None:
         self._question = question
 
     def has(self, word: str) -> bool:
-        """Return True if the question has the word or an inflection of it. Names have only the genitive."""
+        """Return True if the question has the word or an inflection of the word. For a name, only the genitive
+        counts."""
         plain = _plain(word)
         return plain in self._words or stem(plain) in self._stems
 
     def is_name(self, word: str) -> bool:
-        """Return True if the question has the word as a name or a part of one."""
+        """Return True if the question has the word as a name or as a part of a name."""
         return _plain(word) in self._names
 
     @property
@@ -74,10 +75,11 @@ def stem(word: str) -> str:
 def matches(answer: str, references: Sequence[str], question: str = "", min_f1: float = MIN_F1) -> bool:
     """Return True if the answer matches one of the references, in one of three ways.
 
-    It has the same words. Or it contains them as a phrase, and all other words are light: fillers, and words of the
-    question unless the question names the reference itself. Or it has nearly the same words in the same order (`f1` of
-    `min_f1` or more), with only fillers besides, and the missing words are optional. In all cases its numbers, its
-    negations and its symbols must equal the reference's, and no filler may replace another ("she" for "he").
+    First, it has the same words. Second, it contains the reference as a phrase, and all other words are fillers. Words
+    of the question count as fillers here, unless the question names the reference itself. Third, it has nearly the same
+    words in the same order (`f1` of `min_f1` or more); all additional words are fillers, and all missing words are
+    optional. In all cases, numbers, negations and symbols must equal the reference's, and no filler may replace another
+    ("she" for "he").
 
     >>> matches("It was in 1,874.", ["1874"]), matches("1873 or 1874", ["1874"]), matches("not Rome", ["Rome"])
     (True, False, False)
@@ -125,7 +127,7 @@ def _says(words: list[str], wanted: list[str], reference: str, asked: Asked, min
 
 
 def _is_phrase(words: list[str], wanted: list[str], asked: Asked) -> bool:
-    """Return True if the answer has the wanted words one after the other, and all other words are light."""
+    """Return True if the answer contains `wanted` as a phrase, and its other words do not change the meaning."""
     for place in _places(words, wanted):
         before, behind = words[:place], words[place + len(wanted) :]
         others = [word for word in before + behind if word not in FILLERS]
@@ -137,7 +139,7 @@ def _is_phrase(words: list[str], wanted: list[str], asked: Asked) -> bool:
 
 
 def _places(words: list[str], wanted: list[str]) -> list[int]:
-    """Return the places at which the wanted words stand one after the other."""
+    """Return the positions at which `words` contains `wanted` as a phrase."""
     return [place for place in range(len(words) - len(wanted) + 1) if words[place : place + len(wanted)] == wanted]
 
 
@@ -150,8 +152,8 @@ def _is_named(wanted: list[str], asked: Asked) -> bool:
 
 def _changes(before: list[str], behind: list[str], asked: Asked) -> bool:
     """Return True if the words around a reference change its meaning: a modifier shortly before it ("before the year
-    1874"), a name of the question directly before it ("New York"), a word of the question and "of" ("the mother of
-    Ada"; not "the city of Rome"), or a word that belongs to a number ("5 million")."""
+    1874"), a name of the question directly before it ("New York"), a word and "of" before it ("the mother of Ada"; not
+    "the city of Rome"), or a word after it that changes a number ("5 million")."""
     if not MODIFIERS.isdisjoint(before[-REACH:]) or not OF_NUMBERS.isdisjoint(behind[:1]):
         return True
     is_across = before[-1:] == ["of"] and not {*before[-2:-1]} <= FILLERS | KINDS
@@ -159,8 +161,9 @@ def _changes(before: list[str], behind: list[str], asked: Asked) -> bool:
 
 
 def _is_nearly(words: list[str], wanted: list[str], reference: str, asked: Asked, min_f1: float) -> bool:
-    """Return True if enough words are equal and in the same order, all others are fillers, and all missing ones
-    optional. The F1 score alone would allow another name next to a short reference, and a part of a common name."""
+    """Return True if enough words are equal and in the same order, all other words of the answer are fillers, and all
+    missing words are optional. The F1 score alone would accept another name next to a short reference, and a part of a
+    common name."""
     kept = [word for word in words if word in wanted]
     due = [word for place, word in enumerate(wanted) if word in kept or not _is_said(wanted, place, asked)]
     return (
@@ -173,8 +176,8 @@ def _is_nearly(words: list[str], wanted: list[str], reference: str, asked: Asked
 
 
 def _is_said(wanted: list[str], place: int, asked: Asked) -> bool:
-    """Return True if an answer may omit a word of a reference: a filler, or the question's word for the kind of thing
-    or for the unit of a number ("44" for "44 years", if the question was how many years)."""
+    """Return True if an answer may omit the word at `place` of a reference: a filler, or a word of the question for the
+    kind of thing or for the unit of a number ("44" for "44 years", if the question was how many years)."""
     word = wanted[place]
     is_unit = place > 0 and NUMBER.fullmatch(wanted[place - 1]) is not None
     return word not in OF_NUMBERS and (word in FILLERS or ((word in KINDS or is_unit) and asked.has(word)))
@@ -183,9 +186,9 @@ def _is_said(wanted: list[str], place: int, asked: Asked) -> bool:
 def _optional_words(reference: str, asked: Asked) -> frozenset[str]:
     """Return the optional words of a reference: initials, a person's given names, and the kind of any other thing.
 
-    A person's name has capitals, and particles such as "van", but no "of", "and", number or comma, and no word for a
-    kind of thing. Only if the question is who, the last word may be one, as in Martin Luther King. The first name is
-    optional if the question is who, or if the last name has two parts.
+    A person's name has capitals, and may have particles such as "van". It has no "of", "and", number or comma, and no
+    word for a kind of thing. Only if the question asks who, the last word may be a kind, as in Martin Luther King. The
+    first name is optional if the question asks who, or if the last name has two parts.
     """
     parts, words = reference.split(), normalise(reference)
     initials = frozenset(word for part in parts[:-1] if INITIAL.fullmatch(part) for word in normalise(part))

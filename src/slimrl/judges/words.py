@@ -16,16 +16,17 @@ NUMBER_WORDS = (
     "eighteen nineteen twenty"
 )
 NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS.split())}
-# The second of World War II and Louis XIV. Up to 49 they need no letter that is more often an initial (C, D, L, M).
+# Roman numerals, as in World War II and Louis XIV. Up to 49, they need no letter that is usually an initial (C, D, L,
+# M).
 TENS, ONES = ("", "x", "xx", "xxx", "xl"), ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
 NUMERALS = {ten + one: str(10 * tens + ones) for tens, ten in enumerate(TENS) for ones, one in enumerate(ONES)}
 NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
-# Before compatible characters are unified: 10² is not 102, 3½ is not 31/2, and ≠ would lose its stroke.
+# Replaced before compatible characters are unified: 10² is not 102, 3½ is not 31/2, and ≠ would lose its stroke.
 POWER = re.compile(r"(?<=\d)(?=[⁺⁻]?[⁰¹²³⁴-⁹])")
 INDEX = re.compile(r"(?<=\d)(?=[₀-₉])")
 FRACTION = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
 COMPARISONS = str.maketrans({"≠": "!=", "≤": "<=", "⩽": "<=", "≥": ">=", "⩾": ">=", "¬": "!"})
-# After that. The longest dash is not a minus.
+# Replaced after that. The longest dash is left out, because it is not a minus.
 SAME = str.maketrans({"\u2019": "'", **dict.fromkeys("‐‑‒–−", "-"), "⁄": "/", "∕": "/"})
 UNSEEN = re.compile("[\u034f\ufe00-\ufe0f\u20e3]")  # variation selectors and similar characters
 SEPARATED_NUMBER = re.compile(r"(?<![\d.,/^])\d{1,3}([, ])\d{3}(?:\1\d{3})*(?!\d)")
@@ -36,7 +37,7 @@ LETTER = f"(?:[^\\W_]|[{MARKS}])"
 # A minus belongs to a number only if no word precedes it directly: in a range such as 10-20 it is not a sign.
 SIGN = rf"(?<![\w)\]%°-])-(?=[{CURRENCY}]?\.?\d)[{CURRENCY}]?"
 POINT = r"(?<![\w.])\.(?=\d)"  # as in .5
-# A joint of two parts of one word. A slash after a year is a dash: a season.
+# A sign between two parts of one word. A slash after a year does not join: it separates the years of a season.
 JOINT = rf"(?:[.'](?={LETTER})|(?<=\d)(?:[,·٫_*+×÷]|\^-?|(?<!\d\d\d\d)/)(?=\d))"
 # As in C++ and F#, in the blood group B- and the open range 1914-.
 ENDING = r"(?:\+\+?|[#♯♭]|(?<=\d)-(?!\s*\w)|(?<!\w\w\w)-(?!\w))"
@@ -47,12 +48,12 @@ WORD = re.compile(
 SYMBOLS = frozenset({"Sm", "So", "Sk", "Me"})  # categories of signs that may change an answer
 HARMLESS = frozenset("`^|+°©®✓✔✅")  # symbols that do not change an answer
 # Marks that people omit: accents of Latin and Greek, stress and ё in Cyrillic, the points of Hebrew and Arabic. A
-# stroke through a letter is not among them, nor are the marks of й, パ and Indian vowels.
+# stroke through a letter is not included, nor are the marks of й, パ and Indian vowels.
 FREE_MARK = re.compile(
     "(?<=[0-9a-z\u00df-\u02ff\u0370-\u03ff])[\u0300-\u0333\u0339-\u036f]+|(?<=[аеиоуыэюяієѣ])[\u0300\u0301]|(?<=е)\u0308"
     "|(?<=\u0627)[\u064b-\u0655]+|[\u0591-\u05c7\u064b-\u0652\u0670]"
 )
-# Decoration without meaning around an answer. A ">" is a quote's only before a word: "> 5" is a comparison.
+# Decoration without meaning around an answer. A ">" marks a quote only before a word: "> 5" is a comparison.
 DECORATION = re.compile(
     r"</?(?:answer|final|final_answer|response|b|i|u|em|strong|code|p|br)\s*/?>"
     r"|^(?:[ \t]*>)+[ \t]+(?=[\"'“*_`]*[^\W\d])|→|(?<![<=>-])(?:--?>|==?>(?!\s*[-+.\d]))"
@@ -62,9 +63,9 @@ DECORATION = re.compile(
 
 
 def normalise(text: str) -> list[str]:
-    """Return the words of a text in lower case, without articles, punctuation and separators of thousands. Numbers up
-    to twenty, and Roman ones after a word, become digits. A symbol is a word. Marks stay, each after its letter. A
-    month follows its day.
+    """Return the words of a text in lower case, without articles, punctuation and separators of thousands. Number words
+    up to twenty, and Roman numerals after a word, become digits. A symbol counts as a word. Marks are kept, each after
+    its letter. A month is put after its day.
 
     >>> normalise("The U.S. has 1,000 km²"), normalise("−5 ≠ .5"), normalise("World War I, May 5")
     (['u.s', 'has', '1000', 'km2'], ['-5', '!=', '0.5'], ['world', 'war', '1', '5', 'may'])
@@ -125,8 +126,8 @@ def bare(word: str) -> str:
 
 
 def spell_as(word: str, wanted: Collection[str]) -> str:
-    """Return the word of `wanted` that equals this one if either is written without marks, otherwise the word itself.
-    Two different marks on a letter make two words."""
+    """Return the word of `wanted` that differs from `word` only in marks, if one of the two has no marks. Otherwise
+    return `word`. Two different marks on a letter make two words."""
     if word in wanted:
         return word
     plain = bare(word)
@@ -134,7 +135,7 @@ def spell_as(word: str, wanted: Collection[str]) -> str:
 
 
 def _compatible(text: str) -> str:
-    """Return the text in lower case, with one character for each set of different characters with the same meaning."""
+    """Return the text in lower case. Different characters with the same meaning are replaced by the same character."""
     text = FRACTION.sub(" ", INDEX.sub("_", POWER.sub("^", text.translate(COMPARISONS))))
     folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return UNSEEN.sub("", folded.translate(SAME))
@@ -145,8 +146,8 @@ def _without_separators(number: re.Match[str]) -> str:
 
 
 def _counts(sign: str) -> bool:
-    """Return True if a sign may change an answer: a symbol, a stroke, or an exclamation mark, which WORD finds only if
-    it may negate. Punctuation, currencies, and accents without a letter do not count."""
+    """Return True if a sign may change an answer: a symbol, a stroke, or an exclamation mark (`WORD` finds only
+    exclamation marks that may negate). Punctuation, currencies, and accents without a letter do not count."""
     return any(
         mark not in HARMLESS
         and (mark == "!" or unicodedata.category(mark) in SYMBOLS or unicodedata.combining(mark) == 1)
@@ -155,5 +156,5 @@ def _counts(sign: str) -> bool:
 
 
 def _tidy(word: str) -> str:
-    """Return a number without the currency after its sign, and with the zero before its point."""
+    """Return a number without the currency after its sign, and with a zero before a leading point."""
     return re.sub(r"^(-?)\.", r"\g<1>0.", UNIT.sub("", word)) if word[0] in "-." else word

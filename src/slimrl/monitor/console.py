@@ -1,7 +1,7 @@
 """The console of a run: a progress bar over the steps, notes above it, and bars for long jobs.
 
-On a terminal the bars are live; in a pipe, a log file or CI each step is one plain line without control characters.
-NO_COLOR is honoured. The console is passed as an argument; none is global.
+On a terminal the bars are live. In a pipe, a log file or CI, each step is one plain line without control characters.
+The environment variable NO_COLOR is respected. The console is always passed as an argument, never global.
 """
 
 import math
@@ -22,13 +22,14 @@ from slimrl.monitor.metrics import lookup, select_held_out_rewards
 
 SPARKS = "▁▂▃▄▅▆▇█"
 TREND_STEPS = 10
-BAR_LINE = 80  # columns of a line with a bar, without its sparkline
+BAR_LINE = 80  # width of a line with a bar, without the sparkline, in characters
 PLAIN_WIDTH = 120
 Clock = Callable[[], float]
 
 
 class _Visible:
-    """Passes a renderable's texts through `visible`, because tables contain names and texts of others."""
+    """Wraps a renderable and passes its texts through `visible`, because tables may contain texts that slimrl did not
+    write."""
 
     def __init__(self, shown: RenderableType) -> None:
         self._shown = shown
@@ -39,7 +40,7 @@ class _Visible:
 
 
 class RunConsole:
-    """The console on a terminal, or on a file in its place.
+    """The console of a run, on a terminal or on another stream such as a file.
 
     >>> console = RunConsole()  # doctest: +SKIP
     >>> console.note("one process on the CPU, bfloat16")  # doctest: +SKIP
@@ -58,12 +59,12 @@ class RunConsole:
         spare = self._rich.width - BAR_LINE if self.is_live and not self._rich.options.ascii_only else 0
         self.spark_width = max(0, min(24, spare))
         self._progress = _progress(self._rich) if self.is_live else None
-        self._noted: set[str] = set()  # by `note_once`
+        self._noted: set[str] = set()  # texts that `note_once` has printed
 
     def note(self, text: str, style: str = "") -> None:
-        """Print a line that stays above the bars. `text` is not read as rich's markup."""
+        """Print a line above the bars, where it stays. Markup of rich in `text` is printed unchanged."""
         encoding = self._rich.encoding
-        # A character that the log's encoding lacks must not end the run.
+        # A character that the stream's encoding cannot represent must not stop the run.
         printable = visible(text).encode(encoding, "backslashreplace").decode(encoding)
         self._rich.print(Text(printable, style=style), soft_wrap=True)
 
@@ -80,13 +81,13 @@ class RunConsole:
     def steps(
         self, total: int, first_step: int = 0, headline: str = "reward/mean", before: Sequence[float] = ()
     ) -> "StepDisplay":
-        """Return a sink that shows each step as it is logged. `headline` is the metric beside the bar. `before` holds
-        its values in the steps before `first_step`; its trend continues from there."""
+        """Return a sink that shows each step when it is logged. `headline` names the metric beside the bar. `before`
+        holds the values of this metric before `first_step`, so that its trend continues."""
         return StepDisplay(self, total, first_step, headline, before)
 
     @contextmanager
     def progress(self, description: str, total: int) -> Iterator["Bar"]:
-        """Context manager: a bar for one long job, such as an evaluation. It disappears after the job.
+        """Context manager: show a progress bar for one long job, such as an evaluation. The bar is removed afterwards.
 
         >>> with console.progress("held-out evaluation", total=200) as bar:  # doctest: +SKIP
         ...     bar.advance()
@@ -105,7 +106,7 @@ class RunConsole:
         return self._progress.add_task(visible(description), total=total, completed=done, info="")
 
     def update_bar(self, bar: TaskID | None, completed: int, info: str) -> None:
-        """Set a bar's progress and the text after it."""
+        """Set the progress of a bar and the text after the bar."""
         if self._progress is not None and bar is not None:
             self._progress.update(bar, completed=completed, info=visible(info))
 
@@ -132,7 +133,7 @@ def _progress(console: Console) -> Progress:
 
 
 class Bar:
-    """The progress of one job: a bar on a terminal, elsewhere a line after each quarter."""
+    """The progress of one job: a bar on a terminal; on other streams, a line after each quarter of the job."""
 
     def __init__(self, console: RunConsole, description: str, total: int) -> None:
         self._console, self._description, self._total = console, description, total
@@ -141,16 +142,16 @@ class Bar:
         self._task = console.add_bar(description, total)
 
     def advance(self, count: int = 1, info: str = "") -> None:
-        """Count work as done; `info` is a short text beside the bar, such as a loss."""
+        """Add `count` to the completed work. `info` is a short text beside the bar, such as a loss."""
         before, self._completed = self._completed, self._completed + count
         spent = self._console.clock() - self._started
         left = spent / self._completed * (self._total - self._completed) if self._completed else 0.0
         parts = [info, f"{format_clock(left)} left" if left > 0 else format_clock(spent)]
         text = " · ".join(part for part in parts if part)
-        # Escaped, because rich would take words in square brackets for markup.
+        # Escaped, because rich reads words in square brackets as markup.
         if self._task is not None:
             self._console.update_bar(self._task, self._completed, escape(text))
-        # A line whenever the share done passes a multiple of 1/4.
+        # Print a line whenever another quarter of the job is completed.
         elif self._completed * 4 // max(1, self._total) > before * 4 // max(1, self._total):
             self._console.note(f"{self._description}: {self._completed}/{self._total} · {text}")
 
@@ -160,8 +161,8 @@ class Bar:
 
 
 class StepDisplay:
-    """The sink that shows a run's steps on a console, counted from 1. Metrics without the headline, such as an
-    evaluation's, are notes."""
+    """The sink that shows a run's steps on a console, counted from 1. Results of evaluations are printed as notes.
+    Metrics without `headline` do not move the bar."""
 
     def __init__(
         self, console: RunConsole, total: int, first_step: int, headline: str, before: Sequence[float]
@@ -184,7 +185,7 @@ class StepDisplay:
         self._values.append(metrics[self._headline])
         done = step + 1  # training metrics of the first step are logged as step 0
         headline, others = self._headline_text(), [*_speed(metrics), self._time_left(done)]
-        # Kept for `close`, as the live bar leaves nothing on the screen.
+        # Stored for `close`, because the live bar disappears from the screen.
         self._last = f"step {done}/{self._total} · {' · '.join([headline, *others])}"
         if self._task is None:
             self._console.note(self._last)
@@ -207,14 +208,15 @@ class StepDisplay:
         return text if change is None else f"{text} ({change:+.3f})"
 
     def _colour(self) -> str:
-        """Return the headline's colour: green if its trend has the better direction of the registry, yellow if not."""
+        """Return the headline's colour: green if its trend is an improvement (`Metric.better`), yellow if not, else
+        default."""
         change, better = trend(self._values), lookup(self._headline).better
         if change is None or not better:
             return "default"
         return "green" if (change >= 0) == (better == "higher") else "yellow"
 
     def _time_left(self, done: int) -> str:
-        # Only the steps of this process count: a resumed run did the first ones earlier.
+        # Count only the steps of this process: in a resumed run, an earlier process did the first steps.
         spent = self._console.clock() - self._started
         left = spent / max(1, done - self._first) * (self._total - done)
         return f"{format_clock(left)} left" if done < self._total else format_clock(spent)
@@ -230,7 +232,8 @@ def _results(metrics: Mapping[str, float]) -> list[str]:
 
 
 def _failures(metrics: Mapping[str, float]) -> str:
-    """Return the numbers of failed rollouts by reason. Groups without a signal are dropped, but are not failures."""
+    """Return the number of failed rollouts for each reason, as a text. Dropped groups without a signal are not
+    failures."""
     reasons = {name.removeprefix("drop/"): count for name, count in metrics.items() if name.startswith("drop/")}
     return ", ".join(
         f"{count:.0f} x {reason}" for reason, count in reasons.items() if reason != "zero_signal" and count
@@ -245,7 +248,8 @@ def _speed(metrics: Mapping[str, float]) -> list[str]:
 
 
 def trend(values: list[float]) -> float | None:
-    """Return the mean of the last steps, up to 10, minus the mean of as many before; None below four values."""
+    """Return the mean of the last n values minus the mean of the n values before, with n up to `TREND_STEPS`. Return
+    None if there are fewer than four values."""
     half = min(TREND_STEPS, len(values) // 2)
     if half < 2:
         return None
@@ -253,12 +257,13 @@ def trend(values: list[float]) -> float | None:
 
 
 def sparkline(values: list[float], width: int) -> str:
-    """Return the last `width` values as block characters, scaled from minimum to maximum; blank if not finite.
+    """Draw the last `width` values as block characters, scaled between their minimum and maximum. A value that is not
+    finite is a space.
 
     >>> sparkline([9.0, 0.0, 0.5, 1.0], width=3)
     '▁▅█'
     """
-    # Not values[-width:], which would be all of them if the width is 0.
+    # Not values[-width:], which returns all values if `width` is 0.
     shown = values[len(values) - min(width, len(values)) :]
     finite = [value for value in shown if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)

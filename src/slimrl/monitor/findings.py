@@ -19,7 +19,7 @@ from slimrl.errors import visible
 from slimrl.io.invocation import show
 from slimrl.monitor.tables import empty_table
 
-MAX_CHARS = 600  # shown of a finding, which may contain texts of others
+MAX_CHARS = 600  # maximum length of a printed text, which may be from other programs
 STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 
 
@@ -33,7 +33,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The finding about a subject. `remedy`, often a command, is empty if nothing is to be done."""
+    """One finding about a subject. `remedy` is often a command. It is empty if there is nothing to do."""
 
     subject: str
     level: Level
@@ -47,7 +47,7 @@ def has_problem(findings: Sequence[Finding]) -> bool:
 
 
 def findings_table(title: str, findings: Sequence[Finding], live: bool) -> Table:
-    """Return the findings as a table for rich, in their order. Its frame is ASCII if `live` is false."""
+    """Return the findings as a rich table, in the given order. The frame is ASCII if `live` is false."""
     table = empty_table(title, live, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -73,7 +73,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON on standard output. A reader may close it early, as `head` does."""
+    """Print JSON on standard output. A reader may close the output early, as `head` does."""
     show(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 

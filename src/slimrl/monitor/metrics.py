@@ -309,17 +309,18 @@ METRICS = (
 )  # fmt: skip
 
 _EXACT = {metric.name: metric for metric in METRICS if not metric.prefix}
-# A full match leaves out the bounds of the intervals (`_low` and `_high`).
+# A full match excludes the bounds of the intervals (`_low` and `_high`).
 _HELD_OUT_REWARD = re.compile(r"held_out/reward_(greedy|sampled(_[0-9.e+-]+)?)")
 # Longest prefix first, so that `held_out/reward_sampled_<T>` is found before `held_out/<score>`.
 _PREFIXED = sorted((metric for metric in METRICS if metric.prefix), key=lambda metric: -len(metric.prefix))
 
 
 def lookup(name: str) -> Metric:
-    """Return the registry's entry for a name: its own, or else the one with the longest matching prefix.
+    """Return the registry's entry for a name: the entry with this name, or else the entry with the longest matching
+    prefix.
 
     Raises:
-        ValueError: if no entry matches; the text has the most similar registered name.
+        ValueError: if no entry matches. The message has the most similar registered name.
     """
     if name in _EXACT:
         return _EXACT[name]

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel of a run's curves: its title, metrics and axis. Series of an `exact` panel are not smoothed."""
+    """One panel with curves of a run. `names` are its metrics, and `log` makes the axis logarithmic. Curves in an
+    `exact` panel are not smoothed."""
 
     title: str
     names: tuple[str, ...]

@@ -23,8 +23,8 @@ from slimrl.monitor.series import Series, load_series, smooth
 BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#E4E4E4"
 FIRST_LOOKS = {"held_out/reward_greedy": (ORANGE, "o"), "held_out/reward_sampled": (GREEN, "s")}
 OTHER_LOOKS = (("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"), ("#000000", "P"))  # other temperatures, in turn
-FEW = 12  # series with fewer points get a marker at each
-MAX_OWN = 6  # panels for changing metrics of the environment
+FEW = 12  # a series with fewer points has a marker at each point
+MAX_OWN = 6  # panels for metrics of the environment
 
 
 def plot_run(run_dir: Path) -> list[Path]:
@@ -37,7 +37,7 @@ def plot_run(run_dir: Path) -> list[Path]:
 
 
 def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
-    """Draw a run's learning curve: training reward with its deviation, held-out rewards with intervals."""
+    """Draw a run's learning curve: training reward with its standard deviation, held-out rewards with intervals."""
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.add_subplot()
     _draw_reward(axes, series)
@@ -47,14 +47,15 @@ def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
 
 
 def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
-    """Return the panels that have metrics, and panels for changing metrics of the environment."""
+    """Return the panels with a metric in `series`, then a panel for each metric of the environment that is not
+    constant."""
     own = [name for name in sorted(series) if name.startswith("env/") and len(set(series[name][1].tolist())) > 1]
     panels = [panel for panel in PANELS if any(name in series for name in panel.names)]
     return panels + [Panel(name, (name,)) for name in own[:MAX_OWN]]
 
 
 def draw_training(series: Mapping[str, Series], title: str, reach: int = -1) -> Figure:
-    """Draw small multiples: the reward, then each panel that has metrics. `reach` is passed to `smooth`."""
+    """Draw a grid of panels: the reward, then the panels of `choose_panels`. `reach` is passed to `smooth`."""
     panels = choose_panels(series)
     num = len(panels) + has_reward(series)  # one more panel for the reward
     columns = min(3, max(1, num))
@@ -101,7 +102,7 @@ def _draw_reward(axes: Axes, series: Mapping[str, Series], reach: int = -1) -> N
             axes.fill_between(steps, middle - spread, middle + spread, color=BLUE, alpha=0.10, linewidth=0, label=label)
         _draw_line(axes, (steps, mean), BLUE, "training", reach, width=2.0)
     for name, look in style_held_out(series).items():
-        # Without bounds the bars have no length.
+        # Without bounds, the error bars have length 0.
         low, high = (series.get(f"{name}_{end}", series[name])[1] for end in ("low", "high"))
         draw_points(axes, series[name], (low, high), look)
     style_axes(axes)
@@ -113,7 +114,8 @@ def _smooth_long(values: np.ndarray, reach: int) -> np.ndarray:
 
 
 def _draw_line(axes: Axes, series: Series, colour: str, label: str, reach: int, width: float = 1.6) -> None:
-    """Draw few points with a marker each, more as a smoothed line above a faint one. A reach of 0 smooths nothing."""
+    """Draw a short series with markers, a long series as a smoothed line over a faint line of its values. With `reach`
+    0, nothing is smoothed."""
     steps, values = series
     is_short = len(values) < FEW
     if not is_short and reach:
@@ -123,11 +125,11 @@ def _draw_line(axes: Axes, series: Series, colour: str, label: str, reach: int, 
 
 
 def draw_points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, str], line: str = ":") -> None:
-    """Draw points with bars from the lower to the upper of `bounds`. `look` is label, colour and marker, and `line` the
-    style of the line between the points."""
+    """Draw points with error bars. `bounds` are the lower and the upper limits of the bars. `look` is (label, colour,
+    marker), and `line` the style of the line between the points."""
     steps, values = series
     label, colour, marker = look
-    # By rounding, a bound may lie on the wrong side of the mean; errorbar refuses negative lengths.
+    # Because of rounding, a bound may lie on the wrong side of the mean; errorbar refuses negative lengths.
     bars = np.maximum(0.0, [values - bounds[0], bounds[1] - values])
     axes.errorbar(
         steps, values, bars, color=colour, marker=marker, markersize=4, capsize=3, linewidth=1.2, linestyle=line,
@@ -165,7 +167,7 @@ def style_axes(axes: Axes) -> None:
     axes.margins(x=0.02)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     steps = {step for line in axes.lines for step in np.asarray(line.get_xdata()).tolist()}
-    if len(steps) == 1:  # the locator would put fractions of a step around it
+    if len(steps) == 1:  # otherwise the locator adds fractions of a step
         axes.set_xticks([*steps])
     axes.set_xlabel("step", fontsize=8.5, color=INK)
 

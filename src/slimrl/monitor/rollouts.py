@@ -15,16 +15,16 @@ from slimrl.io.files import LineFile, read_lines, without_nan
 from slimrl.io.run_dir import RunDir
 from slimrl.types import Rollout, StopReason
 
-MAX_VALUE = 2_000  # characters of one value of a task's data
+MAX_VALUE = 2_000  # maximum number of characters of one value of a task's data
 NEWEST = 10  # steps that are never deleted
-ROOM = 0.9  # files are deleted down to this share of the bound, so that not every step deletes some
+ROOM = 0.9  # share of `max_bytes` that is left after a deletion, so that not every step deletes files
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
     """A rollout with the advantage of each turn and all of its tokens as text. `environment` is the name of its
-    environment, and `draw` the number of the task's draw in the run, equal for the rollouts of a group. `has_signal` is
-    True if the group had a learning signal, so that it was trained on."""
+    environment. `draw` is the number of the task's draw in the run; rollouts of a group have the same number.
+    `has_signal` is True if the group had a learning signal, so that it was trained on."""
 
     rollout: Rollout
     advantages: tuple[float, ...]
@@ -101,7 +101,7 @@ def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
 
 
 def data_for_file(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a task's data in the form for a file."""
+    """Return a task's data for a file, with long values shortened."""
     return {name: _shorten(value) for name, value in data.items()}
 
 
@@ -121,7 +121,7 @@ def _floats(values: Sequence[float | None]) -> tuple[float, ...]:
 
 def thin_rollouts(output_dir: Path, max_bytes: float) -> int:
     """Delete files of older steps, evenly over the run, if all files together exceed `max_bytes`. Return the number of
-    deleted steps. The first step and the newest ones always stay."""
+    deleted steps. The first step and the `NEWEST` last steps are never deleted."""
     files = RunDir(output_dir).rollout_files()
     sizes = {step: sum(path.stat().st_size for path in paths) for step, paths in files.items()}
     if sum(sizes.values()) <= max_bytes:
@@ -138,6 +138,6 @@ def thin_rollouts(output_dir: Path, max_bytes: float) -> int:
 
 
 def _densest(steps: Sequence[int]) -> int:
-    """Return the older step, except the first, whose neighbours are closest to each other."""
+    """Return the step with the smallest distance between its neighbours, except the first and the newest steps."""
     inner = range(1, len(steps) - NEWEST)
     return min((steps[place + 1] - steps[place - 1], steps[place]) for place in inner)[1]

@@ -16,7 +16,7 @@ from slimrl.io.run_dir import RunDir
 
 MAX_BYTES = 2**20
 HEADER = re.compile(r"# slimrl (\w+) @")
-# Settings outside the recipe: they name places, programs or machines, watch a run, or distinguish runs.
+# Settings that are not part of the recipe: they name paths, programs or machines, monitor a run, or distinguish runs.
 NO_RECIPE = re.compile(
     r"(seed|output_dir|resume|command|plan|(wandb|trackio|tensorboard|ckpt|deployment|monitors|trainer\.guard)\..*"
     r"|.*_gpu_ids|model\.(device|num_threads)|orchestrator\.(max_rollouts_gb|env\.\d+\.name)"
@@ -25,9 +25,9 @@ NO_RECIPE = re.compile(
 
 
 def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -> CommandConfig:
-    """Return the settings of a run, with today's defaults for settings that its version lacked. `default` is the kind
-    of settings if the first line of its config.toml names none. Raise UserError if the file is missing or cannot be
-    read."""
+    """Return the settings of a run. Settings that its version of slimrl did not have get today's defaults. `default` is
+    the class of the settings if the first line of config.toml names no command. Raise UserError if the file is missing
+    or cannot be read."""
     path = RunDir(run_dir).settings
     if not path.is_file():
         raise UserError(f"{run_dir} has no {path.name}: it is no run of slimrl. Name the `output_dir` of a run.")
@@ -41,8 +41,8 @@ def read_run_config(run_dir: Path, default: type[CommandConfig] | None = None) -
 
 
 def read_flat_settings(run_dir: Path, command: str) -> dict[str, Any]:
-    """Return the settings of a run by dotted key, as its file has them: present names, no defaults. Raise UserError if
-    the file cannot be read, or belongs to another command."""
+    """Return the settings in a run's file by dotted key, without defaults. Renamed settings have their new names. Raise
+    UserError if the file cannot be read, or belongs to another command."""
     path = RunDir(run_dir).settings
     text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
     if (kept := _command_in(text) or command) != command:
@@ -68,7 +68,8 @@ def flat_settings(config: CommandConfig) -> dict[str, Any]:
 
 
 def flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten a tree of settings to pairs of dotted key and plain value. In lists, numbers serve as keys."""
+    """Yield a pair of dotted key and value for each setting in a tree. In a list of tables, the index is a part of the
+    key."""
     match value:
         case Mapping() if value or not key:
             for name, item in value.items():

@@ -1,4 +1,4 @@
-"""The metrics of a run as series: read from its metrics.jsonl, smoothed, aligned. This module does not draw them.
+"""Reads the metrics of a run from its metrics.jsonl as series, smooths and aligns them. This module does not draw.
 
 Axes: `_R` runs, `_S` steps.
 """
@@ -30,9 +30,10 @@ def load_series(run_dir: Path) -> dict[str, Series]:
 
 
 def smooth(values: np.ndarray, reach: int = -1) -> np.ndarray:
-    """Return the moving average of values over `reach` of them on each side; -1 is a fortieth of the run (at least 1).
+    """Return the moving average of `values` over `reach` values on each side of a point. If `reach` is -1, use a
+    fortieth of the run (at least 1).
 
-    It is centred, so that the curve does not lag behind its points. Values that are not finite are left out.
+    The average is centred, so that the curve does not lag behind the points. Values that are not finite are left out.
     """
     reach = max(1, len(values) // 40) if reach < 0 else reach
     # At both edges the window is cut off, so that the curve has as many points as the series.
@@ -41,7 +42,7 @@ def smooth(values: np.ndarray, reach: int = -1) -> np.ndarray:
 
 
 def common_steps(runs: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the steps that all runs have, (S,), and the values at them, (R, S) for R runs."""
+    """Return the steps that all R runs have, shape (S,), and the values at these steps, shape (R, S)."""
     shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in runs)))
     tables = [dict(zip(steps.tolist(), values.tolist(), strict=True)) for steps, values in runs]
     return np.array(shared), np.array([[table[step] for step in shared] for table in tables])

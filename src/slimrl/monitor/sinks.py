@@ -1,6 +1,6 @@
 """Writes metrics: `Monitor.log` checks the names against the registry and passes them to all sinks.
 
-`JsonlSink` is always used. Sinks for other programs that show runs are in `monitor/trackers.py`.
+`JsonlSink` is always used. Sinks for experiment trackers are in `monitor/trackers.py`.
 """
 
 import math
@@ -27,10 +27,11 @@ class Sink(Protocol):
 
 
 class Watch(Sink, Protocol):
-    """A sink that sees all metrics before the other sinks, such as `monitor/health`, and is the last to write them."""
+    """A sink that sees all metrics before the other sinks, and writes them after the other sinks, as `monitor/health`
+    does."""
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
-        """Look at the metrics of a step. Return metrics to write with them."""
+        """Check the metrics of a step. Return additional metrics for this step."""
 
 
 class Monitor:
@@ -84,7 +85,7 @@ class JsonlSink:
     """
 
     def __init__(self, path: Path, first_step: int = 0) -> None:
-        """Open the file; lines from `first_step` on, and an incomplete last one, are removed atomically.
+        """Open the file. Lines from `first_step` on and an incomplete last line are removed atomically.
 
         A new run has `first_step` 0, so its file is empty. A run resumed from step k logs the later steps again.
         """

@@ -35,7 +35,7 @@ class Prediction:
 
 
 def recall_prediction(output_dir: Path) -> Prediction | None:
-    """Return the prediction of the run in a directory; None if the file is missing or damaged."""
+    """Read the prediction of the run in `output_dir`. Return None if its file is missing or damaged."""
     try:
         content = json.loads(RunDir(output_dir).prediction.read_text(encoding="utf-8"))
         return Prediction(float(content["peak_gb"]), float(content["step_s"]))
@@ -47,11 +47,11 @@ def recall_prediction(output_dir: Path) -> Prediction | None:
 class RunSummary:
     """The summary of a run. `stages` are in order of time: base model, after a warm-up if there was one, after RL.
 
-    `baseline` is a policy with one constant answer for all tasks, if an environment has one.
+    `baseline` has the results of one constant answer to all tasks, or is None.
 
-    `measure` names the estimated quantity, such as "held-out reward". `command` evaluates the weights again, and `view`
-    shows the run in the browser. `predicted` is the prediction before the run, None without one, and `measured` the
-    result.
+    `measure` names the estimated quantity, such as "held-out reward". `command` is the command line that evaluates the
+    weights again, and `view` the command line that shows the run in the browser. `predicted` is the prediction made
+    before the run, or None, and `measured` the measured values.
     """
 
     measure: str
@@ -73,7 +73,8 @@ def show_summary(console: RunConsole, summary: RunSummary) -> None:
 
 
 def render(summary: RunSummary, live: bool) -> RenderableType:
-    """Return the summary for rich to print, in ASCII if `live` is false. The stages of a mode are adjacent rows."""
+    """Return the summary as a rich renderable, in ASCII if `live` is false. Rows of the same decoding mode are
+    adjacent."""
     table = empty_table(summary.measure, live)
     for header in ("decoding", "weights"):
         table.add_column(header)

@@ -15,13 +15,13 @@ class Cells:
 
 
 def empty_table(title: str, live: bool, show_header: bool = True) -> Table:
-    """Return a table for rich without columns. Its frame is ASCII if `live` is false."""
+    """Return a rich table without columns. The frame is ASCII if `live` is false."""
     frame = box.ROUNDED if live else box.ASCII2
     return Table(box=frame, title=title, title_style="bold", title_justify="left", show_header=show_header)
 
 
 def for_terminal(cells: Cells, live: bool) -> Table:
-    """Return the table for rich. Its frame is ASCII if `live` is false."""
+    """Convert `cells` to a rich table. The frame is ASCII if `live` is false."""
     table = empty_table(cells.title, live)
     for number, header in enumerate(cells.rows[0]):
         table.add_column(header, justify="right" if number else "left", overflow="fold")

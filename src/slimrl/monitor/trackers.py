@@ -1,7 +1,7 @@
-"""Sinks for other programs that show runs: Weights & Biases, Trackio and TensorBoard, each an extra.
+"""Sinks for experiment trackers: Weights & Biases, Trackio and TensorBoard. Each needs an extra of slimrl.
 
-None of them can end a run: after its first failure, which is logged, a sink is off. A resumed run continues the same
-tracked run. `metrics.jsonl` (`monitor/sinks.py`) is always written.
+A tracker cannot stop a run: after its first failure, which is logged, the sink is disabled. A resumed run continues the
+same tracked run. `metrics.jsonl` (`monitor/sinks.py`) is always written.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from slimrl.io.files import without_nan
 
 TENSORBOARD_DIRECTORY = "tensorboard"
 
-# Two functions of a tracker's run, which may raise anything: one logs the metrics of a step, the other finishes the
-# run, as crashed if its argument is true.
+# Two functions of a tracker, which may raise any exception. The first logs the metrics of a step. The second finishes
+# the run, with True if the run failed.
 Tracker = tuple[Callable[[int, Mapping[str, float]], object], Callable[[bool], object]]
 
 
@@ -33,8 +33,8 @@ class TrackedRun:
     resume: bool
 
     def keep_name(self, file_name: str, new: str) -> str:
-        """Return the name of the tracker's run. A resumed run reads it from a file in its directory; otherwise it is
-        `new`, which is stored there."""
+        """Return the name of the tracker's run. A resumed run reads the name from the file `file_name` in its
+        directory. Otherwise the name is `new`, and is stored in this file."""
         file = self.output_dir / file_name
         name = file.read_text().strip() if self.resume and file.is_file() else new
         self.output_dir.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ class TrackerSink:
     """The sink that passes metrics to a tracker until the tracker's first failure."""
 
     def __init__(self, title: str, start: Callable[[], Tracker], say: Callable[[str], None]) -> None:
-        """Start the tracker. `say` is called with one line if it fails, now or later."""
+        """Start the tracker. `say` is called with one line if the tracker fails, now or later."""
         self._title, self._say = title, say
         self._tracker: Tracker | None = None
         with self._guard():
@@ -67,8 +67,8 @@ class TrackerSink:
 
     @contextlib.contextmanager
     def _guard(self) -> Any:
-        """Turn the sink off on any exception in the block. Network, login, disk or a helper process of another program
-        must not end a training run."""
+        """Context manager: disable the sink after any exception in the block. A tracker's network, login, disk or
+        helper process must not stop a training run."""
         try:
             yield
         except Exception as error:
@@ -78,9 +78,9 @@ class TrackerSink:
 
 
 def wandb_sink(run: TrackedRun, init: Mapping[str, str], say: Callable[[str], None]) -> TrackerSink:
-    """Return the sink for Weights & Biases. `init` has arguments of `wandb.init`; empty ones are left out.
+    """Return the sink for Weights & Biases. `init` has arguments of `wandb.init`; empty arguments are left out.
 
-    Its environment variables (WANDB_MODE, WANDB_API_KEY ...) have their usual effect. Raise UserError if the extra is
+    W&B's environment variables (WANDB_MODE, WANDB_API_KEY ...) have their usual effect. Raise UserError if the extra is
     missing.
     """
     wandb = require("wandb", "wandb", "Weights & Biases")
@@ -105,15 +105,16 @@ def wandb_sink(run: TrackedRun, init: Mapping[str, str], say: Callable[[str], No
 
 
 def trackio_sink(run: TrackedRun, project: str, name: str, say: Callable[[str], None]) -> TrackerSink:
-    """Return the sink for Trackio. It keeps runs in a local directory of its own, or as its variables set (TRACKIO_DIR,
-    TRACKIO_SPACE_ID, TRACKIO_SERVER_URL). Raise UserError if the extra is missing."""
+    """Return the sink for Trackio. Trackio keeps runs in a local directory of its own, unless its environment variables
+    (TRACKIO_DIR, TRACKIO_SPACE_ID, TRACKIO_SERVER_URL) set another place. Raise UserError if the extra is missing."""
     trackio = require("trackio", "trackio", "Trackio")
 
     def start() -> Tracker:
         # Trackio finds a run by its name, so it must be unique in the project.
         new = f"{name or run.output_dir.resolve().name}-{uuid.uuid4().hex[:6]}"
         kept = run.keep_name("trackio_run_name", new)
-        # It would print instructions over the progress bars, and watch GPU and CPU in addition to slimrl.
+        # Otherwise Trackio prints instructions over the progress bars, and measures GPU and CPU, as slimrl already
+        # does.
         with contextlib.redirect_stdout(io.StringIO()):
             opened = trackio.init(
                 project=project, name=kept, config=dict(without_nan(run.config)), resume="allow", embed=False,
@@ -123,7 +124,7 @@ def trackio_sink(run: TrackedRun, project: str, name: str, say: Callable[[str], 
 
     def finish(failed: bool) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
-            trackio.finish()  # not the run's own method, after which Trackio would finish again at the exit
+            trackio.finish()  # not `opened.finish()`, after which Trackio would finish the run again at exit
 
     sink = TrackerSink("Trackio", start, say)
     say(f"Trackio: `trackio show --project {project}` shows this run")
@@ -144,7 +145,7 @@ def tensorboard_sink(run: TrackedRun, settings: str, say: Callable[[str], None])
         def log(step: int, metrics: Mapping[str, float]) -> None:
             for name, value in metrics.items():
                 writer.add_scalar(name, value, step)
-            writer.flush()  # so that viewers see every step, and a kill loses none
+            writer.flush()  # so that viewers see every step, and no step is lost if the process is killed
 
         return log, lambda failed: writer.close()
 

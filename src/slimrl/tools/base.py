@@ -19,15 +19,15 @@ EXAMPLES = {"string": '"words"', "integer": "1", "number": "1.5", "boolean": "Tr
 
 
 class ToolError(Exception):
-    """A mistake of the policy in a call. Its text is for the policy to read."""
+    """A mistake of the policy in a call. The policy reads its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallAttempt:
     """One attempt of the policy at a call.
 
-    `arguments` are texts in the order of the tool's parameters; `tool` is empty if the policy named none; `error` is
-    the mistake, or empty.
+    `arguments` are texts in the order of the tool's parameters; `tool` is empty if the policy named no tool. `error`
+    describes the mistake, or is empty.
 
     >>> CallAttempt("search_pages", ("ampere",)).error
     ''
@@ -42,7 +42,7 @@ class TypedTool:
     """A tool whose parameters have types, as a JSON schema.
 
     `call` takes the arguments as keywords in `call(**arguments)`, and may be async. It raises ToolError with a text for
-    the policy. A tool `of_texts` is a function without types: it accepts only texts.
+    the policy. A tool with `of_texts` is a function without types, which accepts only texts.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TypedTool:
 
 
 def _typed(tool: Tool) -> TypedTool:
-    """Return the tool itself, or a function as a tool of texts."""
+    """Return a TypedTool unchanged, and convert a function to a tool that accepts only texts."""
     if isinstance(tool, TypedTool):
         return tool
     parameters = inspect.signature(tool).parameters
@@ -125,7 +125,7 @@ def arguments_of(
     tools: Mapping[str, Tool], name: str, positional: Sequence[Any], keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the arguments of a call by the names of the tool's parameters. Raise ToolError for an unknown tool or
-    parameter, and for an argument of a wrong type: anything but text, unless it is a TypedTool."""
+    parameter, a missing argument, or an argument of a wrong type. A tool that is not a TypedTool accepts only texts."""
     if name not in tools:
         raise ToolError(f"there is no tool `{name:.100}`.{nearest(name, tools)}")
     tool = _typed(tools[name])
@@ -150,7 +150,8 @@ def arguments_of(
 
 
 def by_name(tool: Tool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of a call by name. Raise ToolError for too many, and for a duplicate."""
+    """Return all arguments of a call by name. Raise ToolError for too many arguments, or for an argument that is given
+    twice."""
     names, called = _typed(tool).parameters, f"It is called as {usage(tool)}."
     if len(positional) > len(names):
         raise ToolError(f"{tool.__name__}: it takes {len(names)} arguments, not {len(positional)}. {called}")
@@ -176,7 +177,7 @@ def usage(tool: Tool) -> str:
 
 
 def _type_of(schema: Any) -> str:
-    """Return the type of a parameter, in the form after the parameter's name."""
+    """Return the type of a parameter as text, to follow the parameter's name."""
     if not isinstance(schema, Mapping):
         return ""
     if isinstance(allowed := schema.get("enum"), list):
@@ -225,9 +226,9 @@ class Frame:
     after: str = ""
 
     def message(self, text: str, appendix: str = "") -> Message:
-        """Return a message with the text, which is cut to `max_tokens` before the policy reads it, and the appendix,
-        which is not cut."""
-        # Positions count characters: only the reader of the message has the policy's tokenizer, and cuts there.
+        """Return a message with `text` and `appendix`. The text is cut to `max_tokens` before the policy reads it; the
+        appendix is not cut."""
+        # Positions count characters. The text is cut later, by the code that has the policy's tokenizer.
         begin, end = len(self.before), len(self.before) + len(text)
         return {
             "role": self.role,

@@ -1,7 +1,7 @@
 """Formats in which a policy calls tools and reads their results: in tags, or in the form of its own chat template.
 
-A third one, programs, is in slimrl-sandbox (`slimrl.formats`). Calls are parsed, never evaluated. Independent of
-questions, answers and rewards.
+A third format, calls by programs, is in slimrl-sandbox (`slimrl.formats`). Calls are parsed, never evaluated. This
+module is independent of questions, answers and rewards.
 """
 
 import ast
@@ -34,7 +34,8 @@ CALL_FORMATS = ("tags", "native", "code")
 LOOK = "Look it up"
 END = "When you know it, end with <answer>the answer</answer>."
 CLOSING_TAG = "</tool>"
-# A call extends to the first closing tag outside of its quoted texts, or, if a quote is unclosed, to the first of all.
+# A call extends to the first closing tag outside of quoted texts. If a quote is not closed, it extends to the first
+# closing tag of all.
 CALL = re.compile(r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL)
 
 
@@ -47,13 +48,14 @@ class Reaction:
 
 
 class CallFormat(Protocol):
-    """The calls of one episode. `close` is called once, after everything else."""
+    """The calls of one episode. `close` is called once, after all other methods."""
 
     def opening(self, task: str, question: str, what: str = LOOK) -> list[Message]:
         """Return the opening messages: the task, the use of the tools and the form of calls, and the question."""
 
     def call_start(self, reply: str) -> int:
-        """Return the position of the first call in a reply, even a malformed one; the reply's length if none."""
+        """Return the position of the first call in a reply, even if it is malformed. Without a call, return the reply's
+        length."""
 
     async def react(self, reply: str) -> Reaction:
         """Make the calls of a reply. A mistake becomes text in the messages, not an exception."""
@@ -65,7 +67,8 @@ class CallFormat(Protocol):
 
 
 class TagFormat:
-    """The format `<tool>search_pages("query")</tool>`, with one call per turn: only the first of several is made."""
+    """The format `<tool>search_pages("query")</tool>`, with one call per turn: of several calls, only the first is
+    made."""
 
     def __init__(self, tools: Mapping[str, Tool], max_tokens: int) -> None:
         self._tools = tools
@@ -164,8 +167,8 @@ async def make_call(
     keywords: Mapping[str, Any],
     spelt: Callable[[Any], str],
 ) -> tuple[CallAttempt, str]:
-    """Make a call. Return the attempt, and the text that the policy reads: the result, written by `spelt`, or the
-    mistake."""
+    """Make a call. Return the attempt, and the text that the policy reads: the result, converted to text by `spelt`, or
+    the mistake."""
     arguments: tuple[str, ...] = ()
     try:
         bound = arguments_of(tools, name, positional, keywords)
@@ -177,8 +180,8 @@ async def make_call(
 
 
 def _find_call(reply: str) -> re.Match[str] | None:
-    """Return the first call in tags. The text after the last closing tag is not searched: that would read the rest
-    after each opening tag, and a policy may write thousands."""
+    """Return the first call in tags. The text after the last closing tag is not searched: the search would read that
+    text once for each opening tag, and a policy may write thousands of tags."""
     return CALL.search(reply, 0, reply.rfind(CLOSING_TAG) + len(CLOSING_TAG))
 
 
@@ -227,17 +230,17 @@ def _literal(value: Any) -> str:
 
 
 class ProgramFormat(Protocol):
-    """The format in which a policy calls tools by programs, as an entry of `slimrl.formats` names it."""
+    """The format in which a policy calls tools by programs. An entry of `slimrl.formats` provides it."""
 
     def check(self, sandbox: Mapping[str, Any]) -> None:
-        """Raise UserError for useless settings of the sandbox."""
+        """Raise UserError if the settings of the sandbox cannot be used."""
 
     def make(self, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]) -> Callable[[], CallFormat]:
-        """Return a factory of the formats of episodes."""
+        """Return a function that creates the format of each episode."""
 
 
 def check_sandbox(sandbox: Mapping[str, Any]) -> None:
-    """Raise UserError for useless settings of a sandbox."""
+    """Raise UserError if the settings of a sandbox cannot be used."""
     if sandbox:
         _programs().check(sandbox)
 
@@ -245,9 +248,10 @@ def check_sandbox(sandbox: Mapping[str, Any]) -> None:
 def formats_of(
     name: str, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
 ) -> Callable[[], CallFormat]:
-    """Return a factory of episodes' call formats, of the kind `name` in `CALL_FORMATS`. Formats of programs share the
-    sandbox that `sandbox` describes. A function with type hints becomes a `TypedTool`; a function that accepts only
-    texts is unchanged. Raise UserError for useless settings of the sandbox, and for a hint beyond JSON."""
+    """Return a function that creates the call format of each episode. `name` is one of `CALL_FORMATS`. Formats of
+    programs share the sandbox that `sandbox` describes. A function with type hints becomes a `TypedTool`; a function
+    that accepts only texts is unchanged. Raise UserError for settings of the sandbox or type hints that cannot be
+    used."""
     tools = {called: _with_types(tool) for called, tool in tools.items()}
     if name == "code":
         return _programs().make(tools, max_tokens, sandbox)

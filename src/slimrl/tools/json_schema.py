@@ -1,7 +1,7 @@
-"""Checks a value against a JSON schema, as far as tools' arguments need it, and makes schemas of type hints.
+"""Checks a value against a JSON schema, as far as arguments of tools need it, and converts type hints to schemas.
 
-It supports types, `enum`, `const`, `anyOf`, `oneOf`, `allOf`, items, properties, bounds and local references. All else
-passes: the tool itself decides then.
+It supports types, `enum`, `const`, `anyOf`, `oneOf`, `allOf`, items, properties, bounds and local references. Other
+keywords of a schema are ignored: the tool itself must check them.
 """
 
 import operator
@@ -20,7 +20,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "null": (type(None),),
 }
-# The bounds of a schema, each with a test of a size against the bound, and its words.
+# The bounds of a schema. Each has a function that compares a number with the bound, and its words in a message.
 BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "minimum": (operator.ge, "at least"),
     "maximum": (operator.le, "at most"),
@@ -31,7 +31,8 @@ LENGTHS = {"minLength": "minimum", "maxLength": "maximum", "minItems": "minimum"
 
 
 def mistake_of(value: Any, schema: Any, root: Any = None, depth: int = MAX_DEPTH) -> str:
-    """Describe the mistake in a value, to continue "`name` ..."; empty if it is valid.
+    """Describe the mistake in a value, in words that follow the value's name. Return an empty text if the value is
+    valid.
 
     >>> mistake_of("3", {"type": "integer"}), mistake_of([1, "x"], {"type": "array", "items": {"type": "integer"}})
     ("must be an integer, not '3'", "must have at 1 what is valid: it must be an integer, not 'x'")
@@ -59,7 +60,7 @@ def mistake_of(value: Any, schema: Any, root: Any = None, depth: int = MAX_DEPTH
 
 
 def schema_of_hint(hint: Any) -> dict[str, Any]:
-    """Return the schema of a type hint. Raise TypeError for a type that has none.
+    """Return the schema of a type hint. Raise TypeError for a type without a schema.
 
     >>> schema_of_hint(list[int]), schema_of_hint(Literal["up", "down"])
     ({'type': 'array', 'items': {'type': 'integer'}}, {'enum': ['up', 'down']})
@@ -113,7 +114,7 @@ def _mistake_of_bounds(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _inner_mistake(value: Any, schema: Mapping[str, Any], root: Any, depth: int) -> str:
-    """Describe the mistake within a list or an object; empty if it is valid."""
+    """Describe the mistake within a list or an object. Return an empty text if its content is valid."""
     if isinstance(value, list):
         inner = [(str(place), item, schema.get("items")) for place, item in enumerate(value)]
     elif isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Tools of an MCP server: a command that is started once and shared by all episodes, or a URL.
 
-A call that takes too long, or that the tool itself refuses, becomes text that the policy reads. If a server dies during
-calls, the rollouts that wait for it fail, and it is restarted for the next call. It ends with this process.
+If a call takes too long or the tool refuses it, the policy reads an error text. If a server dies during calls, the
+rollouts that wait for these calls fail, and the next call restarts the server. The server stops with this process.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from slimrl.tools.base import ToolError, TypedTool
 
 START_S = 60.0  # seconds to start a server and list its tools
 MAX_RESULT_CHARS = 100_000  # the policy's limit in tokens is applied elsewhere
-MAX_PAGES = 100  # of a list of tools
+MAX_PAGES = 100  # maximum number of pages of a list of tools
 
 
 @dataclass(frozen=True, slots=True)
 class McpSettings:
     """The settings of an MCP server: `mcp` is its command or URL; `only` names the tools to use, all if it is empty.
 
-    A command receives the variables of this process that `env` names, besides PATH, HOME and similar ones. A call may
+    A command receives the environment variables that `env` names, besides PATH, HOME and similar variables. A call may
     take `timeout_s` seconds.
     """
 
@@ -38,7 +38,7 @@ class McpSettings:
 
 
 class McpServer:
-    """A server, which is started by the first call of `tools`. Its connection lives in the process's loop."""
+    """An MCP server. The first call of `tools` starts it. Its connection belongs to the event loop of the process."""
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
@@ -52,7 +52,7 @@ class McpServer:
         self._holder: Future[None] | None = None  # the task that keeps the connection open
 
     def tools(self) -> list[TypedTool]:
-        """Return the server's tools. Raise UserError if it does not start, or lacks a wanted tool."""
+        """Return the server's tools. Raise UserError if the server does not start, or lacks a tool of `only`."""
         where = self._settings.mcp
         try:
             found = self._tasks.wait(asyncio.wait_for(self._list(), START_S))
@@ -67,7 +67,7 @@ class McpServer:
         return [tool for tool in found if not self._settings.only or tool.__name__ in self._settings.only]
 
     def close(self) -> None:
-        """Close the connection, and end the server if it is a command."""
+        """Close the connection, and stop the server if it is a command."""
         self._tasks.close()
 
     async def _list(self) -> list[TypedTool]:
@@ -83,7 +83,7 @@ class McpServer:
         return found
 
     async def _call(self, tool: str, **arguments: Any) -> str:
-        """Return the text of a tool's result, awaited from any event loop."""
+        """Call the tool and return the text of its result. It may be awaited in any event loop."""
         return await self._tasks.run(self._ask(tool, arguments))
 
     async def _ask(self, tool: str, arguments: dict[str, Any]) -> str:
@@ -99,7 +99,7 @@ class McpServer:
         except Exception as error:
             if self._is_refusal(error):
                 raise ToolError(f"{tool}: {error!s:.2000}") from error
-            if self._ready is ready:  # else another call has already restarted the server
+            if self._ready is ready:  # otherwise another call has already restarted the server
                 self._disconnect()
             raise RolloutError(
                 "tool_server_died", f"the MCP server of `{tool}` is gone: {describe(_cause(error))}"
@@ -123,13 +123,13 @@ class McpServer:
         return isinstance(error, ValueError | RuntimeError)
 
     def _disconnect(self) -> None:
-        """Forget the connection and end its server, which may still run."""
+        """Drop the connection, and stop its server if it still runs."""
         self._ready = None
         if self._holder:
             self._holder.cancel()
 
     async def _client(self) -> Any:
-        """Return the connected client. Connect once, and again after the death of a server."""
+        """Return the connected client. Connect at the first call, and again after the server has died."""
         if self._ready is None or (self._ready.done() and self._ready.exception()):
             self._ready = asyncio.get_running_loop().create_future()
             self._holder = self._tasks.start(self._hold(self._ready))
@@ -180,7 +180,8 @@ def read_content(content: Sequence[Any], structured: object) -> str:
 
 
 def _part_text(part: Mapping[str, Any]) -> str:
-    """Return a part of a result as text. A link is its name and address; other parts without text are named by kind."""
+    """Return a part of a result as text. A link becomes its name and address. Any other part without text becomes the
+    name of its type."""
     match part:
         case {"text": str(text)}:
             return text

@@ -1,4 +1,4 @@
-"""Episodes on a question: with one reply, the answer, or with calls of tools before the answer."""
+"""Episodes on a question. The policy answers in one reply, or calls tools before it answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Grader:
 
 
 def finish(task: Task, form: Form, completion: list[Message]) -> Finished:
-    """Return the finished episode, for rewards, from its last messages."""
+    """Return the finished episode for the rewards. `completion` holds all messages after the opening."""
     reply = next(message["content"] for message in reversed(completion) if message["role"] == "assistant")
     answer = read_answer(reply, form)
     metrics = {"answered": float(answer.text is not None)}
@@ -50,7 +50,7 @@ def finish(task: Task, form: Form, completion: list[Message]) -> Finished:
 
 
 def opening(task: Task, system: str) -> list[Message]:
-    """Return the question. A system message precedes it, unless the question has its own."""
+    """Return the question as messages. The text `system` precedes it, unless the question has a system message."""
     prompt = prompt_of(task.data)
     messages: list[Message] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [*prompt]
     if not system or messages[0]["role"] == "system":
@@ -59,8 +59,8 @@ def opening(task: Task, system: str) -> list[Message]:
 
 
 def opening_with_tools(task: Task, told: Message) -> list[Message]:
-    """Return the first messages of an episode: the message about the tools, then the question. A system message of the
-    question is merged into the first one."""
+    """Return the opening messages of an episode: the message about the tools, then the question. A system message of
+    the question is merged into the message about the tools."""
     messages = opening(task, "")
     if messages[0]["role"] == "system":
         first, *messages = messages
@@ -99,7 +99,8 @@ class ToolEpisode:
         return self._messages
 
     async def step(self, reply: str) -> Turn:
-        """Return the results of the reply's calls, or the reward of its answer, whichever is first in the reply."""
+        """Return the reward if an answer precedes all calls in the reply. Otherwise make the calls and return their
+        results."""
         self._completion.append({"role": "assistant", "content": reply})
         visible = without_thoughts(reply)
         answer = TAG.search(visible)
@@ -121,7 +122,7 @@ class ToolEpisode:
 
 
 async def play(episode: ToolEpisode, replies: Sequence[str]) -> list[Message]:
-    """Return the whole conversation that these replies produce."""
+    """Play the episode with `replies`, and return the whole conversation."""
     try:
         messages = list(await episode.start())
         for reply in replies:

@@ -1,10 +1,10 @@
 """Rewards in a config: built-in scorers by name and the user's functions, with weights if there are several.
 
-A function is recognised by the names of its parameters. With `completions` it has TRL's signature: it receives lists
-with one entry per completion (`prompts`, `completions`, and the rows' columns), and returns a list. Any other takes one
-or more of `reply` (the last reply), `task` (a `slimrl.types.Task`) and `given` (the answer in the reply, or None), and
-returns a number. Both kinds may be async, and return None if the reward does not apply. A function receives copies, so
-it may change them.
+The names of a function's parameters decide how it is called. A function with the parameter `completions` has TRL's
+signature: it receives lists with one entry per completion (`prompts`, `completions`, and the rows' columns), and
+returns a list. Any other function takes one or more of `reply` (the last reply), `task` (a `slimrl.types.Task`) and
+`given` (the answer in the reply, or None), and returns a number. Both kinds of function may be async, and return None
+if the reward does not apply. A function receives copies of its arguments, so it may change them.
 """
 
 import asyncio
@@ -27,14 +27,16 @@ from slimrl.types import Metrics
 NAME = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # a part of a metric's name
 OWN = ("reply", "task", "given")
 TRL = ("prompts", "completions")
-TRAINER_ONLY = ("completion_ids", "prompt_ids", "trainer_state", "log_extra", "log_metric", "environments")  # of TRL
+# Parameters that only the trainer of TRL passes.
+TRAINER_ONLY = ("completion_ids", "prompt_ids", "trainer_state", "log_extra", "log_metric", "environments")
 
 Score = Callable[[Sequence[Finished]], Awaitable[Sequence[object]]]
 
 
 @dataclass(frozen=True, slots=True)
 class RewardSettings:
-    """The settings of one reward. With `group` it receives all rollouts of a task at once, in training only."""
+    """The settings of one reward. With `group`, the reward receives all rollouts of a task at once, and applies only in
+    training."""
 
     function: str
     weight: float = 1.0
@@ -44,7 +46,8 @@ class RewardSettings:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One reward: the function for its values on finished episodes, and its required columns."""
+    """One reward. `score` computes its values on finished episodes, and `columns` are the columns that `score`
+    needs."""
 
     name: str
     weight: float
@@ -55,8 +58,8 @@ class Reward:
     is_async: bool = False
 
     async def values(self, finished: Sequence[Finished]) -> list[float | None]:
-        """Return a number per episode, or None if the reward does not apply. Raise RolloutError if the function fails
-        or returns anything else."""
+        """Return a number for each episode, or None where the reward does not apply. Raise RolloutError if the function
+        fails or returns anything else."""
         try:
             values = list(await self.score(finished))
         except (RolloutError, UserError):
@@ -85,7 +88,8 @@ class Reward:
 
 
 def read_rewards(given: object, loaded: dict[str, Any], judge: Callable[[], Judge]) -> list[Reward]:
-    """Return the rewards that a config's `reward` names. Raise UserError if one does not exist or cannot be called."""
+    """Return the rewards that a config's `reward` names. Raise UserError if a reward does not exist or cannot be
+    called."""
     entries = given if isinstance(given, list) else [given]
     rewards = [_reward_of(entry, loaded, judge) for entry in entries]
     names = [reward.name for reward in rewards]
@@ -97,9 +101,10 @@ def read_rewards(given: object, loaded: dict[str, Any], judge: Callable[[], Judg
 
 
 async def grade(rewards: Sequence[Reward], finished: Finished) -> tuple[float, Metrics]:
-    """Return the weighted sum of the rewards that apply, and each as a metric. Raise RolloutError if none applies.
+    """Return the weighted sum of the rewards that apply, and each of these rewards as a metric. Raise RolloutError if
+    no reward applies.
 
-    TRL uses the same sum.
+    TRL computes the same sum.
     """
     columns = await asyncio.gather(*(reward.values([finished]) for reward in rewards))
     values = {reward.name: column[0] for reward, column in zip(rewards, columns, strict=True)}
@@ -152,7 +157,7 @@ def _reward_of(entry: object, loaded: dict[str, Any], judge: Callable[[], Judge]
 
 
 def _check_compares(settings: RewardSettings, parameters: Collection[str]) -> None:
-    """Raise UserError if a reward of a group receives only one rollout at a time, so it cannot compare."""
+    """Raise UserError for a group reward that receives only one rollout at a time: it cannot compare rollouts."""
     if settings.group and "completions" not in parameters:
         raise UserError(
             f"reward `{settings.function}` is of a `group`, but sees one reply at a time: only a function with a "
@@ -207,7 +212,7 @@ def _call_trl(function: Callable[..., Any], names: Sequence[str], takes_all: boo
 
 
 def _completion(finished: Finished) -> Any:
-    """Return a completion as TRL passes it: a text after a text prompt; messages otherwise or after several turns."""
+    """Return a completion in TRL's form: a text if the prompt is a text and there was one turn, otherwise messages."""
     if isinstance(finished.prompt, str) and len(finished.completion) == 1:
         return finished.reply
     return [dict(message) for message in finished.completion]

@@ -1,4 +1,4 @@
-"""Rows of a file of questions, as tasks. This module is independent of rewards.
+"""Reads the rows of a file of questions as tasks. This module is independent of rewards.
 
 A row has a `prompt` (a text, or chat messages) or a `question`. It may have right answers (`answer`, `answers` or
 `reference`), a `split`, an `id`, and any other columns, which are passed to reward functions.
@@ -29,10 +29,11 @@ ROLES = ("system", "user", "assistant", "tool")
 
 
 def read_tasks(path: str, setting: str, split: Split | None, test_share: float) -> dict[Split, list[Task]]:
-    """Return the tasks of a file, by split: the given split, else the row's column `split`, else by a hash of the
-    question that holds out a share of `test_share`. Raise UserError, with the place of the row, for an invalid row."""
+    """Return the tasks of a file, by split. A row belongs to the given `split`, or else to the split in its column
+    `split`. Without both, a hash of the question selects the share `test_share` for `test`. Raise UserError, with the
+    row's position, for an invalid row."""
     tasks: dict[Split, list[Task]] = {one: [] for one in SPLITS}
-    left_out: dict[str, str] = {}  # columns, each with the type of a value
+    left_out: dict[str, str] = {}  # columns to omit, each with the type of an unusable value
     for given, where in _rows(Path(path), setting):
         if not isinstance(given, dict):
             raise UserError(f"{where} is no JSON object: {preview(given)}")
@@ -56,18 +57,18 @@ def prompt_of(data: Mapping[str, Any]) -> str | list[Message]:
 
 
 def question_of(data: Mapping[str, Any]) -> str:
-    """Return the question of a task as a text. Of chat messages return the last one."""
+    """Return the question of a task as a text. If the question is a list of chat messages, return the last message."""
     prompt = prompt_of(data)
     return prompt if isinstance(prompt, str) else prompt[-1]["content"]
 
 
 def references_of(data: Mapping[str, Any]) -> list[str]:
-    """Return the right answers of a task, as texts; empty if no column has one."""
+    """Return the right answers of a task as texts; an empty list if no column has any."""
     return [as_json(one) for one in reference_values(data)[1]]
 
 
 def reference_values(data: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """Return the first column that has right answers, and these answers without nulls."""
+    """Return the name of the first column that has right answers, and these answers without nulls."""
     for name in REFERENCES:
         given = data.get(name)
         if found := [one for one in (given if isinstance(given, list) else [given]) if one is not None]:
@@ -76,7 +77,8 @@ def reference_values(data: Mapping[str, Any]) -> tuple[str, list[Any]]:
 
 
 def _as_json_row(row: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
-    """Return the columns as JSON values: times as ISO texts, decimals as numbers. Add all others to `left_out`."""
+    """Return the row with JSON values: times as ISO texts, decimals as numbers. Columns of other types are omitted and
+    added to `left_out`."""
     found = {}
     for name, value in row.items():
         try:
@@ -87,7 +89,7 @@ def _as_json_row(row: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, 
 
 
 def _as_json(value: Any) -> Any:
-    """Return the value in the types of JSON. Raise TypeError with the name of a type that JSON lacks."""
+    """Convert the value to JSON types. Raise TypeError, with the name of the type, if the conversion is impossible."""
     match value:
         case None | bool() | int() | float() | str():
             return value

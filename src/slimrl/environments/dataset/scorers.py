@@ -14,8 +14,8 @@ from slimrl.types import Message, Metrics, Task
 class Finished:
     """A finished episode, as a reward receives it.
 
-    `prompt` has the row's form, `completion` holds all messages after the opening, `reply` is the last one of the
-    policy, and `given` the answer that was read in it, or None. A scorer may add to `metrics`.
+    `prompt` is a text or messages, as in the row. `completion` holds all messages after the opening. `reply` is the
+    policy's last message, and `given` the answer in that message, or None. A scorer may add to `metrics`.
     """
 
     task: Task
@@ -32,20 +32,20 @@ Scorer = Callable[[Finished], Awaitable[float]]
 
 
 async def exact(finished: Finished) -> float:
-    """Return 1 if the answer is one of the right ones, ignoring spaces and a dollar that the right one lacks."""
+    """Return 1 if the answer equals a right answer. Extra spaces are ignored, and so is a leading `$` of the answer."""
     given = " ".join((finished.given or "").split())
     right = {" ".join(one.split()) for one in finished.references}
     return float(bool(given) and (given in right or given.removeprefix("$") in right))
 
 
 async def number(finished: Finished) -> float:
-    """Return 1 if the answer is a number equal to a right one: `1,000.0` is `1000`, and `1/2` is `0.5`."""
+    """Return 1 if the answer is a number equal to a right answer: `1,000.0` is `1000`, and `1/2` is `0.5`."""
     given, right = read_number(finished.given or ""), map(read_number, finished.references)
     return float(given is not None and any(one is not None and given.equals(one) for one in right))
 
 
 async def match(finished: Finished) -> float:
-    """Return 1 if the answer contains a right one in words (`judges/word_match.py`)."""
+    """Return 1 if the words of the answer match a right answer (`judges/word_match.py`)."""
     return float(bool(finished.given) and matches(finished.given or "", finished.references, finished.question))
 
 

@@ -44,8 +44,8 @@ INSTRUCTIONS: dict[Form, str] = {
     "whole": "",
 }
 TASK = "Answer the question."
-# The best constant answer: the number of candidates, which are the most frequent right answers; of tasks to grade each
-# on; and the seconds in total, since a function may be slow.
+# Limits for the best constant answer: the number of candidates, which are the most frequent right answers; the number
+# of tasks to grade each candidate on; and the total seconds, because a reward function may be slow.
 NUM_CANDIDATES, NUM_TASKS, BUDGET_S = 8, 200, 10.0
 
 
@@ -53,17 +53,17 @@ NUM_CANDIDATES, NUM_TASKS, BUDGET_S = 8, 200, 10.0
 class Dataset(Taskset):
     """Questions from the file `path`. The fields are the `args` of the config section.
 
-    Test tasks are read from `test_path`, or are marked in the rows' column `split`, or a hash of the question picks the
-    share `test_share`. `reward` is a scorer's name, a function, or a list of these and of tables (`RewardSettings`);
-    `judge` has the fields of `JudgeServer` in `judges/judge.py`.
+    Test tasks are read from `test_path`, or are marked in the column `split` of `path`. Without both, a hash of the
+    question selects the share `test_share`. `reward` is a scorer's name, a function, or a list of these and of tables
+    (`RewardSettings`). `judge` has the fields of `JudgeServer` in `judges/judge.py`.
 
-    `answer` is the form in which a reply is read (`environments/answers.py`). `system` precedes the question, in place
-    of a line about the answer's form. Questions that are chat messages with a system message keep their own.
+    `answer` is the form of an answer in a reply (`environments/answers.py`). `system` replaces the default system
+    message, which explains this form. A question with a system message keeps that message.
 
-    `tools` are functions and MCP servers (`toolbox.py`), called in the `format` `tags`, `native` (as in the model's
-    chat template) or `code`. For `code`, `sandbox` has the fields of `SandboxSettings` of slimrl-sandbox. An episode
-    with tools continues until there is an answer in tags, and the policy reads at most `max_tool_tokens` tokens of a
-    result.
+    `tools` are functions and MCP servers (`toolbox.py`). `format` is the format of calls: `tags`, `native` (as in the
+    model's chat template) or `code`. For `code`, `sandbox` has the fields of `SandboxSettings` of slimrl-sandbox. An
+    episode with tools continues until the policy answers in tags. The policy reads at most `max_tool_tokens` tokens of
+    a result.
     """
 
     path: str
@@ -138,7 +138,7 @@ class Dataset(Taskset):
         if not self.test_path:
             tasks = read_tasks(self.path, "args.path", None, self.test_share)
         else:
-            # A column `split` is ignored then: the files decide.
+            # The file decides the split, so a column `split` is ignored.
             tasks = read_tasks(self.path, "args.path", "train", 0.0)
             tasks["test"] = read_tasks(self.test_path, "args.test_path", "test", 0.0)["test"]
         everything = [task for split in tasks.values() for task in split]
@@ -175,9 +175,10 @@ class Dataset(Taskset):
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """The expert, if all rows have a right answer: it writes the answer in the requested form. With tools it first
-        makes the calls of a column `calls`, and exists only if all rows have it. Also the best constant answer, unless
-        a judge or an async function would have to grade it."""
+        """The scripts `expert` and `constant`, if they are possible. The expert needs a right answer in every row, and
+        writes it in the requested form. With tools, it also needs a column `calls` in every row, and makes these calls
+        first. `constant` repeats the best constant answer. It is left out if a judge or an async function grades
+        answers."""
         scripts = {"expert": self._solve} if self._has_expert else {}
         is_costly = any(reward.scorer == JUDGE or reward.is_async for reward in self._rewards)
         has_constant = self._has_answers and not is_costly
@@ -189,7 +190,7 @@ class Dataset(Taskset):
 
     @cached_property
     def _has_expert(self) -> bool:
-        # Read for each demonstration of a warm-up, and a file may have a million rows.
+        # Cached: each demonstration of a warm-up needs it, and a file may have a million rows.
         return all(
             references_of(task.data) and (not self.tools or task.data.get("calls")) for task in self._everything()
         )
@@ -200,21 +201,21 @@ class Dataset(Taskset):
     def _solve(self, task: Task, seed: int) -> list[Message]:
         answer = references_of(task.data)[0]
         if self.tools:
-            # A separate factory: the sandbox of programs serves one event loop, and this one is new.
+            # A new factory, because a sandbox serves one event loop, and `asyncio.run` starts a new loop.
             calls = self._call_formats()()
             replies = [calls.write_call(call["tool"], **call.get("arguments", {})) for call in task.data["calls"]]
             return asyncio.run(play(self._agent(task, calls), [*replies, self._reply_with(answer)]))
         return [*self._opening(task), {"role": "assistant", "content": self._reply_with(answer)}]
 
     def _repeat(self, task: Task, seed: int) -> list[Message]:
-        with self._lock:  # scripts of several tasks run at once, but compute it once
+        with self._lock:  # several scripts may run at once; only one computes `_constant`
             reply = self._reply_with(self._constant)
         return [*self._opening(task), {"role": "assistant", "content": reply}]
 
     @cached_property
     def _constant(self) -> str:
-        """The candidate with the highest sum of rewards over the tasks that a hash picks; empty without right answers.
-        It is the baseline of a policy that ignores the question."""
+        """The right answer that earns most when it is given to every task; empty without right answers. It is the
+        baseline of a policy that ignores the question. It is computed on tasks that a hash selects."""
         tasks = sorted(self._tasks["train"], key=lambda task: hash_fraction(task.id))
         answers = Counter(references[0] for task in self._tasks["train"] if (references := references_of(task.data)))
         candidates = [answer for answer, _ in answers.most_common(NUM_CANDIDATES)]
@@ -230,7 +231,7 @@ class Dataset(Taskset):
         grader = Grader(task, self._form, self._rewards)
         try:
             return asyncio.run(grader.grade([{"role": "assistant", "content": self._reply_with(answer)}])).reward
-        except RolloutError:  # in a user's function; the episode raises it again
+        except RolloutError:  # from a user's function; the episode raises it again
             return 0.0
 
     def _reply_with(self, answer: str) -> str:
@@ -242,7 +243,7 @@ class Dataset(Taskset):
         return [reward.name for reward in self._rewards if reward.is_of_group]
 
     def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
-        """Return the values of these rewards, times their weights; 0 if one does not apply."""
+        """Return the values of the group rewards, multiplied by their weights; 0 where a reward does not apply."""
         opened = self._opening_of(task, self._new_calls()) if self.tools else self._opening(task)
         finished = [finish(task, self._form, list(rollout.messages[len(opened) :])) for rollout in rollouts]
         rewards = [reward for reward in self._rewards if reward.is_of_group]
@@ -257,7 +258,8 @@ class Dataset(Taskset):
         return asyncio.run(compare())
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Return the kind of a failure: the reply had no answer. Empty for all others: evaluation describes them."""
+        """Return a text if the reply had no answer. Return an empty text for any other failure: evaluation then
+        describes it."""
         return "" if rollout.metrics.get("answered", 1.0) else "no answer in the form that was asked for"
 
     def offload(self) -> None:

@@ -34,7 +34,7 @@ def read_toolbox(given: Sequence[Any], loaded: dict[str, Any]) -> tuple[dict[str
 
 
 def add_tool(tools: dict[str, TypedTool], tool: TypedTool) -> None:
-    """Add a tool. Raise UserError if its name is taken or cannot be called."""
+    """Add a tool to `tools`. Raise UserError if its name is already used or is not a Python identifier."""
     name = tool.__name__
     if name in tools:
         raise UserError(f"dataset: two tools are called `{name}`.")
@@ -65,5 +65,5 @@ def _tool_of(where: str, loaded: dict[str, Any]) -> TypedTool:
     function = load_named(where, "tool", loaded)
     if not inspect.isroutine(function):
         raise UserError(f"tool `{where}` is not a function, but the {type(function).__name__} {function!r:.80}.")
-    # The type of a parameter may be an expression, so this runs the user's code too.
+    # A type hint may be any expression, so this runs the user's code too.
     return call_user_code(f"tool `{where}` failed", lambda: tool_of(function, f"tool `{where}`"))

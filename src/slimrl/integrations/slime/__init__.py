@@ -1,4 +1,4 @@
-"""`slimrl.integrations.slime.generate`, by which SLIME's command lines know the function of slimrl-envs."""
+"""Provides a function of slimrl-envs as `slimrl.integrations.slime.generate`, for command lines of SLIME."""
 
 from slimrl.plugins import INTEGRATIONS, load
 

@@ -1,4 +1,4 @@
-"""`slimrl.integrations.slime.env`, by which settings of SLIME name a module of slimrl-envs."""
+"""Provides a function of slimrl-envs in the module `slimrl.integrations.slime.env`, for settings of SLIME."""
 
 from slimrl.plugins import INTEGRATIONS, load
 

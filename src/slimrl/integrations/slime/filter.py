@@ -1,4 +1,5 @@
-"""`slimrl.integrations.slime.filter.no_failed_game`, by which command lines of SLIME name a function of slimrl-envs."""
+"""Provides a function of slimrl-envs as `slimrl.integrations.slime.filter.no_failed_game`, for command lines of
+SLIME."""
 
 from slimrl.plugins import INTEGRATIONS, load
 

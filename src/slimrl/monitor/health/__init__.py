@@ -1,5 +1,6 @@
-"""Monitors of a run's health: numbers of its rollouts and metrics, and alarms if these are not healthy.
+"""Monitors of a run's health: they compute metrics from the rollouts, and raise an alarm if a metric is not healthy.
 
-`measure` turns the rollouts of a step into metrics, beside the orchestrator. `Health` watches the metrics, beside the
-trainer's log, and raises alarms. Both need only the data in a file of metrics, so a resumed run continues unchanged.
+`measure` computes the metrics from the rollouts of a step, in the orchestrator. `Health` watches all metrics where the
+trainer logs them, and raises the alarms. Its state follows from the metrics file alone, so a resumed run continues
+unchanged.
 """

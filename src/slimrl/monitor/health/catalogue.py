@@ -1,4 +1,4 @@
-"""All monitors: the watched metric, its healthy values, the likely cause of others, and the setting to change.
+"""All monitors, each with its detector, the healthy values, the likely cause of a fault, and the setting to change.
 
 `python -m tests.monitor.pages monitors` renders the table of docs/monitors.md, and a test compares the two.
 """
@@ -15,7 +15,8 @@ from slimrl.monitor.health.texts import invalid_calls, length, one_reply, repeti
 
 @dataclass(frozen=True, slots=True)
 class HealthMonitor:
-    """A monitor: its detector, its texts for people, and the bad looks in a row before an alarm (`patience`)."""
+    """A monitor: its detector, its texts for users, and `patience`, the number of bad findings in a row before an
+    alarm."""
 
     name: MonitorName
     meaning: str
@@ -26,7 +27,7 @@ class HealthMonitor:
     patience: int = 2
 
     def look(self, history: History, bounds: MonitorsConfig) -> Detection | None:
-        """Return the first bad finding, else the first of all; None if there are none."""
+        """Return the detector's first bad finding. If no finding is bad, return the first; None without findings."""
         found = [*self.detect(history, bounds)]
         return next((finding for finding in found if finding.is_bad), found[0] if found else None)
 

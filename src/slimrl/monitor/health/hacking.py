@@ -1,8 +1,8 @@
 """The detector of reward hacking: a reward that rises while the answers become worse.
 
-No number shows the purpose of a reward. The detector sees three signs: replies that no longer depend on the task, wrong
-answers that earn as much as right ones, and right answers that become fewer while the reward rises. The last two need
-an environment that reports right answers.
+No metric can show the purpose of a reward. So the detector looks for three signs: replies that no longer depend on the
+task, wrong answers that earn as much as right answers, and fewer right answers while the reward rises. The last two
+signs need an environment that reports right answers.
 """
 
 import math
@@ -15,9 +15,9 @@ from slimrl.monitor.metrics import select_held_out_rewards
 
 DEPENDENCE, SHARED, RIGHT = "monitor/task_dependence", "monitor/shared_across_tasks", "monitor/right"
 WRONG_REWARD, RIGHT_REWARD = "monitor/wrong_reward", "monitor/right_reward"
-LEAST_DEPENDENCE = 0.05  # of the first steps; below it, no dependence can be lost
-MORE_SHARED = 0.5  # a rise of the share that all tasks have in common
-LEAST_RIGHT = 0.1  # share of right answers; half of it may be lost
+LEAST_DEPENDENCE = 0.05  # in the first steps; below it there is too little dependence to lose
+MORE_SHARED = 0.5  # rise of `monitor/shared_across_tasks` that means one text for all tasks
+LEAST_RIGHT = 0.1  # earlier share of right answers; an alarm needs a fall to half of that share
 HELD_OUT = re.compile(r"held_out/(?:exact|correct|won|solved|optimum)_(.+)")
 
 
@@ -36,11 +36,11 @@ def reward_hacking(history: History, bounds: MonitorsConfig) -> Iterator[Detecti
 
 
 def _independence(history: History, bounds: MonitorsConfig) -> Detection:
-    """Detect a rising reward with replies that no longer depend on the task: one text for all tasks, or noise."""
+    """Detect that the reward rises although replies no longer depend on the task: one text for all tasks, or noise."""
     value, first = history.now(DEPENDENCE), history.first(DEPENDENCE)
     shared, shared_first = history.now(SHARED), history.first(SHARED)
     is_lost = first >= LEAST_DEPENDENCE and value <= bounds.min_dependence_share * first
-    # A policy that started with noise has no dependence to lose; it can only become one text.
+    # A policy that starts with noise has no dependence to lose. It can only collapse to one text.
     is_uniform = max(first, value) < LEAST_DEPENDENCE and shared - shared_first >= MORE_SHARED
     return Detection(
         DEPENDENCE,
@@ -52,7 +52,7 @@ def _independence(history: History, bounds: MonitorsConfig) -> Detection:
 
 
 def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Detection:
-    """Detect that most answers are wrong and earn as much as right ones."""
+    """Detect that most answers are wrong and earn about as much as right answers."""
     right_reward = history.now(RIGHT_REWARD) if history.num(RIGHT_REWARD) else history.highest
     wrong_reward, right = history.now(WRONG_REWARD), history.now(RIGHT)
     scale = right_reward - history.lowest
@@ -67,13 +67,13 @@ def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Detection:
 
 
 def _loss_on_held_out(history: History) -> Iterator[Detection]:
-    """Detect a rise of held-out rewards with a loss of right answers, from the first evaluation to the latest, each
-    beyond its noise."""
+    """Detect that a held-out reward rose while right answers became rarer, from the first evaluation to the latest.
+    Both changes must exceed their noise."""
     for name in select_held_out_rewards(history.row):
         exact = next((key for key in history.row if (found := HELD_OUT.fullmatch(key)) and name.endswith(found[1])), "")
         if exact and history.num(exact) > 1 and history.num(f"{name}_low") > 1:
             then, now = history.values(exact)[0], history.values(exact)[-1]
-            if not (0.0 <= then <= 1.0 and 0.0 <= now <= 1.0):  # an environment may count under the same name
+            if not (0.0 <= then <= 1.0 and 0.0 <= now <= 1.0):  # an environment may report a count under this name
                 continue
             spread = then * (1 - then) + now * (1 - now)
             noise = 2 * math.sqrt(spread / max(1.0, history.row.get("held_out/num", 1.0)))

@@ -1,7 +1,7 @@
 """The watch over a run: it receives the metrics of each step, and raises an alarm if a detector finds a fault.
 
-An alarm is raised once, with the first step of the fault, and again only after `CLEAR` looks without the fault. All of
-this follows from the metrics, so a resumed run restores its state from the metrics of the earlier steps.
+An alarm is raised once, with the first step of the fault, and again only after `CLEAR` findings without the fault. This
+state follows from the metrics alone, so a resumed run restores it from the metrics of the earlier steps.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ from slimrl.monitor.health.catalogue import MONITORS, HealthMonitor
 from slimrl.monitor.health.history import Detection, History
 from slimrl.types import Metrics
 
-CLEAR = 8  # looks in a row without a fault until an alarm may be raised again; more than the steps of a mean
+CLEAR = 8  # findings in a row without the fault before an alarm can be raised again; more than the steps of a mean
 
 
 class HealthStopError(UserError):
@@ -25,7 +25,7 @@ class HealthStopError(UserError):
 @dataclass(frozen=True, slots=True)
 class Alarm:
     """An alarm, as a line of `monitors.jsonl`. `onset` is the first step of the fault, `step` the step of the alarm,
-    and `metric` the name of the metric with the `value`."""
+    and `metric` the name of the faulty metric, which has the `value`."""
 
     step: int
     onset: int
@@ -40,8 +40,8 @@ class Alarm:
 
 @dataclass(slots=True)
 class Watched:
-    """The state of a monitor: is its alarm raised, how many looks in a row contradict that, and the latest finding with
-    its step."""
+    """The state of a monitor. `streak` counts the findings in a row that contradict `is_raised`, and `onset` is the
+    step of the first of these. `latest` is the last finding, of step `latest_step`."""
 
     monitor: HealthMonitor
     is_raised: bool = False
@@ -51,7 +51,8 @@ class Watched:
     latest_step: int = 0
 
     def look(self, step: int, finding: Detection | None) -> Alarm | None:
-        """Take the detector's finding. Return the alarm that it raises."""
+        """Update the state with the detector's finding of a step. Return the alarm if the finding raises it, otherwise
+        None."""
         if finding is None:
             return None
         self.latest, self.latest_step = finding, step
@@ -75,7 +76,8 @@ class Watched:
 
 
 class Health:
-    """The monitors that are on, with their history. A monitor that raises an exception is logged and turned off."""
+    """The enabled monitors, with the history of the metrics. A monitor that raises an exception is disabled with a
+    message."""
 
     def __init__(self, config: MonitorsConfig, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
@@ -83,7 +85,7 @@ class Health:
         self.watched = [Watched(monitor) for monitor in MONITORS if monitor.name not in config.off]
 
     def look(self, step: int, metrics: Mapping[str, float]) -> list[Alarm]:
-        """Take the metrics of a step. Return the alarms that they raise."""
+        """Add the metrics of a step to the history. Return the new alarms."""
         self._history.add(metrics)
         looks = [one.look(step, self._detect(one)) for one in [*self.watched]]
         return [alarm for alarm in looks if alarm]
@@ -91,7 +93,7 @@ class Health:
     def _detect(self, one: Watched) -> Detection | None:
         try:
             return one.monitor.look(self._history, self._config)
-        except Exception as error:  # an environment's metrics may be any numbers, and a monitor must not end a run
+        except Exception as error:  # an environment may report any number, and a monitor must not stop a run
             self.watched.remove(one)
             self._say(
                 f"the monitor {one.monitor.name} is off from now on, as it broke: {type(error).__name__}: {error}. "
@@ -106,13 +108,15 @@ class Health:
 
 
 class HealthWatch:
-    """The watch over a run's metrics (`monitor/sinks.py`). It adds the number of alarms to them, writes alarms to
-    `monitors.jsonl` and the log, and ends the run if the settings ask for it."""
+    """The monitors as a `Watch` over a run's metrics (`monitor/sinks.py`). It adds the number of active alarms to the
+    metrics, writes alarms to `monitors.jsonl` and the log, and stops the run after an alarm of a monitor in
+    `monitors.stop`."""
 
     def __init__(
         self, config: MonitorsConfig, path: Path, past: Iterable[tuple[int, Metrics]], say: Callable[[str], None]
     ) -> None:
-        """Continue after the `past` lines of metrics. Their alarms are written again but not logged."""
+        """Restore the state from `past`, the metrics of earlier steps. Alarms of these steps are written again but not
+        logged."""
         self._health, self._say, self._stop = Health(config, say), say, config.stop
         self._new: list[Alarm] = []
         self._file = LineFile(path)
@@ -120,13 +124,13 @@ class HealthWatch:
             self._record(self._health.look(step, metrics))
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
-        """Take the metrics of a step before they are written. Return metrics to add to them."""
+        """Check the metrics of a step before they are written. Return the additional metric `monitor/alarms`."""
         self._new = self._health.look(step, metrics)
         return {"monitor/alarms": float(self._health.num_raised)}
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write and log the alarms of the metrics that were observed last. Raise HealthStopError if `monitors.stop`
-        names one."""
+        """Write and log the alarms of the last call of `observe`. Raise HealthStopError if `monitors.stop` names the
+        monitor of an alarm."""
         self._record(self._new)
         for alarm in self._new:
             self._say(describe(alarm))
@@ -148,7 +152,7 @@ class HealthWatch:
 
 
 def describe(alarm: Alarm) -> str:
-    """Return the alarm as a line of the console, where steps count from 1."""
+    """Return the alarm as a line for the console. Steps are counted from 1."""
     since = f", since step {alarm.onset + 1}" if alarm.onset < alarm.step else ""
     head = f"alarm, step {alarm.step + 1}: {alarm.monitor}"
     return f"{head}: {alarm.message}{since}. Likely {alarm.cause}. Try: {alarm.knob}"

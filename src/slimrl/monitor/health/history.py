@@ -1,5 +1,5 @@
-"""The metrics of a run so far, for the monitors: means over a few steps, now and earlier; and what a detector finds in
-them."""
+"""The metrics of a run so far, with means over recent and earlier steps, for the monitors. Also a detector's
+finding."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from slimrl.config.monitors import MonitorsConfig
 from slimrl.types import Metrics
 
-WINDOW = 20  # the present is compared with as many steps earlier
-NUM = 3  # steps of a mean, so that one odd step raises no alarm
+WINDOW = 20  # steps between the recent mean and the earlier mean
+NUM = 3  # steps in a mean, so that one unusual step raises no alarm
 
 
 class History:
@@ -48,22 +48,23 @@ class History:
         return len(self.values(name))
 
     def now(self, name: str, num: int = NUM) -> float:
-        """Return the mean of a metric's last values."""
+        """Return the mean of a metric's last `num` values."""
         return _mean(self.values(name)[-num:])
 
     def first(self, name: str, num: int = NUM) -> float:
-        """Return the mean of a metric's first values."""
+        """Return the mean of a metric's first `num` values."""
         return _mean(self.values(name)[:num])
 
     def before(self, name: str, num: int = NUM) -> float:
-        """Return the mean of `num` values, `WINDOW` steps before `now`; of the first values in a shorter history."""
+        """Return the mean of `num` values, from `WINDOW` steps before the values of `now`. In a shorter history, use
+        the first `num` values."""
         values = self.values(name)
         start = max(0, len(values) - num - WINDOW)
         return _mean(values[start : start + num])
 
     @property
     def reward_range(self) -> float:
-        """The difference of the best and the worst training reward so far."""
+        """The difference between the best and the worst training reward so far."""
         return max(0.0, self.highest - self.lowest)
 
     @property
@@ -85,7 +86,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The finding of a detector: a metric, its value, a flag if it is bad, and then the message for it."""
+    """The finding of a detector about the value of a metric. `message` is shown if the value is bad."""
 
     metric: str
     value: float

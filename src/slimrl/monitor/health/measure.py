@@ -1,8 +1,8 @@
-"""The numbers of a step's rollouts that the monitors watch: `monitor/...` in the metrics.
+"""Computes the metrics `monitor/...` of a step's rollouts. The monitors watch these metrics.
 
 They are pure functions of token ids, log-probabilities and rewards, without a tokenizer or a model. The similarity of
-texts is counted in pairs of adjacent tokens: one pass over the tokens, without a comparison of all pairs of rollouts.
-If there are very many rollouts, only some whole groups are read.
+texts is measured by their pairs of adjacent tokens. This needs one pass over the tokens, without a comparison of all
+pairs of rollouts. If there are more than `MAX_ROLLOUTS` rollouts, only some whole groups are read.
 """
 
 import math
@@ -16,11 +16,11 @@ from statistics import correlation
 from slimrl.types import Metrics, Rollout
 
 Group = Sequence[Rollout]
-MAX_ROLLOUTS = 128  # whose texts are read
-MAX_TOKENS = 512  # of each reply
+MAX_ROLLOUTS = 128  # approximate maximum of rollouts with texts that are read
+MAX_TOKENS = 512  # number of tokens read per reply
 NGRAM = 4  # tokens
-MIN_TASKS = 6  # to compare replies of different tasks
-BEGIN, END = -1, -2  # no token has these ids
+MIN_TASKS = 6  # minimum to compare replies to different tasks
+BEGIN, END = -1, -2  # markers around a reply; no token has these ids
 AUTO = "auto"
 RIGHT = ("exact", "correct", "won", "solved", "optimum")  # names that environments use for a right answer
 _TAG = re.compile(r"</?\w+>|```\w*")
@@ -29,10 +29,10 @@ _SAMPLED = re.compile(b"\x01+")
 
 
 def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
-    """Return the numbers of a step's rollouts that did not fail. Each group holds the rollouts of one task.
+    """Return the metrics of a step's rollouts. Each group holds the rollouts of one task, without failed rollouts.
 
-    `right_metric` is the environment's name for a right answer. A number that cannot be known is left out, such as the
-    similarity of different tasks if there is only one.
+    `right_metric` is the environment's metric of a right answer, or `AUTO`. A metric that cannot be computed is left
+    out, such as the similarity between tasks if there is only one task.
     """
     groups = [group for group in groups if group]
     if not groups:
@@ -52,15 +52,15 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
 
 
 def _thin(groups: Sequence[Group]) -> list[Group]:
-    """Return whole groups with about `MAX_ROLLOUTS` rollouts at most. They are drawn with a fixed seed: environments
-    and roles alternate, so a fixed stride might read only one of them."""
+    """Return some of the groups, with about `MAX_ROLLOUTS` rollouts at most. They are drawn with a fixed seed.
+    Environments and roles alternate, so every n-th group might belong to the same environment."""
     num = math.ceil(len(groups) / math.ceil(sum(map(len, groups)) / MAX_ROLLOUTS))
     return random.Random(0).sample(groups, num)
 
 
 def _replies(rollout: Rollout) -> list[tuple[int, ...]]:
-    """Return the token ids of each of the policy's turns, as `Rollout.turns` does."""
-    # A search in bytes replaces its loop over all tokens, because every rollout of every step is read.
+    """Return the token ids of each of the policy's turns, at most `MAX_TOKENS` of each."""
+    # A search in bytes is faster than the loop over all tokens in `Rollout.turns`.
     spans = [found.span() for found in _SAMPLED.finditer(bytes(rollout.loss_mask_T))]
     return [rollout.token_ids_T[start : min(end, start + MAX_TOKENS)] for start, end in spans]
 
@@ -84,12 +84,12 @@ def spread_within(groups: Sequence[Group]) -> float:
     for group in groups:
         own = math.fsum(rollout.reward for rollout in group) / len(group)
         within += math.fsum((rollout.reward - own) ** 2 for rollout in group)
-    # Equal rewards may leave a rounding error, whose shares would mean nothing.
+    # For equal rewards, `total` may be a rounding error. Shares of it would mean nothing.
     return within / total if total > 1e-12 * max(1.0, mean * mean) * len(rewards) else 0.0
 
 
 def _length_reward(groups: Sequence[Group]) -> Metrics:
-    """Return the correlation of length and reward within the groups in which both vary."""
+    """Return the mean correlation of length per turn and reward, over the groups in which both vary."""
     found = []
     for group in groups:
         lengths = [rollout.num_sampled / max(1, len(rollout.turn_rewards)) for rollout in group]
@@ -100,11 +100,11 @@ def _length_reward(groups: Sequence[Group]) -> Metrics:
 
 
 def _duplicates(groups: Sequence[Group]) -> Metrics:
-    """Return the share of equal pairs in the groups, and its expected value.
+    """Return the share of equal pairs of rollouts in the groups, and its expected value.
 
-    Another attempt equals a rollout with the probability that the policy gave to the rollout: the product over its
-    tokens. The mean of these is the share of an honest sampler, even if the policy's entropy is low. It is lower if an
-    environment answers equal replies differently.
+    A second attempt equals a rollout with the probability of the rollout, the product of its tokens' probabilities. For
+    a correct sampler, the expected share of equal pairs is the mean of these probabilities, even if the policy's
+    entropy is low. The measured share is lower if an environment answers equal replies differently.
     """
     equal, expected, num_groups = 0.0, 0.0, 0
     for group in groups:
@@ -121,8 +121,8 @@ def _duplicates(groups: Sequence[Group]) -> Metrics:
 
 
 def repetition(replies: Sequence[Sequence[int]]) -> float:
-    """Return the share of n-grams of `NGRAM` tokens that occur earlier in the same reply: 1 - distinct-n (Li et al.
-    2016, 1510.03055), over all replies. It is 0 if no reply has that many tokens.
+    """Return the share of n-grams of `NGRAM` tokens that occur earlier in the same reply, over all replies: 1 -
+    distinct-n (Li et al. 2016, 1510.03055). Return 0 if no reply has `NGRAM` tokens.
 
     >>> round(repetition([[5, 6, 7, 8, 9], [1, 2, 1, 2, 1, 2, 1, 2]]), 6)
     0.428571
@@ -136,12 +136,12 @@ def repetition(replies: Sequence[Sequence[int]]) -> float:
 
 
 def common_to_tasks(replies: Sequence[Sequence[Sequence[Sequence[int]]]]) -> Metrics:
-    """Return the similarity of rollouts of different tasks, and its difference to the similarity within a task.
+    """Return the similarity of rollouts across tasks, and how much higher the similarity within a task is.
 
-    `replies` has the replies of each rollout of each task. Of a rollout's pairs of adjacent tokens, `across` is the
-    mean share of other tasks' rollouts that contain a pair, and `within` the same for the other rollouts of its task.
-    `task_dependence` is within - across. It is 0 for a policy that writes the same text for all tasks, and for a policy
-    that writes noise. It rises while a policy learns to answer.
+    `replies[task][rollout]` are the replies of a rollout. For each pair of adjacent tokens in a rollout, compute the
+    share of other tasks' rollouts that contain the pair. `across` is the mean of these shares. `within` is the same for
+    the other rollouts of the same task. `task_dependence` is within - across. It is 0 for a policy that writes the same
+    text for all tasks, and for a policy that writes noise. It rises while a policy learns to answer.
     """
     pairs = [[_pairs(rollout) for rollout in group] for group in replies]
     num = sum(map(len, pairs))
@@ -166,13 +166,14 @@ def common_to_tasks(replies: Sequence[Sequence[Sequence[Sequence[int]]]]) -> Met
 
 def _pairs(replies: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
     """Return the pairs of adjacent tokens of a rollout's replies, with markers at both ends of each reply."""
-    # Thanks to the markers, a reply of one token has pairs too.
+    # Because of the markers, even a reply of one token has pairs.
     return {pair for reply in replies for pair in pairwise((BEGIN, *reply, END))}
 
 
 def _same_reply(groups: Sequence[Group]) -> Metrics:
-    """Return the share of the most frequent reply: of the last lines of one-turn episodes, without thoughts, case and
-    punctuation. It needs `MIN_TASKS` tasks: few tasks may have one right answer."""
+    """Return the share of the most frequent last line among the replies of one-turn episodes. Thoughts, case and
+    punctuation are ignored. There must be at least `MIN_TASKS` tasks, because few tasks may have the same right
+    answer."""
     texts = [[_last_line(one) for one in group if len(one.turn_rewards) == 1 and one.messages] for group in groups]
     said = Counter(text for group in texts for text in group)
     if sum(map(bool, texts)) < MIN_TASKS:
@@ -187,8 +188,8 @@ def _last_line(rollout: Rollout) -> str:
 
 
 def _right(groups: Sequence[Group], right_metric: str) -> Metrics:
-    """Return the share of right answers, as the environment measures it, and the mean rewards of right and wrong
-    ones."""
+    """Return the share of right answers, as the environment measures it, and the mean rewards of right and of wrong
+    answers."""
     rollouts = [rollout for group in groups for rollout in group]
     names = RIGHT if right_metric == AUTO else (right_metric,)
     name = next((name for name in names if any(name in rollout.metrics for rollout in rollouts)), None)

@@ -11,14 +11,14 @@ from slimrl.monitor.metrics import select_held_out_rewards
 ZERO, SPREAD, STD = "reward/zero_signal_groups", "monitor/spread_within", "reward/std"
 YES, DISAGREES = "env/judge_yes", "env/judge_disagrees"
 EQUAL = 1e-9  # the standard deviation of equal rewards, up to rounding
-ALWAYS = 0.95  # share of a judge's most frequent verdict, above which it is constant
+ALWAYS = 0.95  # a verdict that a judge gives at least this often counts as constant
 
 
 def reward_spread(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect a reward that is the same for every reply.
 
-    Either all rewards are equal, or they differ between tasks only, which the policy cannot change. Solved tasks may
-    have equal rewards, and a policy that learns from a teacher needs no rewards.
+    Either all rewards are equal, or they differ only between tasks, and the policy cannot change the task. The detector
+    raises no alarm if the tasks are solved, or if the policy learns from a teacher instead of from rewards.
     """
     name = SPREAD if SPREAD in history.row else STD
     has_teacher = any(metric.startswith("distill/") for metric in history.row)
@@ -43,10 +43,11 @@ def zero_signal(history: History, bounds: MonitorsConfig) -> Iterator[Detection]
 
 
 def judge(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect a judge with one verdict for all answers, or one that often differs from the comparison of words.
+    """Detect a judge that often disagrees with the comparison of words. The bound is lower if the judge nearly always
+    gives the same verdict.
 
-    If in doubt, the comparison of words answers no. A judge that answers yes instead is sometimes right; a judge that
-    nearly always does so ignores the answer or is fooled by the policy (Zhao et al. 2025, 2507.08794).
+    If in doubt, the comparison of words answers no. A judge that answers yes in such a case is sometimes right. A judge
+    that nearly always answers yes ignores the answer or is fooled by the policy (Zhao et al. 2025, 2507.08794).
     """
     if history.has(YES, 2) and DISAGREES in history.row:
         yes, value = history.now(YES), history.now(DISAGREES)
@@ -58,10 +59,10 @@ def judge(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 
 def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect a training reward that rises more than the held-out reward: memorised tasks, or a training reward that
-    rises for another reason. Even with the noise of both evaluations, the held-out gain must be too small."""
+    """Detect that the training reward rises much more than the held-out reward, for example because tasks are
+    memorised. The held-out gain must be too small even after the noise of both evaluations is added."""
     names = [name for name in select_held_out_rewards(history.row) if history.num(name) > 1]
-    # The decoding mode of the training is first.
+    # Prefer the decoding mode that training uses.
     names.sort(key=lambda name: name != "held_out/reward_sampled")
     if names and history.num("reward/mean") >= NUM + 2 and history.reward_range > 0.0:
         name = names[0]
@@ -74,6 +75,6 @@ def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Iterator[Detect
 
 
 def _half(history: History, name: str, index: int) -> float:
-    """Return half of the width of the interval of a held-out mean."""
+    """Return half the width of the interval of a held-out mean. `index` selects the evaluation."""
     low, high = history.values(f"{name}_low"), history.values(f"{name}_high")
     return (high[index] - low[index]) / 2 if low and high else 0.0

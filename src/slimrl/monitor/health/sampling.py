@@ -6,20 +6,21 @@ from slimrl.config.monitors import MonitorsConfig
 from slimrl.monitor.health.history import NUM, Detection, History
 
 KL = "guard/mismatch_kl"
-FLOAT32_KL = 1e-6  # rounding in float32 stays below it, in coarser dtypes above
+FLOAT32_KL = 1e-6  # rounding is smaller in float32, and larger in coarser dtypes
 LEAST_KL = {"float32": 1e-5, "coarser": 5e-3}
 MOST_KL = 0.02  # for equal weights in sampler and trainer; the same bound as in the guard
-STALE_KL = 0.3  # for rollouts that are older than the trained weights, whose ratios rightly differ
+STALE_KL = 0.3  # for rollouts older than the trained weights: their ratios differ without a fault
 MOST_STALE = 0.5  # share of rollouts dropped as too old
-COLLAPSED = 0.1  # nats: a policy with more entropy has not collapsed, however fast it fell
+COLLAPSED = 0.1  # nats; a higher entropy is not a collapse, even after a fast fall
 
 
 def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect that sampler and trainer drift apart, for example if the sampler keeps old weights; or that too many
-    rollouts are dropped because of their age.
+    """Detect that the probabilities of sampler and trainer drift apart, for example because the sampler keeps old
+    weights. Also detect that too many rollouts are dropped because of their age.
 
     With the same weights, sampler and trainer differ only by rounding, as in the first step. If the sampler keeps old
-    weights, the divergence grows step by step, long before it reaches the guard's bound.
+    weights, the divergence grows at each step. The detector finds this long before the divergence reaches the guard's
+    bound.
     """
     if history.has(KL, 2):
         rounding = abs(history.values(KL)[0])
@@ -38,8 +39,8 @@ def mismatch(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
     """Detect a policy that became deterministic before the tasks are solved (Cui et al. 2025, 2505.22617).
 
-    A low entropy is fine if the reward is near the best so far. With a teacher the entropy approaches the teacher's,
-    which may be low, so only a sudden fall counts.
+    A low entropy is fine if the reward is near the best so far. With a teacher, the entropy approaches the entropy of
+    the teacher. That may be low, so only a sudden fall counts.
     """
     name = "monitor/surprise" if "monitor/surprise" in history.row else "loss/entropy"
     if history.has(name, NUM + 2):
@@ -53,10 +54,10 @@ def entropy_collapse(history: History, bounds: MonitorsConfig) -> Iterator[Detec
 
 
 def duplicates(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect that more rollouts of a group are equal than the policy's own probabilities make likely.
+    """Detect that more rollouts of a group are equal than the policy's own probabilities predict.
 
-    The policy is not the cause, since its probabilities include equal rollouts. The sampler draws the same numbers for
-    several rollouts, or does not draw at all.
+    The cause is not the policy, because the prediction uses its probabilities. The sampler uses the same random numbers
+    for several rollouts, or does not sample at all.
     """
     names = ("monitor/duplicates", "monitor/duplicates_expected")
     if all(history.has(name, 2) for name in names):

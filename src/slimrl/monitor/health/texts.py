@@ -8,14 +8,14 @@ from slimrl.monitor.health.history import NUM, WINDOW, Detection, History
 
 LENGTH, TURNS, TRUNCATED = "rollout/tokens_sampled_mean", "rollout/turns_mean", "rollout/truncated"
 REPETITION, SAME_REPLY = "monitor/repetition", "monitor/same_reply"
-PAID = 0.4  # correlation of length and reward within groups
-MOST_RISE = 0.3  # of a share, within the window
+PAID = 0.4  # minimum correlation within groups at which length counts as rewarded
+MOST_RISE = 0.3  # largest rise of a share within the window without an alarm
 # Metrics by which environments report unreadable replies; True if the metric counts the readable share instead.
 INVALID = {"env/invalid_share": False, "env/tagged": True, "env/valid": True}
 
 
 def length(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect replies that suddenly become longer, or shorter without earning more, or cut off.
+    """Detect that replies suddenly become longer, become shorter without a higher reward, or are cut off.
 
     The bound for growth is lower if longer replies earn more within groups: the reward may pay for length itself
     (Singhal et al. 2023, 2310.03716).
@@ -40,7 +40,7 @@ def length(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 
 def repetition(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect replies that repeat themselves (Holtzman et al. 2020, 1904.09751) and do not improve without help."""
+    """Detect replies that repeat themselves (Holtzman et al. 2020, 1904.09751), if this became worse or lasts."""
     if history.has(REPETITION, NUM):
         value, first = history.now(REPETITION), history.first(REPETITION)
         lasts = history.num(REPETITION) > WINDOW // 2 and value >= history.before(REPETITION) - 0.05
@@ -50,7 +50,8 @@ def repetition(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 
 def one_reply(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect one reply to most of the tasks: a constant may earn as much as the most frequent answer."""
+    """Detect that most tasks get the same reply. A constant reply may earn as much as the most frequent right
+    answer."""
     if history.has(SAME_REPLY, NUM):
         value = history.now(SAME_REPLY)
         is_bad = value > bounds.max_same_reply and not history.is_solved
@@ -60,9 +61,10 @@ def one_reply(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
 
 
 def invalid_calls(history: History, bounds: MonitorsConfig) -> Iterator[Detection]:
-    """Detect that the environment cannot read the policy's calls of tools, or replies without their tags.
+    """Detect that the environment cannot read the policy's tool calls, or its replies because they lack tags.
 
-    A policy that still learns the form raises no alarm while the share falls.
+    The detector raises no alarm while the share of unreadable replies falls, because the policy is still learning the
+    form.
     """
     for name, is_good in INVALID.items():
         if history.has(name, NUM + 2):
