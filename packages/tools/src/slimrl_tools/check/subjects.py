@@ -1,6 +1,6 @@
-"""The subjects of `slimrl check`, with the remedy of a problem and the text where all is well.
+"""The subjects of `slimrl check`, each with the remedy of a problem and the text of a good result.
 
-docs/environment_details.md explains each of them; a test compares it with this table.
+docs/environment_details.md explains each subject; a test compares this page with the table.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Subject:
     fine: str = ""
 
     def verdict(self, fault: str) -> Finding:
-        """Return a problem with this fault, or a finding that all is well if `fault` is empty."""
+        """Return a problem with the description `fault`, or a good result if `fault` is empty."""
         return self.problem(fault) if fault else self.ok(self.fine)
 
     def ok(self, found: str) -> Finding:

@@ -62,7 +62,7 @@ def content_of(check: CurveCheck) -> dict[str, Any]:
 
 
 def sentences(check: CurveCheck) -> Iterator[str]:
-    """Yield the comparison in words, the verdict first."""
+    """Yield the sentences that describe a comparison; the first sentence is the verdict."""
     recipe = check.recipe
     against = f"{recipe.num_seeds} recorded seeds of {recipe.config_file}"
     left = "; ".join(map(_describe, check.outside))
