@@ -1,4 +1,4 @@
-"""Checks the course of episodes: whether they fail, finish, block other episodes, and give the same when replayed."""
+"""Checks the course of episodes: whether they fail, finish, block other episodes, and are repeatable."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence

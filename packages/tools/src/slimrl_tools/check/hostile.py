@@ -67,7 +67,7 @@ def tags_of(opening: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 def replies_in_tags(opening: Sequence[Message]) -> dict[str, str]:
-    """Return useless replies that contain the environment's own tags, by the names of these replies."""
+    """Return useless replies that contain the environment's own tags. The keys describe the replies."""
     replies: dict[str, str] = {}
     for begin, end in tags_of(opening):
         replies |= {

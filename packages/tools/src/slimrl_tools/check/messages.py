@@ -83,7 +83,7 @@ def tools_of(opening: Sequence[Message]) -> list[Any]:
 
 
 def wrong_calls(tools: Sequence[Any]) -> dict[str, str]:
-    """Return invalid tool calls, by a description of their fault."""
+    """Return invalid tool calls. The keys describe the fault of each call."""
     name = tools[0]["function"]["name"]
     return {
         "a call of no tool": _call("no_such_tool", {}),

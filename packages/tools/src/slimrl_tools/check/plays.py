@@ -70,8 +70,8 @@ def openings_of(played: Sequence[Played]) -> dict[str, Sequence[Message]]:
 
 
 def choose_samples(played: Sequence[Played], tasks: Sequence[Task]) -> list[Played]:
-    """Choose two episodes without a failure for each of a few tasks: one by a script, preferably the expert, and one
-    with a useless reply, preferably in the environment's own tags."""
+    """Choose up to two episodes without a failure for each of a few tasks: one by a script, preferably the expert, and
+    one with a useless reply, preferably in the environment's own tags."""
     nonsense = [f"{begin} with nonsense" for opening in openings_of(played).values() for begin, _ in tags_of(opening)]
     liked: dict[Kind, list[str]] = {"script": [EXPERT], "garbage": nonsense}
     return [

@@ -1,6 +1,6 @@
 """Checks one environment from its tasks to its episodes, and returns all findings in a fixed order.
 
-Checks that depend on something broken are skipped: episodes need tasks, and a failed episode has no meaningful reward.
+A check is skipped if it depends on something broken: episodes need tasks, and a failed episode has no valid reward.
 """
 
 import json

@@ -21,7 +21,7 @@ class Subject:
         return self.problem(fault) if fault else self.ok(self.fine)
 
     def ok(self, found: str) -> Finding:
-        """Return a finding that something is as it should be."""
+        """Return a finding on something that works as it should."""
         return Finding(self.name, Level.OK, found)
 
     def note(self, found: str, remedy: str = "") -> Finding:

@@ -71,7 +71,7 @@ def check_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], list[Finding]
 
 
 def processes_finding(tasks: Tasks, elsewhere: Callable[[str], Taskset]) -> Finding:
-    """Return a finding on whether other processes, where Python hashes texts with other seeds, have the same tasks."""
+    """Return a finding on whether processes with other hash seeds for texts have the same `tasks`."""
 
     def read(seed: str) -> Tasks:
         taskset = elsewhere(seed)

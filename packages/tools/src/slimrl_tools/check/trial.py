@@ -66,7 +66,7 @@ class Played:
 
     @property
     def is_breakdown(self) -> bool:
-        """Return True if the episode hung or ended its process, which takes long."""
+        """Return True if the episode hung or crashed its process. Such an episode takes long."""
         return self.rollout.failure in ("timeout", "environment_died")
 
     def __str__(self) -> str:

@@ -47,7 +47,7 @@ def run_check_curve(argv: Sequence[str]) -> int:
 
 
 def content_of(check: CurveCheck) -> dict[str, Any]:
-    """Return the comparison as plain data."""
+    """Return the comparison as plain data for JSON."""
     recipe = check.recipe
     return {
         "verdict": check.verdict,

@@ -1,4 +1,4 @@
-"""The `doctor` command: examines this machine, and reports the parts that slimrl will use, reasons and remedies.
+"""The `doctor` command: examines this machine, and reports the parts that slimrl will use, the reasons, and remedies.
 
 The probes run one after the other, each in its own thread with a time limit. Any exception becomes a finding. The
 threads also import the probes' modules, so a broken PyTorch becomes a finding, too. Nothing is downloaded or changed,

@@ -1,7 +1,8 @@
 """The `probe` command: measures the possible gain of distillation, without training anything.
 
 It reads the same file as `rl`, and measures three things: the policy's held-out reward, the reward of the teacher with
-its larger context on the same tasks, and the distance between the two on a batch of the policy's own rollouts.
+its larger context on the same tasks, and the distance between policy and teacher on a batch of the policy's own
+rollouts.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""The `translate` command: translates a settings file of prime-rl into one of slimrl's, and omits no key silently."""
+"""The `translate` command: translates a settings file of prime-rl to a settings file of slimrl, and reports every
+key."""
 
 import argparse
 import sys

@@ -70,7 +70,7 @@ def this_machine(output_dir: Path, device: str = "auto", root: Path = ROOT) -> M
 
 def _gpus() -> tuple[Device, ...]:
     """Return the GPUs that PyTorch sees. PyTorch reports neither their bandwidth nor their operations per second, so
-    these numbers are placeholders for times that are not measured."""
+    these numbers are placeholders, used where times are not measured."""
     if not (num := torch.cuda.device_count()):
         return ()
     flops = 5e13 if torch.cuda.is_bf16_supported(including_emulation=False) else 1e13

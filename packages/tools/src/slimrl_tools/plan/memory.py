@@ -266,7 +266,7 @@ class Demand:
 
         The fused training forward (`models/forward/training.py`) keeps in each layer the inputs of attention and of the
         MLP (2 D), queries and the attention's output (2 Q), keys and values (2 K), and a float32 number for each of two
-        norms and for each head; Qwen3's norms of heads keep queries and keys once more. Without the tile kernels
+        norms and for each head. Qwen3's norms of heads keep queries and keys a second time. Without the tile kernels,
         attention keeps its numbers in float32. Other forwards keep the tensors that autograd saves for the module's own
         operations (`Shape.saved`). With `recompute`, each layer keeps its input, and only one layer at a time keeps the
         rest.

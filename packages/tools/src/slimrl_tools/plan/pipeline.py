@@ -81,8 +81,9 @@ def recipe_of(config: RLConfig) -> Recipe:
 
 
 def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
-    """Fit costs to a recorded run, so that a simulation with its placement takes as long as the run. Sampling and
-    training each get a factor of the speeds; with several processes, batches and weights also get transfer times.
+    """Fit costs to a recorded run, so that a simulation with its placement takes as long as the run. The speeds of
+    sampling and of training each get one factor. With several processes, the transfer times of batches and weights are
+    fitted, too.
 
     The two factors can be separated only if sampling and training do not overlap: at level 0, or in one process. Raises
     UserError for a run without times, or with several processes above level 0.

@@ -140,7 +140,7 @@ def make_planner(config: Configs, base: float) -> Planner:
 
 
 def place_for(config: Configs, machine: Machine) -> Configs:
-    """Return the settings with `auto` resolved for a machine."""
+    """Return the settings, in which `auto` is resolved for a machine."""
     return config if isinstance(config, SFTConfig) else place_on(config, machine.num_gpus, lambda text: None)
 
 

@@ -34,9 +34,9 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 class Shape:
     """The shape of a model. Widths are numbers per token and layer: `query` and `key` are summed over all heads.
 
-    `matrices` are its linear layers except the head. `weights` counts all weights, tied ones once; `active` counts the
-    weights that a token is multiplied with, including the head. `saved` is the number of bytes per token that the
-    module's own forward keeps for the backward pass in bfloat16; 0 if unknown.
+    `matrices` are its linear layers except the head. `weights` is the number of all weights, with tied weights counted
+    once. `active` is the number of weights that a token is multiplied with, including the head. `saved` is the number
+    of bytes per token that the module's own forward keeps for the backward pass in bfloat16; 0 if unknown.
     """
 
     name: str

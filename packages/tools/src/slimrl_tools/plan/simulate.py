@@ -1,6 +1,6 @@
 """Simulates an RL run: replicas, orchestrator and trainer as coroutines on a virtual clock.
 
-These parts wait for one another as the real parts do (`orchestrator/`, `launch/sampling.py`, slimrl-cluster's
+These parts wait for one another as in a real run (`orchestrator/`, `launch/sampling.py`, slimrl-cluster's
 orchestrator). The duration of each piece of work is an input. Nothing is measured here, and a seed determines all
 draws.
 
@@ -67,7 +67,7 @@ class Outcome:
 
     @property
     def device_hours(self) -> float:
-        """Return the device-hours of a step."""
+        """Return the device-hours of a training step."""
         return self.placement.num_devices * self.step_s / 3600
 
 
@@ -135,8 +135,8 @@ class _Run:
 
     async def take_turns(self, steps: int) -> None:
         """Simulate one process, which samples a batch and then trains on it. Above level 0, episodes stay open during
-        training, and wait for the engine. Before training, the engine then also samples the groups that replace groups
-        of the batch."""
+        training, and wait for the engine. Before a training step, the engine also samples the groups that were started
+        as replacements."""
         (engine,) = self.replicas
         for step in range(steps):
             before = engine.tokens

@@ -113,8 +113,8 @@ def to(key: str, convert: Callable[[Any], Any] | None = None, note: str = "") ->
 
 
 def unless_set(key: str, other: str = "", why: str = "") -> Rule:
-    """Return a rule that renames a key to `key`, unless the file has the key `other`, by default `key` itself. The
-    renamed key is then not needed, for the reason `why`."""
+    """Return a rule that renames a key to `key`. If the file has the key `other`, by default `key` itself, the rule's
+    key is not needed, for the reason `why`."""
     other = other or key
     return lambda found: (
         renamed(key, found.value) if found.get(other) is None else Outcome("not_needed", why or f"{other} counts")
@@ -122,8 +122,8 @@ def unless_set(key: str, other: str = "", why: str = "") -> Rule:
 
 
 def only(values: tuple[Any, ...], why: str, otherwise: str = "") -> Rule:
-    """Return a rule for a key that is not needed, for the reason `why`, if its value is one of `values`, and otherwise
-    impossible. `{value}` in the reason `otherwise` stands for its value."""
+    """Return a rule for a key. If the key's value is one of `values`, the key is not needed, for the reason `why`.
+    Otherwise it is impossible, for the reason `otherwise` (default: `why`), where `{value}` stands for the value."""
     # `True == 1` in Python, but a switch is not a number.
     return lambda found: (
         Outcome("not_needed", why)
@@ -133,8 +133,8 @@ def only(values: tuple[Any, ...], why: str, otherwise: str = "") -> Rule:
 
 
 def same_as(*keys: str, why: str, otherwise: str) -> Rule:
-    """Return a rule for a key that is impossible unless its value equals the value of one of `keys` in the file.
-    `{key}` in the reason `otherwise` stands for the key's own name."""
+    """Return a rule for a key. If its value equals the value of one of `keys` in the file, it is not needed, for the
+    reason `why`. Otherwise it is impossible, for the reason `otherwise`, where `{key}` stands for the key's name."""
     return lambda found: (
         Outcome("not_needed", why)
         if found.value in [found.get(key) for key in keys]

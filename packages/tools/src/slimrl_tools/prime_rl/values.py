@@ -36,7 +36,8 @@ def lora_targets(value: Any) -> list[str]:
 
 
 def only_item(value: Any) -> Any:
-    """Return the only item of a list, or any other value unchanged. Raises ValueError for several items."""
+    """Return the only item of a list, or any other value unchanged. Raises ValueError for a list without exactly one
+    item."""
     if not isinstance(value, list):
         return value
     if len(value) != 1:

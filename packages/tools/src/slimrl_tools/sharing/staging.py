@@ -118,8 +118,8 @@ def _visible_files(root: Path) -> Iterator[Path]:
 
 
 def _stage_run(run_dir: Path, stage_dir: Path, with_rollouts: bool) -> list[str]:
-    """Stage the files that describe a run, with texts without secrets, directories and hosts. Return remarks for the
-    user."""
+    """Stage the files that describe a run, and return remarks. Texts are staged without secrets, directories and
+    hosts."""
     for path in _find(run_dir, RUN_FILES):
         is_text = path.suffix in TEXTS and path.name != NUMBERS
         _put(path, stage_dir / path.relative_to(run_dir), shareable_text(_read(path), path.suffix) if is_text else None)
