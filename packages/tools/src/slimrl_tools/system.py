@@ -19,7 +19,7 @@ LITTLE = 0.25  # share of threads: no note if at most this share lacks a free co
 
 
 def memory_limit(root: Path = ROOT) -> float:
-    """Return the bytes that control groups allow this process; 0 without a limit."""
+    """Return the memory limit of this process's control groups in bytes; 0 without a limit."""
     limits = [float(limit) for limit, *_ in _read_groups("memory.max", root) if limit.isdecimal()]
     return min(limits, default=NO_LIMIT)
 

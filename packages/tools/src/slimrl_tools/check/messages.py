@@ -122,7 +122,7 @@ def expert_calls(played: Sequence[Played]) -> Iterator[Finding]:
 
 
 def _answers(rollout: Rollout) -> list[str]:
-    """Return the texts of the messages between the first reply and the next one."""
+    """Return the texts of the messages between the first and the second reply."""
     roles = [message["role"] for message in rollout.messages]
     following = rollout.messages[roles.index("assistant") + 1 :]
     return [message["content"] for message in takewhile(lambda message: message["role"] != "assistant", following)]

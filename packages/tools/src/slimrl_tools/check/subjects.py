@@ -29,7 +29,7 @@ class Subject:
         return Finding(self.name, Level.NOTE, found, remedy)
 
     def problem(self, found: str, remedy: str = "") -> Finding:
-        """Return a finding on something broken, with this remedy or the subject's own."""
+        """Return a finding on something broken, with `remedy` or else the subject's own remedy."""
         return Finding(self.name, Level.PROBLEM, found, remedy or self.remedy)
 
 

@@ -1,7 +1,8 @@
 """The `play` command: a person plays any environment in the terminal, in place of the policy.
 
 It loads no PyTorch, so a game starts at once, unless a model is the opponent (`play/opponent.py`). It does not use the
-agent loop: nothing is sampled or stored. If an environment fails, the episode stops with the reason, as in training.
+agent loop: nothing is sampled or stored. If an environment fails, the episode stops and the reason is printed, as
+training would record it.
 """
 
 import asyncio
@@ -96,7 +97,7 @@ def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
 
 
 def _help_text(taskset: Taskset) -> str:
-    """Return the help text; it mentions the expert only if there is one."""
+    """Return the help text. It mentions the expert only if the environment has an expert."""
     lines = HELP_TEXT.split("\n")
     return "\n".join(line for line in lines if EXPERT not in line or EXPERT[1:] in taskset.scripts)
 

@@ -90,8 +90,8 @@ def draw_runs(run_dirs: Sequence[Path], metrics: Sequence[str] = (), reach: int 
 
 
 def group_runs(run_dirs: Sequence[Path]) -> list[Group]:
-    """Group runs of equal settings, in the given order. Runs without a config.toml, such as stored results, belong
-    together if their names differ only in `seed_N`."""
+    """Group runs whose settings are equal except for the seed, in the given order. Runs without a config.toml, such as
+    stored results, form one group if their names differ only in `seed_N`."""
     by_key: dict[str, list[Path]] = {}
     for run_dir in run_dirs:
         by_key.setdefault(_group_key(run_dir), []).append(run_dir)

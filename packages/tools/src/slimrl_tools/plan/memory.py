@@ -33,7 +33,7 @@ NOT_REUSED, HOLES, MOST_KEPT = 0.6, 0.02, 0.38
 GPU_GAPS = 0.08  # share that PyTorch's allocator on a GPU keeps in partly filled blocks
 LOADING = 60_000_000  # bytes of the tokenizer, the chat template, and buffers left from loading
 TOKENIZER = 6_000_000  # bytes of the tokenizer beside each copy of the weights on the disk
-A_TOKEN, A_ROLLOUT = 30, 1500  # bytes of a recorded rollout per token and in addition (text, log-probabilities ...)
+A_TOKEN, A_ROLLOUT = 30, 1500  # bytes of a recorded rollout: for each token, and for the rest (messages, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Demand:
 
     @property
     def weights(self) -> int:
-        """Return b P, the bytes of the module's weights."""
+        """Return the bytes of the module's weights, b P."""
         return self.compute.bytes * self.shape.weights
 
     @property

@@ -1,4 +1,4 @@
-"""Writes a plan as text: the tables of `slimrl plan`, changes that would make it fit, and the two lines of `rl`."""
+"""Writes a plan as text: the tables of `slimrl plan`, changes that make a run fit, and the two lines of `rl`."""
 
 import itertools
 from collections.abc import Iterator, Sequence

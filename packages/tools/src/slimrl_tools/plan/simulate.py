@@ -219,7 +219,7 @@ class _Run:
         )
 
     def _drop_before(self, version: int) -> None:
-        """Drop the groups that were started before `version`, finished or not, and start replacements.
+        """Drop the groups whose weights are older than `version`, finished or not, and start replacements.
 
         Each replacement is a new draw, since its tools answer anew and other weights sample its tokens. A copy of the
         dropped group would be late again, and would never finish.
@@ -266,7 +266,7 @@ class _Run:
         self.records.append((now(), now() - began, busy_s, batch))
 
     def outcome(self, warm: int) -> Outcome:
-        """Return the outcome of the steps after the first `warm`."""
+        """Return the outcome of the simulation, without its first `warm` steps."""
         (began, _, busy_before, _), *steps = self.records[warm - 1 :]
         ended, _, busy_after, _ = steps[-1]
         seconds, batches = ended - began, [batch for *_, batch in steps]

@@ -79,7 +79,7 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
 
     A decoding step reads the A active weights in b A / B. Each sequence in it adds 2 A / F and the time to read its
     keys and values. A token of a training row costs 6 A / F, or 4 A / F with an adapter, as frozen matrices need no
-    gradients. Recomputed layers add 2 A / F. Only trained tokens pay for the head. The update reads and writes 14 bytes
+    gradients. Recomputed layers add 2 A / F. Only trained tokens need the head. The update reads and writes 14 bytes
     per trained weight.
     """
     shape, compute = demand.shape, demand.compute

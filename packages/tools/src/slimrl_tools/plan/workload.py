@@ -170,7 +170,7 @@ def few(samples: Iterable[Sample]) -> tuple[Sample, ...]:
 
 def from_earlier_run(output_dir: Path, batch_size: int) -> Workload | None:
     """Return a workload from the last usable file of rollouts that an earlier run wrote to `output_dir`; None without
-    one."""
+    such a file."""
     for path in reversed([RunDir(output_dir).rollouts_of(step) for step in RunDir(output_dir).rollout_files()]):
         try:
             records = read_rollouts(path)
@@ -184,8 +184,8 @@ def from_earlier_run(output_dir: Path, batch_size: int) -> Workload | None:
 
 
 def rollout_sample(rollout: Rollout) -> Sample | None:
-    """Convert a recorded rollout to a sample; None if it failed, has no sampled token, or starts with a sampled
-    token."""
+    """Convert a recorded rollout to a sample; None if the rollout failed, or has no sampled token, or starts with
+    one."""
     if rollout.failure or not any(rollout.loss_mask_T) or rollout.loss_mask_T[0]:
         return None
     return sample_of(rollout.token_ids_T, rollout.loss_mask_T)
@@ -256,7 +256,7 @@ def _cut(samples: Iterable[Sample], seq_len: int) -> Iterator[Sample]:
 
 
 def _of_different_tasks(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the first sample of each prompt."""
+    """Return one sample per task: the first sample of each prompt."""
     prompts = {sample.token_ids_T[: sample.loss_mask_T.index(True)]: sample for sample in reversed(samples)}
     return [*prompts.values()]
 

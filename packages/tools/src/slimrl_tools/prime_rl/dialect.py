@@ -85,7 +85,7 @@ class Translation:
 
 
 class PrimeRL:
-    """The settings of prime-rl, in its three dialects."""
+    """Recognises and translates prime-rl's settings, in all three dialects."""
 
     name = "prime-rl"
 

@@ -86,7 +86,7 @@ def decay_steps(found: Found) -> Outcome:
 
 
 def filtering(found: Found) -> Outcome:
-    """Translate the switch that replaces groups without a signal."""
+    """Translate the switch for the replacement of groups without a learning signal."""
     if found.value is False:
         return renamed("orchestrator.resample_factor", 1, "groups without a signal are not replaced")
     return Outcome("not_needed", REPLACED)

@@ -1,5 +1,4 @@
-"""Reads a run's files for facts on its saved weights: settings, evaluations, cost, versions, base model. Renders
-nothing."""
+"""Reads facts on saved weights from their run's files: settings, evaluations, cost, versions, base model."""
 
 import platform
 import re

@@ -61,7 +61,7 @@ class Hub:
 
     @contextmanager
     def _explain(self, name: str) -> Iterator[None]:
-        """Return a context that turns failures of the Hub and of the network into a UserError."""
+        """Context manager: turn failures of the Hub and of the network into a UserError with advice."""
         try:
             yield
         # ValueError: metadata of a README.md that the Hub rejects. RuntimeError: a large file was sent only in part.

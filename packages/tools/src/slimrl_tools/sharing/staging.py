@@ -150,7 +150,7 @@ def _read(path: Path) -> str:
 
 
 def _check_rollouts(path: Path) -> None:
-    """Raise UserError if a conversation contains a text in the form of a key."""
+    """Raise UserError if a file of rollouts contains a text that looks like a secret key."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
             if has_secret(line):
